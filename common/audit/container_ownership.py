@@ -178,13 +178,15 @@ def _find_heads(session: Session, reader: ContainerReader, named: Owners, found:
                 if _has_plausible_count(reader, address):
                     yield from ((root_node(number), made, number) for made in _intact_container_at(reader, address))
                 place = reader.place(value)
-                if place is None or place.block in seen or place.offset or place.size > MAX_BLOCK or looked > MAX_BYTES:
+                if place is None or place.block in seen or place.offset:
                     continue
                 seen.add(place.block)
-                looked += place.size
                 if len(seen) % 256 == 0:
                     session.report_progress("finding containers", 0.0)
                 found.add_arrays(number, place)
+                if place.size > MAX_BLOCK or looked > MAX_BYTES:
+                    continue
+                looked += place.size
                 yield from ((place.block, made, number) for made in _find_in_block(reader, place.start, place.size))
 
 

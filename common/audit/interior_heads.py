@@ -28,7 +28,7 @@ class InteriorHead(NamedTuple):
     heads: int  # number of such heads in the process
     # Pointers from reachable memory into the middle of the block; if there are many, some of them
     pointers: tuple[Reference, ...]
-    place: str  # what contains the first pointer: "free_list (worker, data)"; "" if unknown
+    place: str  # where the first pointer is: "in free_list (worker, data)"; "" if unknown
 
     def title(self, found: Totals, part: int) -> str:
         """Return the first sentence of the finding. `found`: number and bytes of all possible
@@ -45,7 +45,7 @@ class InteriorHead(NamedTuple):
         where = f"The word at {first.address:#x}" if first.address else f"Register {first.register} of thread {first.tid}"
         into = f"{where} points {number(first.value - self.address)} B into the block of {number(self.size)} B at {self.address:#x}"
         others = f"; the rest is reached from {counted(self.heads - 1, 'other block')} in the same way" if self.total != found else ""
-        place = f" The word is in {self.place}." if self.place else ""
+        place = f" The word is {self.place}." if self.place else ""
         return f"{into}: a pointer that the program uses, or a number that looks like one{others}.{place}"
 
     def json(self) -> dict[str, object]:
@@ -82,18 +82,19 @@ def find_largest_head(session: Session, graph: Graph) -> Optional[InteriorHead]:
 
 
 def _describe_place(session: Session, address: int) -> str:
-    """Return what contains the word at an address: a variable, or a block; "" for other memory, and
-    for a register, whose address is 0."""
+    """Return where the word at an address is: "in" a variable, or "at offset 8 of" a block; "" for
+    other memory, and for a register, whose address is 0."""
     if not address:
         return ""
     found = Describer(session).answer(address)
     if found.sort == "module" and (found.symbol or found.member):
-        return shortened(found.phrase, 200)
+        return f"in {shortened(found.phrase, 200)}"
     block = found.block
     if block is None:
         return ""
-    offset = f"offset {number(address - block.address)} of " if address != block.address else ""
-    return f"{offset}a {shortened(block.phrase(), 200)} at {block.address:#x}"
+    phrase = shortened(block.phrase(), 200)
+    article = "an" if phrase[0] in "aeiou" else "a"
+    return f"at offset {number(address - block.address)} of {article} {phrase} at {block.address:#x}"
 
 
 def _pointers(session: Session, graph: Graph, start: int, length: int) -> Iterator[Reference]:

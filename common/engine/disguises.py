@@ -40,7 +40,7 @@ class Disguise(IntEnum):
     # which is `base` >> 32. They are not the two halves of one word.
     HALVES = 6
     SIX_BYTES = 7  # the low 48 bits of p >= 4 GiB, at any address; matches TAGGED, UNALIGNED too
-    BYTE_SWAPPED = 8  # p in an aligned word, in the other byte order
+    BYTE_SWAPPED = 8  # p >= 4 GiB in an aligned word, in the other byte order
     MANGLED = 9  # p ^ base in an aligned word, rotated left by `shift` bits
     RELATIVE = 10  # p - a in the aligned word at address a; a multiple of 8 that is not 0
     SAFE_LINKED = 11  # p ^ (a >> 12) in the aligned word at address a, as in glibc's free lists

@@ -1,26 +1,86 @@
-"""Tell pointers that are small numbers, such as 32-bit distances, from sizes, counters, and ids
-that lead to a block by chance."""
+"""Tell disguised pointers from numbers that lead to a block by chance.
+
+Small numbers, such as 32-bit distances, may also be sizes, counters, and ids. Large heaps contain
+numbers that happen to be addresses of leaked blocks in any form. Example: the hashes of strings in
+the heap of V8, if the program is loaded at low addresses. Such numbers lead to all parts of a block
+equally often. Pointers lead to one part, mostly the start."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
+from math import comb, log
 from operator import or_
 
 from findleaks.engine.contract import Blocks, Engine
-from findleaks.engine.disguises import ANY_OFFSET
+from findleaks.engine.disguises import ANY_OFFSET, Disguise, Form
 from findleaks.engine.terms import NO_BLOCK
+from findleaks.value_classes import NamedTuple
 
+SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
+# If there are this many blocks of one size, a smaller share is enough: the others are leaked.
+MANY, MANY_SHARE = 256, 0.25
+PART = 16  # bytes: malloc aligns blocks to this number, so stale pointers lead to multiples of it
+# the largest expected number of groups in a process that are reported although all numbers in it
+# lead to blocks by chance
+EXPECTED = 0.001
+LEAST_RELATIVE = 4  # minimum number of relative pointers that are reported
+REPORTED = 0.1  # least share of the blocks of one size whose pointers are reported
 PAGE = 4096
-# least number of such pointers on one page, or at one offset in blocks of one size
+# least number of small numbers that are pointers on a page, or at an offset in blocks of one size
 COMPANY = 8
 # If there are numbers that are not pointers, the pointers of a group must be this many times as
 # many as the numbers that lead, in this group, to any other offset in a block.
 CONTRAST = 4
 CONTROLS = 8  # number of other offsets that are compared
 _FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it
+
+
+class Shown(NamedTuple):
+    """A form of pointers, with the leaked blocks of one size (0: of all sizes) that have such
+    pointers."""
+
+    size: int
+    blocks: int  # leaked blocks of this size
+    form: int
+    offsets: tuple[int, ...]
+    heads: int  # number of these blocks that have a pointer in this form
+    live: int  # number of these blocks to which live memory has a pointer in this form
+    precise: bool
+    elsewhere: int  # number of other addresses in these blocks to which words in this form lead
+    mixed: bool = False  # see in_contrast
+    others: tuple[int, ...] = ()  # offsets to which most of the other numbers lead
+
+    def is_nearly_all(self, least: int) -> bool:
+        """Whether nearly all of the blocks, and at least `least`, have a pointer in this form."""
+        return self.heads >= max(SHARE * self.blocks, least)
+
+    def in_contrast(self, offsets: dict[int, int]) -> Shown:
+        """Return this result with `others`, if many blocks have such pointers. It is precise if its
+        offset is much more frequent than any other: numbers that are not pointers lead to all
+        offsets equally often. `offsets`: how many numbers lead to each offset."""
+        if not self.is_large_part:
+            return self
+        others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
+        stands_out = offsets[self.offsets[0]] >= CONTRAST * max(map(offsets.__getitem__, others), default=0)
+        return self._replace(precise=self.precise or stands_out, mixed=True, others=tuple(others))
+
+    def is_weak(self, form: Form, tried: int) -> bool:
+        """Whether the pointers from live memory are too few to be reported: they do not matter, or
+        numbers may lead to these blocks by chance. `tried`: see _may_be_chance."""
+        # A size or a counter often equals the distance from a block.
+        least = LEAST_RELATIVE if form.kind == Disguise.RELATIVE else 1
+        if self.live < max(least, REPORTED * self.blocks):
+            return True
+        return _may_be_chance(self.live, self.elsewhere, self.offsets, self.size, tried)
+
+    @property
+    def is_large_part(self) -> bool:
+        """Whether so many of the blocks have a pointer that it is no coincidence, although others
+        have none."""
+        return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
 
 
 class NumberGroups:
@@ -87,6 +147,16 @@ def select(words: array[int], kept: bytearray) -> array[int]:
     return result
 
 
+def are_shifted(addresses: Sequence[int]) -> bool:
+    """Whether nearly all of these addresses, below 4 GiB, are multiples of 256, as numbers that are
+    read at the byte before them.
+
+    Example: V8 stores the integer 0x123456 as 0x0012345600000000. The eight bytes from the fourth
+    one on are 0x12345600. If blocks are 128 bytes apart, counters lead to one offset in every
+    second block."""
+    return sum(not address % 256 for address in addresses) >= SHARE * len(addresses)
+
+
 def is_varied(places: Sequence[int], targets: Sequence[int]) -> bool:
     """Whether the distances from these places to the addresses of `targets` are those of pointers.
 
@@ -104,3 +174,24 @@ def _is_series(values: Sequence[int]) -> bool:
     """Whether most of the differences between successive numbers are equal."""
     steps = Counter(second - first for first, second in zip(values, values[1:]))
     return not steps or 2 * max(steps.values()) > len(values)
+
+
+def _may_be_chance(pointers: int, others: int, offsets: Collection[int], size: int, tried: int) -> bool:
+    """Whether words may lead to these offsets in blocks of one size by chance. `pointers`: number
+    of these blocks to which a word of one form leads. `others`: number of addresses at other
+    offsets in blocks of this size to which words of this form lead. `tried`: number of groups (form
+    and size of blocks) that are compared.
+
+    The Chernoff bound limits the probability that so many of the words lead to the same few parts
+    of the blocks. Example: two words lead to the starts of blocks of 120 bytes (8 parts). The
+    probability is 1/64, so one such pair is expected among 64 groups."""
+    parts = max(-(-size // PART), 1)
+    chosen = {offset // PART for offset in offsets}
+    share, words = len(chosen) / parts, pointers + others
+    if not pointers or share >= 1 or pointers <= share * words:
+        return True
+    ways = 1 if chosen == {0} else comb(parts, len(chosen))
+    evidence = pointers * log(pointers / words / share)
+    if others:
+        evidence += others * log(others / words / (1 - share))
+    return evidence < log(tried * ways / EXPECTED)

@@ -4,6 +4,7 @@ itself."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.disguises import Disguise, Form
@@ -20,6 +21,7 @@ SAMPLE = 96 << 10  # bytes of memory in which they are examined
 STARTS = 24
 FEW = 2  # maximum number of forms with a base from a variable
 KEYS = 48  # number of random words in root memory that are examined as keys
+MOST_WORDS = 1 << 16  # large words in root memory among which random ones are looked for
 KEY_SAMPLE = 4 << 20  # bytes of memory in which they are examined
 # A random key leads to the starts of blocks by chance only rarely; see graph/disguises.py.
 KEY_STARTS = 8
@@ -41,8 +43,9 @@ def page_bases(starts: Sequence[int], pointers: Iterable[int]) -> list[int]:
     return list(found)[:BASES]
 
 
-def root_pointers(engine: Engine, pieces: Iterable[Piece], low: int, high: int) -> Iterator[int]:
-    """Yield the words in root memory that are addresses from `low` on, below `high`."""
+def root_words(engine: Engine, pieces: Iterable[Piece], low: int, high: int) -> Iterator[int]:
+    """Yield the words in root memory from `low` on, below `high`; a limited number for each
+    piece."""
     word, order = engine.arch.word, engine.arch.byteorder
     for piece in pieces:
         for address in engine.search(piece, low, high)[:PAGE]:
@@ -69,18 +72,33 @@ def find_key_forms(
     """Return the forms of pointers that the program combines with a key in a variable: a word in
     root memory that looks random, and is not an address. `known`: forms with keys that are tried
     in any case. For the other arguments, see examine_forms."""
-    keys = {form.base for form in known}
-    found: dict[int, None] = {}
-    for piece in pieces:
-        for address in engine.search(piece, 1 << 48, 0xFFFF << 48)[:PAGE]:
-            data = bytes(piece.data[address - piece.address :][:8])
-            value = int.from_bytes(data, engine.arch.byteorder)
-            # Text, tables of small numbers, and floating-point numbers with few digits are no keys.
-            is_random = bin(value).count("1") in _KEY_BITS and len(set(data)) >= 6 and not _TEXT.issuperset(data)
-            if is_random and value not in keys and len(found) < KEYS:
-                found[value] = None
-    forms = [Form(Disguise.MANGLED, value, shift) for value in found for shift in ROTATIONS]
+    if leaks < KEY_STARTS * _step(total, KEY_SAMPLE):
+        return []
+    found = dict.fromkeys(form.base for form in known)
+    most = len(found) + KEYS
+    for value in islice(root_words(engine, pieces, 1 << 48, 0xFFFF << 48), MOST_WORDS):
+        if len(found) >= most:
+            break
+        if _is_random(value):
+            found[value] = None
+    keys = list(found)[most - KEYS :]
+    forms = [Form(Disguise.MANGLED, value, shift) for value in keys for shift in ROTATIONS]
     return examine_forms(forms, leaks, total, tries, KEY_SAMPLE, KEY_STARTS)
+
+
+def _is_random(value: int) -> bool:
+    """Whether a word may be a key. Text, tables of small numbers, floating-point numbers with few
+    digits, and pointers with tags in their upper 16 bits are no keys."""
+    data = value.to_bytes(8, "little")
+    # A program at low addresses, below 4 GiB, may have tagged pointers. If one of them is taken for
+    # a key, it turns others into addresses of blocks that nothing refers to.
+    is_low = not value >> 32 & 0x7FFF
+    return not is_low and bin(value).count("1") in _KEY_BITS and len(set(data)) >= 6 and not _TEXT.issuperset(data)
+
+
+def _step(total: int, sample: int) -> int:
+    """Return the step of a search in which one strip in `step` is a sample of this size."""
+    return max(-(-total // sample), 1)
 
 
 def examine_forms(
@@ -96,7 +114,7 @@ def examine_forms(
     `total`: bytes of the memory. `tries` searches one strip in a number of strips for these forms;
     for the result, see Disguises.tries. If the sample would contain too few pointers, the result
     is empty. `sample`: bytes of it. `least`: the least number of blocks."""
-    step = max(-(-total // sample), 1)
+    step = _step(total, sample)
     if leaks < least * step:
         return []
     good: list[tuple[int, Form]] = []

@@ -20,18 +20,16 @@ from operator import or_
 from typing import Protocol
 
 from findleaks.engine.contract import Blocks, Engine, Graph
-from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Form, Keys
+from findleaks.engine.disguises import ANY_OFFSET, MOST_SEGMENTS, NARROW, STRIP, UNTAGGED, Disguise, Disguises, Form, Keys
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.graph.disguise_numbers import CONTRAST, CONTROLS, NumberGroups, is_varied, select
-from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_pointers
+from findleaks.graph.disguise_numbers import CONTRAST, MANY, SHARE, NumberGroups, Shown, are_shifted, is_varied, select
+from findleaks.graph.disguise_parameters import BASES, COMPRESSIONS, base_forms, examine_forms, find_key_forms, page_bases, root_words
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most
 from findleaks.value_classes import NamedTuple
 
-SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
-LEAST = 8  # minimum number of such blocks
-# If there are this many blocks of one size, a smaller share is enough: the others are leaked.
-MANY, MANY_SHARE = 256, 0.25
+# the least number of leaked blocks of one size that must have a pointer of a form
+LEAST = 8
 # the same for forms that small numbers may have by chance: one counter in three may refer to a
 # block
 LEAST_NUMBERS = 32
@@ -49,7 +47,7 @@ TAG_CELL, CELL = 16, 64
 WITH_LOW_TAGS = (Disguise.TAGGED, Disguise.SHIFTED_LEFT)
 LOW_TAGS = 8  # 32-bit numbers must point below this offset: V8 sets their lowest bit
 COMMON = 0.1  # minimum share of a form's words that point to an offset that is accepted
-RELATIVE_PART = 0.1  # least part of the blocks of one size whose relative pointers are reported
+MOST_COMPARED = 4096  # blocks of one size whose addresses are examined
 PER_BLOCK = 16  # words of a form for each leaked block; a form with more words is dropped
 SPARE = 1 << 16
 MOST_WORDS = 1 << 24
@@ -119,41 +117,6 @@ class Disguised(NamedTuple):
 NOT_DISGUISED = Disguised()
 
 
-class Shown(NamedTuple):
-    """A form of pointers, with the leaked blocks of one size (0: of all sizes) that have such
-    pointers."""
-
-    size: int
-    blocks: int  # leaked blocks of this size
-    form: int
-    offsets: tuple[int, ...]
-    heads: int  # number of these blocks that have a pointer in this form
-    live: int  # number of these blocks to which live memory has a pointer in this form
-    precise: bool
-    mixed: bool = False  # see in_contrast
-    others: tuple[int, ...] = ()  # offsets to which most of the other numbers lead
-
-    def is_nearly_all(self, least: int) -> bool:
-        """Whether nearly all of the blocks, and at least `least`, have a pointer in this form."""
-        return self.heads >= max(SHARE * self.blocks, least)
-
-    def in_contrast(self, offsets: dict[int, int]) -> Shown:
-        """Return this result with `others`, if many blocks have such pointers. It is precise if its
-        offset is much more frequent than any other: numbers that are not pointers lead to all
-        offsets equally often. `offsets`: how many numbers lead to each offset."""
-        if not self.is_large_part:
-            return self
-        others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
-        stands_out = offsets[self.offsets[0]] >= CONTRAST * max(map(offsets.__getitem__, others), default=0)
-        return self._replace(precise=self.precise or stands_out, mixed=True, others=tuple(others))
-
-    @property
-    def is_large_part(self) -> bool:
-        """Whether so many of the blocks have a pointer that it is no coincidence, although others
-        have none."""
-        return self.size > 0 and self.heads >= max(MANY_SHARE * self.blocks, MANY)
-
-
 def search_disguises(
     graph: Graph, engine: Engine, blocks: Blocks, memory: Memory, roots: Sequence[Range], mangled: Sequence[Form] = ()
 ) -> tuple[Disguised, array[int]]:
@@ -210,6 +173,7 @@ class _Search:
         self._most_frequent = max(range(len(counts)), key=counts.__getitem__, default=0)
         self._ranges = merge_to_most(memory.heap_ranges(), MOST_SEGMENTS, NEAR)
         self._most = min(PER_BLOCK * sum(counts) + SPARE, MOST_WORDS)
+        self._tried = 0  # groups (form and size of blocks) with words
 
     def all_forms(self, mangled: Sequence[Form], total: int) -> list[Form]:
         """Return all forms that a program may use. Inverted addresses (~p) are not among them,
@@ -237,7 +201,7 @@ class _Search:
     def _compressed(self, total: int) -> list[Form]:
         starts = [start for start, _ in self._ranges]
         low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
-        pointers = list(islice(root_pointers(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
+        pointers = list(islice(root_words(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
         bases = page_bases(starts, pointers)
         found = [Form(Disguise.COMPRESSED, base, shift) for base in bases for shift in COMPRESSIONS]
         if sum(self._counts) < MANY:
@@ -261,12 +225,18 @@ class _Search:
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""
-        self._found = self._graph.disguises(self._ranges, forms, self._most)
+        self._found = self._search(forms, step)
+        result = list(self._judged(forms, self._found.keys(self._sizes)))
+        self._tried += sum(one.size > 0 for one in result)
+        return result
+
+    def _search(self, forms: Sequence[Form], step: int) -> Disguises:
+        found = self._graph.disguises(self._ranges, forms, self._most)
         for piece in self._memory.pieces(self._roots, PHASE):
-            self._found.scan(piece, step, True)
+            found.scan(piece, step, True)
         for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
-            self._found.scan(piece, step, False)
-        return list(self._judged(forms, self._found.keys(self._sizes)))
+            found.scan(piece, step, False)
+        return found
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
         """Yield one result for each group of words with the same form and block size."""
@@ -292,12 +262,14 @@ class _Search:
             # If the starts of blocks are one number apart in this form, every small number points
             # to a start.
             apart = not narrow or least >= 2 << form.shift
-            precise = sum(offsets[one] for one in chosen) >= PRECISE * words and apart
+            there = sum(offsets[one] for one in chosen)
+            precise = there >= PRECISE * words and apart
             wanted = range(len(self._sizes)) if size < 0 else (size,)
             reached, reached_live = (
                 sum(counts.get(number << 48 | which << 16 | offset, 0) for which in wanted for offset in chosen) for counts in (heads, live)
             )
-            one = Shown(0 if size < 0 else self._sizes[size], blocks, number, tuple(chosen), reached, reached_live, precise)
+            of_size = 0 if size < 0 else self._sizes[size]
+            one = Shown(of_size, blocks, number, tuple(chosen), reached, reached_live, precise, words - there)
             if form.kind in NUMBERS and len(chosen) == 1 and least >= 2 * CONTRAST << form.shift:
                 one = one.in_contrast(offsets)
             yield one
@@ -306,6 +278,28 @@ class _Search:
         """Whether the distances of a form's relative pointers are not sizes or counters."""
         rows = [(words[at], words[at + 1]) for at in range(0, len(words), 3) if words[at + 2] >> 16 == form]
         return is_varied([place for place, _ in rows], [self._blocks.address(edge & NO_BLOCK) + offset for _, edge in rows])
+
+    def _without_small_numbers(self, shown: Sequence[Shown], forms: Sequence[Form]) -> Sequence[Shown]:
+        """Return the results whose words are not small numbers. The memory is searched again for
+        these forms, but only below 4 GiB, and few programs have such results."""
+        if not shown or self._ranges[0].start >> 32:
+            return shown
+        numbers = {form: number for number, form in enumerate(dict.fromkeys(one.form for one in shown))}
+        pairs = [(numbers[one.form], offset) for one in shown for offset in one.offsets]
+        words = self._search([forms[form] for form in numbers], 1).references(list(dict.fromkeys(pairs)))
+        return [
+            one for one in shown if not any(self._are_small_numbers(words, numbers[one.form], offset, one.size) for offset in one.offsets)
+        ]
+
+    def _are_small_numbers(self, words: array[int], form: int, offset: int, size: int) -> bool:
+        """Whether the words of a form that lead to blocks of one size are small numbers at other
+        places in larger words."""
+        targets = [words[at + 1] & NO_BLOCK for at in range(0, len(words), 3) if words[at + 2] == form << 16 | offset]
+        found = [self._blocks.address(target) + offset for target in targets if self._blocks.size(target) == size]
+        if not found or max(found) >> 32 or not are_shifted(found):
+            return False
+        others = self._blocks.columns_of(array("I", self._blocks.of_sizes(size, size, MOST_COMPARED))).address
+        return offset > 0 or not are_shifted(others)
 
     def _without_lone_numbers(self, pairs: Sequence[tuple[int, int]], forms: Sequence[Form], found: Sequence[Shown]) -> array[int]:
         """Return the references of the accepted pairs (form, offset), without small numbers that
@@ -354,15 +348,19 @@ class _Search:
         shown = [one for one in best.values() if one.is_nearly_all(_least(forms[one.form])) or one.is_large_part]
         pairs = {(one.form, offset): None for one in shown for offset in one.offsets}
         others = [one for one in best.values() if not any((one.form, offset) in pairs for offset in one.offsets)]
-        partly = [
-            Partly(one.size, forms[one.form], one.live, one.blocks)
-            for one in others
-            if one.size and one.live >= _least_partly(forms[one.form], one.blocks) and forms[one.form].kind not in NARROW
-        ]
+        few = [one for one in others if one.size and forms[one.form].kind not in NARROW and not one.is_weak(forms[one.form], self._tried)]
+        partly = [Partly(one.size, forms[one.form], one.live, one.blocks) for one in self._without_small_numbers(few, forms)]
         if not shown:
             return Disguised(partly=partly), array("Q")
         words = self._without_lone_numbers(list(pairs), forms, found)
         regular = {form for form, offset in pairs if forms[form].kind in DISTANCES and not self._is_varied(words, form, offset)}
+        sized = [one for one in shown if one.size]
+        small = {(one.form, one.size) for one in sized if any(self._are_small_numbers(words, one.form, at, one.size) for at in one.offsets)}
+        regular.update(form for form, _ in small if all((one.form, one.size) in small for one in sized if one.form == form))
+        if any(form not in regular for form, _ in small):
+            shown = [one for one in shown if (one.form, one.size) not in small]
+            sizes = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in words[1::3]))).size
+            words = select(words, bytearray((word >> 16, size) not in small for word, size in zip(words[2::3], sizes)))
         if regular:
             shown = [one for one in shown if one.form not in regular]
             pairs = {pair: None for pair in pairs if pair[0] not in regular}
@@ -401,12 +399,6 @@ def with_effect(found: Disguised, before: Totals, graph: Graph, blocks: Blocks) 
     held = before.minus(after)
     left = frozenset(graph.leader_sizes())
     return found._replace(conventions=conventions, held=held, partly=[one for one in found.partly if one.size in left])
-
-
-def _least_partly(form: Form, blocks: int) -> float:
-    """Return how many of `blocks` of one size must have pointers of a form, so that these are
-    reported. A size or a counter is often, by chance, equal to its distance from one of them."""
-    return max(LEAST // 2, RELATIVE_PART * blocks) if form.kind == Disguise.RELATIVE else 1
 
 
 def _least(form: Form) -> int:

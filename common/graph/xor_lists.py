@@ -18,7 +18,8 @@ from typing import Optional
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Kind, State
-from findleaks.graph.disguises import LEAST, NOT_DISGUISED, SHARE, DisguiseConvention, Disguised
+from findleaks.graph.disguise_numbers import SHARE
+from findleaks.graph.disguises import LEAST, NOT_DISGUISED, DisguiseConvention, Disguised
 from findleaks.value_classes import NamedTuple
 
 ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last ones

@@ -157,7 +157,9 @@ static void look_unaligned(const strip *s, unsigned chunk) {
 
 /* -- aligned words */
 
-/* In a byte-swapped pointer, the lower half of the word contains the upper half of the address. */
+/* In a byte-swapped pointer, the lower half of the word contains the upper half of the address.
+ * Addresses below 4 GiB are skipped: their words are numbers with a lower half of zeros, as V8
+ * stores small integers, and counters lead to every second block of 120 bytes, for example. */
 INLINE void look_at_swapped(const strip *s) {
     const disguises *d = s->d;
     uint32_t upper[STRIP / 8];
@@ -170,7 +172,7 @@ INLINE void look_at_swapped(const strip *s) {
             any |= upper[at] - low <= span;
         for (unsigned at = 0; any && at < STRIP / 8; at++) {
             uint64_t value = __builtin_bswap64(load64(s->data + at * 8));
-            if (in_segment(d, segment, value))
+            if (value >> 32 && in_segment(d, segment, value))
                 examine(s, at * 8, 8, d->numbers[BYTE_SWAPPED], value, false);
         }
     }

@@ -72,6 +72,12 @@ CAUSES = {
         "which is not a valid address.",
         r"loaded from list \d+ of thread \d+'s cache, .* malloc took it from the first word of the block at {freed}, which was overwritten",
     ),
+    # malloc took zeros for a link. The program wrote to the block later. Other blocks begin with zeros, so the block is unknown.
+    "zeroed": (
+        "SIGABRT",
+        None,
+        r"^The heap is corrupt: thread cache of thread \d+ at 0x\w+: list \d+ starts at 0x\w+, which is not a chunk of its size\.",
+    ),
     "deep": ("SIGSEGV", "just below its stack pointer: the stack overflowed.", r"^recurse is on the stack \d+ times or more\.$"),
 }
 

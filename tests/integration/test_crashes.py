@@ -40,6 +40,7 @@ def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
         ("throw", "no route to host 17"),
         ("rethrown", "no route to host 23"),
         ("nested", "cannot read the table"),
+        ("circle", "cannot read the table"),
         ("number", ""),
         ("string", "a plain text"),
         ("object", "an object of class string"),

@@ -123,14 +123,20 @@ int main(int count, char **words) {
     }
     if (!strcmp(word, "thread-local")) return (int)read_local();
     if (!strcmp(word, "segment")) return (int)read_segment(0x28);
-    if (!strcmp(word, "poisoned")) { /* a freed block is overwritten; malloc takes its first word for a link */
+    if (!strcmp(word, "poisoned") || !strcmp(word, "zeroed")) { /* a freed block is overwritten; malloc takes its first word for a link */
+        kept[8] = calloc(1, 200);
         kept[6] = malloc(200);
         kept[7] = malloc(200);
         fprintf(stderr, "freed=%p ", kept[7]);
         release((void *)kept[6]);
         release((void *)kept[7]);
-        *(volatile uintptr_t *)kept[7] = (uintptr_t)kept[7] >> 12 ^ 0x4e4f53494f504350; /* "PCPOISON" */
+        int zeroed = word[0] == 'z'; /* as p->next = NULL does; the first word of kept[8] is zero, too */
+        *(volatile uintptr_t *)kept[7] = zeroed ? 0 : (uintptr_t)kept[7] >> 12 ^ 0x4e4f53494f504350; /* "PCPOISON" */
         kept[4] = allocate(200);
+        if (zeroed) {
+            *(volatile uintptr_t *)kept[4] = 1;
+            abort();
+        }
         kept[5] = allocate(200);
     }
     if (!strcmp(word, "interior")) release((char *)kept[1] + 16);

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-enum { COUNT = 9000 };
+enum { COUNT = 9000, BUCKETS = 4096 };
 
 struct conn {
     unsigned long id;
@@ -37,8 +37,8 @@ std::vector<char *> first_own, second_own; /* each retains most of its memory al
 
 static void fill_tables() {
     conns_by_id.size = conns_by_name.size = 4096;
-    conns_by_id.slots = static_cast<struct conn **>(calloc(4096, sizeof(void *)));
-    conns_by_name.slots = static_cast<struct conn **>(calloc(4096, sizeof(void *)));
+    conns_by_id.slots = static_cast<struct conn **>(calloc(BUCKETS, sizeof(void *)));
+    conns_by_name.slots = static_cast<struct conn **>(calloc(BUCKETS, sizeof(void *)));
     conn_list = static_cast<struct conn **>(calloc(COUNT, sizeof(void *)));
     for (unsigned each = 0; each < COUNT; each++) {
         struct conn *made = static_cast<struct conn *>(calloc(1, sizeof *made));
@@ -68,7 +68,7 @@ struct job { struct job *next, *before, *chain; long id; char *text; };
 struct job *job_slots[512], **job_table, *newest;
 struct { struct job *first, *last; long count; } jobs;
 
-static void fill_jobs(struct job **slots) {
+static void fill_jobs(struct job **slots, long size) {
     for (long each = 0; each < COUNT; each++) {
         struct job *made = static_cast<struct job *>(calloc(1, sizeof *made));
         made->id = each;
@@ -78,8 +78,8 @@ static void fill_jobs(struct job **slots) {
         jobs.last = newest = made;
         jobs.count++;
         if (slots) {
-            made->chain = slots[each % 512];
-            slots[each % 512] = made;
+            made->chain = slots[each % size];
+            slots[each % size] = made;
         }
     }
 }
@@ -96,11 +96,11 @@ static void fill_own() {
 }
 
 int main(int, char **arguments) {
-    job_table = static_cast<struct job **>(calloc(512, sizeof(void *)));
+    job_table = static_cast<struct job **>(calloc(BUCKETS, sizeof(void *)));
     for (const char *each = arguments[1]; *each; each++)
-        *each == 'l'   ? fill_jobs(nullptr)
-        : *each == 'a' ? fill_jobs(job_slots)
-        : *each == 'h' ? fill_jobs(job_table)
+        *each == 'l'   ? fill_jobs(nullptr, 0)
+        : *each == 'a' ? fill_jobs(job_slots, 512)
+        : *each == 'h' ? fill_jobs(job_table, BUCKETS)
         : *each == 't' ? fill_tables() : *each == 'm' ? fill_maps() : fill_own();
     puts("ready");
     fflush(stdout);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import graphs
@@ -11,6 +11,7 @@ import graphs
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Heuristic, State
+from findleaks.graph.disguises import Disguised, lost_totals, search_disguises, with_effect
 from findleaks.target.arch import Arch
 from findleaks.target.base import Piece, Range
 
@@ -134,3 +135,32 @@ def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
                 near = min(max(at // 4 * 4 + rng.randrange(-9, 10) * 4, 0), len(memory) - 4)
                 memory[near : near + 4] = (start >> 32).to_bytes(4, arch.byteorder)
     return heap, forms
+
+
+def engines() -> list[Engine]:
+    return [graphs.native(), graphs.pure()]
+
+
+def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
+    graph = classified(engine, heap)
+    before = lost_totals(graph)
+    blocks = graph.blocks  # type: ignore[attr-defined]
+    found, references = search_disguises(graph, engine, blocks, heap, heap.roots, [MANGLED])
+    if references:
+        graph.connect(references)
+        finish(graph)
+        found = with_effect(found, before, graph, blocks)
+    return found, graph
+
+
+def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
+    """A block that a root refers to. It has a pointer in this form to each other block: relative pointers in random order, others in the
+    order of the addresses. The low bits contain numbers below `low_tags`."""
+    heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
+    heap.root_memory[8:16] = heap.word(start)
+    targets = random.Random(count).sample(range(count), count) if form.kind in (Disguise.RELATIVE, Disguise.RELATIVE_32) else range(count)
+    for number, target in enumerate(targets):
+        at = start + place(number)
+        block = heap.blocks[1 + target][0] + number % low_tags
+        heap.put(0, place(number), encoded(form, block, 7 * number + 1, heap.arch, at))
+    return heap

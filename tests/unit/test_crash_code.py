@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import struct
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
@@ -13,11 +14,12 @@ from findleaks.audit.crash import straight_code
 from findleaks.audit.crash.fault import find_fault
 from findleaks.audit.crash.jump_tables import find_destinations
 from findleaks.audit.crash.straight_code import CodeReader
+from findleaks.audit.findings.crash_causes import describe_reason
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RIP
 from findleaks.target.base import Range
 
-FUNCTION, TABLE, OTHER = Range(0x1000, 0x1100), 0x3000, 0x5000
+FUNCTION, TABLE, OTHER, MOVED = Range(0x1000, 0x1100), 0x3000, 0x5000, 0x7000
 PLACES = (0x1010, 0x1020, 0x1030, 0x1040)
 RAX, RDX, RSI, RDI, RSP, RBX = 0, 2, 6, 7, 4, 3
 
@@ -30,7 +32,7 @@ def code(*words: dict[str, Any]) -> list[Instruction]:
 
 def destinations(data: bytes, *words: dict[str, Any], mode: str = "r--") -> Optional[set[int]]:
     """Return the destinations of the last of the instructions. `data`: the memory at TABLE."""
-    target = FakeTarget({TABLE: data, OTHER: b"text" * 4}, permissions={TABLE: mode, OTHER: "r--"})
+    target = FakeTarget({TABLE: data, OTHER: b"text" * 4, MOVED: bytes(16)}, permissions={TABLE: mode, OTHER: "r--", MOVED: "r-x"})
     return find_destinations(target, code(*words), len(words) - 1, FUNCTION)
 
 
@@ -63,6 +65,14 @@ def test_the_comparison_of_another_register_shows_nothing() -> None:
     assert destinations(distances(*PLACES), *below, TABLE_IN_RDX, *JUMP) == set(PLACES)
 
 
+def test_the_comparison_of_an_older_value_shows_nothing() -> None:
+    """RDI was compared, and then set to RSI; or RSI was compared, and then set to RDI."""
+    for copied, compared in (((RDI, RSI), RDI), ((RSI, RDI), RSI)):
+        copy = {"name": "mov", "destination": copied[0], "source": copied[1], "width": 4}
+        older = [{**BOUND[0], "destination": compared, "immediate": 0}, BOUND[1]]
+        assert destinations(distances(*PLACES, 0x9000), *older, copy, TABLE_IN_RDX, *JUMP) == set(PLACES)
+
+
 def test_the_start_of_the_table_may_be_set_far_before() -> None:
     call = {"name": "call", "target": 0x9000}
     assert destinations(distances(*PLACES), TABLE_IN_RDX, call, *BOUND, *JUMP) == set(PLACES[:3])
@@ -86,6 +96,10 @@ def test_unknown_destinations() -> None:
     assert destinations(distances(*PLACES), *BOUND, *JUMP) is None
     assert destinations(distances(0x8000, *PLACES), *BOUND, TABLE_IN_RDX, *JUMP) is None
     assert destinations(distances(*PLACES[:2]), *BOUND, TABLE_IN_RDX, *JUMP) is None  # cut
+    # Two tables. The first case of one of them is in another part of the function.
+    other = [{**TABLE_IN_RDX, "displacement": TABLE + 12}, TABLE_IN_RDX, {"name": "call", "target": 0x9000}]
+    moved = distances(*PLACES[:3], MOVED - 12)
+    assert destinations(moved, *other, *BOUND, *JUMP) is None
     member = {"name": "mov", "destination": RAX, "base": RDI, "displacement": 8, "width": 8}
     assert destinations(distances(*PLACES), member, JUMP[-1]) is None
 
@@ -123,3 +137,20 @@ def test_the_bytes_that_are_decoded_are_limited(monkeypatch: pytest.MonkeyPatch)
     reader = CodeReader(target, OneFunction(0x100))  # type: ignore[arg-type]
     assert [reader.before(start + 0x80, False, start) is not None for start in (0x1000, 0x1100, 0x1200)] == [True, True, False]
     assert reader.before(0x1080, False, 0x1000) is not None
+
+
+@pytest.mark.parametrize(
+    ("registers", "code", "found"),
+    [
+        ({RAX: 0x28}, 1, "it accessed address 0x7028, relative to the register gs, which contains 0x7000"),
+        ({}, 1, "it accessed address 0x7028, relative to the register gs"),  # rax is unknown
+        ({RAX: 0x9000}, 1, "it accessed address 0x7028, relative to the register gs"),  # gs is unknown
+        ({RAX: 0x28}, 0, ""),  # another process sent the signal
+    ],
+)
+def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: str) -> None:
+    target = FakeTarget({0x1000: b"\x65\x48\x8b\x18" + b"\x90" * 0xFC}, permissions={0x1000: "r-x"})  # mov %gs:(%rax), %rbx
+    reader = CodeReader(target, OneFunction(0x100))  # type: ignore[arg-type]
+    tracer: Any = SimpleNamespace(frames=[SimpleNamespace(pc=0x1000)], reader=reader, known=lambda level: registers, thread_pointer=0)
+    crash: Any = SimpleNamespace(fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
+    assert describe_reason(crash, target) == found

@@ -9,14 +9,14 @@ from typing import Any
 
 import graphs
 import pytest
-from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, finish, random_heap
+from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, engines, finish, judged, random_heap, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.engine.contract import Engine, Graph
+from findleaks.engine.contract import Engine
 from findleaks.engine.disguises import ANY_OFFSET, Disguise, Form
 from findleaks.engine.terms import Kind
-from findleaks.graph.disguises import LEAST, Disguised, lost_totals, search_disguises, with_effect
+from findleaks.graph.disguises import LEAST
 from findleaks.target.arch import Arch
 
 
@@ -56,35 +56,6 @@ def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
             {name: one[name] for name in ("before", "keys", "leaders")} if not one["references"] else {} for one in (first, second)
         )
     assert first == second
-
-
-def engines() -> list[Engine]:
-    return [graphs.native(), graphs.pure()]
-
-
-def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
-    graph = classified(engine, heap)
-    before = lost_totals(graph)
-    blocks = graph.blocks  # type: ignore[attr-defined]
-    found, references = search_disguises(graph, engine, blocks, heap, heap.roots, [MANGLED])
-    if references:
-        graph.connect(references)
-        finish(graph)
-        found = with_effect(found, before, graph, blocks)
-    return found, graph
-
-
-def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
-    """A block that a root refers to. It has a pointer in this form to each other block: relative pointers in random order, others in the
-    order of the addresses. The low bits contain numbers below `low_tags`."""
-    heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
-    heap.root_memory[8:16] = heap.word(start)
-    targets = random.Random(count).sample(range(count), count) if form.kind in (Disguise.RELATIVE, Disguise.RELATIVE_32) else range(count)
-    for number, target in enumerate(targets):
-        at = start + place(number)
-        block = heap.blocks[1 + target][0] + number % low_tags
-        heap.put(0, place(number), encoded(form, block, 7 * number + 1, heap.arch, at))
-    return heap
 
 
 FORMS = {
@@ -198,24 +169,6 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
         found, graph = judged(engine, some)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 100
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, 80, 100)]
-
-
-@pytest.mark.parametrize(
-    ("form", "pointers", "count", "reported"),
-    [
-        (Disguise.RELATIVE, 3, 3, False),
-        (Disguise.RELATIVE, 6, 6, True),
-        (Disguise.RELATIVE, 6, 100, False),
-        (Disguise.RELATIVE, 20, 100, True),
-        (Disguise.TAGGED, 1, 100, True),
-    ],
-)
-def test_few_relative_pointers_are_not_reported(form: Disguise, pointers: int, count: int, reported: bool) -> None:
-    """A size or a counter may be the distance from a leaked block by chance. Pointers in other forms rarely occur by chance."""
-    for engine in engines():
-        found, graph = judged(engine, table_of(Form(form), lambda n: 8 * (n % pointers), count=count))
-        assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count
-        assert [(one.size, one.blocks, one.of) for one in found.partly] == ([(72, pointers, count)] if reported else [])
 
 
 def test_a_list_that_nothing_holds_stays_lost() -> None:

@@ -95,12 +95,23 @@ def test_the_example_is_a_mapping_that_leaked() -> None:
 
 
 def test_kinds_of_shared_memory() -> None:
-    names = ["/memfd:frame (deleted)", "/SYSV00000000 (deleted)", "/dev/shm/a", "anon_inode:[io_uring]", "anon_inode:[perf_event]", ""]
+    names = [
+        "/memfd:frame (deleted)",
+        "/SYSV00000000 (deleted)",
+        "/dev/shm/a",
+        "anon_inode:[io_uring]",
+        "anon_inode:[perf_event]",
+        "socket:[17]",
+        "/[aio] (deleted)",
+        "",
+    ]
     assert [classify_shared_memory(name) for name in names] == [
         "memfd mapping",
         "System V segment",
         "POSIX shared memory mapping",
         "mapping of io_uring",
-        "mapping of the kernel",
+        "kernel mapping",
+        "mapping of a socket",
+        "mapping of aio",
         "anonymous shared mapping",
     ]

@@ -13,6 +13,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Problem
 from findleaks.allocators.glibc.arenas import GlibcArena
+from findleaks.allocators.glibc.in_flight import MANGLED_BY
 from findleaks.allocators.glibc.layout import FLAG_BITS, IS_MMAPPED, PREV_INUSE, SMALL_TCACHE_BINS
 from findleaks.allocators.glibc.lists import SHORT, follow_fastbins, follow_list
 from findleaks.allocators.glibc.spans import read_pieces
@@ -24,7 +25,9 @@ from findleaks.engine.contract import Blocks
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at, subtract
 
-MAX_SEARCHED = 200_000  # blocks that are searched for an overwritten link
+MAX_SEARCHED = 200_000  # blocks that are searched for overwritten links
+MAX_SIMILAR = 16  # blocks whose first words may differ from a wrong head only in the page number
+_PAGE_BITS = {8: 36, 4: 20}  # of the number of a page, by word size
 MAX_PROBLEMS = 100  # problems of one sort that are reported one by one
 
 
@@ -64,21 +67,35 @@ def _find_overwritten_links(heap: GlibcView, blocks: Blocks) -> None:
     malloc returns the first block of a list, and makes the link in it the new head. If the link was
     overwritten while the block was free, the head is what the program wrote, decoded like a link.
     The block is in use again, and its first word is unchanged until the program writes to it."""
-    word = heap.memory.size
+    word, left = heap.memory.size, MAX_SEARCHED
     for problem, cache, index, first in heap.misfits:
         if problem not in heap.problems or index >= SMALL_TCACHE_BINS:
             continue
         size = 3 * word + index * heap.granule
-        starts = blocks.columns_of(array("I", blocks.of_sizes(size, size, MAX_SEARCHED))).address
-        is_mangled = heap.mangled is not False
-        found = [start for start in starts if heap.memory.word(start) == (first ^ start >> 12 if is_mangled else first)]
-        if len(found) != 1:
+        starts = blocks.columns_of(array("I", blocks.of_sizes(size, size, left))).address
+        left -= len(starts)
+        if left <= 0:
+            return  # other blocks may match, too
+        found = _find_link(heap, starts, first)
+        if not found:
             continue
-        what = f"{problem.what}: malloc took it from the first word of the block at {found[0]:#x}, "
+        what = f"{problem.what}: malloc took it from the first word of the block at {found:#x}, "
         what += "which was overwritten while the block was free; the block is in use again"
-        heap.problems[heap.problems.index(problem)] = problem._replace(what=what, damaged=Range(found[0], found[0] + word))
+        heap.problems[heap.problems.index(problem)] = problem._replace(what=what, damaged=Range(found, found + word))
         head = Range(cache.head(index), cache.head(index) + word)
         heap.problems[:] = [one for one in heap.problems if one.damaged != head]
+
+
+def _find_link(heap: GlibcView, starts: Sequence[int], head: int) -> int:
+    """Return the only block whose first word is this wrong head, encoded as a link; 0 if it is
+    unknown. Zeros, and words that are not mangled, are not unique: other blocks may contain the
+    same. Many similar words, such as pointers, may contain one that matches by chance."""
+    if heap.mangled is False:
+        return 0
+    words = ((start, heap.memory.word(start) or 0) for start in starts)
+    near = [(start, link) for start, link in words if not (link ^ head) >> _PAGE_BITS[heap.memory.size]]
+    found = [start for start, link in near if link and link == head ^ start >> MANGLED_BY]
+    return found[0] if len(found) == 1 and len(near) <= MAX_SIMILAR else 0
 
 
 def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator[Optional[Problem]]:

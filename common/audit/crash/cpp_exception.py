@@ -94,7 +94,9 @@ def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
     for record in _records(session, memory, thread):
         outer, inner = _read_exception(session, memory, record + THROWN)
         nested: list[CppException] = []
-        while inner and len(nested) < _MOST_NESTED:
+        seen = {record + THROWN}
+        while _is_thrown(memory, inner) and inner not in seen and len(nested) < _MOST_NESTED:
+            seen.add(inner)
             one, inner = _read_exception(session, memory, inner)
             if one is None:
                 break
@@ -135,6 +137,12 @@ def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:
         index = blocks.find(word)
         if index >= 0 and blocks.state(index) == State.IN_USE and _exception_class(memory, word) in (*_CLASSES, *_DEPENDENT):
             yield word
+
+
+def _is_thrown(memory: Memory, thrown: int) -> bool:
+    """Whether the record of an exception is before this address. It is not if the object that
+    contains the address was damaged."""
+    return thrown > THROWN and _exception_class(memory, thrown - THROWN) in (*_CLASSES, *_DEPENDENT)
 
 
 def _first_thrown(memory: Memory, record: int) -> int:

@@ -64,7 +64,7 @@ class Fault:
     - "pointer": an instruction used the pointer `value`
     - "index": an instruction used the index `value` of an array
     - "segment": an instruction accessed memory relative to the register gs, which contains `value`
-      (0 if unknown)
+      (NONE if unknown)
 
     `register` is the number of the register that contained the divisor, pointer or index; NONE if
     it was in memory. `origin` is where the divisor, pointer or index was loaded from."""
@@ -129,7 +129,7 @@ class _FaultReader:
             return self._division(one)
         if number == signal.SIGILL:
             return Fault("trap" if one.name in _TRAPS else "refused", instruction=one.name) if one.name else None
-        if number == signal.SIGSEGV and one.gs:
+        if number == signal.SIGSEGV and code > 0 and one.gs:
             return self._segment(one, address)
         if number == signal.SIGSEGV and address is not None and code > 0:
             return self._access(one, address)
@@ -187,8 +187,8 @@ class _FaultReader:
     def _segment(self, one: Instruction, address: Optional[int]) -> Fault:
         """Return the fault of an access relative to gs, which programs rarely set."""
         offset = one._replace(gs=False).operand_address(self._registers.get)
-        base = (address - offset) & _MASK if address is not None and offset is not None else 0
-        return Fault("segment", 0, one.name, address=address, value=base if base < _USER else 0)
+        base = (address - offset) & _MASK if address is not None and offset is not None else _USER
+        return Fault("segment", 0, one.name, address=address, value=base if base < _USER else NONE)
 
     def _access(self, one: Instruction, address: int) -> Optional[Fault]:
         """Return the pointer or the index from which an instruction computed an address."""

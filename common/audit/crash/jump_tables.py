@@ -53,6 +53,8 @@ def find_destinations(target: Target, code: Sequence[Instruction], at: int, func
     for base in table.bases:
         entries = list(_read_entries(target, base, table.width, length or _LONGEST))
         if not entries or entries[0] not in places:
+            if entries and _is_code(target, entries[0]):
+                return None  # the first case may be in another part of the function
             continue  # this is the address of something else
         if len(entries) < length:
             return None
@@ -159,14 +161,18 @@ def _find_length(code: Sequence[Instruction], table: _Table) -> int:
         if one.destination in same:
             if one.name not in _COPIES or (one.name == "lea" and (one.scaled != NONE or one.displacement)):
                 return 0
+            same.discard(one.destination)  # before this instruction, it contained another value
             same.add(one.source if one.displacement is None else _operand(one))
-        elif one.name == "mov" and one.source in same and one.displacement is None:
-            same.add(one.destination)
     return 0
 
 
 def _operand(one: Instruction) -> tuple[int, int, int, Optional[int]]:
     return one.base, one.scaled, one.scale, one.displacement
+
+
+def _is_code(target: Target, address: int) -> bool:
+    region = region_at(target.regions(), address)
+    return region is not None and region.executable
 
 
 def _read_entries(target: Target, base: int, width: int, count: int) -> Iterator[int]:

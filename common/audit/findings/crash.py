@@ -115,7 +115,8 @@ def _cause(found: Crash) -> str:
 
 
 def _describe_nested(found: CppException) -> str:
-    """Return the exceptions inside an exception: "std::out_of_range: at; which contains …"."""
+    """Return the exceptions inside an exception: "std::out_of_range: at, which
+    contains std::bad_alloc"."""
     return ", which contains ".join(
         f"{shortened(one.type, 200)}{f': {shortened(one.what, _WIDEST)}' if one.what else ''}" for one in found.nested
     )

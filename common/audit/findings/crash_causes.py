@@ -21,7 +21,7 @@ def describe_reason(found: Crash, target: Target) -> str:
     fault = found.fault
     if fault is None:
         return ""
-    value = _quote_value(fault.value, region_at(target.regions(), fault.value) is not None)
+    value = _quote_value(max(fault.value, 0), region_at(target.regions(), fault.value) is not None)
     invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
         "division-by-zero": "it divided an integer by zero",
@@ -70,7 +70,8 @@ def describe_causes(found: Crash) -> str:
 def _describe_segment(fault: Fault) -> str:
     if fault.address is None:
         return "it accessed an address relative to the register gs, which is not a valid address"
-    return f"it accessed address {fault.address:#x}, relative to the register gs, which contains {fault.value:#x}"
+    base = f", which contains {fault.value:#x}" if fault.value >= 0 else ""
+    return f"it accessed address {fault.address:#x}, relative to the register gs{base}"
 
 
 def _describe_fault(fault: Fault) -> list[str]:

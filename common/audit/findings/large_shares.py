@@ -32,9 +32,12 @@ _KINDS = {
     "/SYSV": "System V segment",
     "/dev/shm/": "POSIX shared memory mapping",
     "anon_inode:[io_uring]": "mapping of io_uring",
-    "anon_inode:": "mapping of the kernel",
+    "/[aio]": "mapping of aio",
+    "anon_inode:": "kernel mapping",
+    "socket:": "mapping of a socket",
 }
-_OF_KERNEL = "anon_inode:"  # memory that the process shares with the kernel only
+# Names of memory that the process shares with the kernel
+_OF_KERNEL = ("anon_inode:", "socket:", "/[aio]")
 METASPACE = "metaspace"  # name of the part of a JVM's memory that contains class metadata
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders

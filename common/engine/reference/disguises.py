@@ -129,7 +129,7 @@ class PureDisguises:
                 yield from ((at, value) for at, value in some if value >> 32 and start <= value < end)
             elif form.kind == Disguise.BYTE_SWAPPED:
                 swapped = ((at, int.from_bytes(word.to_bytes(8, "little"), "big")) for at, word in words if self._word == 8)
-                yield from ((at, value) for at, value in swapped if start <= value < end)
+                yield from ((at, value) for at, value in swapped if value >> 32 and start <= value < end)
             elif form.kind == Disguise.MANGLED:
                 plain = ((at, ((word >> shift | word << 64 - shift) ^ base) & (1 << 64) - 1) for at, word in words if self._word == 8)
                 yield from ((at, value) for at, value in plain if start <= value < end)
