@@ -26,7 +26,8 @@ def read_buckets(memory: Memory, body: int, buckets: int, size: int) -> array[in
     """Return the addresses of the first entries of PL_strtab; none if the hash with this body and
     these buckets is another one. `size`: bytes of the block with the buckets."""
     header = memory.words(body, 4)
-    words = memory.arch.words(memory.read(buckets, 8 * (header[3] + 1))) if header is not None and header[3] < size // 8 else ()
+    data = memory.read(buckets, 8 * (header[3] + 1)) if header is not None and header[3] < size // 8 else b""
+    words = memory.arch.words(data)
     entry = next(filter(None, words), 0)
     first = memory.words(entry, 2)
     is_of_keys = first is not None and first[1] == entry + _ENTRY
