@@ -95,6 +95,9 @@ def read_fields(
     if len(read.values) > LOOKED:
         return _with_totals(session, whole, node, [*whole_arrays, *_group_by_size(session, reader, read), *named])
     words = {address: value for address, value in zip(read.addresses, read.values) if range_at(reader.heaps, value) is not None}
+    if node >= 0:  # a block, in which a collector's links keep nothing alive
+        is_excluded = session.graphs.is_excluded
+        words = {address: value for address, value in words.items() if not is_excluded(node, address, value)}
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 

@@ -103,7 +103,7 @@ def find_large_node(top: PoolNode) -> Optional[PoolNode]:
     return one
 
 
-def find_alike_pools(top: PoolNode, words: Words, remedies: Iterable[str] = ()) -> list[Finding]:
+def find_alike_pools(top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = False) -> list[Finding]:
     """Return one finding if several outermost pools with the same name have, together with the
     pools below them, at least HELD bytes and most of the memory. `top`: their parent, without a
     name."""
@@ -119,7 +119,7 @@ def find_alike_pools(top: PoolNode, words: Words, remedies: Iterable[str] = ()) 
     title = f"In use: {number(len(alike))} {words.pool}s {name}, which are below no other {noun}, have {size(total)}, {part} %"
     cause = f"The largest, at {largest.address:#x}, has {size(largest.bytes_below)}."
     facts = {noun: [name], words.pools: len(alike) + sum(one.below for one in alike), "address": f"{largest.address:#x}"}
-    return [Finding(words.kind, total, f"{title} of {words.all}.", cause, tuple(remedies), ("runtime",), facts, of_blocks=False)]
+    return [Finding(words.kind, total, f"{title} of {words.all}.", cause, tuple(remedies), ("runtime",), facts, of_blocks=of_blocks)]
 
 
 def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> Finding:

@@ -93,13 +93,12 @@ class ReferenceGraphs:
         if self._excluded is None:
             return False
         patterns, exclusions = self._excluded
-        blocks = self._session.directory.blocks
-        target = blocks.find(value)
-        of = exclusions[patterns[index]]
+        blocks, of = self._session.directory.blocks, exclusions[patterns[index]]
         bit = 1 << min((address - blocks.address(index)) // self._session.target.arch.word, LAST_WORD)
-        if of.words & bit:
-            return True
-        return bool(of.links & bit) and target >= 0 and exclusions[patterns[target]].header == value - blocks.address(target) & -4
+        if of.words & bit or not of.links & bit:
+            return bool(of.words & bit)
+        target = blocks.find(value)
+        return target >= 0 and exclusions[patterns[target]].header == value - blocks.address(target) & -4
 
     # -- scanning
 

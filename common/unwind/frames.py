@@ -318,27 +318,38 @@ class Unwinder:
                 return False
         return registers.get(self._fp) == 0
 
-    def _is_leaf_after_call(self, pc: int, sp: int) -> bool:
-        """Whether `pc` follows a system call of x86-64, and the word on top of the stack is the
-        address after a call. On the stack of a new thread, this word is no such address."""
-        target = self.target
-        if target.arch.name != X86_64.name or target.read(pc - len(_SYSCALL), len(_SYSCALL)) != _SYSCALL:
+    def _is_at_clone(self, pc: int, sp: int) -> bool:
+        """Whether `pc` follows the system call of glibc's clone or clone3 for x86-64, in the thread
+        that called this function. Its call frame information ends before the system call; up to
+        there, the return address is on top of the stack. On the stack of the new thread, the word
+        on top is not the address after a call."""
+        target, call = self.target, pc - len(_SYSCALL)
+        if target.arch.name != X86_64.name:
             return False
-        returns = target.word(sp)
-        return self.executable(returns) and follows_call(target.read(returns - CALL_BYTES, CALL_BYTES))
+        row, extent = self.row(call - 1), self.extent(call - 1)
+        if row is None or extent is None or extent.end != call:
+            return False
+        if row.expression or (row.register, row.offset) != (self._sp, target.arch.word):
+            return False
+        try:
+            returns = target.word(sp)
+            is_call = target.read(call, len(_SYSCALL)) == _SYSCALL
+            return is_call and self.executable(returns) and follows_call(target.read(returns - CALL_BYTES, CALL_BYTES))
+        except UnreadableMemory:
+            return False
 
     def _by_chain(self, registers: dict[int, int], pc: int, exact: bool) -> Optional[tuple[dict[int, int], str]]:
         """Unwind one frame without call frame information.
         The return address is on top of the stack after a call to an invalid address, and at the
-        system call of clone and clone3, which have no information there. JIT code maintains the
-        chain of frame pointers, or of stack pointers (Arch.back_chain)."""
+        system call of clone and clone3. JIT code maintains the chain of frame pointers, or of stack
+        pointers (Arch.back_chain)."""
         word, sp, link = self.target.arch.word, registers[self._sp], self._link
         try:
             if exact and not self.executable(pc):
                 if link != _NO_NUMBER:
                     return {**registers, self._pc: registers.get(link, 0) & self.code_mask}, "return address"
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
-            if exact and self._is_leaf_after_call(pc, sp):
+            if exact and self._is_at_clone(pc, sp):
                 return {**registers, self._pc: self.target.word(sp), self._sp: sp + word}, "return address"
             if self.target.arch.back_chain:
                 outer = self.target.word(sp)

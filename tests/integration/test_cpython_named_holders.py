@@ -117,17 +117,26 @@ def test_roots_show_the_names(tmp_path: Path) -> None:
 ORDERS = """
 import time
 ORDERS = [bytearray(200) for _ in range(5000)]
+def make():
+    rows = [{"number": number} for number in range(6000)]
+    return lambda: rows
+HANDLER = make()
 print("ready", flush=True)
 time.sleep(3600)
 """
 
 
+NAMED = ("__main__.ORDERS", "__main__.HANDLER")
+
+
 def test_the_row_of_a_list_counts_its_elements(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", ORDERS), tmp_path, python.environment()) as run:
-        text = " ".join(debuggers.findleaks("roots", "__main__.ORDERS", "--depth", "4", "--pid", str(run.pid)).split())
-    assert "__main__.ORDERS (CPython variable): list of 5,000" in text
-    assert re.search(r"└ 5,000 pointers from \[0\]: \d+,\d+ blocks", text), text
+        orders, handler = (" ".join(debuggers.findleaks("roots", name, "--depth", "4", "--pid", str(run.pid)).split()) for name in NAMED)
+    assert "__main__.ORDERS (CPython variable): list of 5,000" in orders
+    assert re.search(r"└ 5,000 pointers from \[0\]: \d+,\d+ blocks", orders), orders
+    # The collector's link from the cell to the list is no reference.
+    assert "function make.<locals>.<lambda> → closure variable rows: list of 6,000" in handler and "several fields" not in handler, handler
 
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if tuple(map(int, one.values[0].split("."))) >= (3, 11)])

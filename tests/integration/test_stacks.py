@@ -118,6 +118,25 @@ def test_a_thread_that_creates_another(tmp_path: Path) -> None:
     assert stack["complete"]
 
 
+UNDESCRIBED = """
+#include <unistd.h>
+asm(".globl stop\\nstop: push %rbp\\nmov %rsp, %rbp\\nlea after(%rip), %rax\\npush %rax\\nmov $34, %eax\\nsyscall\\nleave\\nret\\n"
+    ".globl other\\nother: call stop\\nafter: ret");
+void stop(void);
+int main(void) { write(1, "ready\\n", 6); stop(); return 0; }
+"""
+
+
+def test_a_system_call_without_frame_information(tmp_path: Path) -> None:
+    """A return address on top of the stack may be stale at a system call. The frame pointer shows the caller."""
+    (tmp_path / "stop.c").write_text(UNDESCRIBED)
+    subprocess.run(["gcc", "-O1", "-o", "stop", "stop.c"], cwd=tmp_path, check=True)
+    with cores.Running([str(tmp_path / "stop")], tmp_path) as running:
+        wait_until_idle(running.pid)
+        (stack,) = asked("--pid", str(running.pid))["stacks"]
+    assert functions(stack)[:2] == ["stop", "main"]
+
+
 def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
     """Return addresses, frame by frame, of an interpreter with threads. (Without libc's debug symbols, whose inlined frames are none.)"""
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import struct
-from typing import Optional
+from array import array
+from types import SimpleNamespace
+from typing import Any, Optional
 
+import graphs
 import pytest
 from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.apr import pools as apr
+from findleaks.runtimes.perl.shared_keys import list_keys
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.runtimes.postgresql import contexts as postgresql
 
@@ -69,6 +74,36 @@ def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
     found = [pool.address for number in range(COUNT) for pool in reader.read(POOLS + 256 * number)]
     assert found == [POOLS + 256 * number for number in range(COUNT)]
     assert memory.reads < 2 * LENGTH + 10 * COUNT
+
+
+def test_first_nodes_of_apr() -> None:
+    """Four pools without a parent in mappings. One node is used again, one is in the list of free nodes, one has an unknown allocator."""
+    size, allocator, unknown = 8192, POOLS, POOLS + 512
+    starts = range(NODES, NODES + 4 * size, size)
+    memory = {POOLS: struct.pack("<25Q", *(0,) * 5, starts[2], *(0,) * 19)}
+    for number, at in enumerate(starts):
+        following = 0 if number == 1 else at
+        head = struct.pack("<QQIIQQ", following, at, 1, 0, at + 200, at + size)
+        words = [0] * apr.WORDS
+        words[apr.ALLOCATOR] = unknown if number == 3 else allocator
+        words[apr.ACTIVE], words[apr.SELF] = at, at
+        memory[at] = (head + struct.pack(f"<{apr.WORDS}Q", *words)).ljust(size, b"\0")
+    blocks: Any = SimpleNamespace(
+        of_sizes=lambda *_: array("Q"),
+        find=lambda address: 0 if address == allocator else -1,
+        address=lambda _: allocator,
+        state=lambda _: State.IN_USE,
+    )
+    assert list(apr.find_by_nodes(Memory(FakeTarget(memory)), graphs.native(), blocks, [])) == [NODES + apr.NODE]
+
+
+def test_rings_of_shared_keys_of_perl() -> None:
+    """The third key leads back to the second one. Each key is listed once."""
+    places = [NODES + 64 * number for number in range(3)]
+    after = [places[1], places[2], places[1]]
+    entries = b"".join(struct.pack("<QQQII", then, at + 24, 1, 0, 5).ljust(64, b"\0") for at, then in zip(places, after))
+    found = list(list_keys(FakeTarget({NODES: entries}), graphs.native(), array("Q", places[:1])))
+    assert found == [(at, at + 39) for at in places]
 
 
 def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:

@@ -71,9 +71,9 @@ class Apr(Runtime):
         add_up(list(nodes.values()))
         top = next(iter(nodes.values()), None)
         large = find_large_node(top) if top is not None else None
-        if top is None or large is None:
-            return find_alike_pools(top, WORDS, UNMANAGED) if top is not None and not top.name else []
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
+        if top is None or large is None:
+            return find_alike_pools(top, WORDS, UNMANAGED, inside) if top is not None and not top.name else []
         pool = next(one for one in self.pools if one.address == large.address)
         return [self._add_holder(describe_large_pool(large, top, WORDS, REMEDIES, inside), pool)]
 

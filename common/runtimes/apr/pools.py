@@ -16,6 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import subtract
 from findleaks.value_classes import NamedTuple
 
@@ -33,6 +34,7 @@ LEAST_NODE, LARGEST_BLOCK = 1 << 13, 1 << 20  # bytes of blocks of malloc that m
 MOST_PAGES = 1 << 18  # pages of anonymous mappings that may be first nodes
 LARGEST = 1 << 40  # most bytes of a node
 LONGEST = 64  # most bytes of a tag that are read
+LOOK = 4096  # possible first nodes between two checks for Ctrl-C
 
 
 class Node(NamedTuple):
@@ -100,17 +102,22 @@ def find_by_nodes(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequenc
     first = NODE // memory.size
     records, _ = read_records(memory.target, engine, places, NODE + WORDS * memory.size)
     words = engine.arch.words(records)
-    free: dict[int, set[int]] = {}
-    for number, place in enumerate(places):
+    reader, free, known = PoolReader(memory), set[int](), dict[int, bool]()
+    for number, place in enumerate(interruptible(memory.target, places, LOOK)):
         at = number * (first + WORDS) + first
         if words[at + SELF] != place or words[at + PARENT] or not words[at + ACTIVE]:
             continue
+        # The next node of the ring refers back. In memory that was freed and is used again, the
+        # link is overwritten first.
+        if memory.word(words[at - first] + memory.size) != place:
+            continue
         allocator = words[at + ALLOCATOR]
-        if allocator not in free:
-            index, nodes = blocks.find(allocator), PoolReader(memory).free_nodes(allocator)
-            is_block = index >= 0 and blocks.address(index) == allocator and blocks.state(index) == State.IN_USE
-            free[allocator] = {node.start for node in nodes} if is_block else set(places)
-        if place not in free[allocator]:
+        if allocator not in known:
+            index = blocks.find(allocator)
+            known[allocator] = index >= 0 and blocks.address(index) == allocator and blocks.state(index) == State.IN_USE
+            if known[allocator]:
+                free.update(node.start for node in reader.free_nodes(allocator))
+        if known[allocator] and place not in free:
             yield place + NODE
 
 

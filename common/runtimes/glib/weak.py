@@ -55,7 +55,8 @@ def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], 
             continue
         end = at + 8 + DATUM * count
         for record, destroy in zip(words[1::3], words[2::3]):
-            yield from _weak_locations(memory, record, instance) if record else ()
+            # A list that a program attached mostly has no function that destroys it.
+            yield from _weak_locations(memory, record, instance) if record and destroy else ()
             if record and library.start <= destroy < library.end and memory.word(record) == instance:
                 yield Range(record, record + 8)
 

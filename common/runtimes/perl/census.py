@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+from findleaks.allocators.base import size_at
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.perl.arenas import Values
@@ -322,7 +323,8 @@ class Census:
         self._keep_operations(variables)
         for one in self.hashes:
             if one.address in self.interpreter_words:
-                entries = read_buckets(self._memory, self._memory.word(one.address) or 0, one.union)
+                size = size_at(self._blocks, one.union)
+                entries = read_buckets(self._memory, self._memory.word(one.address) or 0, one.union, size)
                 self._end_blocks([(start, end + 7 & -8) for start, end in list_keys(self._target, self._engine, entries)])
         words: Sequence[int] = variables[:_STACKS] if interpreter.struct else ()
         if len(words) < _STACKS:

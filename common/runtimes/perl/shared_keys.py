@@ -20,28 +20,28 @@ from findleaks.target.base import Target
 _ENTRY = 24  # bytes of a struct he
 _BYTES = _ENTRY + 8 + 2  # bytes of a struct shared_he with an empty key
 _LONGEST = 1 << 31
-_MOST_BUCKETS = 1 << 27
-_MOST_KEYS = 1 << 27
 
 
-def read_buckets(memory: Memory, body: int, buckets: int) -> array[int]:
+def read_buckets(memory: Memory, body: int, buckets: int, size: int) -> array[int]:
     """Return the addresses of the first entries of PL_strtab; none if the hash with this body and
-    these buckets is another one."""
+    these buckets is another one. `size`: bytes of the block with the buckets."""
     header = memory.words(body, 4)
-    words = memory.words(buckets, header[3] + 1) if header is not None and buckets and header[3] < _MOST_BUCKETS else None
-    entries = array("Q", sorted(filter(None, words or ())))
-    first = memory.words(entries[0], 2) if entries else None
-    return entries if first is not None and first[1] == entries[0] + _ENTRY else array("Q")
+    data = memory.read(buckets, 8 * (header[3] + 1)) if header is not None and header[3] < size // 8 else b""
+    words = memory.arch.words(data)
+    entry = next(filter(None, words), 0)
+    first = memory.words(entry, 2)
+    is_of_keys = first is not None and first[1] == entry + _ENTRY
+    return array("Q", sorted(filter(None, words)) if is_of_keys else ())
 
 
 def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[tuple[int, int]]:
     """Yield the start and the end of each shared key, given the first entries of PL_strtab. Raises
     Interrupted."""
-    left = _MOST_KEYS
-    while entries and left > 0:
+    seen: set[int] = set()  # In damaged memory, a chain of entries may be a ring.
+    while entries:
         if target.interrupted():
             raise Interrupted
-        left -= len(entries)
+        seen.update(entries)
         data, missing = read_records(target, engine, entries, _ENTRY + 8)
         words, halves = target.arch.words(data), target.arch.words32(data)
         following = array("Q")
@@ -50,4 +50,4 @@ def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[t
                 yield entry, entry + _BYTES + length
                 if after:
                     following.append(after)
-        entries = array("Q", sorted(set(following)))
+        entries = array("Q", sorted(set(following) - seen))

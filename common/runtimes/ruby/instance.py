@@ -277,9 +277,9 @@ class Ruby(DumpableHeap):
 
     @property
     def _machines(self) -> list[Range]:
-        """The structures of virtual machines (rb_vm_t)."""
-        found = (self._directory.blocks.lookup(self._memory.word(slot + DATA) or 0) for slot in self._select_data(VM))
-        return [Range(one[1], one[1] + one[2]) for one in found if one is not None]
+        """The structures of virtual machines (rb_vm_t), which begin with their object's address."""
+        found = ((slot, self._directory.blocks.lookup(self._memory.word(slot + DATA) or 0)) for slot in self._select_data(VM))
+        return [Range(one[1], one[1] + one[2]) for slot, one in found if one is not None and self._memory.word(one[1]) == slot]
 
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""
