@@ -359,8 +359,8 @@ class _Search:
         regular.update(form for form, _ in small if all((one.form, one.size) in small for one in sized if one.form == form))
         if any(form not in regular for form, _ in small):
             shown = [one for one in shown if (one.form, one.size) not in small]
-            sizes = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in words[1::3]))).size
-            words = select(words, bytearray((word >> 16, size) not in small for word, size in zip(words[2::3], sizes)))
+            of_blocks = self._blocks.columns_of(array("I", (edge & NO_BLOCK for edge in words[1::3]))).size
+            words = select(words, bytearray((word >> 16, size) not in small for word, size in zip(words[2::3], of_blocks)))
         if regular:
             shown = [one for one in shown if one.form not in regular]
             pairs = {pair: None for pair in pairs if pair[0] not in regular}
