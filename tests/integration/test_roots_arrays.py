@@ -108,16 +108,20 @@ def test_vectors(flags: tuple[str, ...], tmp_path: Path) -> None:
 
 
 RUBY = """
-kept = (0...N).map { |n| "x" * 999 }
 class Pair; def initialize(n); @a, @b, @c, @d, @e = n, "q" * 1991, nil, n, n; end; end
-pairs = (0...N / 2).map { |n| Pair.new(n) }
+def fill(holder)
+  holder.instance_variable_set(:@kept, (0...N).map { |n| "x" * 999 })
+  holder.instance_variable_set(:@pairs, (0...N / 2).map { |n| Pair.new(n) })
+end
+holder = "a String, whose instance variables are in a table of the interpreter".dup
+fill(holder)
 GC.start
 puts "ready"
 STDOUT.flush
 sleep
-puts kept, pairs
+puts holder.instance_variables
 """
-"""Held by local variables, which have no names: what globals hold would be the globals'."""
+"""Held by instance variables of a String, which have no names: what globals hold would be the globals'."""
 
 
 def held_once(core: Path, size: int, filler: str) -> int:
