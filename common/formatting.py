@@ -54,6 +54,11 @@ def join_words(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def with_article(phrase: str) -> str:
+    """Put the indefinite article before a phrase: "an indirect block"."""
+    return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}"
+
+
 def shortened(text: str, limit: int = 200) -> str:
     """Return at most `limit` characters of a text. If some are left out, the last one is "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -32,7 +32,8 @@ def identify(session: Session, addresses: Sequence[int], words: Optional[int] = 
 def _identify(session: Session, describer: Describer, address: int, words: Optional[int]) -> Identified:
     answer = describer.subject(address)
     if answer.object is None:
-        answer = replace(answer, phrase=answer.phrase + describer.content(answer))
+        content = describer.content(answer)
+        answer = replace(answer, phrase=f"{answer.phrase}; {content}") if content else answer
     block = answer.block
     sites = None if block is None else allocation_sites(session, answer.sites)
     contents = describe_more(session, block.address, block.size, block.type, block.hint) if block is not None and block.kind else ""

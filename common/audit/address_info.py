@@ -18,7 +18,7 @@ from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import shortened
+from findleaks.formatting import shortened, with_article
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
@@ -262,9 +262,9 @@ class Describer:
             member = owned.allocator.locate(address)
         place = f"{offset:,} byte{'' if offset == 1 else 's'} into " if offset else ""
         place = f"{member}, {place}" if member and offset else place
-        article = "" if offset == 0 else ("an " if block.phrase()[0] in "aeiou" else "a ")
+        what = with_article(block.phrase()) if offset else block.phrase()
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
-        phrase = f"{place}{article}{block.phrase()} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
+        phrase = f"{place}{what} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
         holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         named = find_thread_local(self.session, address) if block.kind and not block.type else None
@@ -311,14 +311,14 @@ class Describer:
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
     def content(self, answer: AddressDescription) -> str:
-        """Describe the content of an anonymous mapping: '; begins with "GET /"'. The result is ""
+        """Describe the content of an anonymous mapping: 'begins with "GET /"'. The result is ""
         for other memory and for content that is not recognised."""
         region = answer.region
         if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
             return ""
         beginning = find_hint(self.session, region.start, region.size)
         function = find_stack_function(self.session, region.start, region.end)
-        return f"; contains a stack of {function}" if function else f"; begins with {beginning}" if beginning else ""
+        return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
 
     def _managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else

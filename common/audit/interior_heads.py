@@ -11,7 +11,7 @@ from findleaks.audit.address_info import Describer
 from findleaks.audit.references import Reference, find_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, counted, number, shortened, size
+from findleaks.formatting import blocks, counted, number, shortened, size, with_article
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 
@@ -92,9 +92,8 @@ def _describe_place(session: Session, address: int) -> str:
     block = found.block
     if block is None:
         return ""
-    phrase = shortened(block.phrase(), 200)
-    article = "an" if phrase[0] in "aeiou" else "a"
-    return f"at offset {number(address - block.address)} of {article} {phrase} at {block.address:#x}"
+    phrase = with_article(shortened(block.phrase(), 200))
+    return f"at offset {number(address - block.address)} of {phrase} at {block.address:#x}"
 
 
 def _pointers(session: Session, graph: Graph, start: int, length: int) -> Iterator[Reference]:

@@ -7,7 +7,7 @@ from typing import Optional
 from findleaks.audit.crash import Crash
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shortened, with_article
 from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
 
@@ -132,9 +132,8 @@ def _phrase(place: Place) -> str:
     if block is None:
         return shortened(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", _WIDEST)
     member = f"{shortened(place.member)}, at " if place.member else ""
-    phrase = shortened(block.phrase(), _WIDEST)
-    article = "an" if phrase[0] in "aeiou" else "a"
-    return f"{member}offset {number(place.address - block.address)} of {article} {phrase} at {block.address:#x}"
+    phrase = with_article(shortened(block.phrase(), _WIDEST))
+    return f"{member}offset {number(place.address - block.address)} of {phrase} at {block.address:#x}"
 
 
 def _describe_released(found: Crash, place: Place) -> list[str]:

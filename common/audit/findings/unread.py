@@ -86,7 +86,7 @@ def _describe_content(session: Session, address: int) -> str:
     """Return a sentence about the beginning of the mapping at an address; "" if it is not
     recognised."""
     describer = Describer(session)
-    content = describer.content(describer.answer(address)).removeprefix("; ") if address else ""
+    content = describer.content(describer.answer(address)) if address else ""
     return f"The mapping at {address:#x} {content}." if content and not content.endswith("with zeros") else ""
 
 
