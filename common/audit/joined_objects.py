@@ -176,7 +176,7 @@ class JoinedObjects(ObjectGraph):
                     chain.append(after[chain[-1]])
                 return chain
             for source in self.referrers(at):
-                if source not in after and self._is_live(source):
+                if source not in after and self.is_live(source):
                     after[source] = at
                     waiting.append(source)
         return []

@@ -333,14 +333,15 @@ class ObjectGraph(ReferrerSearch):
             parts = (data[middle:], middle), (data[:middle], 0)
             found = (start + at for part, start in parts for one in wanted for at in occurrences(part, one) if at % width == 0)
             indices = (at // width for at in islice(found, _MOST_TRIED))
-            return list(islice(filter(self._is_live, indices), 1))
+            return list(islice(filter(self.is_live, indices), 1))
         places = (at // width for one in wanted for at in occurrences(data, one) if at % width == 0)
-        live = list(filter(self._is_live, places))
+        live = list(filter(self.is_live, places))
         ends = list(accumulate(self.blocks.size(index) for index in live))
         middles = ((2 * at + 1) * ends[-1] // (2 * _EXAMPLES) for at in range(_EXAMPLES)) if live else ()
         return list(dict.fromkeys(live[min(bisect_right(ends, middle), len(live) - 1)] for middle in middles))
 
-    def _is_live(self, index: int) -> bool:
+    def is_live(self, index: int) -> bool:
+        """Whether an object is live; False if this is unknown."""
         return self.graph is not None and self.graph.kind(index) in LIVE
 
     def describe_holder(self, index: int) -> str:

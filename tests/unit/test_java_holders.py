@@ -71,7 +71,7 @@ class Referring(JavaGraph):
     def referrers(self, index: int) -> Iterator[int]:
         return iter(self._owners[index])
 
-    def _is_live(self, index: int) -> bool:
+    def is_live(self, index: int) -> bool:
         return True
 
     def _class_of(self, index: int) -> Any:

@@ -152,7 +152,7 @@ class JavaGraph(ObjectGraph):
 
     def _name_variable(self, key: int) -> str:
         """Return a phrase for a thread-local variable, given the index of its ThreadLocal."""
-        if key < 0 or not self._is_live(key):
+        if key < 0 or not self.is_live(key):
             return "a thread-local variable whose ThreadLocal is garbage"
         names = (self._variable_with(owner, key) for owner in islice(self.referrers(key), _MOST_OWNERS))
         name = next(filter(None, names), "")
@@ -173,7 +173,7 @@ class JavaGraph(ObjectGraph):
         seen = {index}  # two objects may refer to each other
         for _ in range(_MOST_FIELDS):
             referrers = islice(self.referrers(index), _MOST_REFERRERS)
-            owners = [one for one in referrers if one not in seen and self._is_live(one)]
+            owners = [one for one in referrers if one not in seen and self.is_live(one)]
             # Ignore fields that every thread (.parkBlocker) or inner object (.this$0) has.
             named = [(one, name) for one in owners if (name := self._variable_with(one, index)) and not name.endswith(_UNNAMED_FIELDS)]
             best = next((pair for pair in named if self._class_of(pair[0]).kind == MIRROR), next(iter(named), None))

@@ -7,7 +7,6 @@ from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.object_graph import V8Graph
 from findleaks.target.interruptible import interruptible
 
@@ -16,13 +15,18 @@ _WORDS = 9  # words of an ArrayBuffer that may have the address of its memory
 _SOME = 1 << 14  # ArrayBuffers that are read together
 
 
+def list_maps(graph: V8Graph, kinds: Sequence[str]) -> list[int]:
+    """Return the numbers of the maps whose objects are of one of these kinds."""
+    return [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and any(one in graph.kinds_of(first) for one in kinds)]
+
+
 def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
     """Return those of `addresses`, which are of ArrayBuffers' memory, to which only garbage refers.
 
     Memory to which no ArrayBuffer refers, such as the memory of a message, is left out."""
     wanted, live, garbage = set(addresses), set[int](), set[int]()
     for index, words in _buffers(graph):
-        kinds = live if graph.graph is not None and graph.graph.kind(index) in LIVE else garbage
+        kinds = live if graph.is_live(index) else garbage
         kinds.update(wanted.intersection(words))
     return garbage - live
 
@@ -31,14 +35,13 @@ def find_buffer(graph: V8Graph, addresses: Sequence[int]) -> Optional[int]:
     """Return the address of a live ArrayBuffer whose memory is at one of `addresses`: of the middle
     one of those that are found. Returns None if there is none."""
     wanted = set(addresses)
-    found = [index for index, words in _buffers(graph) if not wanted.isdisjoint(words) and graph.object(index).is_live]
+    found = [index for index, words in _buffers(graph) if not wanted.isdisjoint(words) and graph.is_live(index)]
     return graph.blocks.address(found[len(found) // 2]) if found else None
 
 
 def _buffers(graph: V8Graph) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield the index and the first words of each ArrayBuffer. Raises Interrupted."""
-    maps = [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and _BUFFER in graph.kinds_of(first)]
-    for number in maps if graph.graph is not None else ():
+    for number in list_maps(graph, [_BUFFER]) if graph.graph is not None else ():
         indices = graph.of_map(number)
         count = min(_WORDS, graph.blocks.size(indices[0]) // 8) if indices else 0
         for first in interruptible(graph.target, range(0, len(indices) if count else 0, _SOME)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.runtimes.object_graph import LIVE
+from findleaks.runtimes.v8.buffer_memory import list_maps
 from findleaks.runtimes.v8.metadata import TAG
 from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
@@ -62,9 +62,8 @@ def measure_views(graph: V8Graph) -> Coverage:
 def _views(graph: V8Graph) -> Iterator[tuple[int, int]]:
     """Yield the tagged address of the buffer of each live view, and the view's length in bytes."""
     place = graph.offset_of("JSArrayBufferView", "byte_offset")
-    maps = [n for n, first in enumerate(graph.first_objects) if first != NO_BLOCK and any(one in graph.kinds_of(first) for one in _VIEWS)]
-    for number in maps if place and graph.graph is not None else ():
-        indices = array("I", (one for one in graph.of_map(number) if _is_live(graph, one)))
+    for number in list_maps(graph, _VIEWS) if place and graph.graph is not None else ():
+        indices = array("I", filter(graph.is_live, graph.of_map(number)))
         distance = next((one for one in _DISTANCES if indices and _refers_to_buffer(graph, indices[0], place - one)), 0)
         for first in interruptible(graph.target, range(0, len(indices) if distance else 0, _SOME)):
             starts = graph.blocks.columns_of(indices[first : first + _SOME]).address
@@ -80,7 +79,3 @@ def _refers_to_buffer(graph: V8Graph, index: int, offset: int) -> bool:
     word = Memory(graph.target).word(graph.blocks.address(index) + offset) or 0
     (found,) = graph.indices_of([word - TAG if word > TAG else 0])
     return found != NO_BLOCK and _BUFFER in graph.kinds_of(found)
-
-
-def _is_live(graph: V8Graph, index: int) -> bool:
-    return graph.graph is not None and graph.graph.kind(index) in LIVE
