@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
@@ -11,6 +11,7 @@ from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.managed_graph import FoundObject, find_object
 from findleaks.audit.references import find_root_references
 from findleaks.engine.terms import Kind, State
+from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
 
 _TRIED = 16  # maximum number of root words that are tried for one block
@@ -54,10 +55,9 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
         return None
     blocks = session.directory.blocks
     low = blocks.address(chain[0])
-    for one in islice(find_root_references(session, low, low + blocks.size(chain[0])), _TRIED):
-        found = find_object(session, one.address) if one.address else None
-        path = found.graph.describe_path(found.object.block) if found is not None and found.graph.graph is not None else ""
-        if path and found is not None:
+    for found in _find_referrers(session, low, low + blocks.size(chain[0])):
+        path = _describe_path(found)
+        if path:
             return ManagedPath(blocks.address(index), path, _find_remedies(session, found))
     return None
 
@@ -67,7 +67,7 @@ def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:
     this is known. For example, a statement of a database belongs to a connection, which is to be
     closed."""
     names = [found.graph.type_of(one) for one in found.graph.path(found.object.block)]
-    runtime = next((one for one in session.runtimes if one.name == found.runtime), None)
+    runtime = _runtime_of(session, found)
     some = (runtime.remedies(name) for name in dict.fromkeys(names[: -_OWNERS - 1 : -1])) if runtime is not None else ()
     return next(filter(None, some), ())
 
@@ -93,17 +93,31 @@ def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
     if len(owners) < _LEAST:
         return None
     found = owners[len(owners) // 2]
-    one, path = found.object, found.graph.describe_path(found.object.block) if found.graph.graph is not None else ""
-    remedies = next((runtime.remedies(one.type) for runtime in session.runtimes if runtime.name == found.runtime), ())
-    return LivingOwner(one.type, count, len(owners), one.address, path, remedies)
+    one, runtime = found.object, _runtime_of(session, found)
+    remedies = runtime.remedies(one.type) if runtime is not None else ()
+    return LivingOwner(one.type, count, len(owners), one.address, _describe_path(found), remedies)
 
 
 def _find_owner(session: Session, index: int) -> Optional[FoundObject]:
     """Return a live managed object with a word that is the start of a block; None if there is
     none."""
     start = session.directory.blocks.address(index)
-    for one in islice(find_root_references(session, start, start + 1), _TRIED):
+    return next((found for found in _find_referrers(session, start, start + 1) if found.object.is_live is not False), None)
+
+
+def _find_referrers(session: Session, start: int, end: int) -> Iterator[FoundObject]:
+    """Yield the managed objects with a root word that is an address from `start` on, below `end`.
+    Only _TRIED of these words are examined."""
+    for one in islice(find_root_references(session, start, end), _TRIED):
         found = find_object(session, one.address) if one.address else None
-        if found is not None and found.object.is_live is not False:
-            return found
-    return None
+        if found is not None:
+            yield found
+
+
+def _describe_path(found: FoundObject) -> str:
+    """Return the path to a managed object as text; "" if it is unknown."""
+    return found.graph.describe_path(found.object.block) if found.graph.graph is not None else ""
+
+
+def _runtime_of(session: Session, found: FoundObject) -> Optional[Runtime]:
+    return next((one for one in session.runtimes if one.name == found.runtime), None)
