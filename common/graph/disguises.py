@@ -211,11 +211,7 @@ class _Search:
     def _tries(self, forms: Sequence[Form], step: int, with_roots: bool = True) -> list[tuple[int, int]]:
         """Search one strip in `step` of the heaps and, `with_roots`, of root memory; see
         Disguises.tries."""
-        trial = self._graph.disguises(self._ranges, forms, 0)
-        for ranges, is_root in ((self._roots if with_roots else (), True), (self._memory.heap_ranges(), False)):
-            for piece in self._memory.pieces(ranges, PHASE, whole=not is_root):
-                trial.scan(piece, step, is_root)
-        return trial.tries()
+        return self._search(forms, step, 0, with_roots).tries()
 
     def promising(self, forms: Sequence[Form], step: int) -> list[Form]:
         """Return the forms whose words point to the start of a block more often than into its
@@ -225,17 +221,18 @@ class _Search:
 
     def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""
-        self._found = self._search(forms, step)
+        self._found = self._search(forms, step, self._most)
         result = list(self._judged(forms, self._found.keys(self._sizes)))
         self._tried += sum(one.size > 0 for one in result)
         return result
 
-    def _search(self, forms: Sequence[Form], step: int) -> Disguises:
-        found = self._graph.disguises(self._ranges, forms, self._most)
-        for piece in self._memory.pieces(self._roots, PHASE):
-            found.scan(piece, step, True)
-        for piece in self._memory.pieces(self._memory.heap_ranges(), PHASE, whole=step > 1):
-            found.scan(piece, step, False)
+    def _search(self, forms: Sequence[Form], step: int, most: int, with_roots: bool = True) -> Disguises:
+        """Search one strip in `step`. `most`: words that are recorded; with 0, words are only
+        counted."""
+        found = self._graph.disguises(self._ranges, forms, most)
+        for ranges, is_root in ((self._roots if with_roots else (), True), (self._memory.heap_ranges(), False)):
+            for piece in self._memory.pieces(ranges, PHASE, whole=not is_root and (step > 1 or not most)):
+                found.scan(piece, step, is_root)
         return found
 
     def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
@@ -286,14 +283,16 @@ class _Search:
             return shown
         numbers = {form: number for number, form in enumerate(dict.fromkeys(one.form for one in shown))}
         pairs = [(numbers[one.form], offset) for one in shown for offset in one.offsets]
-        words = self._search([forms[form] for form in numbers], 1).references(list(dict.fromkeys(pairs)))
+        words = self._search([forms[form] for form in numbers], 1, self._most).references(list(dict.fromkeys(pairs)))
         return [
             one for one in shown if not any(self._are_small_numbers(words, numbers[one.form], offset, one.size) for offset in one.offsets)
         ]
 
     def _are_small_numbers(self, words: array[int], form: int, offset: int, size: int) -> bool:
-        """Whether the words of a form that lead to blocks of one size are small numbers at other
+        """Whether the words of a form that refer to blocks of one size are small numbers at other
         places in larger words."""
+        if self._ranges[0].start >> 32:
+            return False  # such numbers are below 4 GiB
         targets = [words[at + 1] & NO_BLOCK for at in range(0, len(words), 3) if words[at + 2] == form << 16 | offset]
         found = [self._blocks.address(target) + offset for target in targets if self._blocks.size(target) == size]
         if not found or max(found) >> 32 or not are_shifted(found):
