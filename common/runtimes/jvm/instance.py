@@ -34,7 +34,7 @@ from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
-from findleaks.runtimes.jvm.remedies import find_remedies
+from findleaks.runtimes.jvm.remedies import BUFFER, find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -167,10 +167,8 @@ class HotSpot(DumpableRuntime):
     @cached_property
     def _reach(self) -> Optional[Reachability]:
         """The graph of the objects; None if garbage cannot be distinguished from live objects."""
-        objects = self._objects
-        if objects is None or not self._separates_garbage:
-            return None
-        return Reachability(self._tables, self._engine, objects, self._native_roots(objects))
+        objects = self._objects if self._separates_garbage else None
+        return Reachability(self._tables, self._engine, objects, self._native_roots(objects)) if objects is not None else None
 
     def _native_roots(self, objects: JavaObjects) -> NativeRoots:
         return NativeRoots(self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references)
@@ -253,10 +251,11 @@ class HotSpot(DumpableRuntime):
         return list_loaded_libraries(self._target, self._module)
 
     def remedies(self, type_name: str) -> Sequence[str]:
-        found = (one.klass for one in (self._objects.classes if self._objects is not None else ()) if one.name == type_name)
-        klass = next(found, 0)
-        plain = self._object_graph is not None and self._object_graph.refers_to_nothing(self.native_example(type_name) or 0)
-        return list(find_remedies(self._tables, ClassReader(self._tables), klass, self.reference_chain(type_name), not plain))
+        classes = self._objects.classes if self._objects is not None else ()
+        klass = next((one.klass for one in classes if one.name == type_name), 0)
+        graph, path = self._object_graph if type_name == BUFFER else None, self.reference_chain(type_name)
+        plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
+        return list(find_remedies(self._tables, ClassReader(self._tables), klass, path, not plain))
 
     def frees_garbage(self, type_name: str) -> bool:
         return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)

@@ -17,7 +17,7 @@ from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.tables import Tables
 
 _CLOSEABLE = "java.lang.AutoCloseable"
-_BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
+BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
 _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
@@ -62,14 +62,14 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, klass: int, path: 
     name = reader.name(klass)
     if name.endswith(_STREAM):
         yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
-    elif name == _BUFFER and _CACHE in path:
+    elif name == BUFFER and _CACHE in path:
         yield "-Djdk.nio.maxCachedBufferSize=BYTES limits the buffers that each thread caches for channels"
-    elif name == _BUFFER and _NETTY in path:
+    elif name == BUFFER and _NETTY in path:
         yield f"release() of each {_NETTY}ByteBuf that is not needed any more"
         yield "-Dio.netty.leakDetection.level=paranoid, with which Netty logs where it allocated buffers that were not released"
-    elif name == _BUFFER and not has_cleaner:
+    elif name == BUFFER and not has_cleaner:
         yield "free these buffers as their library documents (LWJGL: MemoryUtil.memFree()): the collector frees only the objects"
-    elif name == _BUFFER:
+    elif name == BUFFER:
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
     elif name == SEGMENT:
         yield "allocate memory in a java.lang.foreign.Arena that the program closes: nothing frees memory of Arena.global() or of malloc"
