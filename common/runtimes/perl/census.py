@@ -6,7 +6,6 @@ to 5.40."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -22,6 +21,7 @@ from findleaks.runtimes.perl import values as v
 from findleaks.runtimes.perl.shared_keys import list_keys, read_buckets
 from findleaks.runtimes.perl.structures import ANON, AUX, CODE_BYTES, XSUB, Structures, Sub, read_sub
 from findleaks.target.base import Range, Target
+from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 _BACK_REFERENCES = ord("<")  # PERL_MAGIC_backref
@@ -134,12 +134,11 @@ class Census:
         """Leave out integers that are the address of a value, such as the results of refaddr(). An
         integer has no part in the reference count of a value. Integers that are other addresses
         may be pointers of an extension."""
-        starts = [one.start for one in self._arenas.interpreter.values]
-        ends = [one.start + HEAD * one.slots for one in self._arenas.interpreter.values]
+        slots = [Range(one.start, one.start + HEAD * one.slots) for one in self._arenas.interpreter.values]
         for address, flags, union, buffer in zip(values.addresses, values.flags, values.unions, buffers):
-            if buffer != NO_BLOCK and flags & FREE == INTEGER and not flags & v.REFERENCE and union < ends[bisect_right(starts, union) - 1]:
+            if buffer != NO_BLOCK and flags & FREE == INTEGER and not flags & v.REFERENCE and range_at(slots, union) is not None:
                 index = self._blocks.find(address)
-                if index >= 0 and union >= starts[0]:
+                if index >= 0:
                     self.patterns[index] = v.NO_WORD
 
     def _keep_memory(self, values: Values) -> None:
