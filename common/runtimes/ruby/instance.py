@@ -275,7 +275,7 @@ class Ruby(DumpableHeap):
         holders = (self._memory.word(slot + DATA) or 0 for name in (THREAD, FIBER) for slot in self._select_data(name))
         return frames.value_stacks(holders) if frames is not None else ()
 
-    @property
+    @cached_property
     def _machines(self) -> list[Range]:
         """The structures of virtual machines (rb_vm_t), which begin with their object's address."""
         found = ((slot, self._directory.blocks.lookup(self._memory.word(slot + DATA) or 0)) for slot in self._select_data(VM))
