@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.formatting import number, size
+from findleaks.formatting import counted, number, size
 from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.isolates import Isolate
@@ -89,7 +89,7 @@ def describe_heaps(heaps: Sequence[IsolateHeap]) -> str:
         if one.is_worker:
             workers.setdefault(one.script, []).append(one)
     groups = sorted(workers.items(), key=lambda pair: -_sum(pair[1]))
-    shares = [f"{_count(len(its))}{f' of {script}' if script else ''}: {size(_sum(its))}" for script, its in groups]
+    shares = [f"{counted(len(its), 'worker')}{f' of {script}' if script else ''}: {size(_sum(its))}" for script, its in groups]
     shares += [f"{one.label().removeprefix('the ')}: {size(one.bytes)}" for one in heaps if not one.is_worker]
     others = f" and {number(len(shares) - _SHOWN)} more" if len(shares) > _SHOWN else ""
     largest = f"The largest heap, {size(heaps[0].bytes)}, is that of {heaps[0].label()}."
@@ -103,10 +103,6 @@ def count_heaps(heaps: Sequence[IsolateHeap]) -> str:
         return "V8's heap has"
     workers = sum(one.is_worker for one in heaps)
     return f"V8's {number(len(heaps))} heaps{f' ({number(workers)} of them of workers)' if workers else ''} have"
-
-
-def _count(workers: int) -> str:
-    return f"{number(workers)} workers" if workers > 1 else "1 worker"
 
 
 def _sum(heaps: Sequence[IsolateHeap]) -> int:
