@@ -43,8 +43,8 @@ static bool is_long_text(const spread *s, uint64_t value) {
     return is_text(bytes, LEAST_LONG) && !is_mapped(s, value);
 }
 
-/* Whether the first words of a block may be those of a layout, as far as is known without a look at
- * other blocks: text, for example, is no pointer. */
+/* Whether a block may have a layout, judged only by the first words of the block. For example, a
+ * word of text is not a pointer. */
 static bool begins_alike(const spread *s, uint32_t layout, uint64_t start, uint64_t size) {
     uint32_t group = s->bounds.items[layout];
     if (group == s->bounds.items[layout + 1] || s->groups.items[group].start)
@@ -75,10 +75,11 @@ static bool is_possible(matching *m, uint32_t reference, uint64_t offset, uint64
     uint32_t first = s->choice_bounds.items[list], last = s->choice_bounds.items[list + 1];
     for (uint32_t at = first; at < last; at++) {
         uint32_t counts[COUNTS] = {0};
-        if (!depth && begins_alike(s, s->choices.items[at], start, size))
-            return true;
-        if (!depth)
+        if (!depth) {
+            if (begins_alike(s, s->choices.items[at], start, size))
+                return true;
             continue;
+        }
         compare_block(m, s->choices.items[at], start, size, depth - 1, counts);
         if (!counts[WRONG])
             return true;

@@ -141,7 +141,7 @@ class Judge:
 
     def _count_words(self, block: int) -> int:
         """Return how many words of a block are not zero."""
-        size, word = self._heap.blocks.columns_of(array("I", [block])).size[0], self._heap.arch.word
+        size, word = self._heap.blocks.size(block), self._heap.arch.word
         data = self._heap.bytes(self._heap.blocks.address(block), min(size, MOST_READ))
         return sum(any(data[at : at + word]) for at in range(0, len(data), word))
 

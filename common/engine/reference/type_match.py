@@ -116,8 +116,8 @@ class Matching:
         return False
 
     def _begins_alike(self, layout: int, start: int, size: int) -> bool:
-        """Whether the first words of a block may be those of a layout, as far as is known without a
-        look at other blocks: text, for example, is no pointer."""
+        """Whether a block may have a layout, judged only by the first words of the block. For
+        example, a word of text is not a pointer."""
         spread, groups = self._spread, self._spread.layouts[layout]
         if not groups or groups[0].start:
             return True
