@@ -25,7 +25,7 @@ RAX, RDX, RSI, RDI, RSP, RBX = 0, 2, 6, 7, 4, 3
 
 
 def code(*words: dict[str, Any]) -> list[Instruction]:
-    """Return instructions at FUNCTION.start, and one at each of PLACES."""
+    """Return these instructions, the first one at FUNCTION.start, and then one `nop` at each address in PLACES."""
     first = [Instruction(FUNCTION.start + at, 1, **word) for at, word in enumerate(words)]
     return [*first, *(Instruction(place, 1, "nop") for place in PLACES)]
 

@@ -10,8 +10,8 @@ A table contains either addresses (8 bytes), or distances from its own start (4 
                                      jmp *%rax
 
 The comparison shows the length of the table. If the compiler left it out, for example because the
-index is a byte, all words after the start of the table count that lead into the function. A word
-too much is harmless: it only ends the code that certainly ran earlier."""
+index is a byte, a word after the start of the table counts as an entry if its destination is in the
+function. A word that is no entry does no harm: less code is then known to have run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Table(NamedTuple):
 
 
 def find_destinations(target: Target, code: Sequence[Instruction], at: int, function: Range) -> Optional[set[int]]:
-    """Return the addresses to which the indirect jump `code[at]` may lead; None if they are
+    """Return the possible destinations of the indirect jump `code[at]`; None if they are
     unknown. `code`: the instructions of the part of the function that contains the jump."""
     table = _find_table(code, at)
     if table is None:
@@ -135,7 +135,7 @@ def _find_bases(code: Sequence[Instruction], at: int, register: int) -> set[int]
     addresses to which the function sets any register."""
     last = _find_write(code, at, register)
     if last is not None:
-        return {one.displacement or 0 for one in code[last : last + 1] if _is_address(one)}
+        return {code[last].displacement or 0} if _is_address(code[last]) else set()
     is_copied = any(one.name == "mov" and one.destination == register and one.immediate is None for one in code)
     return {one.displacement or 0 for one in code if _is_address(one) and (is_copied or one.destination == register)}
 
