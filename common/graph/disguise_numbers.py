@@ -1,9 +1,9 @@
-"""Tell disguised pointers from numbers that lead to a block by chance.
+"""Distinguish disguised pointers from numbers that equal a disguised pointer by chance.
 
-Small numbers, such as 32-bit distances, may also be sizes, counters, and ids. Large heaps contain
-numbers that happen to be addresses of leaked blocks in any form. Example: the hashes of strings in
-the heap of V8, if the program is loaded at low addresses. Such numbers lead to all parts of a block
-equally often. Pointers lead to one part, mostly the start."""
+A 32-bit distance may also be a size, a counter or an id. A large heap contains numbers that,
+decoded in some form, are addresses in leaked blocks. Example: the hashes of strings in the heap of
+V8, if the program is loaded at low addresses. The addresses that such numbers give are spread
+evenly over the blocks. Pointers give one address in each block, mostly its start."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from findleaks.value_classes import NamedTuple
 SHARE = 0.9  # the share of the leaked blocks of one size that must have a pointer of a form
 # If there are this many blocks of one size, a smaller share is enough: the others are leaked.
 MANY, MANY_SHARE = 256, 0.25
-PART = 16  # bytes: malloc aligns blocks to this number, so stale pointers lead to multiples of it
+PART = 16  # bytes: malloc aligns blocks to this number, so stale pointers refer to multiples of it
 # the largest expected number of groups in a process that are reported although all numbers in it
-# lead to blocks by chance
+# refer to blocks by chance
 EXPECTED = 0.001
 LEAST_RELATIVE = 4  # minimum number of relative pointers that are reported
 REPORTED = 0.1  # least share of the blocks of one size whose pointers are reported
@@ -32,7 +32,7 @@ PAGE = 4096
 # least number of small numbers that are pointers on a page, or at an offset in blocks of one size
 COMPANY = 8
 # If there are numbers that are not pointers, the pointers of a group must be this many times as
-# many as the numbers that lead, in this group, to any other offset in a block.
+# many as the numbers that refer, in this group, to any other offset in a block.
 CONTRAST = 4
 CONTROLS = 8  # number of other offsets that are compared
 _FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it
@@ -49,9 +49,9 @@ class Shown(NamedTuple):
     heads: int  # number of these blocks that have a pointer in this form
     live: int  # number of these blocks to which live memory has a pointer in this form
     precise: bool
-    elsewhere: int  # number of other addresses in these blocks to which words in this form lead
+    elsewhere: int  # number of other addresses in these blocks to which words in this form refer
     mixed: bool = False  # see in_contrast
-    others: tuple[int, ...] = ()  # offsets to which most of the other numbers lead
+    others: tuple[int, ...] = ()  # offsets to which most of the other numbers refer
 
     def is_nearly_all(self, least: int) -> bool:
         """Whether nearly all of the blocks, and at least `least`, have a pointer in this form."""
@@ -59,8 +59,8 @@ class Shown(NamedTuple):
 
     def in_contrast(self, offsets: dict[int, int]) -> Shown:
         """Return this result with `others`, if many blocks have such pointers. It is precise if its
-        offset is much more frequent than any other: numbers that are not pointers lead to all
-        offsets equally often. `offsets`: how many numbers lead to each offset."""
+        offset is much more frequent than any other: numbers that are not pointers refer to all
+        offsets equally often. `offsets`: how many numbers refer to each offset."""
         if not self.is_large_part:
             return self
         others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
@@ -69,7 +69,7 @@ class Shown(NamedTuple):
 
     def is_weak(self, form: Form, tried: int) -> bool:
         """Whether the pointers from live memory are too few to be reported: they do not matter, or
-        numbers may lead to these blocks by chance. `tried`: see _may_be_chance."""
+        numbers may refer to these blocks by chance. `tried`: see _may_be_chance."""
         # A size or a counter often equals the distance from a block.
         least = LEAST_RELATIVE if form.kind == Disguise.RELATIVE else 1
         if self.live < max(least, REPORTED * self.blocks):
@@ -114,9 +114,9 @@ class NumberGroups:
         return kept
 
     def in_contrast(self, accepted: Mapping[int, int], typical: Sequence[int]) -> bytearray:
-        """Return, for each reference, whether nearly all references of its region lead to the
+        """Return, for each reference, whether nearly all references of its region refer to the
         accepted offset. `accepted`: by form. `typical`: not 0 if the target has a size that
-        pointers of this form lead to."""
+        pointers of this form refer to."""
         offsets = self.offsets
         wanted = bytearray(accepted.get(form, -1) == offset for form, offset in zip(self.forms, offsets))
         most: Counter[int] = Counter()
@@ -152,7 +152,7 @@ def are_shifted(addresses: Sequence[int]) -> bool:
     read at the byte before them.
 
     Example: V8 stores the integer 0x123456 as 0x0012345600000000. The eight bytes from the fourth
-    one on are 0x12345600. If blocks are 128 bytes apart, counters lead to one offset in every
+    one on are 0x12345600. If blocks are 128 bytes apart, counters refer to one offset in every
     second block."""
     return sum(not address % 256 for address in addresses) >= SHARE * len(addresses)
 
@@ -160,9 +160,9 @@ def are_shifted(addresses: Sequence[int]) -> bool:
 def is_varied(places: Sequence[int], targets: Sequence[int]) -> bool:
     """Whether the distances from these places to the addresses of `targets` are those of pointers.
 
-    Sizes or counters may happen to lead to starts of blocks. Example: the number 112 in many
+    Sizes or counters may happen to refer to starts of blocks. Example: the number 112 in many
     adjacent blocks of 112 bytes. Two tests: the distances are not a series, and the distance of
-    the place before seldom leads to one of the targets."""
+    the place before seldom refers to one of the targets."""
     distances = [target - place for place, target in zip(places, targets)]
     if _is_series(distances):
         return False
@@ -177,13 +177,13 @@ def _is_series(values: Sequence[int]) -> bool:
 
 
 def _may_be_chance(pointers: int, others: int, offsets: Collection[int], size: int, tried: int) -> bool:
-    """Whether words may lead to these offsets in blocks of one size by chance. `pointers`: number
-    of these blocks to which a word of one form leads. `others`: number of addresses at other
-    offsets in blocks of this size to which words of this form lead. `tried`: number of groups (form
-    and size of blocks) that are compared.
+    """Whether words may refer to these offsets in blocks of one size by chance. `pointers`: number
+    of these blocks to which a word of one form refers. `others`: number of addresses at other
+    offsets in blocks of this size to which words of this form refer. `tried`: number of groups
+    (form and size of blocks) that are compared.
 
-    The Chernoff bound limits the probability that so many of the words lead to the same few parts
-    of the blocks. Example: two words lead to the starts of blocks of 120 bytes (8 parts). The
+    The Chernoff bound limits the probability that so many of the words refer to the same few parts
+    of the blocks. Example: two words refer to the starts of blocks of 120 bytes (8 parts). The
     probability is 1/64, so one such pair is expected among 64 groups."""
     parts = max(-(-size // PART), 1)
     chosen = {offset // PART for offset in offsets}

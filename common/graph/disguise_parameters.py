@@ -17,13 +17,13 @@ PAGE = 4096
 FROM_VARIABLES = 24  # number of pointers in root memory that are examined as bases
 BATCH = 60  # number of forms that are examined at once
 SAMPLE = 96 << 10  # bytes of memory in which they are examined
-# the least number of different addresses of starts of blocks to which a form must lead there
+# the least number of different addresses of starts of blocks to which a form must refer there
 STARTS = 24
 FEW = 2  # maximum number of forms with a base from a variable
 KEYS = 48  # number of random words in root memory that are examined as keys
 MOST_WORDS = 1 << 16  # large words in root memory among which random ones are looked for
 KEY_SAMPLE = 4 << 20  # bytes of memory in which they are examined
-# A random key leads to the starts of blocks by chance only rarely; see graph/disguises.py.
+# A random key refers to the starts of blocks by chance only rarely; see graph/disguises.py.
 KEY_STARTS = 8
 ROTATIONS = (0, 17)  # bits; glibc rotates by 17
 _KEY_BITS = range(14, 51)  # numbers of set bits that nearly all random words of 64 bits have
@@ -109,7 +109,7 @@ def examine_forms(
     sample: int = SAMPLE,
     least: int = STARTS,
 ) -> list[Form]:
-    """Return the best of these forms: those whose words, in a sample of memory, lead to the starts
+    """Return the best of these forms: those whose words, in a sample of memory, refer to the starts
     of many different blocks, and more often than elsewhere. `leaks`: number of leaked blocks.
     `total`: bytes of the memory. `tries` searches one strip in a number of strips for these forms;
     for the result, see Disguises.tries. If the sample would contain too few pointers, the result

@@ -159,7 +159,7 @@ static void look_unaligned(const strip *s, unsigned chunk) {
 
 /* In a byte-swapped pointer, the lower half of the word contains the upper half of the address.
  * Addresses below 4 GiB are skipped: their words are numbers with a lower half of zeros, as V8
- * stores small integers, and counters lead to every second block of 120 bytes, for example. */
+ * stores small integers, and counters refer to every second block of 120 bytes, for example. */
 INLINE void look_at_swapped(const strip *s) {
     const disguises *d = s->d;
     uint32_t upper[STRIP / 8];

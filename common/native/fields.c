@@ -40,7 +40,7 @@ API void fl_fields_free(fields *f) {
 }
 
 /* Create the search for the node at `place` in the tree `d`. The tree must be complete, and must
- * outlive the search. `span`: the number of the node's places; 0 if the node was not reached. */
+ * live longer than the search. `span`: number of places of the node; 0 if it was not reached. */
 API fields *fl_fields_new(const dominators *d, uint32_t place, uint32_t span, uint32_t count) {
     fields *f = calloc(1, sizeof *f);
     if (!f)

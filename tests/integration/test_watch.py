@@ -20,7 +20,7 @@ from cores import Running
 
 EVERY = 2.0
 MAX_SECONDS = 1.0
-"""From a key to the end: far less than to the next sample."""
+"""Seconds from the press of a key to the end of the command. This is far less than EVERY."""
 TABLE = r"retained by g_sessions \(grows, data\): linked list, 4,000 → 8,000 nodes"
 
 

@@ -42,15 +42,15 @@ _LIST = _Array("list", _LISTS, _NEXT - 1)
 
 
 def _apart(first: int) -> Sequence[_Array]:
-    """Return the arrays of lists, of dictionaries and of tables. Each array is followed by its
-    count."""
+    """Return the arrays with the addresses of freed lists, freed dictionaries and freed tables. The
+    number of addresses follows each array."""
     second = first + ENTRIES + 1
     return (_LIST, _Array("dict", first, second - 1), _Array("", second, second + ENTRIES))
 
 
 def _together(first: int) -> Sequence[_Array]:
-    """Return the arrays of lists, of dictionaries and of tables. The count of dictionaries and the
-    count of tables both follow the array of tables."""
+    """Return the arrays with the addresses of freed lists, freed dictionaries and freed tables. The
+    number of dictionaries and the number of tables both follow the array of tables."""
     count = first + 2 * ENTRIES
     return (_LIST, _Array("dict", first, count), _Array("", first + ENTRIES, count, True))
 

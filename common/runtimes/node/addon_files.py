@@ -24,7 +24,7 @@ MOST_WORDS = 96  # words of an object that are searched for its napi_env
 _ENVIRONMENTS = ("napi_env__", "node_napi_env__")
 _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
 _LEVELS = 2  # levels of blocks between a backing store and what identifies its addon
-# Bytes of such a block. Larger ones, such as Node's Environment, lead to everything.
+# Bytes of such a block. Larger ones, such as Node's Environment, reach everything.
 _MOST_SMALL = 256
 _MOST_MISSES = 1024  # successive memory that one function releases and that belongs to no addon
 _URL, _LONGEST = b"file://", 4096

@@ -1,9 +1,9 @@
-"""Find the variables of an addon that lead to its Node-API references.
+"""Find the variables of an addon that reach its Node-API references.
 
-An addon stores pointers to references in a variable, or in blocks that a variable leads to, such as
+An addon stores pointers to references in a variable, or in blocks that a variable reaches, such as
 an array or the nodes of a list. Pointers are followed from each variable of the addon through such
 blocks. Pointers in objects of Node's own classes are not followed, because Node links all
-references of an addon, and each would lead to all others."""
+references of an addon, and each would reach all others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_DATA = 1 << 19  # maximum number of words of an addon's data that are exam
 
 class Reached(NamedTuple):
     """A variable. A reference is given by the index of its block. `references`: the references that
-    the variable leads to. `own`: of these, those to which words of the variable itself point."""
+    the variable reaches. `own`: of these, those to which words of the variable itself point."""
 
     name: str
     references: frozenset[int]
@@ -35,7 +35,7 @@ class Reached(NamedTuple):
 
 class AddonVariables:
     """Follows pointers from the variables of addons. `node` is the loaded file that contains Node's
-    classes. `closed` has addresses in V8's blocks that lead to references. Pointers in these blocks
+    classes. `closed` has addresses in V8's blocks that reach references. Pointers in these blocks
     are not followed."""
 
     def __init__(self, target: Target, blocks: Blocks, node: Module, closed: Sequence[int]) -> None:
@@ -44,15 +44,15 @@ class AddonVariables:
         self._left = 0
 
     def find(self, file: str, references: Iterable[int], linked: bool = False) -> Sequence[Reached]:
-        """Return the variables of the addon in `file`, with the references that each leads to.
+        """Return the variables of the addon in `file`, with the references that each reaches.
         `references`: the index of each reference's block. `linked`: whether one of these blocks may
-        lead to others, as the nodes of a std::map do. If the variables lead to too much memory,
+        reach others, as the nodes of a std::map do. If the variables reach too much memory,
         only the references to which their own words point are returned."""
         self._left = _MOST_WORDS
         wanted = frozenset(references)
         variables = ((name, self._blocks_of(words)) for name, words in self._variables(file).items())
         found = [Reached(name, self._follow(indices, wanted, linked), wanted & indices) for name, indices in variables]
-        # Variables that were not followed to the end may lead to the same references.
+        # Variables that were not followed to the end may reach the same references.
         return found if self._left else [one._replace(references=one.own) for one in found]
 
     def _variables(self, file: str) -> Mapping[str, Sequence[int]]:
@@ -107,11 +107,11 @@ class AddonVariables:
 
 
 def choose_variables(found: Sequence[Reached]) -> Mapping[int, str]:
-    """For each reference, choose one of the variables that lead to it. Return the names of the
+    """For each reference, choose one of the variables that reach it. Return the names of the
     chosen variables, by the index of the reference's block.
 
-    The variable that leads to the fewest references is chosen, if each other variable leads to all
-    of these, too. For example, a stale pointer to a node of a tree leads to the whole tree.
+    The variable that reaches the fewest references is chosen, if each other variable reaches all
+    of these, too. For example, a stale pointer to a node of a tree reaches the whole tree.
     Otherwise the right variable is unknown, and the reference is left out."""
     of_reference: dict[int, list[Reached]] = {}
     for one in sorted(found, key=lambda one: len(one.references)):

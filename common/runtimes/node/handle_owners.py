@@ -153,11 +153,11 @@ class HandleOwners:
         return HandleGroup(f"global handles of {owner}", places) if 2 * count > len(sample) else None
 
     def _handles_by_block(self, places: Sequence[int]) -> Mapping[int, tuple[int, set[int]]]:
-        """Find the blocks in use that contain pointers to these handles. Return, by the index of a
-        block, its first word, and the addresses of its handles. The blocks of V8 that contain the
-        handles themselves are left out. A pointer counts if at least half of the blocks of its kind
-        have a pointer at the same offset; others are stale. Blocks of one kind have the same class
-        of Node, or else the same size."""
+        """Find the blocks in use that contain pointers to these handles. The result maps the
+        index of a block to its first word and to the addresses of its handles. The blocks of V8
+        that contain the handles themselves are left out. A pointer counts if at least half of the
+        blocks of its kind have a pointer at the same offset; others are stale. Blocks of one kind
+        have the same class of Node, or else the same size."""
         blocks, wanted = self._directory.blocks, sorted(places)
         own = {*blocks.find_all(wanted)[0], NO_BLOCK}
         found: dict[int, dict[int, int]] = {}
