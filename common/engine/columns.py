@@ -11,7 +11,7 @@ Numbers = Union["array[int]", memoryview]
 """A number for each block, such as a claim on its type ("I")."""
 
 NO_GROUP = 0xFFFFFFFF
-"""In place of a group's number, if the block belongs to no group."""
+"""Stands for the number of a group if the block belongs to no group."""
 
 
 class BlockColumns(NamedTuple):

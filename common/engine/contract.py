@@ -163,7 +163,7 @@ class Graph(Protocol):
 
     Order of calls: scan_blocks, scan_roots, mark, classify. If it is uncertain whether some words
     are roots, call scan_blocks, scan_roots for the certain roots, and mark_starts. Then call
-    scan_roots for those of the other words that turn out to be roots, mark, and classify."""
+    scan_roots for the uncertain words that turned out to be roots, mark, and classify."""
 
     def exclude_words(self, patterns: bytearray, exclusions: Sequence[Exclusion]) -> None:
         """Exclude words of blocks that are not references. Call before scanning.

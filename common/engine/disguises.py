@@ -17,7 +17,7 @@ STRIP = 128
 BEYOND = 16
 """Bytes after a strip that belong to words beginning in it."""
 ANY_OFFSET = 0xFFFF
-"""In place of all offsets in a block that are at least this large."""
+"""Stands for all offsets in a block that are at least this large."""
 REACH = 32
 """The largest distance in bytes between the halves of a pointer (HALVES)."""
 SMALL = 1 << 16
@@ -65,11 +65,11 @@ class Keys(NamedTuple):
     """Result of a search: three unordered arrays ("Q") of form number << 48 | size number << 16 |
     offset.
 
-    The first has one element for each address that was found in a form, however many words lead to
-    it. The second has each DEFINITE block to which a
-    word in this form leads, once. The third has each DEFINITE block to which such a word leads from
-    a root, or from a block that is not leaked. Words that lead to an INDIRECT block count for the
-    leak head of its cycle. If the block is in no such cycle, they do not count."""
+    The first has one element for each address that words in this form decode to, even if many words
+    decode to it. The second has each DEFINITE block to which words in this form point, once. The
+    third has those of these blocks to which such a word points from a root, or from a block that is
+    not leaked. A word that points to an INDIRECT block counts for the leak head of the block's
+    cycle. If the block is in no cycle, the word does not count."""
 
     hits: array[int]
     heads: array[int]

@@ -240,10 +240,11 @@ class Dominators(Protocol):
         """Follow a linked list from this block, one child at a time, up to `limit` blocks. A chain
         of length 1 is not a list.
 
-        With `equal`, the next block is the only child of the same usable size, or the heaviest of
-        several if it retains 9/10 of what the block retains. Otherwise it is the heaviest child of
-        any size, if that retains as much. This is for lists of mixed sizes, which then end some
-        nodes early. Of equally heavy children, the lowest is next."""
+        If `equal` is set, the next block is the only child of the same usable size. If several
+        children have this size, it is the one that retains most, if that is at least 9/10 of what
+        the block retains. If `equal` is not set, it is the child of any size that retains most,
+        under the same condition. This is for lists of mixed sizes; they end some nodes early. Of
+        children that retain equally much, the lowest is next."""
         ...
 
     def root_sets(self, first: int, end: int, roots: array[int], blocks: array[int]) -> RootSets:

@@ -30,10 +30,12 @@ class FieldsTree(RootedTree):
         place = tree.place(node)
         self._tree = tree
         self._first, self._span = (0, 0) if place is None else (place, tree.count_at(place))
-        # Columns of the tree. labels: by place after the owner's: 0, 1 + the field that reaches
-        # this child, or 1 + number of fields if several do. all: labelled children, ascending.
-        # starts: by label, into heads and ends. heads: children by label. ends: cumulated blocks.
-        # sums: blocks and bytes, from label 1 on.
+        # Columns of the tree. labels: an element for each place below the owner: 0, or for a child,
+        # 1 + the field that reaches it, or 1 + the number of fields if several fields reach it.
+        # all: places of labelled children, ascending. heads: the same places, grouped by label.
+        # ends: for each of `heads`, the sum of the blocks up to and including it, within its label.
+        # starts: index of each label's first element in heads and ends. sums: blocks and bytes,
+        # from label 1 on.
         self._labels: Numbers = ()
         self._all: Numbers = ()
         self._starts: Numbers = ()

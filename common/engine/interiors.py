@@ -45,8 +45,8 @@ class Interiors(Protocol):
         """Return three numbers for each reference to a possible block, or None if there are more
         than `most`.
 
-        The numbers are the block that contains the reference, or NO_BLOCK if it is in root memory;
-        in this case, the address of the root word; and the block referred to."""
+        The numbers are: the block that contains the reference (NO_BLOCK: it is in root memory); the
+        address of the reference if it is in root memory, otherwise 0; and the block referred to."""
         ...
 
     def examine(self, pieces: Sequence[Piece], code: Sequence[Range], credit: int, php: bool, links: bool = False) -> Examination:

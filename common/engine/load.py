@@ -12,7 +12,7 @@ from findleaks.target.arch import X86_64, Arch
 # Environment variables.
 PURE = "FINDLEAKS_PURE"  # 1 forces the Python engine
 THREADS = "FINDLEAKS_THREADS"  # number of threads that the C engine uses
-_MOST_THREADS = 8  # default maximum, because more threads hardly read memory faster
+_MOST_THREADS = 8  # maximum without FINDLEAKS_THREADS: more threads hardly read memory faster
 
 
 def missing_native(arch: Arch = X86_64) -> str:

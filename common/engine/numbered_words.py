@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 NO_NUMBER = 0xFFFFFFFF
-"""In place of the number of a word that is not known."""
+"""Stands for the number of a word that is not known."""
 
 _HASH, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _FEWEST = 1024  # places of the smallest table
@@ -15,9 +15,9 @@ class NumberedWords:
     """Words by number, from 0 on. `words` has the word of each number.
 
     `keys` ("Q") and `numbers` ("I") are the hash table, which has 2**n places and is at most half
-    full. The first place of a word is the upper n bits of its product with _HASH; the next ones
-    follow in order. A key of 0 is a place without a word. The C engine searches this table in
-    common/native/java_objects.c and v8_objects.c."""
+    full. The search for a word begins at the place given by the upper n bits of its product with
+    _HASH, and continues at the following places. A key of 0 is a place without a word. The C engine
+    searches this table in common/native/java_objects.c and v8_objects.c."""
 
     def __init__(self) -> None:
         self.keys, self.numbers = array("Q", bytes(8 * _FEWEST)), array("I", [NO_NUMBER]) * _FEWEST

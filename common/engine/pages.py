@@ -52,9 +52,10 @@ class PageRead(NamedTuple):
 
     `states` are PageStates. `used` ("I") is the number of bytes in use. `shares` is the same number
     scaled to one byte, from 0 for none to 255 for all. `sizes` ("I") is the usable size of the
-    blocks that make up more than half of the bytes in use; if the page has none, of the cached
-    bytes; if it has none, of the free bytes. Without such a majority it is the size of any block
-    (0: no blocks; at most LARGEST). `sums` has numbers of bytes: sums[state * COLUMNS + column]."""
+    blocks that make up more than half of the page's bytes in use. If no bytes are in use, cached
+    bytes count instead; if no bytes are cached either, free bytes count. If no size has a majority,
+    it is the size of any block of the page (0: no blocks; at most LARGEST). `sums` has numbers of
+    bytes: sums[state * COLUMNS + column]."""
 
     states: bytearray
     shares: bytearray

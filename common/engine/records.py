@@ -15,7 +15,7 @@ from findleaks.target.base import Piece
 
 COLUMNS = 3
 RUN = 4  # words of a run: start, stride, count, mark (combined by OR with the first words of keys)
-NONE = 0xFFFFFFFF  # in place of a number: there are too many keys
+NONE = 0xFFFFFFFF  # stands for the number of a key: there are too many keys
 MOST = 1 << 20  # maximum number of keys
 Key = tuple[int, int, int, int]
 

@@ -92,8 +92,9 @@ class RootedTree:
 
 
 class WholeTree(RootedTree):
-    """A tree of all blocks; see dominators.Dominators. Places are in preorder: what a node retains
-    directly follows it. An engine fills the arrays when the tree is complete."""
+    """A tree of all blocks; see dominators.Dominators. Places are in preorder: a node is followed
+    immediately by the nodes that it retains. An engine fills the arrays when the tree is
+    complete."""
 
     def __init__(self, roots: int, blocks: Sized, lost: bool) -> None:
         super().__init__(roots, blocks)

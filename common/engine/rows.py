@@ -23,7 +23,7 @@ UNWANTED, NO_ARRAY = 1 << 31, 1 << 30
 NO_TEXT = NO_ARRAY - 1
 
 STATES = 8  # number of predefined texts: five kinds of blocks in use, three states
-MAX_WORDS = 1 << 16  # words whose types are cached; blocks with other words are left to the caller
+MAX_WORDS = 1 << 16  # most first words whose types are cached; the caller gets other blocks
 
 
 class Texts:

@@ -136,7 +136,7 @@ class Lists(NamedTuple):
     problems: list[tuple[int, str]]
 
 
-NO_BLOCK = 0xFFFFFFFF  # in place of a block's index, in `Blocks.find_all`
+NO_BLOCK = 0xFFFFFFFF  # stands for a block's index, in `Blocks.find_all`
 NO_LABEL = 0xFFFFFFFF  # in `Graph.set_labels`
 MARK = 0xFFFFFF  # bits of a mark that `Graph.groups` compares
 WEAK_MARK = 0xF000000  # if a mark has only the lowest of these bits, `type_word` is used instead

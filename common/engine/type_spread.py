@@ -2,13 +2,13 @@
 refer to (common/native/type_spread.c).
 
 A *layout* describes typed memory: which of its words are pointers, and to what. A pointer has a
-*reference*, a number that the caller gives a meaning, such as "struct client *". What such a
-pointer says about a block depends on the offset at which it points into the block, and on the
-block's size. The engine does not know the types, so it asks the caller for a *rule*, once for each
-combination. The caller answers with a layout for the block, with NO_CLAIM, or with DEFERRED if the
-pointers have to be judged together. Deferred pointers are returned as a list. A rule may also be a
-*decision*: it has several *options*, which are possible claims. For each block, the engine chooses
-one of them by the block's content, or by a *feature* of the pointer, such as a word near it.
+*reference*: a number whose meaning only the caller knows, such as "struct client *". What a pointer
+says about a block depends on the offset at which it points into the block, and on the block's size.
+The engine does not know the types, so it asks the caller for a *rule*, once for each combination.
+The caller answers with a layout for the block, with NO_CLAIM, or with DEFERRED if the pointers have
+to be judged together. Deferred pointers are returned as a list. A rule may also be a *decision*: it
+has several *options*, which are possible claims. For each block, the engine chooses one of them by
+the block's content, or by a *feature* of the pointer, such as a word near it.
 
 If a reference has one of the flags LENGTH, RING, TABLE and END, a block that gets a claim by such a
 pointer contains elements that are not in use. Pointers in these elements are not followed.
@@ -42,7 +42,7 @@ NO_ORIGIN = 0xFFFFFFFF
 FARTHEST = 1 << 16  # Pointers to an offset of this many bytes or more in a block make no claim.
 FARTHEST_TABLE = 1 << 28  # Replaces FARTHEST for references with Flag.TABLE.
 MOST_RULES = 1 << 20  # Maximum number of combinations. Further ones make no claim.
-MOST_POINTERS = 1 << 9  # The number of deferred pointers of one rule that are listed is below this.
+MOST_POINTERS = 1 << 9  # Fewer deferred pointers than this are listed for each rule.
 MOST_SEPARATED = 256  # Maximum number of pointers that `separate` compares.
 MOST_OPTIONS = 128  # Maximum number of options of a decision, and of `choose`.
 LEAST_STRONG = 2  # Fewest pointers to blocks of the expected types for Choosing.BY_SHAPE.
@@ -56,7 +56,7 @@ GROUP = 7  # Number of words of a group of equal elements in a layout.
 MOST_WORDS = 1 << 10  # Approximate maximum number of words of one block that are compared.
 SMALL_NUMBER = 1 << 20  # Numbers below this are small.
 LEAST_TEXT = 3  # Minimum number of characters of a word that is text.
-LEAST_LONG = 5  # The same where a number is expected: four characters may be a 4-byte number.
+LEAST_LONG = 5  # The same for words that should be numbers: four characters may be a number.
 
 
 class Level(IntEnum):
@@ -70,7 +70,7 @@ class Level(IntEnum):
     ARRAY = 5  # A typed pointer refers to the first of several elements, all of which fit.
     BASE = 6  # A typed pointer refers to its start; the type may be only the first part.
     UNION = 7  # The only member of a union that fits.
-    LEARNED = 8  # Pointers without a type, judged together.
+    LEARNED = 8  # Untyped pointers refer to it; they are judged together.
     SHAPE = 9  # Only this type has pointers to such blocks at these places.
     FINGERPRINT = 10  # The block resembles blocks of this type, and of no other type.
 
@@ -169,10 +169,10 @@ class Choosing(IntEnum):
 
     BY_CONTENT = 0
     """Select the option for which the most pointers of the block refer to targets of the expected
-    kind. If there are several options, at least one such pointer is needed. If the only option is
-    at level LEARNED, an address in place of such a pointer is enough. At other levels, the only
-    option needs neither; at UNION, the block must then not begin with text. If several options
-    are equal, select BY_END if their level is BASE; otherwise select none."""
+    kind. If there are several options, at least one such pointer is needed. A single option needs
+    less: at level LEARNED, an address in place of such a pointer; at UNION, a block that does not
+    begin with text; at other levels, nothing. If several options are equal, select BY_END if their
+    level is BASE; otherwise select none."""
     BY_SHAPE = 1
     """Select the option for which the most pointers of the block refer to blocks of the expected
     types. At least LEAST_STRONG such pointers are needed. If several options are equal, select
@@ -296,7 +296,7 @@ class TypeSpread(Protocol):
         are below MOST_SEPARATED."""
 
     def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
-        """Return the first `most` untyped blocks in use ("I") whose kind has its bit set in
+        """Return the first `most` untyped blocks in use ("I") for whose kind a bit is set in
         `wanted`. `kinds` has a byte for each block."""
 
     def with_layout(self, layout: int, most: int) -> array[int]:

@@ -79,8 +79,8 @@ def _direct_files(pid: int) -> bool:
 
 
 def unforkable(pid: int, tid: int) -> bool:
-    """Whether children of the thread would be in another pid namespace. Such a namespace ends with
-    its first process, and then the thread can no longer fork (pid_namespaces(7))."""
+    """Whether children of the thread would be in another pid namespace. Such a namespace ends when
+    its first process ends, and then the thread can no longer fork (pid_namespaces(7))."""
     folder = f"/proc/{pid}/task/{tid}/ns"
     return link(f"{folder}/pid_for_children") != link(f"{folder}/pid")
 

@@ -13,10 +13,10 @@ does not report the clone (only __WALL or __WCLONE would). A second, shorter sto
 reaps the clone (`reap`): that thread calls wait4(__WALL).
 
 The alternative is a second fork by a child that ends at once. It needs no second stop, but makes
-the clone an orphan. Process 1 of a container, or a subreaper, then receives a SIGCHLD and an
-unknown child: many never reap it, and PostgreSQL's postmaster restarts all its servers when an
-unknown child was killed. This also happens here if the process ends first; therefore the clone
-exits with status 0, never by a signal.
+the clone an orphan. Process 1 of a container, or a subreaper, then becomes its parent and receives
+a SIGCHLD. Many such programs never reap an unknown child, and PostgreSQL's postmaster restarts all
+its servers if an unknown child was killed. The clone also becomes an orphan if the process ends
+before it. Therefore the clone exits with status 0, never by a signal.
 
 Sources: clone(2), close_range(2), namespaces(7), wait(2); Linux kernel/exit.c, kernel/fork.c,
 6.18; Documentation/filesystems/proc.rst (VmFlags, fdinfo); postgres 16,
@@ -135,11 +135,10 @@ class Cloning:
         raise refused(self.pid, str(found))
 
     def watch(self) -> bool:
-        """Let threads run on that were in uninterruptible sleep during the stop. Returns False when
-        there are none left.
-        Call this every few ms while it returns True, and regularly afterwards, because it also
-        detects the death of the clone. Otherwise the end of the clone's pid namespace would wait
-        for this."""
+        """Resume the threads that were in uninterruptible sleep during the stop. Returns False when
+        none are left. Call this every few ms while it returns True, and regularly afterwards,
+        because it also detects the death of the clone. Otherwise the end of the clone's pid
+        namespace would have to wait until the death is detected."""
         self._late = [tracer for tracer in self._late if not tracer.detach_all()]
         if self._clone is not None:
             self._clone.look()

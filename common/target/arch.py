@@ -49,11 +49,11 @@ class Arch(NamedTuple):
     # DWARF register names by number; "" for other registers. If the program counter has a number,
     # its value in the caller's frame is the return address.
     dwarf_registers: tuple[str, ...]
-    thread_pointer: str  # name of its register; a name of findleaks if its value is in a note
-    thread_pointer_note: int  # type of the note that has the thread pointer; 0: it is a register
+    thread_pointer: str  # its register; if a note has it, a name chosen by findleaks
+    thread_pointer_note: int  # type of the note that has the thread pointer; 0: it is in a register
     extra_register_notes: tuple[int, ...]  # note types of vector registers, which may hold pointers
-    xsave_notes: tuple[int, ...]  # those of them that contain an XSAVE image or its beginning
-    # Prefix of the 128-bit registers that begin NT_PRFPREG; register_words.py has those of x86.
+    xsave_notes: tuple[int, ...]  # of these, notes with an XSAVE image or its beginning
+    # Prefix of the names of the 128-bit registers that NT_PRFPREG begins with; "": other layout
     vector_prefix: str
     # Offset of the DTV pointer from the thread pointer, glibc (sysdeps/ARCH/nptl/tls.h, tcbhead_t)
     dtv_offset: int
@@ -77,12 +77,12 @@ class Arch(NamedTuple):
     thread_pointer_bias: int = 0  # bytes from the thread control block up to the register's value
     variables_distance: int = 0  # bytes from the thread pointer up to the variables (variant I)
     frame_distance: int = 0  # bytes from the caller's stack pointer to its canonical frame address
-    # If not 0: the word at the stack pointer is the caller's stack pointer (0 in the outermost
-    # frame), and the return address is this many bytes above that. 0: no such chain.
+    # If the word at the stack pointer is the caller's stack pointer (0 in the outermost frame):
+    # bytes from the caller's stack pointer to the return address. 0: there is no such word.
     back_chain: int = 0
     code_bits: int = -1  # mask of code addresses; the other bits select an instruction set
     own_unwind_tables: bool = False  # ARM's format of unwind tables; see unwind/ehabi.py
-    kept_registers: tuple[str, ...] = ()  # the roots: functions preserve them; (): all are roots
+    kept_registers: tuple[str, ...] = ()  # preserved by functions: the only roots; (): all are
     long_alignment: int = 8  # alignment of 64-bit numbers in structures
 
     @property
@@ -132,11 +132,11 @@ class Arch(NamedTuple):
         return thread_pointer - self.thread_pointer_bias & self.mask if thread_pointer else 0
 
     def leading(self, word: int, size: int) -> int:
-        """Return the number in those `size` bytes of a word that come first in memory."""
+        """Return the number in the first `size` bytes, in memory, of a word."""
         return word & (1 << 8 * size) - 1 if self.byteorder == "little" else word >> 8 * (self.word - size)
 
     def with_page(self, size: int) -> Arch:
-        """Return this architecture with another page size; unchanged if it has no such size."""
+        """Return this architecture with another page size; unchanged if it lacks this size."""
         return self._replace(page=size) if size != self.page and size in self.pages else self
 
     def pack(self, words: Sequence[int]) -> bytes:
@@ -272,9 +272,9 @@ I386 = Arch(
     long_alignment=4,
 )
 
-# mov r7, #__NR_sigreturn or __NR_rt_sigreturn; svc #0: ARM's instructions, those of the kernel's
-# own page (Linux arch/arm/kernel/sigreturn_codes.S), Thumb's. struct sigframe has uc_mcontext at 20
-# and r0 at 12 in that; struct rt_sigframe has a siginfo of 128 before.
+# mov r7, #__NR_sigreturn or __NR_rt_sigreturn; svc #0: as ARM instructions, as in the kernel's own
+# page (Linux arch/arm/kernel/sigreturn_codes.S), and as Thumb instructions. struct sigframe has
+# uc_mcontext at 20, which has r0 at 12. struct rt_sigframe begins with 128 bytes of siginfo.
 _ARM_SIGNAL_RETURNS = tuple(
     (code, 20 + 12 + more)
     for number, more in ((119, 0), (173, 128))
@@ -299,7 +299,7 @@ ARM = Arch(
     frame_pointer="r11",
     frame_record=None,
     link_register="lr",
-    # DWARF for the Arm Architecture 2023Q3, 4.1; the place of cpsr is findleaks' choice
+    # DWARF for the Arm Architecture 2023Q3, 4.1; findleaks chose the number of cpsr
     dwarf_registers=(*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
     thread_pointer="tpidruro",
     thread_pointer_note=NT_ARM_TLS,  # only in cores of 64-bit kernels; see thread_pointers.py

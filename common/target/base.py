@@ -135,13 +135,13 @@ class Thread(NamedTuple):
 
 
 MARGIN = 64 << 10  # bytes
-BEGINNING = 4096  # bytes of zeros kept after data: a header of mostly zeros may end a page
+BEGINNING = 4096  # bytes of zeros kept after data: a page may end with a header of mostly zeros
 
 
 class Piece(NamedTuple):
-    """Bytes of the target in findleaks' memory: a contiguous memoryview of format 'B'.
-    It is writable only so that ctypes can take its address without a copy. Never write to it,
-    because the target does not change."""
+    """Bytes of the target in findleaks' memory: a contiguous memoryview of format 'B'. It is
+    writable only so that ctypes can take its address without a copy. Never write to it: this does
+    not change the target."""
 
     address: int
     data: memoryview

@@ -17,8 +17,8 @@ from findleaks.target.files import FORMATS
 from findleaks.target.zstd import Damaged, Frames, TrailingData
 
 _STEP = 1 << 16
-"""Most bytes unpacked in one step (zstd: one block, 128 KiB). At most this much is lost before
-damage, and Ctrl-C is checked once per step and once per read."""
+"""Most bytes unpacked in one step (zstd: one block, 128 KiB). If the file is damaged, at most this
+much of the data before the damage is lost. Ctrl-C is checked once per step and once per read."""
 _BLOCK = 1 << 16  # bytes of a block that becomes a hole if all of it is zeros
 _ZERO = bytes(_BLOCK)
 _KEPT_FREE = 10  # a tenth of the free disk space stays free
@@ -122,7 +122,7 @@ class _Program:
     """Runs the zstd program, with the compressed file as its standard input."""
 
     def __init__(self, file: io.FileIO, name: str) -> None:
-        # Imported here: other formats, and zstd with a Python module, start no program
+        # Imported here because only zstd without a Python module needs to start a program
         import shutil
         import subprocess
 

@@ -94,8 +94,8 @@ class PatchHost(ProcessHost, Protocol):
 
 
 class InjectionHost(PatchHost, Protocol):
-    """The operations of `count --inject` beyond patching. `begin` may be called again after
-    `close`."""
+    """Operations that `count --inject` needs in addition to those of PatchHost. `begin` may be
+    called again after `close`."""
 
     def begin(self) -> None:
         """Prepare to run the process."""

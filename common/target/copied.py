@@ -43,7 +43,7 @@ Progress = Callable[[float], None]
 
 
 class NoMemory(Exception):
-    """Too little memory for a copy. The text is that of a warning."""
+    """There is too little memory for a copy. The text of the exception is printed as a warning."""
 
 
 class CopiedProcess(ExtentReader, LocalProcess):
@@ -285,7 +285,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
 
 
 def source_size(extent: Extent) -> int:
-    """Return the most bytes of findleaks' memory that an extent takes."""
+    """Return the maximum number of bytes of findleaks' own memory that an extent takes."""
     return extent.end - extent.start if extent.source.direct else 0
 
 

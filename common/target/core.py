@@ -46,7 +46,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         parts: Optional[Sequence[Range]] = None,
         remedy: str = GIVE_SYSROOT,
     ) -> None:
-        """`parts` of the file are not holes (None: unknown). `remedy` ends warnings about files."""
+        """`parts`: what is not a hole of the file (None: unknown). `remedy`: ends file warnings."""
         ImageTarget.__init__(self)
         self.path = path
         self._name = os.path.basename(path) or path
@@ -201,7 +201,7 @@ class CoreTarget(ExtentReader, ImageTarget):
             return ""
 
     def _fill(self) -> dict[int, Optional[FileSource]]:
-        """Add unmodified memory that the core lacks from matching files; return these by module."""
+        """Add unmodified memory that the core lacks. Return the files that have it, by module."""
         files: dict[int, Optional[FileSource]] = {}
         extra: list[Extent] = []
         search = ModuleFiles(self._exe, self._sysroot, self._remedy, "the core", self.path)
@@ -267,7 +267,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         return gaps(start, end, self._extents, self._starts)
 
     def _unread_when_written(self) -> Sequence[Range]:
-        """Return the memory that had pages and that, by its note, findleaks did not write."""
+        """Return memory that had pages but was not written, as listed in findleaks' note."""
         found = self._snapshot.unread if self._snapshot is not None else ()
         self.excluded = [part for part in found for d in [region_at(self._loads, part.start)] if d is not None and not d.filesz]
         if self.excluded:
@@ -406,7 +406,8 @@ def open_core(
 
 
 def make_target(fd: int, size: int, path: str, exe: str, sysroot: str, remedy: str, packed: bool) -> ImageTarget:
-    """Create the target of an open file by its magic number. `packed`: its holes mean nothing."""
+    """Create the target of an open file by its magic number. `packed`: the file was compressed, so
+    its holes do not show which pages were present."""
     if os.pread(fd, 4, 0) == MINIDUMP:
         from findleaks.target.minidump.target import MinidumpTarget  # seldom needed
 

@@ -40,8 +40,8 @@ _FOREIGN = frozenset(_KERNELS | _REMOTE)
 
 
 class FilePlace(NamedTuple):
-    """A possible location of a file: `path`, below the folder `root` if that is not "".
-    The folders `shunned`, and all folders below them, are not entered; only if `root` is ""."""
+    """A possible location of a file: `path`, below the folder `root` if that is not "". If `root`
+    is "", the folders `shunned`, and all folders below them, are not entered."""
 
     path: str
     root: str = ""
@@ -164,8 +164,8 @@ def read_file(path: str) -> bytes:
 
 
 def read_user_file(path: str, most: int, what: str) -> bytes:
-    """Read a regular file that the user names, which is `what` ("a hint file"). Raises UsageError
-    if that fails, or if the file has more than `most` bytes."""
+    """Read a regular file that the user names. Messages call it `what` ("a hint file"). Raises
+    UsageError if that fails, or if the file has more than `most` bytes."""
     try:
         with open(os.open(path, _FLAGS), "rb") as file:
             _require_regular(os.fstat(file.fileno()).st_mode, path)

@@ -188,8 +188,8 @@ class ModuleIndex:
         return found is not None and offset in self._code(found)[1]
 
     def _code(self, found: Image) -> tuple[Runs, Runs]:
-        """Return the code of a module twice: as addresses of the file, and as offsets in the
-        file."""
+        """Return the ranges of a module's code in two forms: as addresses of the file, and as
+        offsets in the file."""
         start, page = found.module.start, self._page
         if start not in self._known:
             code = [s for s in found.segments if s.type == elf.PT_LOAD and s.flags & elf.PF_X]
@@ -199,7 +199,7 @@ class ModuleIndex:
 
 
 def _runs(ranges: Iterable[Range]) -> Runs:
-    """Return the ranges without those beyond 64 bits, because headers may claim any numbers."""
+    """Return the ranges. Omit ranges that do not fit in 64 bits: headers may claim any numbers."""
     return Runs.of(one for one in merge_ranges(ranges) if one.end < 1 << 64)
 
 
@@ -214,10 +214,10 @@ class FileCheck(NamedTuple):
 
 def find_module_file(candidates: Sequence[FilePlace], loaded: Image, named: Sequence[FilePlace] = ()) -> FileCheck:
     """Find the file that a module was loaded from: the first candidate with the same build-id. If
-    there is no build-id to compare, the first pages are compared, which contain the size and place
-    of every segment. This applies to modules without a build-id (musl's ld.so). It also applies to
-    files that the user `named`, if the core lacks the note with the build-id: patchelf moves it to
-    another page, for example in wheels repaired by auditwheel."""
+    there is no build-id to compare, the first pages are compared, which contain the size and
+    position of every segment. This is done for modules without a build-id (musl's ld.so). It is
+    also done for files that the user `named`, if the core lacks the note with the build-id. For
+    example, patchelf moves this note to another page (in wheels repaired by auditwheel)."""
     seen = FileCheck(None, "", "", False)
     for place in candidates:
         try:

@@ -60,7 +60,7 @@ class Process(NamedTuple):
     files: list[Mapping]
     auxv: dict[int, int]
     problems: list[str]
-    unit: int = 0  # page size in NT_FILE: of the system (kernel's cores), 1 (GDB's); 0: no note
+    unit: int = 0  # page size in NT_FILE: the system's, or 1 in cores by GDB; 0: no note
     crashed: int = 0  # id of the thread that ended the process by a fault or abort()
     snapshot: Optional[memoryview] = None  # findleaks' own note
     called: str = ""  # see Target.called

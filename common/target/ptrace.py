@@ -66,8 +66,9 @@ class Tracer:
         # NOT_TRACED.
         self.stops: dict[int, Optional[int]] = {}
         self._error: Optional[BaseException] = None
-        # These are plain locks. Each of the two threads releases the one that the other waits for.
-        # Unlike threading.Event and Thread.join, they cannot be left broken by a Ctrl-C.
+        # Plain locks, with which two threads wait for each other: each thread releases the lock
+        # that the other thread waits for. A Ctrl-C cannot break them, but it can break
+        # threading.Event and Thread.join.
         self._stopped, self._let_go, self._over = allocate_lock(), allocate_lock(), allocate_lock()
         for lock in (self._stopped, self._let_go, self._over):
             lock.acquire()
@@ -148,10 +149,9 @@ class Tracer:
             self._stopped.release()
 
     def stop_all(self, patience: float = _PATIENCE) -> None:
-        """Stop every thread and read the registers. This is for a caller that makes all ptrace
-        requests in one thread. Threads in uninterruptible sleep have `patience` seconds to stop.
-        Raises TargetError if the kernel refuses. The caller must call `detach_all` also in this
-        case."""
+        """Stop every thread and read the registers. The caller must make all ptrace requests in one
+        thread. Threads in uninterruptible sleep have `patience` seconds to stop. Raises TargetError
+        if the kernel refuses. The caller must call `detach_all` also in this case."""
         for _ in range(_MOST_PASSES):
             new = [tid for tid in tasks(self.pid) if tid not in self.stops]
             if not new or self.cancelled:

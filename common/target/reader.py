@@ -26,8 +26,9 @@ PAGE = 4096  # bytes
 def map_file(fd: int, size: int, scattered: bool = False) -> memoryview:
     """Map `size` bytes of an open file copy-on-write. If `scattered`, map it without read-ahead.
     ctypes can take addresses in such a map (it refuses read-only memory), but no write reaches the
-    file. The mapping does not count against the overcommit limit, which a big core would exceed. If
-    the system counts it nevertheless, the mapping is read-only, and `pieces` copies the data."""
+    file. The mapping does not count against the overcommit limit, which a big core would exceed.
+    Some systems do count it. If such a system refuses the mapping, it is read-only, and `pieces`
+    copies the data."""
     flags = mmap.MAP_PRIVATE | MAP_NORESERVE
     try:
         made = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -160,8 +161,8 @@ class ExtentReader:
     def set_extents(self, extents: Sequence[Extent]) -> None:
         self._extents = extents
         self._starts = [extent.start for extent in extents]
-        # Cache of the extent of the last word read, because lists and structures are mostly in one
-        # extent.
+        # Cache of the extent of the last word read: the words of a list or a structure are mostly
+        # in one extent.
         self._low, self._high, self._delta = 1, 0, 0
         self._view = memoryview(b"")
 

@@ -57,11 +57,11 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
 
 
 def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
-    """Return the offsets of AVX-512's parts; None if unknown.
-    The size of the image distinguishes Intel's layout from AMD's. The last part is PKRU (8 bytes)
-    or AVX-512 itself, except on Intel processors with AMX, whose tiles come after both. GDB before
-    14 writes images of AMD's layout with Intel's size. An image of this size without PKRU may be
-    one of these, because nearly all of Intel's processors with AVX-512 have PKRU."""
+    """Return the offsets of AVX-512's parts; None if unknown. The size of the image distinguishes
+    Intel's layout from AMD's. The last part is PKRU (8 bytes) or AVX-512 itself, except on Intel
+    processors with AMX, whose tiles come after both. GDB before 14 writes images of AMD's layout
+    with Intel's size. An image of this size without PKRU is probably such an image, because nearly
+    all of Intel's processors with AVX-512 have PKRU."""
     if size == _INTEL[3] and not features >> _PKRU & 1:
         return None
     if features >> _OPMASK & 7 != 7 or features >> 10:
@@ -74,10 +74,9 @@ def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
 
 def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:
     """Return the register of each word of an area of `size` bytes that begins with a 16-byte
-    header.
-    The area contains the registers of arm64, of `length` bytes each, or of 16 bytes if they are not
-    `scalable`. Each register contains the vector register of the same number, whose name is used
-    here."""
+    header. The area contains the registers of arm64, of `length` bytes each, or of 16 bytes if they
+    are not `scalable`. The low 16 bytes of each register are the vector register of the same
+    number. These words get its name."""
     words = (length if scalable else 16) // 8
     known = min(_PLAIN, (size - 16) // (8 * words)) if words and length % 16 == 0 else 0
     names = ["", "", *(f"v{number}" for number in range(known) for _ in range(words))]

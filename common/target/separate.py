@@ -1,6 +1,6 @@
 """Find separate debug files of programs and libraries.
 
-They are searched for as in GDB ("Debugging Information in Separate Files" in its manual):
+Files are searched for as in GDB ("Debugging Information in Separate Files" in its manual):
 
 - by build-id, below the folders for debug files;
 - by the name in .gnu_debuglink, beside the program or library, in the .debug folder beside it, and
@@ -53,8 +53,8 @@ class SeparateFiles:
         self._beside: dict[int, str] = {}  # folder of a module's debug file, by path
 
     def of(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
-        """Return the separate debug file of a module. If this machine has the module's own file, it
-        is `own`, at `place`."""
+        """Return the separate debug file of a module. `own`: the contents of the module's own file,
+        at `place`, if this machine has it."""
         if module.start not in self._found:
             self._found[module.start] = self._find(module, own, place, sysroot)
         return self._found[module.start]

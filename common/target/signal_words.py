@@ -1,4 +1,4 @@
-"""Maps the words that the kernel saved for an interrupted thread to registers.
+"""Find the register of each word that the kernel saved for an interrupted thread.
 
 struct ucontext has uc_mcontext at offset 40 on x86-64, and at 176 on AArch64. It contains:
 
@@ -24,7 +24,7 @@ SIGINFO = 128  # bytes of the siginfo_t in front of struct ucontext, on most mac
 _CONTEXT = 40
 _SAVED = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
 _STATE_AT = _CONTEXT + 23 * 8
-# FP_XSTATE_MAGIC1, at byte 464 of the FPU's state; extended_size, xfeatures, xstate_size follow
+# FP_XSTATE_MAGIC1 is at byte 464 of the FPU's state, before extended_size, xfeatures, xstate_size
 _MAGIC = 0x46505853
 
 _RECORDS_AT, _RECORDS_END = 176 + 288, 176 + 288 + 4096

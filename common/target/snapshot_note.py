@@ -1,4 +1,4 @@
-"""The note of findleaks in the cores that it writes: what a core has no other place for.
+"""The note of findleaks in the cores that it writes, with data for which a core has no other place.
 
 A note of the owner "findleaks" and type 0x464c4b53 (notes.NT_SNAPSHOT), all of it little-endian.
 Version 1:
@@ -18,7 +18,7 @@ Version 1:
     names   of each thread: its id in decimal, a space, its name, a NUL
     version of findleaks, as text
     u64     number of bytes of the next field; 2^64 - 1: not known, and the field is missing
-    pointers that only the kernel keeps, as text: see kernel_references.encoded
+    pointers that only the kernel keeps, as text: see kernel_references.encode_state
 
 Notes of findleaks before 0.1.0 end with the version.
 

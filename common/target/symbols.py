@@ -24,7 +24,7 @@ _FUNCTIONS = (2, 10)
 _TLS = 6
 _SHN_ABS = 0xFFF1  # section of absolute values, which are not addresses
 _MOST_SPELLINGS = 256  # most occurrences of a name in a string table that are tried
-_LOOK_BACK = 8  # symbols before an address that are tried: a big one may contain small ones
+_LOOK_BACK = 8  # symbols before an address that are tried: a big symbol may contain small ones
 _MOST_ENTRIES = 256  # most values tried for _LOOK_BACK, including those without a symbol
 
 
@@ -181,8 +181,8 @@ def _values(table: Table) -> Sequence[int]:
 
 
 def _column(table: Table, typecode: str, first: int) -> array[int]:
-    """Return a column of the symbol table: the number with index `first` from each entry, if an
-    entry is read as numbers of this type code."""
+    """Return a column of the symbol table. Each entry is read as an array of numbers of this type
+    code, and the number at index `first` is returned."""
     size = struct.calcsize(table.form)
     words = array(typecode)
     words.frombytes(bytes(table.symbols[: len(table.symbols) // size * size]))

@@ -9,9 +9,9 @@ the main thread into a small separate mapping; a static program puts it at the b
 heap.
 
 On architectures with thread-local variables above the thread pointer, struct pthread is below it,
-and no word points to itself. On these architectures the thread id is found first, because it
-follows the links of a ring of threads. The distance from the thread id to the thread pointer, which
-leads to the DTV, is the same in every thread."""
+and no word points to itself. On these architectures the thread id is found first: in struct
+pthread, it follows the links of a ring of threads. Then the thread pointer is found by its DTV,
+because its distance from the thread id is the same in every thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_OF_STACKS = 256 << 20  # most bytes searched in all stacks
 _MOST_OF_REGION = 1 << 20  # most bytes searched in one region
 _MOST = 64 << 20  # most bytes searched in all regions
 _MOST_SEARCHED = 1 << 30  # most bytes searched in all regions, summed over threads
-_MOST_VOTERS = 256  # most threads that are compared
+_MOST_VOTERS = 256  # most threads whose distances are compared
 _MOST_PLACES = 1 << 12  # most occurrences of a number that are tried in one piece of memory
 _TID_WITHIN = 0x400  # maximum distance in bytes from the thread pointer to the thread id
 

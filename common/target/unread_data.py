@@ -14,7 +14,7 @@ A POSIX message queue reports the number of unread bytes only (mq_overview(7))."
 
 from __future__ import annotations
 
-import _socket as socket  # has the constants; importing `socket` would take milliseconds
+import _socket as socket  # for its constants; importing `socket` would take milliseconds
 import ctypes
 import fcntl
 import os

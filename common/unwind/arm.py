@@ -33,8 +33,8 @@ _OWN = range(4, 12)  # registers that functions preserve for their callers
 _OUTERMOST = Row(return_register=LR, rules={LR: Rule("undefined")})
 
 Returned = Callable[[Row], Optional[int]]
-"""Function that returns the return address that results from a row, with its lowest bit. None if
-there is none, or if the caller's stack pointer would be below the current one."""
+"""Function that computes the return address by a row, including its lowest bit. Returns None if
+there is no return address, or if the caller's stack pointer would be below the current one."""
 
 
 class ArmRows:
@@ -95,11 +95,11 @@ class ArmRows:
         return self._returns[key]
 
     def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """Find a row by the registers that the function saved at its beginning.
-        Candidates are the beginnings of functions before `pc`. Preferred is the function that is
-        called by the call before the return address. If there is none, it is the nearest function
-        for which that call is indirect, or whose file contains the called function, which may have
-        jumped to it."""
+        """Find a row by the registers that the function saved at its beginning. Candidates are the
+        beginnings of functions before `pc`. The best candidate is the function that the call
+        instruction before the return address calls. Otherwise, it is the nearest function for which
+        this call is indirect, or whose file contains the called function, which may have jumped to
+        it."""
         key = (pc, exact, thumb)
         if key not in self._beginnings:
             self._beginnings[key] = list(self._by_beginning(pc, thumb))
@@ -166,9 +166,8 @@ class ArmRows:
             return False
 
     def _outermost(self, pc: int, thumb: bool) -> bool:
-        """Return whether the function at `pc` has no caller. It is the first function of the
-        program, or the first function of a thread, which ends the thread when its callee
-        returns."""
+        """Return whether the function at `pc` has no caller. It is then the first function of the
+        program, or of a thread. The latter ends the thread when its callee returns."""
         module = self._module(pc)
         if module is not None and 0 < pc - self._entry(module) <= LONGEST_START:
             return True
@@ -251,8 +250,8 @@ def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional
 
 
 def _row_from_beginning(place: Reached) -> Optional[Row]:
-    """Build the row in which the caller's stack pointer is a register minus the distance that it
-    has moved."""
+    """Build the row: the caller's stack pointer is a register minus the distance by which this
+    register has moved from it."""
     for register in (SP, 7, 11):
         now = place.registers[register]
         if now is not None and now.base == SP:

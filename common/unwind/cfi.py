@@ -2,8 +2,8 @@
 
 It is read from the target's memory, where any byte may be wrong. Therefore lengths are limited, and
 invalid data count as no information (None). pyelftools is not used, because it reads files and
-cannot look up entries by .eh_frame_hdr. It lists the 3,713 entries of libc in 0.8 s; finding one
-takes 0.1 ms here. Tests compare this module with pyelftools (tests/unit/test_cfi.py).
+cannot look up entries by .eh_frame_hdr. It needs 0.8 s to list the 3,713 entries of libc; this
+module finds an entry in 0.1 ms. Tests compare this module with pyelftools (tests/unit/test_cfi.py).
 
 Sources: DWARF 5, sections 6.4 and 7.24; Linux Standard Base Core 5.0, 10.6 (.eh_frame,
 .eh_frame_hdr, pointer encodings)."""

@@ -16,12 +16,12 @@ class CodeTable(Protocol):
 
     def row(self, pc: int) -> Optional[Row]:
         """Return how to unwind the frame of the function at `pc`. None if the code is of another
-        language, or if the frame is unwound through its frame pointer. In the frame of a caller,
-        `pc` is inside the call instruction."""
+        language, or if the frame is unwound through its frame pointer. In a caller's frame, `pc`
+        must be inside the call instruction."""
         ...
 
     def names(self, pc: int, call: int) -> Sequence[NamedFrame]:
         """Return the functions inlined at an address, innermost first, and then the function
-        itself; () for code of other languages. `call`: the address that selects the function, which
-        for a caller is inside the call instruction."""
+        itself; () for code of other languages. `call`: the address that selects the function. In a
+        caller's frame, it is inside the call instruction."""
         ...

@@ -206,7 +206,7 @@ class _Program:
             except ValueError:
                 raise Malformed from None
             self._pointer = self._pointer.plus(0x204 + (value << 2))
-        elif code in (0xB4, 0xB5):  # pops an authentication code; sets the modifier of the code
+        elif code in (0xB4, 0xB5):  # pops an authentication code; sets the modifier of this code
             self._pointer = self._pointer.plus(4 if code == 0xB4 else 0)
         elif code in (0xB3, 0xC6, 0xC8, 0xC9):  # D registers (by FSTMFDX: a word more), wR, D
             self._pointer = self._pointer.plus(8 * (self._next() & 0x0F) + (12 if code == 0xB3 else 8))

@@ -30,9 +30,9 @@ def follows_call(code: bytes) -> bool:
 
 class Frame(NamedTuple):
     """A stack frame. `pc` is the address at which it continues. `call` is the address used to name
-    the function, which in a caller is inside the call instruction. `sp` is the lowest address of
-    its part of the stack. `how` is the source of the frame: "top", "cfi", "frame pointer",
-    "return address" or "runtime"."""
+    the function: in a caller, an address inside the call instruction. `sp` is the lowest address of
+    its part of the stack. `how` is the source of the frame: "top", "cfi", "frame pointer", "return
+    address" or "runtime"."""
 
     pc: int
     call: int
@@ -49,8 +49,8 @@ class Trace(NamedTuple):
 
 
 class CodeStep(NamedTuple):
-    """The caller of a frame of code that a runtime generated: the registers in it, by DWARF number.
-    None if the frame cannot be read; `end` then says so."""
+    """Result of unwinding a frame of code that a runtime generated: the registers of its caller, by
+    DWARF number. None if the frame cannot be read; `end` then states the reason."""
 
     caller: Optional[dict[int, int]]
     end: str = ""
@@ -156,7 +156,7 @@ class Unwinder:
         return Trace(tuple(frames), f"more than {most:,} frames")
 
     def _by_code(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[CodeStep]:
-        """Unwind a frame of code that a runtime generated; None if it is no such code."""
+        """Unwind a frame of code that a runtime generated; None for other code."""
         return next((found for step in self._steps if (found := step(pc, exact, registers)) is not None), None)
 
     def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
@@ -298,11 +298,11 @@ class Unwinder:
 
     def _above(self, least: int, outer: int, returns: int) -> int:
         """Return the stack pointer of a caller. `least` is the address above the saved frame
-        pointer and return address, and `outer` is the caller's frame pointer.
-        On x86 the result is `least`. On machines with a link register, local variables lie between
-        the saved registers and the caller's stack pointer. The stack pointer is needed only if the
-        caller's call frame information uses it; this is so in code of GCC, which saves the frame
-        pointer at the lower end of a frame, so the result is `outer`."""
+        pointer and return address, and `outer` is the caller's frame pointer. On x86 the result is
+        `least`. On machines with a link register, local variables lie between the saved registers
+        and the caller's stack pointer. The stack pointer is needed only if the caller's call frame
+        information uses it. This is the case in code by GCC, which saves the frame pointer at the
+        lower end of a frame. Therefore the result is `outer`."""
         row = self.row(returns - 1) if self._link != _NO_NUMBER else None
         return outer if row is not None and row.register == self._sp and not row.expression and outer > least else least
 

@@ -34,7 +34,7 @@ from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
 from findleaks.value_classes import NamedTuple
 
 _STUB_BYTES = 20  # bytes of the longest stub of a procedure linkage table
-_NEAREST = 3  # frames unwound at first, because most threads sleep a few calls deep in libc
+_NEAREST = 3  # frames unwound at first: most threads sleep a few calls deep in libc
 _DEEPEST = 64
 
 _LIBC = re.compile(r"(libc|libpthread|librt|ld)[-.][\w.-]*so[\w.]*|ld-linux-x86-64\.so\.2")
@@ -123,8 +123,8 @@ class ProcessCode:
         return not self._machine.link or row.return_register not in row.rules
 
     def pointer(self, slot: int, one: Effect) -> int:
-        """See Code. `slot` must be read-only (RELRO), or the slot of a PLT stub. The latter may
-        still change, but the stub then leads to the same function."""
+        """See Code. `slot` must be read-only (RELRO), or the slot of a PLT stub. The slot of a PLT
+        stub may still change, but the stub then leads to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._machine.in_stub(self._target.read, one):
             return 0
@@ -173,7 +173,8 @@ class LivenessReader:
         self._slots = FrameSlots(target, self._unwinder, self._liveness)
 
     def mask_of(self, name: str) -> int:
-        """Return the mask in LiveWords of a word of a thread, by its name; 0 for other names."""
+        """Return the bits of LiveWords' mask for a word of Thread.words, by its name; 0 if the name
+        is not that of a register in the mask."""
         return self._machine.mask_of(name)
 
     @property
@@ -220,8 +221,8 @@ class LivenessReader:
         return row is not None and row.signal and self._code.bytes_at(frame.pc, len(SIGRETURN)) == SIGRETURN
 
     def _from(self, frames: Sequence[Frame], kept: Sequence[FrameRegisters], first: int, registers: Mapping[str, int]) -> int | None:
-        """Return the mask of the live words in interrupted frame `first`; None if more frames are
-        needed."""
+        """Return the mask of the live words in the interrupted frame with index `first`; None if
+        more frames are needed."""
         machine = self._machine
         top = frames[first]
         sp, pc = top.sp, top.pc

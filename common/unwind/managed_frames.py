@@ -2,8 +2,8 @@
 frames.
 
 A native function of an interpreter executes one or more managed functions. Their frames precede its
-own frame, as frames of inlined functions do. If a runtime generates code, the frames of this code
-are those of managed functions, which replace them."""
+own frame, as frames of inlined functions do. If a runtime generates code, frames of managed
+functions replace the frames of this code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 WalkFrame = Callable[[int, int], Sequence["NamedFrame"]]
 DEEPEST = 4096  # managed frames of one thread that are read
-# A stub hashes at most so many bytes of a table of lines, as in stack_walk.S. Two functions may
-# differ only in later bytes.
+# A stub hashes at most this many bytes of a table of lines, as in stack_walk.S. Functions that
+# differ only in later bytes have the same hash.
 MOST_HASHED = 4096
 
 
@@ -43,7 +43,7 @@ class NativeStack(NamedTuple):
 
 class Segment(NamedTuple):
     """Managed frames that one native function executes, innermost first. `at` is the index of its
-    frame, or -1 if it is not among the known native frames. `replaces`: the native frame is one of
+    frame, or -1 if it is not among the known native frames. `replaces`: the native frame belongs to
     code that the runtime generated, and is not listed."""
 
     at: int
@@ -138,8 +138,8 @@ class ManagedFrames:
         stopped. This call may change `chain_settings`."""
 
     def inherit(self, before: ManagedFrames) -> None:
-        """Copy what the earlier reader `before` has found out. Both readers are for the same
-        process, but only the target of this reader has the current mappings."""
+        """Copy the results of `before`, an earlier reader of the same process, which has a target
+        with older mappings."""
 
     def walk(self, thread_pointer: int) -> Optional[WalkFrame]:
         """Return a function that names the frames of one stack of a stopped thread; None if
@@ -159,15 +159,15 @@ class ManagedFrames:
         return None
 
     def name_bytecode(self, function: Hashable, address: int) -> Optional[NamedFrame]:
-        """Return the name and line of a bytecode of such a function; None if it has no bytecode at
-        this address. `address`: of a ChainedCall, its `instruction`. The runtime that maintains the
-        chain also names the `function` None, by its kind."""
+        """Return the name and line of a bytecode of an interpreted function; None if it has no
+        bytecode at this address. For a ChainedCall, `address` is its `instruction`. The runtime
+        that maintains the chain also names an unreadable function (None), by its kind."""
         return None
 
     @property
     def chain_settings(self) -> Sequence[int]:
-        """How a stub finds the chain of frames: the words at CHAIN_KIND of stack_walk.S; () if
-        there is no chain."""
+        """Words that tell a stub how to find the chain of frames (CHAIN_KIND and the following in
+        stack_walk.S); () if there is no chain."""
         return ()
 
     @property
@@ -187,8 +187,8 @@ class ManagedFrames:
         return iter(())
 
     def read_again(self, read: Callable[[int, int], bytes]) -> None:
-        """Drop what was read of the process, which has run since. `read` returns its bytes as they
-        are now: fewer than the requested ones, or b"", if a part is not mapped."""
+        """Discard data that was read from the process, because the process has run since. `read`
+        returns its current bytes: fewer than requested, or b"", if a part is not mapped."""
 
     def segments(self, stack: NativeStack) -> Sequence[Segment]:
         """Return the managed frames of a thread, innermost first."""
@@ -209,17 +209,17 @@ class ManagedFrames:
 
 
 class CodeDescriptions(NamedTuple):
-    """What describes code without call frame information: tables, and readers of code that a
-    runtime generates, whose `reads_calls` is true."""
+    """Descriptions of code without call frame information: tables, and readers of code that a
+    runtime generates. `reads_calls` of these readers is true."""
 
     tables: Sequence[CodeTable] = ()
     readers: Sequence[ManagedFrames] = ()
 
 
 class Placed(NamedTuple):
-    """Managed frames by the index of the native frame that they precede. The index is the number of
-    native frames for those that follow all known ones. `replaced`: native frames that are not
-    listed."""
+    """Managed frames by the index of the native frame that they precede. Managed frames that follow
+    all known native frames have the number of native frames as their index. `replaced`: indices of
+    native frames that are not listed."""
 
     frames: Mapping[int, tuple[NamedFrame, ...]]
     replaced: frozenset[int]

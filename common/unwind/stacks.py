@@ -22,10 +22,11 @@ class NamedFrame(NamedTuple):
     """A frame with its names. `function`: "" if no symbol covers the address; `offset`: from the
     function, or from the module's address 0; `module`: a base name, "" for code without a file.
     `file`, `line`: source position, or "", 0. An `inlined` function is part of the next frame, and
-    has its address and offset. `kind`: the language of a managed function ("Python", "Java"),
-    whose frame has no address; "" for machine code. `is_async`: this function waits for the frame
-    before it, and has no frame on the stack. `reason`: why the name or the line is unknown; "" if
-    nothing is to be said. `locks`: those that a managed function holds or waits for."""
+    has its address and offset. `kind`: the language of a managed function ("Python", "Java"); ""
+    for machine code. Frames of managed functions have no address. `is_async`: the function waits
+    for the function of the frame before it, and has no frame on the stack. `reason`: why the name
+    or the line is unknown; "" if both are known, or if no reason is known. `locks`: the locks that
+    a managed function holds or waits for."""
 
     address: int
     function: str
@@ -55,8 +56,8 @@ class NamedFrame(NamedTuple):
         return without_parameters(self.function) if self.function else self.label()
 
     def place(self) -> str:
-        """Return the last parts of its source path, and the line: "io/parser.c:42"; "" if unknown.
-        A file is known without a line if there is a reason for this."""
+        """Return the end of the source path, and the line: "io/parser.c:42"; "" if unknown. If only
+        the file is known, `reason` explains why."""
         known = SourcePlace(self.function, self.file, self.line or 1).short()
         return known if self.line else known.rpartition(":")[0] if self.reason else ""
 
@@ -113,9 +114,8 @@ class Namer:
 
 def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int]:
     """Return the name and start of the function whose code is at a source position; "" and 0 if
-    unknown.
-    Uses its symbol. If there is none, or if it has no size and begins earlier, uses debug
-    information."""
+    unknown. Uses the symbol at this position. If there is no symbol, or if it has no size and
+    begins earlier, uses debug information."""
     if place.function and place.start and (symbol is None or (not symbol.size and symbol.address < place.start)):
         return place.function, place.start
     return (symbol.name, symbol.address) if symbol is not None else ("", 0)
@@ -124,10 +124,11 @@ def own_function(symbol: Optional[Symbol], place: SourcePlace) -> tuple[str, int
 def group_threads(
     target: Target, sources: Optional[Sources] = None, readers: Sequence[ManagedFrames] = (), tables: Sequence[CodeTable] = ()
 ) -> list[Stack]:
-    """Return stacks, those with most threads first, else in thread order. Interrupted on Ctrl-C.
+    """Return the stacks, sorted by descending number of threads, then in the order of threads.
+    Raises Interrupted on Ctrl-C.
 
-    `readers` read frames of managed functions; threads in different ones have different stacks.
-    `tables` describe code without call frame information."""
+    `readers` read frames of managed functions. Threads with different managed functions have
+    different stacks. `tables` describe code without call frame information."""
     unwinder = Unwinder(target, tables, [reader.step for reader in readers])
     namer = Namer(target, unwinder, sources)
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
@@ -146,7 +147,7 @@ def group_threads(
 
 
 def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFrame]:
-    """Yield the frames of a thread, innermost first; managed ones are in their places."""
+    """Yield the frames of a thread, innermost first, with managed frames at their positions."""
     for at, frame in enumerate(trace.frames):
         yield from placed.frames.get(at, ())
         if at not in placed.replaced:

@@ -42,7 +42,7 @@ class NativeBlocks:
         self.granule = granule
         self.library = library
         self._sealed = False
-        self._count = 0  # once sealed
+        self._count = 0  # number of blocks, once the directory is sealed
         self._found = (c_uint64 * 3)()
         self._totals: dict[tuple[int, int | None], list[Totals]] = {}  # by state
         self._ranges: Optional[array[int]] = None  # the last argument of totals_in

@@ -1,11 +1,12 @@
 """Pass buffers to the C engine so that every argument, field and array element keeps its buffer
 alive.
 
-ctypes keeps the object from which a pointer was created alive. It does so until the function
-returns, or for as long as the structure or array to which the pointer was assigned (or a copy of
-that) exists (CPython 3.9 to 3.14, _ctypes.c: `_PyCData_set`, `KeepRef`). Addresses that are passed
-as numbers keep nothing alive. Therefore no signature in library.py takes a number as an address,
-and `POINTER(…)` refuses integers. A buffer that is kept cannot be resized (BufferError)."""
+ctypes keeps alive the object from which a pointer was created. A pointer passed to a function keeps
+its object alive until the function returns. A pointer assigned to a structure or array does this as
+long as the structure or array, or a copy of it, exists (CPython 3.9 to 3.14, _ctypes.c:
+`_PyCData_set`, `KeepRef`). Addresses that are passed as numbers keep nothing alive. Therefore no
+signature in library.py takes a number as an address, and `POINTER(…)` refuses integers. A buffer
+that is kept cannot be resized (BufferError)."""
 
 from __future__ import annotations
 

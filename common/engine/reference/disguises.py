@@ -101,8 +101,9 @@ class PureDisguises:
                         if not plain and self._has_upper_half(address + at, value >> 32):
                             self._examine(data, address, at, 4, number, value, roots)
                         continue
-                    # A plain pointer is no disguise. What looks like a tagged one counts neither
-                    # for a form nor against it: the next number of a table may look like a tag.
+                    # A plain pointer is not a disguise. A word that looks like a tagged pointer
+                    # counts neither for nor against a form, because in a table, the next number may
+                    # look like a tag.
                     if not like_tagged or (whole != value and self._most):
                         self._examine(data, address, at, 4, number, value, roots, like_tagged)
 
@@ -186,8 +187,9 @@ class PureDisguises:
         if not self._most:
             if blocks.starts[target] <= address + at < blocks.starts[target] + blocks.sizes[target]:
                 return
-            # An address counts once, however often it is found: small numbers such as sizes, and
-            # the upper halves of plain pointers, repeat. The C engine has a bit for each hash.
+            # An address counts only once, because small numbers such as sizes, and the upper halves
+            # of plain pointers, occur often. The C engine has one bit for each hash, so that
+            # addresses with equal hashes count as one.
             slot = (value * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 48
             self._tries[number][0].add(slot)
             if value - blocks.starts[target] < self._word and blocks.states[target] == State.IN_USE:

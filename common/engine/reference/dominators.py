@@ -287,8 +287,8 @@ class PureDominators(WholeTree):
         return {index for index in single if targets[index] <= leaves}
 
     def _lay_out(self, nodes: list[int], idoms: list[int], leaf_trees: set[int]) -> Iterator[None]:
-        """Lay out the nodes in preorder: what a node retains directly follows it, leaf trees
-        last."""
+        """Lay out the nodes in preorder: a node is followed immediately by the nodes that it
+        retains, leaf trees last."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]

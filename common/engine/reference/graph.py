@@ -58,7 +58,7 @@ class PureGraph(LostBlocks):
         self._interior: set[int] = set()
         self._work: list[int] = []  # blocks to visit
         self._settled = False
-        # Set when all blocks are marked that start references reach.
+        # Set when all blocks that start references reach are marked.
         self._marker: Iterator[None] | None = None
         self._classifier: Iterator[None] | None = None
         self._marked = self._classified = False
@@ -297,8 +297,9 @@ class PureGraph(LostBlocks):
         return self.edges[self.offsets[index] : self.offsets[index + 1]]
 
     def _address_byte_table(self) -> bytes:
-        """Return a table that is 1 for each possible sixth byte of a pointer; b"" if it does not
-        help: unless words have 8 little-endian bytes, and for blocks below 2^40."""
+        """Return a table that is 1 for each possible sixth byte of a pointer; b"" if such a table
+        does not help: for words that are not 8 bytes in little-endian order, and for blocks below
+        2^40."""
         arch = self.blocks.arch
         if (arch.word, arch.byteorder) != (8, "little") or not self._segments or self._segments[0] >> 40 & 255 == 0:
             return b""

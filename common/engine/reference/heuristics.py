@@ -117,7 +117,8 @@ class HeuristicFacts:
         word = self._blocks.arch.word
         offset = pointer - self._blocks.starts[block]
         if block in self._objects and offset & ~3 in OBJECTS_AT and offset & ~3 <= self._objects[block]:
-            # to the object, or to what precedes it; two low bits may be marks
+            # The pointer refers to the object, or to the data before it. Its two low bits may be
+            # flags.
             return True
         if (block, offset + 1 if offset % 8 == 7 else offset) in self._values:
             return True  # 3.12 tags the pointer by subtracting one

@@ -100,7 +100,7 @@ class Recogniser:
             length = mask + 1 + width
             if length > left or offset % width or left - length > (c.end - c.start) // 2 or not self._repeats(c.pointer, mask + 1, width):
                 continue
-            if mask not in self._counted_bytes:  # once, even if the head may have several orders
+            if mask not in self._counted_bytes:  # once for all `width`s
                 self._counted_bytes = {mask: self._count(c.pointer, mask + 1, capacity, EMPTY, DELETED)}
             counted = self._counted_bytes[mask]
             return counted is not None and counted[0] == items and growth + items + counted[1] == capacity

@@ -28,14 +28,15 @@ class Lost:
         self._blocks = blocks
         self._kinds = kinds
         self._edges_of = edges_of
-        # kept, because it is the same for all blocks of a cycle.
+        # Component of each block. It is kept because queries need to know which blocks are in one
+        # cycle.
         self._component: dict[int, int] = {}
         self._leaders: dict[int, int] = {}
         self._cycles: dict[int, int] = {}  # leak head: number of blocks in its cycle
         self._hanging: dict[int, tuple[int, int]] = {}
-        self._labels: array[int] = array("I")  # empty: none
+        self._labels: array[int] = array("I")  # empty if no labels are set
         self._ranks: array[int] = array("I")
-        self.members: dict[int, int] = {}  # members of cycles without labels, ascending: leak head
+        self.members: dict[int, int] = {}  # leak head, by member of an unlabelled cycle
         self._shown: dict[int, tuple[int, int]] = {}  # leak head: representative, its type word
         self._interior = interior
         self._heads: Optional[list[int]] = None

@@ -117,7 +117,7 @@ class Chooser:
         """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`
         is the rule by which an option is chosen."""
         ranked: list[tuple[tuple[int, int], Option]] = []
-        is_likely = False  # Whether a word is an address where the only option has one.
+        is_likely = False  # Whether a word is an address where the only option has a pointer.
         options = [one for one in options if one.single == NOT_ARRAY]
         for one in options:
             counts = self.compare(one.claim & LAYOUT_MASK) if how != Choosing.BY_END else [0] * COUNTS

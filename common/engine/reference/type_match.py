@@ -92,7 +92,8 @@ class Matching:
                 return NEUTRAL
             return (NEUTRAL if flags & Flag.NUMBER else WRONG) if not agrees else (STRONG if agrees == 2 else WEAK)
         if flags & Flag.OPTIONAL and spread.begins_with_text(value, spread.blocks.size(index) - offset):
-            # Nearly every block fits a union that has a number. But text has no type of the union.
+            # Nearly every block fits a union that has a number. But text belongs to none of the
+            # types of the union.
             return LOOSE
         if self._is_possible(reference, offset, index, depth):
             return WEAK

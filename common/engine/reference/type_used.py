@@ -15,9 +15,9 @@ LIMITED = LENGTHS | Flag.RING | Flag.TABLE | Flag.END
 
 
 def limits_of(spread: PureTypeSpread, reference: int, claim: int) -> int:
-    """Return the flags of a pointer that say which part of its block is in use, if the block gets
-    this claim; 0 if all of it is. A member of an enum may refer to the buffer of a container or,
-    depending on the discriminant, to one object."""
+    """Return the flags of a pointer that determine which part of its block is in use, if the block
+    gets this claim; 0 if the whole block is in use. Depending on its discriminant, an enum refers
+    to the buffer of a container, or to one object."""
     flags = spread.flags[reference] if reference < len(spread.flags) else 0
     return flags & LIMITED if claim >> LEVEL_SHIFT & LEVEL_MASK >= Level.ARRAY else 0
 

@@ -23,7 +23,7 @@ class Guard:
 
     def __init__(self, pid: int, memory: int, pokes: Sequence[PatchedBytes], clean: bool = False) -> None:
         """`memory`: a descriptor of /proc/PID/mem for writing. `clean`: whether the watchdog also
-        removes stubs."""
+        removes the stubs in the process."""
         self.process: Optional[subprocess.Popen[str]] = None
         python = interpreter()
         if python is None:

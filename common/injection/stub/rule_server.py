@@ -6,7 +6,7 @@ A thread requests one of the following:
 - the end of a stack
 - whether an address is that of an isolate of V8
 - which pages are readable
-- that the server reads the function of an interpreter's frame
+- the function of an interpreter's frame, which the server then reads
 
 An answer about code or a stack also contains the rules of all outer frames on the stack, so that a
 new stack makes a thread wait only once."""
@@ -61,8 +61,8 @@ class Rules:
     `generated`: frames of code that a runtime generated, by key. `functions`: functions that an
     interpreter executes, by key. Both are as they were when a thread had them on its stack.
     `chained`: functions in the chain of an interpreter's frames. `pages`: the memory that stubs may
-    read. `has_many_functions`: whether functions that are called for the first time from now on
-    have no names."""
+    read. `has_many_functions`: whether there are too many functions, so that functions that are
+    called for the first time from now on get no names."""
 
     def __init__(
         self,
@@ -193,9 +193,9 @@ class Rules:
         return function if isinstance(function, tuple) and function and isinstance(function[0], NamedFrame) else ()
 
     def is_current(self, key: int) -> bool:
-        """Return whether the code or function of a key was still the one that was on a stack, when
-        `check` was called. If it was not, stacks with this key may have been recorded with the one
-        or with the other."""
+        """Return whether, at the last call of `check`, the code or function of a key was still the
+        same as when it was on a stack. If it has changed, stacks with this key may have been
+        recorded before or after the change."""
         if key not in self._current:
             function, frame = self.functions.get(key), self.generated.get(key)
             if frame is not None:

@@ -11,8 +11,8 @@ stub.S):
 
 The rest is private again:
 
-- threads: a hash table of thread pointer, depth. The depth is that of scopes, counted as they are
-  opened and closed
+- threads: a hash table of thread pointer, depth. The depth is the number of scopes that the thread
+  has opened and not closed yet
 - counts: for each node, the `calls` and `broken` that this process counted. The counters in the
   shared part are raised to these numbers.
 
@@ -64,15 +64,15 @@ PROBES = 64
 DEEPEST = 4096  # maximum number of nodes of a stack, as in stub.S
 MAX_FRAMES = 1 << 22  # maximum number of frames that are listed, in all stacks together
 GOLDEN = 0x9E3779B97F4A7C15
-# Time-stamp ticks for which a thread waits for an answer, about ten seconds. A server that shares
-# its processor with many programs may need some of them.
+# Time-stamp ticks for which a thread waits for an answer: about ten seconds. A server that shares
+# its processor with many programs may need several seconds.
 PATIENCE = 3 * 10**10
 
-# Kinds of rules: no caller; the frame begins at an offset from the stack pointer, at an offset from
-# the frame pointer, or where the word at such an offset points; code that maintains the chain of
-# frame pointers; the kernel's frame around a signal handler; findleaks' own code, by the frame
-# pointer; a stack whose caller's is another one; an interpreter's frame, of which the words are
-# recorded with the bytecode's address and the function.
+# Kinds of rules, in this order: there is no caller; the frame begins at an offset from the stack
+# pointer; at an offset from the frame pointer; where the word at such an offset points; code that
+# maintains the chain of frame pointers; the kernel's frame around a signal handler; findleaks' own
+# code, by the frame pointer; the caller is on another stack; an interpreter's frame, whose words
+# for the bytecode's address and the function are recorded.
 LAST, BY_SP, BY_FP, THROUGH_FP, CHAIN, SIGNAL, OWN, SWITCH, INTERPRETED = range(9)
 # Offsets in an interpreter's frame from the frame pointer, as in stack_walk.S: the function, and
 # the stack pointer of the caller.

@@ -52,7 +52,7 @@ Step = tuple[Place, bool, int]  # (offset, relative, value) of one word
 class _CallerFound(NamedTuple):
     """How a frame's caller was found. `slot`: position of the return address (None: in the link
     register). `saved`: position of the saved frame pointer (None: not saved). `pointer`: the frame
-    pointer, if it was needed. `outer`: whether the caller's frame pointer was needed, too."""
+    pointer, if it was needed. `outer`: whether the caller's frame pointer was also needed."""
 
     slot: Optional[int]
     saved: Optional[int]

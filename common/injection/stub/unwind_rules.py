@@ -1,11 +1,11 @@
 """Convert call frame information to unwind rules for the stub, one for each code address.
 
 The address is a return address, or that of a stopped thread. Its rule applies to every stack. The
-stub knows only the stack pointer and the frame pointer, which suffice for compiled code. This is
-code whose frames are found by either pointer, code with realigned frames (GCC finds these through a
-word that the frame pointer leads to), code that maintains the chain of frame pointers (V8's), the
-kernel's frame around a signal handler, Go's function that calls C on another stack, and code that
-the JVM generated. At other code the stack ends, with a reason."""
+stub knows only the stack pointer and the frame pointer, which suffice for compiled code. Supported
+are: code whose frames are found by either pointer; code with realigned frames (GCC finds these
+through a word that the frame pointer leads to); code that maintains the chain of frame pointers
+(V8's); the kernel's frame around a signal handler; Go's function that calls C on another stack; and
+code that the JVM generated. At other code the stack ends, and a reason is given."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BREG, _DEREF = 0x70, 0x06
 # The interrupted stack pointer in the call frame information of glibc's __restore_rt
 # (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c), in the form that _near returns.
 _SIGNALLED = (SP, 160, True)
-CHAINED = pack(CHAIN, 0, 1, -16)  # the frame pointer points to the caller's, which its pc follows
+CHAINED = pack(CHAIN, 0, 1, -16)  # at the frame pointer: the caller's, then its pc
 _FRAME = range(-(1 << 31), 1 << 31)
 _POINTER = range(-(1 << 15), 1 << 15)
 

@@ -23,8 +23,8 @@ Process = Union[CopiedProcess, LiveTarget]
 _RESERVED = 1 << 30
 """Anonymous mappings without pages of at least this many bytes are left out, because otherwise
 packing and copying a core would take time in proportion to its reserved addresses. (The kernel
-leaves out all mappings without pages.) Smaller ones are holes of the file, so that debuggers read
-zeros there, as the process would."""
+leaves out all mappings without pages.) Smaller mappings without pages become holes of the file, so
+that debuggers read zeros there, as the process would."""
 _MOST_SHARED = 64 << 20
 """A writable shared mapping of a disk file is written if it has at most this many bytes, because it
 may contain pointers, although the kernel leaves it out by default. A JVM has such a mapping of 32

@@ -7,7 +7,7 @@ were never written to.
 
 Other programs create holes, too: `cp --sparse=always`, coredumpctl, rsync, tar and newer versions
 of GDB's gcore omit zeros, whether or not these were in memory. Therefore holes are trusted only if
-no other program than the kernel can have created them:
+all of these conditions show that the kernel created them:
 
 1. The core has the kernel's format, not gcore's (`is_kernel_core`).
 2. The holes have the granularity of a page: each begins and ends at a page boundary, and some of
@@ -15,8 +15,8 @@ these are not boundaries of larger blocks. Some file systems and tools work in l
 3. The file contains a page of zeros, which a tool that omits zeros would have omitted. Often it is
 the last one: if the last pages were missing, Linux since 5.12 ends the file with one byte of zero
 (do_coredump), while cp, tar, rsync and coredumpctl only set its size. (cpio writes that byte, too:
-holes of its sparse copies are trusted wrongly.) A core without such a page may be original, but
-nothing in it proves so."""
+holes of its sparse copies are trusted wrongly.) A core without a page of zeros may be original, but
+nothing in it proves this."""
 
 from __future__ import annotations
 
