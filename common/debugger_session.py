@@ -105,8 +105,8 @@ class DebuggerSession:
     def session(self, fresh: bool = False) -> Session:
         """Return the session of what the user has selected. A new session is made if none is valid.
         With `fresh`, a session that may have missed a change by the user is also replaced. Commands
-        that users repeat after a change set this (Entry.rereads). Other commands refer to what
-        these commands showed."""
+        that users repeat after a change set this (Entry.rereads). Other commands use the same
+        session as the last of these commands."""
         from findleaks.session import Session
         from findleaks.session.host import DebuggerHost
 

@@ -7,9 +7,9 @@ import re
 
 def shell_quoted(word: str) -> str:
     """Quote a word for sh, bash and zsh. (zsh would replace a word that begins with = by the path
-    of a command.)
-    The result has only printable characters. A word with others is written as $'…', with bytes in
-    octal (POSIX 2024, 2.2.4). shlex.split reads all other results back."""
+    of a command.) The result has only printable characters. A word with other characters is written
+    as $'…', with bytes in octal (POSIX 2024, 2.2.4). shlex.split can read all results except those
+    with $'…'."""
     if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     if word[:1] == "=" and "'" not in word:

@@ -24,8 +24,8 @@ shells expect."""
 
 
 def run_setup(word: str, words: Sequence[str], out: TextIO, width: int) -> int:
-    """Run one of these commands and return its exit status: 0, or 1 if something that is installed
-    does not work."""
+    """Run `init`, `doctor` or `completion`, and return the exit status: 0, or 1 if something that
+    is installed does not work."""
     args = parse(setup_parser(word, out), words)
     if args is None:
         return 0

@@ -16,16 +16,16 @@ COUNT, TRACK = ROOT / "common" / "counting" / "stub.S", ROOT / "common" / "track
 COUNT_CODE, TRACK_CODE = COUNT.parent / "generated" / "stub.py", TRACK.parent / "generated" / "track.py"
 COUNT_HEAD = '''"""The machine code of stub.S, made by `python tools/assemble_stubs.py` (a test compares them).
 
-In both, the four bytes at TABLE are the distance to the table, and the eight bytes at OPERAND the
-operand.
+In COUNT and in STEP, the four bytes at TABLE are the distance to the table, and the eight bytes at
+OPERAND are the operand.
 """
 
 TABLE, OPERAND = {table}, {operand}
 '''
 TRACK_HEAD = '''"""The machine code of track.S, made by `python tools/assemble_stubs.py` (a test compares them).
 
-Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY says where it is
-entered, BACK where the function that it calls returns to.
+Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY has the offset at
+which each stub is entered, and BACK the offset to which the function that it calls returns.
 """
 
 TABLE, KEY, OTHER = 0, 8, 16

@@ -32,9 +32,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments)
 def caches(session: Session, args: argparse.Namespace) -> Plain:
     """List the size classes of every allocator: blocks in use, in thread caches (freed by the
-    program, cached for one thread) and free; the memory that they take, headers included; and the
-    part of it in use. USED is the percentage of bytes. Allocations and failures are printed if the
-    allocator counts them.
+    program, cached for one thread) and free; the memory that they take, headers included; and how
+    much of this memory is in use. USED is the percentage of bytes. Allocations and failures are
+    printed if the allocator counts them.
 
     Free memory that is not returned is not leaked: the allocator uses it for later requests. Most
     of it usually stays resident; `caches` does not examine which pages are. Sizes are usable bytes.

@@ -64,12 +64,12 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     root reaches it. Roots are registers, live stacks, global variables and other writable memory.
     The kinds are memcheck's.
 
-    Only the blocks of its own cycle, if any, refer to a definite block. An indirect block is
-    reachable from definite ones only, and is counted with them. A possible block is reachable only
-    through pointers into the middle of a block.
+    No block refers to a definite block, except the blocks of its own cycle, if any. An indirect
+    block is reachable only from definite blocks, and is counted with them. A possible block is
+    reachable only through pointers into the middle of a block.
 
     Some programs and libraries put a header in front of their blocks, and keep pointers behind it.
-    If nearly all interior pointers have one such offset, they count as pointers to the start
+    If nearly all interior pointers have the same offset, they count as pointers to the start
     (--heuristics auto)."""
     if args.untyped:
         from findleaks.commands.find_untyped import list_untyped  # Few calls have the option.

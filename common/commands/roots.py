@@ -38,8 +38,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def roots(session: Session, args: argparse.Namespace) -> Plain:
     """List what each root retains: the blocks that become unreachable without this root. A root is
     a global variable, a thread-local variable, a mapping, or a stack frame. Below each root are its
-    fields, with the memory that is reachable through this field only. Containers are recognised by
-    their structure, without symbols: std::map, std::unordered_map, vectors, lists, hash tables.
+    fields, each with the memory that is reachable only through this field. Containers are
+    recognised by their structure, without symbols: std::map, std::unordered_map, vectors, lists,
+    hash tables.
 
     Memory reachable from a variable is attributed to it, even if a stack or a register also refers
     to it. Stacks and registers retain what is reachable from no variable and no mapping. Memory

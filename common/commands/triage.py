@@ -80,11 +80,11 @@ def triage(session: Session, args: argparse.Namespace) -> NoReturn:
     indirect blocks, and the first words of the blocks. These are the same at other addresses and in
     other builds of a program.
 
-    Each core is read in a process of its own, several at a time. --json prints one object a core
-    (JSON Lines) when it is done, then one with the groups. -o FILE.sqlite stores each row when it
-    is made: after an interruption, --resume continues, and gives the same result. Exit status 1 if
-    a core has leaked more than --fail-over; 2 if none has but some could not be read completely, or
-    if no core could be read."""
+    Each core is read in a process of its own, several at a time. --json prints one object for each
+    core as soon as the core is done (JSON Lines), then one object with the groups. -o FILE.sqlite
+    stores each row when it is made: after an interruption, --resume continues, and gives the same
+    result. Exit status 1 if a core has leaked more than --fail-over; 2 if none has but some could
+    not be read completely, or if no core could be read."""
     raise UsageError("triage takes no process: name cores or folders")
 
 

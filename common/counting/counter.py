@@ -104,7 +104,8 @@ class Counter:
         self._stack = self._frame = self._link = self._thread_pointer = ""
 
     def prepare(self) -> None:
-        """Find the functions, and what the rule needs. Raises TargetError or UsageError."""
+        """Find the functions to count, and what the rule needs to test scopes. Raises TargetError
+        or UsageError."""
         target = self.process.opened()
         self._targets.append(target)
         self.functions = find_functions(target, self.wanted.function)

@@ -85,7 +85,7 @@ def _candidates(table: Table, pattern: str) -> Iterator[tuple[int, str]]:
     starts: set[int] = set()
     at = strings.find(needle)
     while at >= 0:
-        starts.update((strings.rfind(b"\0", 0, at) + 1, at))  # string tables share tails of names
+        starts.update((strings.rfind(b"\0", 0, at) + 1, at))  # names share their ends
         at = strings.find(needle, at + 1)
     if not starts:
         return

@@ -73,7 +73,7 @@ class Depth:
 
 def _find_existing(rule: Rule, target: Target, names: Sequence[str]) -> list[Function]:
     try:
-        if rule.name:  # a built-in rule: each version of the program has some of its functions
+        if rule.name:  # a built-in rule lists functions of all versions of a program
             return find_existing(target, names)
         return [one for name in names for one in find_functions(target, name)]
     except TargetError as error:

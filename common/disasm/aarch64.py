@@ -48,7 +48,7 @@ class Sum(NamedTuple):
     constant: int = 0
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
-        """Return the sum of both, with the other multiplied by `times`."""
+        """Return this sum plus `times` times the other sum."""
         terms = dict(self.terms)
         for value, count in other.terms:
             terms[value] = terms.get(value, 0) + times * count

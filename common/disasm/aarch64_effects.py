@@ -71,7 +71,8 @@ _SET_VECTOR = _names(
     uqxtn urhadd urshl ushl ushll ushr usubl usubw uxtl uzp1 uzp2 xtn zip1 zip2
     """
 )
-"""Vector instructions that do the same if the first operand is not an SVE register."""
+"""Vector instructions to which the description of _SET applies, unless the first operand is an SVE
+register."""
 
 _CONVERTS = re.compile(r"fcvt[amnpz][su]|frint[aimnpxz]")
 _KEEPS_IMMEDIATE = ("bic", "orr")

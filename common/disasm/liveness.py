@@ -2,9 +2,9 @@
 
 A register is live if some path from the pc to the end of the function reads it before overwriting
 it. If a path cannot be followed (an indirect jump, code that cannot be read or decoded, too many
-instructions), it is assumed to read everything. So are functions that are called more than DEPTH
-levels deep. Reads after the function returns depend on the caller: `Flow.through` is the set of
-registers that reach the end unchanged."""
+instructions), it is assumed to read everything. Functions that are called more than DEPTH levels
+deep are also assumed to read everything. Reads after the function returns depend on the caller:
+`Flow.through` is the set of registers that reach the end unchanged."""
 
 from __future__ import annotations
 
@@ -121,9 +121,8 @@ class Liveness:
     def at(self, pc: int, bp: int | None = None, vectors: bool = True, known: tuple[tuple[int, int], ...] = ()) -> Flow:
         """Return the flow from `pc` on. `bp` is rbp relative to rsp at `pc`, or None if they are
         unrelated. `known` has (register number, contents) of registers that determine arguments of
-        system calls.
-        Without `vectors`, no call from here takes an argument in a vector register, nor in another
-        register of Machine.not_taken."""
+        system calls. If `vectors` is False, it is known that no call after `pc` takes an argument
+        in a register of Machine.not_taken (vector registers and some others)."""
         self._left = MAX_INSTRUCTIONS
         try:
             return self._flow(pc, bp, DEPTH, vectors, known)

@@ -137,9 +137,9 @@ def _slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def _interval(points: int, slopes: int) -> range:
-    """Return the range of ranks, from 0, of the slopes at the ends of Sen's interval. They are
-    those of the M1-th smallest and of the (M2 + 1)-th slope, where M1 and M2 are half of (slopes -
-    width) and of (slopes + width)."""
+    """Return the range of ranks, from 0, whose ends are the slopes at the ends of Sen's interval:
+    the M1-th and the (M2 + 1)-th smallest slope. M1 is half of (slopes - width), and M2 is half of
+    (slopes + width)."""
     deviation = math.sqrt(points * (points - 1) * (2 * points + 5) / 18)
     # For independent pairs, the ranks come from the middle of a binomial distribution.
     if points > MAX_PAIRED:

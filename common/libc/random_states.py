@@ -20,11 +20,11 @@ from findleaks.target.ranges import merge_ranges, nonzero_pieces
 _C_LIBRARY = ("libc.", "libc-")
 _MOST_DATA = 1 << 20  # bytes of a module's data that are searched
 _MOST_STATES = 1 << 16
-_LEAST_STATE = 64  # bytes of a state at least, and the alignment of states
+_LEAST_STATE = 64  # fewest bytes of a state; states are aligned to this
 
 
 def random_states(target: Target) -> list[Range]:
-    """Return the pages with such states, sorted and disjoint."""
+    """Return the pages that contain states of random number generators, sorted and disjoint."""
     modules = target.modules()
     libraries = [one for one in modules if os.path.basename(one.path).startswith(_C_LIBRARY)]
     return merge_ranges(page for module in libraries or modules[:1] for page in _of_module(target, module))

@@ -32,7 +32,7 @@ NO_OFFSET = -PTHREAD_BYTES - 1  # no possible offset in struct pthread
 MUSL_BYTES = range(128, 512)
 
 MIN_STACK = 4096
-MAX_STACK = 1 << 36  # Words of Go, which has no struct pthread, may look like a larger stack.
+MAX_STACK = 1 << 36  # larger ranges are not stacks, but may be words of Go.
 # The largest distance in bytes between the heads of the rings. It is 16 to 48, but 16,608 in 2.31,
 # where `stack_cache` is in libpthread's .data and `__stack_user`, the main thread's ring, in its
 # .bss.
@@ -40,11 +40,11 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # the largest number of nodes of all rings
 
-# threads that are examined to find an offset in struct pthread, which is the same in all
+# Most threads that are examined to find an offset in struct pthread, which is the same for all
 MAX_VOTERS = 256
 
-# Heads of rings near which others are searched for. There are two, or some more in a core that
-# lacks some struct pthreads.
+# Most heads of rings near which further heads are searched for. Usually there are two heads; a core
+# that lacks some struct pthreads may seem to have more.
 MAX_HEADS = 64
 
 # Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK). An
@@ -255,7 +255,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
 
 def dtv_words(target: Target, thread_pointer: int) -> list[int]:
-    """Return the address at which glibc allocated a thread's DTV, in a list that may be empty.
+    """Return the address of the block with a thread's DTV, in a list; [] if it is unknown.
 
     The only reference to the DTV is in the thread control block, and points to the second entry
     (elf/dl-tls.c, allocate_dtv). This is an interior pointer, so memcheck reports every DTV as
@@ -275,9 +275,9 @@ def musl_pthread(target: Target, tcb: int) -> int:
     """Return the address of a thread's struct pthread if it is musl's
     (src/internal/pthread_impl.h), or 0.
 
-    It begins with its own address. Words 2 and 3 are its neighbours in the ring of threads, or
-    itself if it is alone; glibc's word 3 is a small number. In variant I it ends at the thread
-    pointer, and its DTV, which is word 1 in variant II, is at its end."""
+    The structure begins with its own address. Words 2 and 3 point to its neighbours in the ring of
+    threads (a single thread is its own neighbour). In glibc, word 3 is a small number. In variant
+    II, word 1 is the DTV. In variant I, the structure ends at the thread pointer, with the DTV."""
     word = target.arch.word
     if word_at(target, tcb) == tcb:
         return tcb if _on_ring(target, tcb, 2 * word) else 0
@@ -332,9 +332,9 @@ def _linked(target: Target, node: int, after: int, before: int) -> bool:
 
 
 def _ring(target: Target, first: int, seen: set[int]) -> Iterator[int]:
-    """Yield `first` and the following nodes of its ring, up to an unreadable node or one in `seen`.
-    All are added to `seen`, so each node is visited once, even if a damaged ring continues in
-    another ring."""
+    """Yield `first` and the following nodes of its ring, up to a node that is unreadable or in
+    `seen`. Each yielded node is added to `seen`, so that it is visited only once, even if a damaged
+    ring continues in another ring."""
     node = first
     while node not in seen and len(seen) < RING_LIMIT:
         seen.add(node)
@@ -399,9 +399,9 @@ def _in_modules(target: Target, addresses: Iterable[int]) -> set[int]:
 
 
 def _windows(heads: Iterable[int], word: int) -> list[Range]:
-    """Return the ranges that may contain further heads: around each known head. The range between
-    the first and the last head would be wrong, because if a core lacks a struct pthread, a ring may
-    have any address in place of a head."""
+    """Return the ranges that may contain further heads: around each known head. The whole range
+    between the first and the last head is not used: if a core lacks a struct pthread, any address
+    may be taken for a head."""
     return merge_ranges(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 

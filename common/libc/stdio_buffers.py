@@ -22,8 +22,8 @@ MOST_BYTES = 1 << 24  # of one buffer
 
 
 def find_buffers(target: Target) -> Iterator[Range]:
-    """Yield the buffers of files that have a descriptor. Other streams are left out: the buffer of
-    open_memstream belongs to the program. So are damaged files."""
+    """Yield the buffers of files that have a descriptor. Damaged files are left out, and so are
+    streams without a descriptor: the buffer of open_memstream belongs to the program."""
     arch = target.arch
     first = target.symbol("_IO_list_all", "libc")
     at = word_at(target, first.address) if first is not None else 0

@@ -108,8 +108,8 @@ INSERT INTO blocks SELECT column1, column2, state, kind, allocator, arena, colum
 FROM (VALUES {}) CROSS JOIN names ON number = column3
 """
 _AT_ONCE = 50
-"""Rows per statement. Seven columns of a row come from a table of the connection. Together, this
-takes a third of the time of binding all columns for each row."""
+"""Rows inserted by one statement. Seven columns of each row come from a temporary table. Both
+together reduce the time to a third, compared with binding all columns of each row."""
 
 
 def write_sqlite(

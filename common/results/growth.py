@@ -39,7 +39,7 @@ class Series(Record):
     what: str
     """The kind of figure: "lost", "root", "share" …"""
     within: Optional[str]
-    """The root, allocator or runtime that contains it."""
+    """The root, allocator or runtime that contains the figure."""
     name: str
     """The name of what was counted or measured: a type, a root, an allocator."""
     note: Optional[str]

@@ -12,29 +12,30 @@ from findleaks.value_classes import dataclass, field
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UntypedSource(Record):
-    """Blocks without a type that one member, or one variable, refers to, and that retain other
-    blocks without a type."""
+    """A source: blocks without a type that one member, or one variable, refers to, and that retain
+    other blocks without a type."""
 
     origin: Optional[str]
-    """What refers to them: "dictEntry.v.val", "handle"; None: it is not known, or they are leak
-    heads."""
+    """The member or variable that refers to these blocks: "dictEntry.v.val", "handle"; None if it
+    is unknown, or if the blocks are leak heads."""
     leaked: bool
-    """Whether they are leak heads."""
+    """Whether these blocks are leak heads."""
     reason: str
-    """Why the example has no type: "the pointer is void *", "struct item has 48 bytes"."""
+    """Why the block at `example` has no type: "the pointer is void *", "struct item has 48
+    bytes"."""
     candidates: Sequence[str]
-    """The types that the example may have: those of its size, or the target types of typed pointers
-    to it. At most 16; empty if nothing limits them."""
+    """The types that the block at `example` may have: the types of its size, or the target types of
+    typed pointers to it. At most 16; empty if any type is possible."""
     blocks: int
     """Number of these blocks."""
     sizes: Sequence[int]
-    """Their smallest and their largest usable size, in bytes."""
+    """The smallest and the largest usable size of these blocks, in bytes."""
     reached: Amount
     """These blocks, and the blocks that they retain."""
     example: int = field(metadata=ADDRESS)
-    """The one of these blocks that retains most."""
+    """The address of the block that retains most among these blocks."""
     example_reached: Amount
-    """What it retains, itself included."""
+    """The blocks that this block retains, itself included."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,9 +45,9 @@ class Untyped(Record):
     in_use: Amount
     """All blocks in use."""
     untyped: Amount
-    """The blocks among them whose type is not known; text and buffers are among them."""
+    """Blocks in use whose type is not known, including text and buffers."""
     sources: Sequence[UntypedSource]
-    """Where blocks without a type begin, those with the most reached bytes first. A block that no
-    other block is reached from is left out."""
+    """The sources, those with the most reached bytes first. Blocks from which no other block is
+    reached are left out."""
     rows: int
     """Number of sources without --limit."""

@@ -287,7 +287,8 @@ class Session(DebugInformation):
     @cached_property
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are not references for any command, sorted and disjoint: `dead`,
-        buffers of files, and Runtime.bookkeeping. For others, see Runtime.excluded_words."""
+        buffers of files, and Runtime.bookkeeping. Runtime.excluded_words lists further words, in
+        blocks."""
         return merge_ranges([*self._managed_words, *find_buffers(self.target)])
 
     @cached_property

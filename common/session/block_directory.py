@@ -41,9 +41,9 @@ def compute_directory(session: Session) -> Directory:
     """Return the directory of all blocks.
 
     The search for leaked mappings needs a session with all other blocks. The session may compute a
-    graph with other roots, and mappings that are found change the indices of blocks. Therefore
-    everything that was computed so far is then dropped. The runtimes are kept if the blocks remain
-    the same."""
+    graph with other roots, and mappings that are found change the indices of blocks. Therefore all
+    computed data is dropped after the search. The runtimes are kept if the blocks remain the
+    same."""
     made = _walk_heaps(session, ())
     # The session can then be used as if this function had returned
     session.__dict__["directory"] = made
@@ -62,7 +62,7 @@ def compute_directory(session: Session) -> Directory:
         runtimes = session.__dict__.get("runtimes")
         session.drop_computed()
         if runtimes is not None and not found.ranges:
-            # They depend on the blocks, not on the graph. Some take long to read.
+            # Runtimes depend on the blocks, not on the graph. Some take long to read.
             session.__dict__["runtimes"] = runtimes
     if found.ranges:
         made = _walk_heaps(session, found.ranges)
@@ -167,8 +167,8 @@ def _is_inaccessible(region: Region) -> bool:
 
 
 def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
-    """Return the ranges that do not overlap a known one. If a known owner has part of a mapping,
-    the whole mapping belongs to it."""
+    """Return the ranges that do not overlap a range in `known`. If a known owner has part of a
+    mapping, the whole mapping belongs to it."""
     owned = merge_ranges(known)
     starts = [one.start for one in owned]
     return [one for one in runs if not any(find_overlaps(owned, starts, one.start, one.end))]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from findleaks.types.spread import Spreading
 
 COPIED = 512 << 20
-"""Most bytes of heaps that are copied for this, if the target's memory is not mapped here."""
+"""Most bytes of heaps that are copied to find types, if the target's memory is not mapped into
+findleaks."""
 
 
 def known_types(session: Session) -> Optional[KnownTypes]:

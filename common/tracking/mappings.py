@@ -19,9 +19,9 @@ from findleaks.tracking.sites import Recorded, TrackedSite, order_sites
 def find_mapping_sites(
     session: Session, recorded: Recorded, sampling: Sampling, sizes: Optional[SizeRange], names: StackNames
 ) -> list[TrackedSite]:
-    """Return the sites of recorded mappings. For a mapping that was partly unmapped, bytes are
-    those that are left. A mapping is lost if it is one of the session's leaked mappings. Records of
-    0 bytes are left out: sbrk(0) returns the end of the heap, and maps nothing."""
+    """Return the sites of recorded mappings. If a mapping was partly unmapped, only the bytes that
+    are still mapped count. A mapping is lost if it is one of the session's leaked mappings. Records
+    of 0 bytes are left out: sbrk(0) returns the end of the heap, and maps nothing."""
     leaked = Runs.of(session.directory.mappings.ranges)
     found: dict[int, TrackedSite] = {}
     records = [record for record in recorded.records if record.size]

@@ -1,10 +1,11 @@
 """Merge the stacks of one leak: stacks that allocate in the same function, and whose blocks have
 the same fate.
 
-A function with many callers, or a recursive one, allocates with many stacks. Their common frames
-are those that all of them share, from this function outwards. Stacks that differ in further frames
-are variants. Functions that allocate for any caller (malloc, strdup, xmalloc, std::vector) do not
-count as this function, because unrelated leaks share them."""
+A function with many callers, or a recursive one, allocates with many stacks. The common frames of
+these stacks are the frames that all of them share, from the allocating function outwards. Stacks
+that differ in further frames are variants. Functions that allocate for any caller (malloc, strdup,
+xmalloc, std::vector) do not count as the allocating function, because unrelated leaks share
+them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from findleaks.injection.stub.table import EVENTS, GOLDEN, PATIENCE, CountTable,
 from findleaks.tracking.generated import track as trackcode
 
 MEAN = 0x50  # offset of a setting that may change while the stubs work
-# Offset of the smallest size that is recorded; the largest minus the smallest follows
+# Offset of the smallest size that is recorded. The next word is the largest size minus the
+# smallest.
 LEAST = 0x1018
 TAKEN = EVENTS  # number of records, including those for which there was no space
 # States of a record. UNSEEN: the block was freed by a function without a stub. REPLACED: another

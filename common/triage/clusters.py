@@ -23,7 +23,7 @@ CHANCE = 1.0
 """Factor of sqrt((classes - 1) · (1/m + 1/n)). The product is about twice the distance that chance
 alone gives for samples of m and n leak heads. Twice is needed because many words are compared, and
 the largest distance counts."""
-# If the sides differ in only one word, each must have this fraction of the leak heads.
+# If the sides differ in only one word, each side must have this fraction of the leak heads.
 ALONE = 0.2
 MIXED = 0.05  # A word is sometimes a pointer if it is one in this fraction of the leak heads.
 AGREED = 0.9  # Fraction of the leak heads with a non-zero word that must agree on its class.
@@ -35,8 +35,8 @@ LARGER = 16
 if the rest is smaller than a chunk (malloc/malloc.c, MINSIZE)."""
 OWN_SIZE = 0.1  # A size is a separate leak if it has this fraction of the leak heads of one shape.
 LARGER_PART, LARGER_DATA = 0.5, 0.35
-"""Maximum number of such larger blocks for each block of the usual size. The second number applies
-if only the size of the larger blocks is known."""
+"""Maximum number of blocks that are LARGER bytes larger, for each block of the usual size.
+LARGER_DATA applies if only the size of the larger blocks is known."""
 
 
 MOST_WORK = 50_000_000
@@ -253,7 +253,7 @@ def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
     for number, one in left.items():
         groups.setdefault((one.label, one.size), []).append(number)
     for at in sorted(left, key=lambda number: left[number].weight):
-        small = left[at]  # both include the clusters that were joined with them before
+        small = left[at]  # Both clusters include those that were joined with them before.
         if not small.size:
             continue
         usual = [(other, left[other]) for other in groups.get((small.label, small.size - LARGER), ()) if other in left]

@@ -1,7 +1,7 @@
 """The machine code of stub.S, made by `python tools/assemble_stubs.py` (a test compares them).
 
-In both, the four bytes at TABLE are the distance to the table, and the eight bytes at OPERAND the
-operand.
+In COUNT and in STEP, the four bytes at TABLE are the distance to the table, and the eight bytes at
+OPERAND are the operand.
 """
 
 TABLE, OPERAND = 36, 42

@@ -25,7 +25,7 @@ from findleaks.target.base import Range
 
 # Maximum number of blocks that are listed; if there are more, only pages are described
 MAX_BLOCKS = 60_000
-MAX_SPARE = 4_000  # maximum number of free pieces of an arena that are named; the largest are
+MAX_SPARE = 4_000  # maximum number of free pieces that are named for each arena, largest first
 
 _ENTRIES = 256
 _EXACT = 128  # if there are too many sizes, this many of the most frequent ones stay exact

@@ -15,7 +15,7 @@ MARGIN, GUTTER, LINE = 24, 132, 18
 CELLS = (16, 12, 8, 5)
 # Maximum number of pixels of all rows of cells together, except the last row of each heap
 TALL = 800
-MOST = 64  # maximum number of heaps that are drawn; the largest are, and the others are summed up
+MOST = 64  # maximum number of heaps that are drawn, largest first; the rest is summed up
 
 
 class Words(NamedTuple):

@@ -21,7 +21,7 @@ def require_pillow() -> None:
     if importlib.util.find_spec("PIL") is None:
         raise FindleaksError(
             "a .png needs Pillow, which this Python lacks; pip install pillow, or write .svg or .html; "
-            "outside of a debugger it is `findleaks map -o map.png CORE`"
+            "outside of a debugger, run `findleaks map -o map.png CORE`"
         )
 
 

@@ -1,7 +1,7 @@
 """The machine code of track.S, made by `python tools/assemble_stubs.py` (a test compares them).
 
-Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY says where it is
-entered, BACK where the function that it calls returns to.
+Each stub begins with the words TABLE, KEY and OTHER, which are filled in. ENTRY has the offset at
+which each stub is entered, and BACK the offset to which the function that it calls returns.
 """
 
 TABLE, KEY, OTHER = 0, 8, 16
