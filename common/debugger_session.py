@@ -89,7 +89,9 @@ class DebuggerSession:
             raise FindleaksError(describe_internal_error(prog, words, error)) from None
         except MemoryError:
             self.drop()
-            raise FindleaksError(f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more") from None
+            raise FindleaksError(
+                f"{prog}: out of memory: run findleaks outside of the debugger, or on a machine with more memory"
+            ) from None
         except Exception as error:
             if is_interruption(error):
                 self.drop()

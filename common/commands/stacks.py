@@ -81,8 +81,8 @@ def _text(
 
 
 def _counts(found: Sequence[Stack], scheduled: Sequence[ScheduledThreads]) -> list[tuple[Sequence[NamedFrame], int]]:
-    """The stacks for a profile: those of goroutines if there are any, else those of threads.
-    Goroutines of the runtime itself are left out, as pprof does."""
+    """Return the stacks for a profile: stacks of goroutines if there are any, otherwise stacks of
+    threads. Goroutines of the runtime itself are left out, as pprof does."""
     of_runtimes = [(group.frames, len(group.threads)) for one in scheduled for group in one.found if not group.first.is_internal]
     return of_runtimes or [(one.frames, len(one.threads)) for one in found]
 
@@ -113,7 +113,7 @@ def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int)
 
 
 def _wait(group: UserThreadGroup) -> str:
-    """How long the threads wait: "" if unknown or less than a minute."""
+    """Say how long the threads wait; "" if that is unknown, or less than a minute."""
     minutes = (group.waiting or 0) // 60_000_000_000
     return f" for up to {number(minutes)} min" if minutes else ""
 
@@ -169,14 +169,15 @@ def _locks(stack: Stack, names: Mapping[int, str], at: int) -> Iterator[str]:
 
 
 def _who(tid: int, names: Mapping[int, str]) -> str:
-    """A thread: "4711 (worker)"; only "4711" if the name is not known, or is the same for all
-    threads."""
+    """Describe a thread: "4711 (worker)"; only "4711" if the name is not known, or is the same for
+    all threads."""
     name = names.get(tid) if len(set(names.values())) > 1 else None
     return f"{tid} ({printable(name, 32)})" if name else str(tid)
 
 
 def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
-    """Folded stacks (Brendan Gregg): functions, outermost first, then the number of threads."""
+    """Yield folded stacks (Brendan Gregg): functions, outermost first, then the number of
+    threads."""
     for frames, count in stacks:
         labels = [frame.function or frame.label() for frame in reversed(frames)]
         yield f"{';'.join(printable(label).replace(';', ':') for label in labels)} {count}"

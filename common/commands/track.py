@@ -62,10 +62,10 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
     keeps running afterwards.
 
     findleaks injects code in front of malloc, free, operator new and similar functions of the
-    process's allocators, and removes it at the end. With --mmap, these are mmap, mremap, sbrk and
-    munmap of libc, and the stacks are those that mapped what is still mapped. The process is
-    stopped briefly at the beginning and at the end. `track` needs a live process on x86-64. In
-    LLDB, `detach`, and use the command line."""
+    process's allocators, and removes it at the end. With --mmap, these functions are mmap, mremap,
+    sbrk and munmap of libc, and mappings are recorded instead of blocks. The process is stopped
+    briefly at the beginning and at the end. `track` needs a live process on x86-64. In LLDB,
+    `detach`, and use the command line."""
     sizes = parse_size_range(args.size) if args.size else None
     # Mappings of all sizes are recorded, because any of them may replace a part of a mapping of the
     # wanted size.

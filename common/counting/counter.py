@@ -113,7 +113,7 @@ class Counter:
             self._scope = open_scope(self.wanted.rule, target)
             shared = [one for one in self.functions if one.address in self._scope.breakpoints]
             if shared:
-                raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
+                raise UsageError(f"{shared[0].name} itself opens or closes the scope, so this rule cannot count its calls")
         arch = target.arch
         self._stack, self._frame, self._link = (arch.debugger_name(one) for one in (arch.sp, arch.frame_pointer, arch.link_register))
         if has_managed_calls(target):
@@ -250,8 +250,8 @@ class Counter:
         return self._with_own_name(address, tuple(chain.from_iterable(map(self._namer.names, trace.frames))))
 
     def _with_own_name(self, address: int, frames: tuple[NamedFrame, ...]) -> tuple[NamedFrame, ...]:
-        """Return these frames. If the counted function has no symbol, its name is the one that the
-        user gave."""
+        """Return the frames. If the counted function has no symbol, it gets the name that the user
+        gave."""
         own = frames[0]
         if not own.function:
             own = next((own._replace(function=one.name, offset=0) for one in self.functions if one.address == address), own)

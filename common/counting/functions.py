@@ -53,7 +53,8 @@ def find_functions(target: Target, pattern: str) -> list[Function]:
 
 
 def find_existing(target: Target, patterns: Sequence[str]) -> list[Function]:
-    """Return those of these functions that exist. Raises TargetError if none exists."""
+    """Return the functions that match the patterns. A pattern that matches nothing is ignored.
+    Raises TargetError if no pattern matches."""
     found: list[Function] = []
     for pattern in patterns:
         try:

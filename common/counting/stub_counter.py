@@ -59,7 +59,7 @@ class Injected:
             steps = self._rule(self.wanted.rule, target)
         shared = [one for one in self.functions if one.address in steps]
         if shared:
-            raise UsageError(f"{shared[0].name} itself opens or closes the scope, so its calls cannot be counted by it")
+            raise UsageError(f"{shared[0].name} itself opens or closes the scope, so this rule cannot count its calls")
         self._code = CountingCode(
             [(running.patch(one.address, one.name), one.address | EXACT) for one in self.functions],
             [(running.patch(address, _name(target, address)), by) for address, by in steps.items()],

@@ -168,7 +168,7 @@ def _overwritten(insn: Any, name: str, names: Sequence[str], operands: Sequence[
 
 
 def _flow(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> Effect | None:
-    """Return the effect of an instruction that transfers control; None for all others."""
+    """Return the effect of an instruction that transfers control; None for other instructions."""
     address = insn.address
     immediate = operands[-1].imm & _MASK if operands and operands[-1].type == _IMM else None
     if name == "b" and immediate is not None:

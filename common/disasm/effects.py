@@ -200,7 +200,7 @@ def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[
 
 
 def _flow(insn: Any, name: str) -> Effect | None:
-    """Return the effect of an instruction that transfers control; None for all others."""
+    """Return the effect of an instruction that transfers control; None for other instructions."""
     address, size = insn.address, insn.size
     if name == "ret":
         return Effect(address, size, 0, 0, "unknown" if insn.operands else "return")

@@ -310,8 +310,8 @@ class Graph(Protocol):
         that reaches it. None if all POSSIBLE blocks are heads."""
 
     def referrers(self, index: int, limit: int = 0) -> list[int]:
-        """Return the indices of the blocks in use that refer to this one, ascending, without
-        repetition: the first `limit` ones (0: all)."""
+        """Return the indices of the blocks in use that refer to this block, ascending, without
+        repetition. At most `limit` are returned (0: all)."""
 
     def references(self, index: int) -> list[tuple[int, bool]]:
         """Return (index, is_interior) of each reference to a block in use, in the order of the

@@ -67,9 +67,9 @@ class Keys(NamedTuple):
 
     The first has one element for each address that words in this form decode to, even if many words
     decode to it. The second has each DEFINITE block to which words in this form point, once. The
-    third has those of these blocks to which such a word points from a root, or from a block that is
-    not leaked. A word that points to an INDIRECT block counts for the leak head of the block's
-    cycle. If the block is in no cycle, the word does not count."""
+    third is like the second, but counts only words in roots and in blocks that are not leaked. A
+    word that points to an INDIRECT block counts for the leak head of the block's cycle. If the
+    block is in no cycle, the word does not count."""
 
     hits: array[int]
     heads: array[int]

@@ -82,8 +82,8 @@ SET = 4  # most roots in a set of RootSets
 
 
 class RootSet(NamedTuple):
-    """Some roots, in ascending order. `bytes`: the memory that is retained by the blocks which all
-    of these roots reach, and no other root."""
+    """Some roots, in ascending order. `bytes`: the memory that is retained by blocks which exactly
+    these roots reach."""
 
     roots: tuple[int, ...]
     bytes: int

@@ -23,7 +23,7 @@ def missing_native(arch: Arch = X86_64) -> str:
     try:
         library(word=arch.word, byteorder=arch.byteorder)
     except StaleLibrary as error:
-        return f"without its C engine, some 30 times slower, as {error}: run make native, or install findleaks again"
+        return f"without its C engine, some 30 times slower, because {error}: run make native, or install findleaks again"
     except OSError:
         return "without its C engine, some 30 times slower: install a C compiler (gcc) and then findleaks again, or run make native"
     return ""

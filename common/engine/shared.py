@@ -15,7 +15,7 @@ MAX_EDGES = (1 << 31) - 1
 
 CYCLE_GAP = 4 << 20  # Ranges closer than this number of bytes are read as one.
 
-# glibc's usable size exceeds the requested one by fewer words than this (alignment to two words,
+# glibc's usable size exceeds the requested size by fewer words than this (alignment to two words,
 # minimum chunk).
 SLACK_WORDS = 3
 

@@ -66,11 +66,11 @@ class Level(IntEnum):
     SEED = 1  # Identified by the block itself: its vtable.
     HINT = 2  # The user says so.
     EXACT = 3  # A typed pointer refers to its start, and only this type fits.
-    CONTAINER = 4  # A typed pointer refers to a member, and only this type has it there.
+    CONTAINER = 4  # A typed pointer refers to a member, and only this type has it at this offset.
     ARRAY = 5  # A typed pointer refers to the first of several elements, all of which fit.
     BASE = 6  # A typed pointer refers to its start; the type may be only the first part.
     UNION = 7  # The only member of a union that fits.
-    LEARNED = 8  # Untyped pointers refer to it; they are judged together.
+    LEARNED = 8  # Untyped pointers refer to the block; they are judged together.
     SHAPE = 9  # Only this type has pointers to such blocks at these places.
     FINGERPRINT = 10  # The block resembles blocks of this type, and of no other type.
 

@@ -209,9 +209,9 @@ def _sum(key: Key, parts: Sequence[Series]) -> Series:
 class Growth:
     """The growth from the first of two or more snapshots to the last.
 
-    `several`: why the snapshots are not of one process; "" if they may be. If they are of several,
-    there are no rates or trends. `rows`: see the module; those that grew most come first, those
-    that shrank come last. `total`: resident bytes."""
+    `several`: why the snapshots are not of one process; "" if they may be of one process. Snapshots
+    of several processes have no rates or trends. `rows`: see the module; those that grew most come
+    first, those that shrank come last. `total`: resident bytes."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.snapshots = snapshots

@@ -298,7 +298,7 @@ def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[in
     """Return a function that checks whether a thread pointer belongs to a struct pthread.
 
     In variant II, `tcb` and `self` of tcbhead_t (words 0 and 2) both point to it. In variant I it
-    lies in its own stack, or the thread is live."""
+    lies in the stack that it describes, or belongs to a live thread."""
     if any(_variant_two(target, thread.thread_pointer) for thread in _sampled(threads)):
         return lambda tcb: tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
     live, offset = {thread.thread_pointer for thread in threads}, _live_offset(target, threads)

@@ -16,7 +16,7 @@ def fill_template(folder: str, data: Mapping[str, str]) -> str:
     """Fill the template `page.html` in `folder`. Each @NAME@ is replaced by the value of this name
     in `data`. If `data` lacks the name, @NAME@ is replaced by the content of the file with this
     name in `folder`."""
-    pieces = _file(folder, "page.html").split("@")  # names are searched for in the template only
+    pieces = _file(folder, "page.html").split("@")  # @NAME@ in inserted text is not replaced
     return "".join((data[piece] if piece in data else _file(folder, piece)) if at % 2 else piece for at, piece in enumerate(pieces))
 
 

@@ -91,8 +91,8 @@ class HeapMemory(Memory):
         return self.starts.get(address)
 
     def find_starts(self, addresses: set[int]) -> set[int]:
-        """Return those of the addresses at which blocks in use start, and cache the answers for
-        `block_at`. This takes two calls of the engine, instead of one for each address."""
+        """Return the addresses at which blocks in use start, and cache the answers for `block_at`.
+        This takes two calls of the engine, instead of one for each address."""
         if len(self._others) > MAX_KNOWN:
             self._others.clear()
         unknown = array("Q", addresses.difference(self.starts, self._others))

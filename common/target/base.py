@@ -192,7 +192,7 @@ class Target(MappedMemory, Protocol):
     # Cores only: ranges that may have held data that the core lacks, ascending and disjoint.
     uncertain: Sequence[Uncertain] = ()
     truncated: bool = False  # the core file is shorter than stated by its headers
-    unknown_registers: str = ""  # "the vector registers", if `Thread.words` lack them
+    unknown_registers: str = ""  # "the vector registers" if `Thread.words` lack these; "": none
     lacks: str = ""  # why the heap cannot be analysed, and what to use instead; "" if it can be
     warnings: list[str]  # about unread memory, a truncated core, files that do not match
     tagged: bool = False  # pointers may have tags in their top byte; see tags.py

@@ -238,7 +238,7 @@ def _unpack(stream: _Stream, errors: _Errors, file: _WatchedFile, out: _Output) 
             if isinstance(error, TrailingData):
                 return f"{out.name}: the compressed core is followed by other data, which are ignored.", False
             where = f"the compressed file is damaged near byte {file.tell():,} of {size:,} ({why})"
-            return f"{out.name}: {where}: {human(out.at)} of the core were read, the end of them may be wrong; the rest is missing.", True
+            return f"{out.name}: {where}: {human(out.at)} of the core were read, and their end may be wrong; the rest is missing.", True
         if not data:
             return "", False
         try:

@@ -64,7 +64,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.truncated = self._expected > len(view)
         self._check_loads(len(view))
         if any(s.type == elf.PT_LOAD and s.vaddr + s.memsz > top_of(arch.word) for s in headers):
-            self.warnings.append(f"{self._name}: ignored memory at the end of the address space, which processes lack")
+            self.warnings.append(f"{self._name}: ignored memory at the end of the address space, which no process can use")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = process = self._notes(view, head, headers)
         self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
@@ -116,7 +116,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.warnings += [f"{self._name}: {problem}" for problem in process.problems]
         if not process.threads:
             why = "the notes are cut off" if cut else "there are no notes of threads"
-            self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown, so what only they refer to is reported as leaked")
+            self.warnings.append(f"{self._name}: {why}: registers and stacks are unknown: blocks that only they refer to count as leaked")
         return process
 
     def _own_note(self) -> Optional[SnapshotNote]:

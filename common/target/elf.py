@@ -206,7 +206,8 @@ def sections(data: Buffer, head: Header) -> list[Section]:
 
 
 def text(strings: Buffer, offset: int, most: int = 1 << 16) -> str:
-    """Return the NUL-terminated string at `offset` of a string table; "" outside of it."""
+    """Return the NUL-terminated string at `offset` of a string table; "" if the table has no such
+    offset."""
     if offset >= len(strings):
         return ""
     raw = bytes(strings[offset : offset + 256])
@@ -343,8 +344,8 @@ def tables_of_image(read: Callable[[int, int], Buffer], head: Header, loads: Seq
     size = struct.calcsize(form)
 
     def address(tag: int) -> int:
-        # ld.so adds the load address to these values in place in most images, but not in the vDSO
-        # and not on every platform.
+        # ld.so has added the load address to the addresses in the dynamic section, but not in the
+        # vDSO, and not on every platform.
         low = min((s.vaddr for s in loads if s.type == PT_LOAD), default=0) + bias
         return tags[tag] if tags[tag] >= low else tags[tag] + bias
 

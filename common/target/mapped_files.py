@@ -144,15 +144,15 @@ class MappedFile(Source):
         self._files, self.region = files, region
 
     def part(self, offset: int, size: int) -> memoryview:
-        """Return these bytes.
-        Raises UnreadableMemory if some of them are missing."""
+        """Return `size` bytes from `offset` on. Raises UnreadableMemory if some of them are
+        missing."""
         data = self._near(offset, size) if size <= AHEAD else self._files.read(self.region, offset, size)
         if len(data) < size:
             raise UnreadableMemory(offset, size, f"{self.region.name or 'the mapping'} cannot be read at {offset + len(data):#x}")
         return memoryview(data)
 
     def some(self, offset: int, size: int) -> memoryview:
-        """Return as many of these bytes as exist, as a writable buffer."""
+        """Return at most `size` bytes from `offset` on, as many as exist, as a writable buffer."""
         return memoryview(bytearray(self._files.read(self.region, offset, size)))
 
     def data_parts(self, start: int, end: int) -> list[Range]:

@@ -168,7 +168,7 @@ class Tracer:
         if stuck:
             self.warnings.append(
                 f"pid {self.pid}: {len(stuck)} of {len(self.stops)} threads sleep uninterruptibly ({some([str(tid) for tid in stuck])}): "
-                "part of their registers is unknown, so what only these refer to is reported as leaked."
+                "part of their registers is unknown, so blocks that only these refer to are reported as leaked."
             )
         for tid, signal in self.stops.items():
             if signal != NOT_TRACED:

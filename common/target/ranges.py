@@ -52,8 +52,7 @@ def subtract(ranges: Sequence[Range], holes: Iterable[Range]) -> list[Range]:
 
 
 def range_at(ranges: Sequence[Range], address: int) -> Optional[Range]:
-    """Return the one of these sorted, disjoint ranges that contains `address`; None if none
-    does."""
+    """Return the range that contains `address`, or None. `ranges` must be sorted and disjoint."""
     index = bisect_right(ranges, (address, 1 << 65)) - 1
     return ranges[index] if index >= 0 and address < ranges[index].end else None
 
@@ -112,8 +111,8 @@ def gaps(start: int, end: int, parts: Sequence[Ranged], starts: Sequence[int]) -
 
 
 def region_at(mapped: Sequence[_Ranged], address: int) -> Optional[_Ranged]:
-    """Return the one of these sorted, disjoint regions or modules that contains `address`, or
-    None."""
+    """Return the region or module that contains `address`, or None. `mapped` must be sorted and
+    disjoint."""
     index = region_index(mapped, address)
     return mapped[index] if index >= 0 else None
 

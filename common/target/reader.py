@@ -65,7 +65,7 @@ class Source:
         raise NotImplementedError
 
     def part(self, offset: int, size: int) -> memoryview:
-        """Return these bytes. The result is shorter at the end of the buffer."""
+        """Return `size` bytes from `offset` on; fewer at the end of the buffer."""
         return self.view()[offset : offset + size]
 
     def nonzero(self, offset: int, end: int) -> Iterator[Range]:
@@ -73,8 +73,8 @@ class Source:
         return iter((Range(offset, end),)) if self.data is None else self.data.within(offset, end)
 
     def ahead(self, offset: int, size: int) -> None:
-        """Start to read these bytes ahead. On a cold file this is three times as fast as page
-        faults."""
+        """Start to read `size` bytes from `offset` on. If the file is not cached, this is three
+        times as fast as page faults."""
         owner = self.view().obj
         if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):
             for start, end in self.nonzero(offset, min(offset + size, len(owner))):

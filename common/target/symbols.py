@@ -38,7 +38,7 @@ class ModuleSymbols:
         self._tables = tables
         self._name = module.path.rsplit("/", 1)[-1]
         self._values: Optional[Sequence[int]] = None  # values of all entries, sorted
-        self._order: Sequence[int] = ()  # numbers of the entries in this order
+        self._order: Sequence[int] = ()  # numbers of the entries, sorted by value
         self._firsts: list[int] = []  # the number of each table's first entry
         self._columns: dict[int, bytes] = {}  # column st_name by table
         self._preferred: dict[int, Optional[tuple[int, int, bool]]] = {}  # results of _entries
@@ -122,9 +122,9 @@ class ModuleSymbols:
         return [value & self._code_bits if info & 15 in _FUNCTIONS else value for _, info, _, value, _ in rows]
 
     def _entries(self, start: int, end: int) -> Optional[tuple[int, int, bool]]:
-        """Return the preferred symbol among the entries with one value, as (size, table << 32 |
-        st_name, is code).
-        Defined symbols with a size come first, then global, weak, and local symbols."""
+        """Return the preferred symbol among the sorted entries [start, end), which have the same
+        value, as (size, table << 32 | st_name, is code). Defined symbols with a size come first,
+        then global, weak, and local symbols."""
         if start not in self._preferred:  # Thousands of undefined symbols have the value 0.
             self._preferred[start] = self._choose(start, end)
         return self._preferred[start]

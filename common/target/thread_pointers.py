@@ -37,8 +37,8 @@ _TID_WITHIN = 0x400  # maximum distance in bytes from the thread pointer to the 
 
 
 def add_thread_pointers(target: Target, threads: Sequence[Thread]) -> list[Thread]:
-    """Return the threads. A thread without a thread pointer gets the one found in memory, also in
-    its words."""
+    """Return the threads. If a thread has no thread pointer, the thread pointer that is found in
+    memory is set, and added to the thread's words."""
     if target.arch.variables_above:
         found = _below_variables(target, [thread for thread in threads if not thread.thread_pointer])
         return [thread if thread.thread_pointer else _with_pointer(target, thread, found.get(thread.tid, 0)) for thread in threads]
@@ -145,7 +145,7 @@ _NEAR = 1 << 20  # most bytes of variables above a thread pointer
 
 
 def _below_variables(target: Target, threads: Sequence[Thread]) -> dict[int, int]:
-    """Return thread pointers by thread id."""
+    """Return thread pointers by thread id, if variables are above the thread pointer."""
     places: dict[int, int] = {}
     for thread, start, end in _used_stacks(target, threads):
         places.update(_ids(target, start, end, {thread.tid}))

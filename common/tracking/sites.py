@@ -78,8 +78,7 @@ class Recorded(NamedTuple):
 
 
 def read_records(session: Session, table: RecordTable, most: int) -> Recorded:
-    """Return the records that existed when the session's heaps were read, without those after the
-    first `most`."""
+    """Return the first `most` of the records that existed when the session's heaps were read."""
     read = session.target.read
     taken = int.from_bytes(read(table.address + TAKEN, 8), "little")
     count = min(taken, table.records)

@@ -17,7 +17,7 @@ EXAMPLES = 3  # lost blocks whose addresses are listed
 
 
 class FoundSites(NamedTuple):
-    """Stacks, and the entries into which they are merged. If there are none, the reasons why."""
+    """Stacks, and the entries into which they are merged. `reasons`: why there are no stacks."""
 
     sites: Sequence[TrackedSite]
     entries: Sequence[MergedStack]

@@ -83,7 +83,7 @@ class LeakGroup:
 
 class Grouped(NamedTuple):
     """All groups and rows. `groups`: those in the most cores first, then by bytes; doubtful groups
-    last. `rows`: in them, the leaks of a group have the signature of the group."""
+    last. `rows`: all rows, in which the leaks of a group have the signature of the group."""
 
     groups: list[LeakGroup]
     rows: list[Row]

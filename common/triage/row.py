@@ -35,7 +35,7 @@ class LeakSum(NamedTuple):
     words: Sequence[str] = ()
 
     def joined(self, other: LeakSum) -> LeakSum:
-        """Return both as one, with the text and the example of the one that has more bytes."""
+        """Return the sum of both. The text and the example are from the sum that has more bytes."""
         one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
         return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
 

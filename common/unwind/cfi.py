@@ -335,8 +335,8 @@ class _Program:
             self._restore(register)
 
     def _frame_address(self, code: int) -> bool:
-        """Execute an instruction that defines the canonical frame address; return False for
-        others."""
+        """Execute an instruction that defines the canonical frame address; return False for other
+        instructions."""
         data, row = self._data, self._row
         if code in (0x0C, 0x12):  # def_cfa, def_cfa_sf
             row.register, row.expression = data.uleb(), b""
@@ -355,7 +355,8 @@ class _Program:
         return self._data.sleb() * self._common.data_align if factored else self._data.uleb()
 
     def _register(self, code: int) -> bool:
-        """Execute an instruction that defines one register's rule; return False for others."""
+        """Execute an instruction that defines one register's rule; return False for other
+        instructions."""
         data, align = self._data, self._common.data_align
         if code not in _OF_REGISTER:
             return False

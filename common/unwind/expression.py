@@ -82,7 +82,7 @@ class _Machine:
         return None
 
     def _unary(self, code: int) -> bool:
-        """Execute an operation on the top of the stack; return False for others."""
+        """Execute an operation on the top of the stack; return False for other operations."""
         if code not in (0x06, 0x19, 0x1F, 0x20, 0x23):
             return False
         value = self._pop()
@@ -99,7 +99,7 @@ class _Machine:
         return True
 
     def _rearrange(self, code: int) -> bool:
-        """Execute DW_OP_dup, drop, over, pick and swap; return False for others."""
+        """Execute DW_OP_dup, drop, over, pick and swap; return False for other operations."""
         values = self._values
         if code in (0x12, 0x14, 0x15):
             depth = {0x12: 0, 0x14: 1}.get(code)
@@ -116,7 +116,7 @@ class _Machine:
         return True
 
     def _jump(self, code: int) -> bool:
-        """Execute DW_OP_bra and DW_OP_skip; return False for others."""
+        """Execute DW_OP_bra and DW_OP_skip; return False for other operations."""
         if code not in (0x28, 0x2F):
             return False
         distance = self._data.signed(2)

@@ -93,4 +93,4 @@ def test_the_last_page_is_left_out(tmp_path: Path) -> None:
     assert core.read(TOP - 0x3000, 0x2000) == page(b"a") + page(b"b")
     assert [len(piece.data) for piece in core.pieces(HEAP + 0x1000, TOP)] == [0x2000]
     assert not core.truncated
-    assert core.warnings[0] == "core: ignored memory at the end of the address space, which processes lack"
+    assert core.warnings[0] == "core: ignored memory at the end of the address space, which no process can use"

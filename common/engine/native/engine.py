@@ -36,8 +36,8 @@ class NativeEngine:
     name = "native"
 
     def __init__(self, library: CLibrary, arch: Arch = X86_64, threads: int = 1) -> None:
-        """Create an engine. `library` is the one for `arch`; `threads` is the number of threads
-        that calls may use. The results do not depend on the number of threads."""
+        """Create an engine. `library` is the C library of the engine for `arch`; `threads` is the
+        number of threads that calls may use. The results do not depend on the number of threads."""
         self.library, self.arch, self.threads = library, arch, threads
         self._pieces: tuple[Piece, ...] = ()  # the last argument of follow()
         self._passed: CPieces = c_pieces(())

@@ -24,7 +24,8 @@ HEAD = 8  # number of the first words of a block that facts depend on, except vt
 # pointers.
 OBJECTS_AT = (0, 16, 32, 48)
 
-# Offsets of a dictionary's values in a block; the byte before them is the offset.
+# Offsets in a block at which the values of a dictionary may begin. The byte before the values
+# contains this offset.
 VALUES_AT = (8, 16, 24, 32)
 
 
@@ -96,7 +97,8 @@ class HeuristicFacts:
                 self._note(index, Heuristic.STDSTRING)
 
     def _head(self, index: int, offset: int, value: int) -> None:
-        """Record what one of a block's first words shows about objects and values in it."""
+        """Record what one of the first words of a block shows about objects and dictionary values
+        in the block."""
         word = self._blocks.arch.word
         if self._heuristics & Heuristic.OBJECTS and offset - word in OBJECTS_AT and value in self._types:
             self._objects[index] = max(self._objects.get(index, 0), offset - word)

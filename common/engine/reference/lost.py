@@ -300,7 +300,7 @@ class Lost:
         )
 
     def _type_words(self, lost: list[int], pieces: Iterable[Piece], types: shared.RangeSet) -> dict[int, int]:
-        """Return, for the leaked blocks whose first word is in `types`, this word by block."""
+        """Return the first word of each leaked block, by block, if this word is in `types`."""
         out: dict[int, int] = {}
         if not types:
             return out

@@ -23,8 +23,8 @@ def limits_of(spread: PureTypeSpread, reference: int, claim: int) -> int:
 
 
 def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, claim: int) -> int:
-    """Return the bytes of a block that are in use, if it gets this claim, and the pointer at
-    `place` refers to it."""
+    """Return how many bytes of a block are in use, if the block gets this claim. The pointer at
+    `place` refers to the block."""
     flags, layout = limits_of(spread, reference, claim), claim & LAYOUT_MASK
     start, size, word, read = spread.blocks.address(index), spread.blocks.size(index), spread.blocks.arch.word, spread.memory.word
     value = read(place) or 0
@@ -44,7 +44,7 @@ def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, cl
 
 
 def is_too_far(spread: PureTypeSpread, reference: int, offset: int) -> bool:
-    """Return whether this offset in a block is too large for a pointer to it to make a claim on the
+    """Return whether `offset` in a block is so large that a pointer to it makes no claim on the
     block's type."""
     is_table = reference < len(spread.flags) and spread.flags[reference] & Flag.TABLE
     return offset >= (FARTHEST_TABLE if is_table else FARTHEST)

@@ -72,7 +72,7 @@ def _movable(name: str, one: Instruction, code: bytes) -> None:
     elif one.name in _TRAPS:
         why = "it is a breakpoint, or ends the program"
     elif one.base == RIP and _operand(one, code) is None:
-        why = "where its operand is encoded is not certain"
+        why = "the position of its operand in the code is not certain"
     if why:
         raise Refused(f"{name}: the instruction at {one.address:#x} cannot be moved: {why}")
 

@@ -205,8 +205,8 @@ class Rules:
         return self._current[key]
 
     def check(self) -> None:
-        """Determine which code and functions are still those that were on stacks. The process is
-        stopped, and has recorded no stack since."""
+        """Determine which code and functions have not changed since they were on stacks. The
+        process is stopped, and has recorded no stack since."""
         self._current = {key: False for key, current in self._current.items() if not current}
         self._read_again()
         for key in (*self.generated, *self.functions):

@@ -154,7 +154,7 @@ class RunningStub(Generic[L]):
                 self.notes += remove_stub(self.host, self.memory, stub, runs_on, answered=True)
             elif self.memory.read(stub.table, 1) and not clean(self.host.pid):
                 # The debugger followed a child, and detached from this process.
-                self.notes.append(f"the debugger has let {self.host.pid} go, and the stub at {stub.address:#x} stays in it, switched off")
+                self.notes.append(f"the debugger has detached from {self.host.pid}; the stub at {stub.address:#x} stays in it, disabled")
         except BaseException:
             if self._guard is not None:
                 self._guard.leave()

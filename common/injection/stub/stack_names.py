@@ -47,8 +47,8 @@ class StackNames:
         last = next((key for key in reversed(keys) if not _is_chained(key)), keys[-1])
         known = self._rules.steps.get(last)
         if broken:
-            # The frames of a paired chain are correct if their number is that of the native frames.
-            # An incomplete stack does not show this.
+            # In a paired chain, the number of frames must equal the number of native frames. This
+            # cannot be checked if the stack is incomplete.
             return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._broken(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end

@@ -116,7 +116,7 @@ def remove_leftover_stubs(target: Target, host: Optional[InjectionHost] = None) 
     try:
         memory = writable_memory(target.pid)
     except TargetError as error:
-        return [f"an earlier count --inject or track was killed, and its stub stays: {error}"]
+        return [f"an earlier count --inject or track was killed, and its stub cannot be removed: {error}"]
     try:
         host = host or target.injection_host()
         if host is None:

@@ -86,7 +86,7 @@ def step_function(distance: int, is_read: bool) -> Step:
 def follow(value: int, key: int, sp: int, fp: int, low: int, high: int, word: Callable[[int], int]) -> Optional[tuple[int, int, int]]:
     """Step to the caller, as the stub does. Returns its key, stack pointer and frame pointer; None
     if the stack cannot be followed. The key is 0 if there is no caller. `word` reads addresses in
-    [low, high), and raises LookupError for others."""
+    [low, high), and raises LookupError for other addresses."""
     kind, how, pointer, offset, _ = unpack(value)
 
     def at(address: int) -> int:

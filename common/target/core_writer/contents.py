@@ -103,8 +103,9 @@ def _build_ids(target: Process) -> list[Range]:
 
 
 def _excluded(proc: str) -> tuple[set[int], set[int]]:
-    """Return two sets of starts of mappings: those that the process excluded from dumps ("dd") and
-    devices ("io"), and droppable mappings ("dp"). Both are empty if smaps cannot be read."""
+    """Return two sets with the starts of mappings. The first has devices ("io") and mappings that
+    the process excluded from dumps ("dd"); the second has droppable mappings ("dp"). Both are empty
+    if smaps cannot be read."""
     found: set[int] = set()
     droppable: set[int] = set()
     try:

@@ -97,7 +97,7 @@ def _files(arch: Arch, maps: bytes, regions: Sequence[Region]) -> bytes:
 
 
 def _of_files(maps: bytes) -> set[int]:
-    """Return the starts of mappings of files, including shared memory: those with an inode."""
+    """Return the starts of the mappings that have an inode: files, including shared memory."""
     found = set()
     for line in maps.split(b"\n"):
         fields = line.split(None, 5)

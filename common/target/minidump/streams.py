@@ -42,7 +42,7 @@ class File(NamedTuple):
         return self.streams.get(kind, self.view[:0])
 
     def at(self, offset: int, size: int) -> memoryview:
-        """Return these bytes of the file. The result is shorter at the end of the file."""
+        """Return `size` bytes of the file from `offset` on; fewer at the end of the file."""
         return self.view[offset : offset + size]
 
     def text(self, offset: int, most: int = MOST_PATH) -> str:

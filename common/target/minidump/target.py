@@ -193,7 +193,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
             yield f"{there}. Blocks reported as leaked may be referenced from the missing part."
         if not self._dump.threads:
             unknown = "there are no threads: registers and stacks are unknown"
-            yield f"{self._name}: {unknown}, so what only they refer to is reported as leaked"
+            yield f"{self._name}: {unknown}, so blocks that only they refer to are reported as leaked"
         if self.unread and not self.lacks:
             named = (self._region_at(part.start) for part in self.unread)
             names = [
