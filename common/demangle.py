@@ -98,12 +98,13 @@ def estimate(name: bytes) -> int:
     """Return a rough upper bound on the number of characters of a demangled name.
     If the name consists of letters of builtin types, 20 times as many are possible.
 
-    A substitution S…_ repeats a part that was complete before its first occurrence, expanded as it
-    was then. T_ is a template argument of the function around the place where it is *shown*, not
-    where it is read. Therefore the length so far is stored as a + b × argument, where b counts each
-    T…_ in it. If functions are parts of the name (Z, for local classes and values), an argument may
-    contain the same parts again, with the next function's arguments. A pack expansion shows its
-    text once for each element of the pack.
+    A substitution S…_ repeats a part of the name that precedes its first occurrence. The length of
+    the part is the length at this first occurrence. T_ is a template argument of the function in
+    which T_ is *shown*, which may not be the function in which it is read. Therefore the length so
+    far is stored as a + b × argument, where b is the number of T…_ so far. If functions are parts
+    of the name (Z, for local classes and values), an argument may contain the same parts again,
+    with the arguments of the next function. A pack expansion shows its text once for each element
+    of the pack.
 
     The regular expression also finds references in identifiers. These only enlarge the estimate,
     and must not count as first occurrences. Therefore a match that may be in an identifier, or at

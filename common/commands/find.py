@@ -68,9 +68,9 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     block is reachable only from definite blocks, and is counted with them. A possible block is
     reachable only through pointers into the middle of a block.
 
-    Some programs and libraries put a header in front of their blocks, and keep pointers behind it.
-    If nearly all interior pointers have the same offset, they count as pointers to the start
-    (--heuristics auto)."""
+    Some programs and libraries put a header at the start of their blocks, and keep only pointers to
+    the data after the header. If nearly all interior pointers have the same offset, they count as
+    pointers to the start (--heuristics auto)."""
     if args.untyped:
         from findleaks.commands.find_untyped import list_untyped  # Few calls have the option.
 

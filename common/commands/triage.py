@@ -83,8 +83,8 @@ def triage(session: Session, args: argparse.Namespace) -> NoReturn:
     Each core is read in a process of its own, several at a time. --json prints one object for each
     core as soon as the core is done (JSON Lines), then one object with the groups. -o FILE.sqlite
     stores each row when it is made: after an interruption, --resume continues, and gives the same
-    result. Exit status 1 if a core has leaked more than --fail-over; 2 if none has but some could
-    not be read completely, or if no core could be read."""
+    result. Exit status: 1 if a core has leaked more than --fail-over; otherwise 2 if some cores
+    could not be read completely, or if no core could be read; otherwise 0."""
     raise UsageError("triage takes no process: name cores or folders")
 
 

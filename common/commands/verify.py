@@ -33,8 +33,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def verify(session: Session, args: argparse.Namespace) -> Plain:
     """Check the heaps for corruption: sizes and flags of all blocks, links of all free lists in
     both directions, counters, canaries, and all redundant data of the allocator. For each problem,
-    `verify` prints the first wrong byte, the blocks around it (usually the block before it
-    overran), and what was written there: a text, a pointer and its target, a number, a pattern.
+    `verify` prints the first wrong byte, the blocks around it (often the program wrote past the end
+    of the preceding block), and what was written there: a text, a pointer and its target, a number,
+    a pattern.
 
     Exit status: 0 sound, 1 corrupt, 2 unknown: nothing could be checked, or the target is
     incomplete and the part that could be read is sound."""

@@ -10,8 +10,8 @@ it from later roots, or from blocks that only later roots reach, are ignored. So
 stack takes nothing away from a variable. Sharing is within one priority.
 
 Start and interior references have the same effect. The algorithm is semi-NCA (L. Georgiadis,
-"Linear-Time Algorithms for Dominators and Related Problems", 2005) . It uses the edges of the
-graph, so memory is not scanned again.
+"Linear-Time Algorithms for Dominators and Related Problems", 2005). It uses the edges of the graph,
+so memory is not scanned again.
 
 A *node* is a number: a block's index (0 and above), SHARED, or a root's `root_node`."""
 

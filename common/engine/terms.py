@@ -85,10 +85,10 @@ class Group(NamedTuple):
     are the lowest addresses, at most 3.
 
     The `type_word`, `size` and example of a cycle are those of the block that represents it (see
-    Graph.represent_cycles). Its `bytes` are those of its leak head, so that the sums over all
-    groups are the kinds' totals. `label` is the label of all blocks (see Graph.set_labels), or
-    NO_LABEL. Only labelled blocks may differ in size: `size` is the smallest, `largest` the
-    largest."""
+    Graph.represent_cycles). The `bytes` of a cycle are those of its leak head, so that the sums
+    over all groups are the kinds' totals. `label` is the label of all blocks (see
+    Graph.set_labels), or NO_LABEL. Only labelled blocks may differ in size: `size` is the smallest,
+    `largest` the largest."""
 
     kind: Kind
     type_word: int

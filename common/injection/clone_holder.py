@@ -3,11 +3,11 @@
 usage: clone_holder.py FOLDER PID DESCRIPTOR
        clone_holder.py FOLDER PID LOCAL reap
 
-FOLDER contains the package's bootstrap.py. DESCRIPTOR refers to memory for pages copied during
-the stop. Standard output receives pickled (word, value) pairs, each preceded by its size in 8
-bytes: ("taken", Taken), then, after standard input has ended, ("ended", seconds); or ("failed",
-message) or ("refused", message) instead of either. The second form reaps a clone whose holder was
-killed.
+FOLDER contains the package's bootstrap.py. DESCRIPTOR refers to memory for pages copied during the
+stop. Standard output receives pickled (word, value) pairs, each preceded by its size in 8 bytes:
+("taken", Taken), then, after standard input has ended, ("ended", seconds). Each of these may be
+replaced by ("failed", message) or ("refused", message). The second form reaps a clone whose holder
+was killed.
 
 It is a separate program so that the process never depends on findleaks while one of its threads
 has changed registers: if findleaks is killed, stopped or interrupted, this program finishes the

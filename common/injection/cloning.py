@@ -1,4 +1,4 @@
-"""Clone a process: stops it, lets one of its threads fork, and lets it run on; the clone stays
+"""Clone a process: stop it, let one of its threads fork, and let it run on. The clone stays
 stopped.
 
 The clone has the process's private memory, copied on write. It is created by an injected

@@ -1,10 +1,10 @@
 """System calls of a thread that findleaks holds by PTRACE_SEIZE, including clone(2).
 
-Unlike remote_syscall.py, which shares the process with a debugger, this runs the thread from one
-system call stop to the next: no signal is raised in the process, and only the `syscall` instruction
-is executed. The thread is in a PTRACE_EVENT_STOP again when its registers are restored, so the
-kernel restarts an interrupted system call as after any such stop.
-Sources: ptrace(2); Linux arch/x86/kernel/signal.c (arch_do_signal_or_restart), kernel/rseq.c,
+Unlike remote_syscall.py, which shares the process with a debugger, this module runs the thread from
+one system call stop to the next: no signal is raised in the process, and only the `syscall`
+instruction is executed. The thread is in a PTRACE_EVENT_STOP again when its registers are restored,
+so the kernel restarts an interrupted system call as after any such stop. Sources: ptrace(2); Linux
+arch/x86/kernel/signal.c (arch_do_signal_or_restart), kernel/rseq.c,
 include/uapi/linux/{ptrace,rseq,sched}.h."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Find the memory of ld.so, and its blocks to which only interior pointers refer.
 
-glibc 2.35 and later keep a table of loaded files for stack unwinders. After the first `dlopen`, its
-segments are in blocks, aligned to cache lines (elf/dl-find_object.c, struct dlfo_mappings_segment:
-previous, to_free, size, allocated, …). Only `to_free` in the segment itself points to the start of
-the block. Without this rule, every program that loads plugins would have a "possible" leak of some
-2 KiB."""
+glibc 2.35 and later keep a table of loaded files for stack unwinders. After the first `dlopen`, the
+segments of the table are in blocks, aligned to cache lines (elf/dl-find_object.c, struct
+dlfo_mappings_segment: previous, to_free, size, allocated, …). Only `to_free` in the segment itself
+points to the start of the block. Without this rule, every program that loads plugins would have a
+"possible" leak of some 2 KiB."""
 
 from __future__ import annotations
 

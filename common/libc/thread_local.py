@@ -2,8 +2,8 @@
 
 ld.so keeps these fields for each file in struct link_map (glibc 2.36 include/link.h):
 l_tls_initimage, l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset,
-l_tls_offset, l_tls_modid. The first four fields repeat values of PT_TLS. These are searched for to
-find the position of the fields, because the structure grows with every version.
+l_tls_offset, l_tls_modid. The first four fields repeat values of PT_TLS. The position of the fields
+is found by these values, because the structure grows with every version.
 
 Variables are l_tls_offset bytes below the thread pointer (variant II: x86-64, i386, s390x) or above
 it (variant I). If a file has no offset, its variables are in separate memory that the thread's DTV

@@ -2,9 +2,9 @@
 elements, and are not references.
 
 A container does not clear the words of an element that it removes. These words refer to the same
-blocks as the element did until the slot is used again, and would hide leaks of these blocks. Only
-proven containers are read, that is, everything that their structure implies is checked. An
-uncertain slot stays a reference. Otherwise a block in use might be reported as leaked.
+blocks as the element did until the slot is used again, and would hide leaks of these blocks. A
+container is read only if everything that its structure implies has been checked. An uncertain slot
+counts as a reference; otherwise a block in use might be reported as leaked.
 
 `find_stale_slots` takes little time in a process without such containers."""
 

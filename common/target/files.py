@@ -2,9 +2,9 @@
 
 A core, or a process in a container, may name any path. Only regular files are opened: opening a
 FIFO, a terminal or a device may block or have side effects. Reading some files of kernel file
-systems (/proc/kmsg, trace_pipe) has the same risk, and so have remote file systems, which may not
-answer, or may be mounted on access (/net/HOST of autofs). Therefore paths on such file systems that
-a core names are not touched.
+systems (/proc/kmsg, trace_pipe) may also block. A remote file system may not answer, or may be
+mounted on access (/net/HOST of autofs). Therefore findleaks does not access a path that a core
+names if it is on a kernel or remote file system.
 
 A path of the target stays below the folder that serves as its "/", as with chroot(2): ".." does not
 leave it, and absolute symbolic links are resolved below it (path_resolution(7))."""

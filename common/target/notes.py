@@ -212,11 +212,11 @@ def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:
 
 
 def program_name(name: str, words: str) -> str:
-    """Return the name by which a program was started; "" if it is unclear.
-    If a program has several names, this may not be the name of its file: "redis-server", whose file
-    is redis-check-rdb. `name` is the kernel's 15-character name, and `words` the command line, or
-    the title that replaced it ("nginx: worker process"). If they disagree, the name is unclear.
-    This happens for scripts, and for threads that renamed themselves."""
+    """Return the name by which a program was started; "" if it is unclear. This may not be the name
+    of the program's file. For example, "redis-server" may be a link to the file redis-check-rdb.
+    `name` is the kernel's 15-character name, and `words` the command line, or the title that
+    replaced it ("nginx: worker process"). If they disagree, the name is unclear. This happens for
+    scripts, and for threads that renamed themselves."""
     first = words.partition("\0")[0].split(" ")[0].rpartition("/")[2].removesuffix(":").removeprefix("-")
     return first if first and first[:15] == name else ""
 

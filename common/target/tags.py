@@ -1,8 +1,8 @@
 """Remove tags from pointers.
 
 On AArch64 the processor ignores the top byte of an address, where HWASan and the memory tagging
-extension (MTE) store a tag. A process that passes such pointers to the kernel must enable this
-(prctl PR_SET_TAGGED_ADDR_CTRL), which its core records (Linux 6.x,
+extension (MTE) store a tag. A process must enable tags (prctl PR_SET_TAGGED_ADDR_CTRL) before it
+passes such pointers to the kernel. Its core records whether tags are enabled (Linux 6.x,
 Documentation/arm64/tagged-address-abi.rst; NT_ARM_TAGGED_ADDR_CTRL).
 
 A word is a tagged pointer if its other unused bits (48 to 55), which are 0 in user addresses,

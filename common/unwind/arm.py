@@ -3,8 +3,8 @@
 Tables (ehabi.py) are valid only at calls. GCC emits them for C++, but for C only on request: in
 Debian, four fifths of glibc's code have no tables. For such code, and for code that was
 interrupted, the paths to a return show where registers are saved. If no return is found, the
-beginning of the function shows it (disasm/arm.py). A result is used only if the return address that
-it yields follows a call instruction."""
+beginning of the function shows this (disasm/arm.py). A result is used only if the return address
+that it yields follows a call instruction."""
 
 from __future__ import annotations
 

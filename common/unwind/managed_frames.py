@@ -55,12 +55,12 @@ class CallFrame(NamedTuple):
     """A frame of code that a runtime generated, at the return address of a call: the functions that
     it executes, innermost first, and how its caller is found.
 
-    `size`: bytes of the frame with the return address, below which the caller's frame pointer is
-    saved. 0: the frame pointer leads to these two words. `bytecode`: 0, or for a function that is
-    interpreted, the offset from the frame pointer of the word with the current bytecode's address;
-    `frames` is then empty. `called_by_native`: whether the caller is native code; otherwise it is
-    generated code. `end`: why the caller cannot be found, or "". `identity`: see
-    ManagedFrames.is_current."""
+    `size`: bytes of the frame, including the return address; the caller's frame pointer is saved
+    below the return address. 0: the frame pointer points to these two words. `bytecode`: 0, or for
+    a function that is interpreted, the offset from the frame pointer of the word with the current
+    bytecode's address; `frames` is then empty. `called_by_native`: whether the caller is native
+    code; otherwise it is generated code. `end`: why the caller cannot be found, or "". `identity`:
+    see ManagedFrames.is_current."""
 
     frames: tuple[NamedFrame, ...]
     size: int = 0

@@ -43,8 +43,8 @@ EXACT, STACK, ISOLATE, VALUE, NUMBERED = 1 << 63, 1 << 62, 1 << 61, 1 << 60, 1 <
 # - VALUE: a word of an interpreter's frame. Two such keys follow the key of the frame: the
 #   bytecode's address, and the function.
 # - VALUE and NUMBERED: a frame of an interpreter's chain. The bits from NUMBER_AT up to NUMBERED
-#   are the number of the frame's function, and the lower bits are the place of the instruction. In
-#   a request, the key is a hash of the data that identify the function.
+#   are the number of the frame's function, and the lower bits are the position of the instruction.
+#   In a request, the key is a hash of the data that identify the function.
 ADDRESS = ISOLATE - 1
 # Position of the function's number in a key; the number that all unknown functions have
 NUMBER_AT, UNKNOWN_FUNCTION = 32, (1 << 27) - 1

@@ -2,9 +2,10 @@
 
 Layout: Microsoft's winnt.h, CONTEXT (AMD64); Breakpad src/google_breakpad/common/
 minidump_cpu_amd64.h, MDRawContextAMD64. The floating point part is an FXSAVE image, with the low
-128 bits of each vector register. LLDB's structure lacks this part, so what follows it is 512 bytes
-lower. Since LLDB 20, its structure ends with the bases of FS and GS, under a flag that only LLDB
-uses (lldb/source/Plugins/Process/minidump/RegisterContextMinidump_x86_64.h)."""
+128 bits of each vector register. LLDB's structure lacks this part, so the offsets of the fields
+after it are lower by 512 bytes. Since LLDB 20, its structure ends with the bases of FS and GS,
+under a flag that only LLDB uses
+(lldb/source/Plugins/Process/minidump/RegisterContextMinidump_x86_64.h)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ of GDB's gcore omit zeros, whether or not these were in memory. Therefore holes 
 all of these conditions show that the kernel created them:
 
 1. The core has the kernel's format, not gcore's (`is_kernel_core`).
-2. The holes have the granularity of a page: each begins and ends at a page boundary, and some of
-these are not boundaries of larger blocks. Some file systems and tools work in larger blocks.
+2. The holes have the granularity of a page: each begins and ends at a page boundary. Some of these
+boundaries are not boundaries of larger blocks, in which some file systems and tools work.
 3. The file contains a page of zeros, which a tool that omits zeros would have omitted. Often it is
 the last one: if the last pages were missing, Linux since 5.12 ends the file with one byte of zero
 (do_coredump), while cp, tar, rsync and coredumpctl only set its size. (cpio writes that byte, too:
