@@ -2,17 +2,19 @@
 #
 # It walks the thread's stack as the unwinder does, by rules (one for each return address) that
 # findleaks made from call frame information, and finds the stack in a tree. Each frame has a node,
-# with the callee's node as parent; the node of the last frame is the stack. All of it is lock-free:
-# new entries are published by one cmpxchg16b. For a place without a rule it asks the rule server
-# (rule_service.py), and waits for a bounded time. It reads only the table, the frames of this stack
-# that the rules describe, and the frames that an interpreter maintains for the thread. Before it
-# follows a pointer of the latter, it checks the pointer (readable_pages.py). The layout of the
-# table is in common/injection/stub/table.py.
+# with the callee's node as parent; the node of the last frame represents the stack. The tables have no
+# locks: each new entry is published by one cmpxchg16b. If an address has no rule, the stub asks the
+# rule server (rule_service.py), and waits for a bounded time. It reads only the table, the frames of
+# this stack that the rules describe, and the frames that an interpreter maintains for the thread.
+# Before it follows a pointer in an interpreter's frame, it checks the pointer (readable_pages.py). The
+# layout of the table is in common/injection/stub/table.py.
+#
+# In comments, "Carry: X" means that the carry flag is set if X.
 
         .intel_syntax noprefix
 
-# Offsets in the table: a page of settings; a page that the kernel fills with zeros in a forked child,
-# which a handler of signals may have forked anywhere in here; and what is shared with findleaks.
+# Offsets in the table: a page of settings; a page that the kernel fills with zeros in a forked child
+# (a signal handler may fork while its thread is in this code); and memory shared with findleaks.
         .set PATIENCE, 0x10
         .set GOLDEN, 0x18
         .set RULES, 0x20
@@ -36,7 +38,7 @@
         .set CHAIN_TEXTS, 0x158
 # Settings for Ruby's chain, at the same offsets in the table
         .set RUBY_WHERE, 0x108                  # offset or address of the variable that points to the execution context
-        .set RUBY_MODULE, 0x110                 # RUBY_WHERE is, 0: an offset from the thread pointer, -1: an address, else: one in this TLS module
+        .set RUBY_MODULE, 0x110                 # kind of RUBY_WHERE: 0: offset from the thread pointer, -1: address, others: offset in this TLS module
         .set RUBY_FRAME, 0x118                  # bytes of a control frame
         .set RUBY_LOCATION, 0x120               # offset, in the body of an instruction sequence, of: path, base label, label
         .set RUBY_LINES, 0x128                  # offset, in the same body, of: table of lines, positions, number of entries, index
@@ -46,11 +48,11 @@
         .set ISOLATE_AT, 0x108                  # offset of the pointer to the thread's isolate, from the thread pointer
         .set SHARED_AT, 0x110                   # offset of the pointer to the SharedFunctionInfo in a function
         .set SCRIPT_AT, 0x118                   # offset of the pointer to the script in a SharedFunctionInfo
-        .set FLAGS_AT, 0x120                    # offset, there, of the word with the flags and the function's number in the script
+        .set FLAGS_AT, 0x120                    # offset in a SharedFunctionInfo of the word with the flags and the function's number in the script
         .set NUMBER_AT, 0x128                   # offset of the script's number in the script
         .set OFFSET_AT, 0x130                   # offset, from an interpreter's frame pointer, of the word with the bytecode's offset
         .set TYPES, 0x138                       # types, 2 bytes each: first of functions, last minus first, SharedFunctionInfo, script
-        .set NO_STRING, 0x140                   # the types of strings are less
+        .set NO_STRING, 0x140                   # all types below this number are types of strings
         .set ENABLED, 0x1000
         .set SERVED, 0x1008                     # whether there is a server to answer
         .set PARENT, 0x1010                     # whether this is the process, not a forked child
@@ -65,7 +67,7 @@
         .set PROBES, 64
 
 # Bits of keys, which are addresses below 2^61 otherwise.
-        .set EXACT, 63                          # where the thread was interrupted or entered: not a return address
+        .set EXACT, 63                          # the address at which the thread was interrupted or entered: not a return address
         .set STACK, 62                          # the page number of a stack; its rule is where that stack ends
         .set VALUE, 60                          # a word of an interpreter's frame
         .set NUMBERED, 59                       # with VALUE: a frame of an interpreter's chain, or what is asked about its code
@@ -91,9 +93,9 @@
         .set CONTROL_FRAMES, 4                  # Ruby: the last frame that a native frame executes has the flag FINISH
         .set JAVASCRIPT, 5                      # V8: each frame of code that executes functions has a pointer to its function; see js_frame
         .set GENERATED, -0x80000000             # rules of code that executes JavaScript functions have this added to their offset
-        .set UNKNOWN_FUNCTION, 0x7ffffff        # its number
+        .set UNKNOWN_FUNCTION, 0x7ffffff        # number of all unknown functions
         .set COMPOSED, 4                        # strings that lead to the last part of the name of a JavaScript function
-        .set MOST_HASHED, 4096                  # at most so many bytes of a name or a table of lines are hashed
+        .set MOST_HASHED, 4096                  # at most this many bytes of a name or a table of lines are hashed
         .set ISOLATE_BIT, 61                    # with STACK: the number of an area of 256 KiB; its rule is a bitmap of the readable pages
         .set FRAME_BYTES, 80                    # bytes of a frame of CPython 3.11 to 3.14, up to the last field that is read
         .set PAIRED_BYTES, 112                  # the same for CPython 3.9 and 3.10
@@ -148,10 +150,10 @@
         jc      \otherwise
         .endm
 
-# Walk the stack above r14, the stack pointer at a function's entry, from there: r9 is r14, r10 the
-# frame pointer, r11 the function's key, r8 the table. Jumps to `whole` or `broken` with the stack's
-# node in r12, to `full` where there is no space for it, and to `own` at a frame of findleaks' code,
-# where the walk can continue at `caller`. Clobbers all registers except r8 and rsp. Uses WALK_SIZE bytes from rsp on.
+# Walk the stack. r14 and r9 are the stack pointer at a function's entry, r10 the frame pointer, r11 the
+# function's key, and r8 the table. Jump to `whole` or `broken` with the stack's node in r12; jump to
+# `full` if there is no space for the node; jump to `own` at a frame of findleaks' code, from where the
+# walk can continue at `caller`. Clobbers all registers except r8 and rsp. Uses WALK_SIZE bytes from rsp on.
         .macro walk_stack
         mov     qword ptr [rsp + FRAME], 0
         mov     qword ptr [rsp + ANCHOR], 0
@@ -361,7 +363,7 @@ inside:
         cmp     r13, rax
 1:      ret
 
-# r12 becomes the node with the key r11 and the parent r12, made if there is none. Carry: the table is full.
+# Set r12 to the node with the key r11 and the parent r12. Add the node if it is missing. Carry: the table is full.
 node:
         mov     rax, r12
         rol     rax, 24
@@ -399,9 +401,9 @@ node:
         clc
         ret
 
-# rax: the rule of the key rdi. Carry: there is none, even after asking. Clobbers rbp, rbx, rcx, rdx, rsi.
+# Set rax to the rule of the key rdi. Carry: there is no rule, even after a request. Clobbers rbp, rbx, rcx, rdx, rsi.
 rule:
-        mov     ebp, 4                          # times to ask
+        mov     ebp, 4                          # number of requests
 again:
         place   RULES_MASK
         mov     esi, PROBES
@@ -428,7 +430,7 @@ few:
         rdtsc
         shl     rdx, 32
         or      rax, rdx
-        mov     rsi, rax                        # when the waiting began
+        mov     rsi, rax                        # time at which the wait began
 2:      lea     rcx, [r8 + STATES]
         lea     rbx, [r8 + SLOTS]
 3:      mov     edx, 1
@@ -457,7 +459,7 @@ mine:                                           # a child has its own claims, bu
         jnc     4b
         cmp     qword ptr [r8 + PARENT], 0
         je      unknown
-        mov     eax, 2                          # give up, unless the answer came just now
+        mov     eax, 2                          # stop waiting, unless the answer has just come
         xor     edx, edx
         lock cmpxchg [rcx], rdx
         jne     answered

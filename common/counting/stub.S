@@ -2,14 +2,14 @@
 # common/counting/generated/stub.py, made from this file by `python tools/assemble_stubs.py`; the layout of
 # the table is in common/injection/stub/table.py.
 #
-# It walks the stack (stack_walk.S), and counts the call at the node of the last frame. Besides what
-# the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It makes no system
-# call, takes no lock, uses 700 bytes of stack below the red zone, and changes general registers
-# only, all of which it restores.
+# It walks the stack (stack_walk.S), and counts the call at the node of the last frame. In addition to
+# the memory that the walk reads, it reads (in V8) an isolate that the rule server has confirmed. It
+# makes no system call, takes no lock, and uses 700 bytes of stack below the red zone. It changes only
+# general registers, and restores all of them.
 
 #include "stack_walk.S"
 
-# Offsets in the table, besides those of stack_walk.S, and another bit of keys.
+# Offsets in the table, in addition to those of stack_walk.S, and another bit of keys.
         .set LIMIT, 0x08
         .set SCOPE, 0x50
         .set FROM, 0x58
@@ -41,7 +41,7 @@
         push    r14
         push    r15
         .byte   0x4c, 0x8d, 0x05, 0, 0, 0, 0    # lea r8, [rip + the table]
-        .byte   0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0  # movabs r11, the function's key, or what to add to the depth
+        .byte   0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0  # movabs r11, the function's key, or the number to add to the depth
         cmp     qword ptr [r8 + ENABLED], 0
         .endm
 
@@ -150,7 +150,7 @@ unsure:
 
         walk_functions
 
-# rsi: the entry of the thread rdi, made if there is none. Carry: the table is full. Clobbers rax, rcx, rdx.
+# Set rsi to the entry of the thread rdi, which is added if it is missing. Carry: the table is full. Clobbers rax, rcx, rdx.
 depth:
         place   THREADS_MASK
         mov     edx, PROBES
@@ -180,7 +180,7 @@ out:
         leave_it
 count_end:
 
-# The stub of a function that opens or closes a scope: adds r11 to the thread's depth, unless that would be below 0.
+# The stub of a function that opens or closes a scope. It adds r11 to the thread's depth, unless the result would be below 0.
 step_begin:
         enter
         je      3f

@@ -1,7 +1,7 @@
-/* ---- what several pages have: the data unpacked, figures in words, elements */
+/* ---- common functions of several pages: unpack data, format figures, create elements */
 const $ = id => document.getElementById(id);
 
-/* The bytes of an element's text, which pack.py packed; null where the browser cannot unpack them. */
+/* Return the bytes of an element's text, which pack.py packed; null if the browser cannot unpack them. */
 async function inflated(box) {
   try {
     const text = atob(box.textContent.trim()), deflated = new Uint8Array(text.length);
@@ -9,7 +9,7 @@ async function inflated(box) {
     box.textContent = "";
     return new Uint8Array(await new Response(new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
   } catch (error) {
-    $("title").textContent = "This browser cannot unpack the page's data: one of 2023 or newer can.";
+    $("title").textContent = "This browser cannot unpack the page's data: use a browser of 2023 or newer.";
     return null;
   }
 }
@@ -33,7 +33,7 @@ function element(name, text, kind) {
   if (kind) made.className = kind;
   return made;
 }
-/* Buttons of which one is pressed: `list` has words and texts. */
+/* Create buttons, one of which is pressed. `list` has words and texts. */
 function buttons(box, list, now, chosen) {
   const held = box.contains(document.activeElement) ? document.activeElement.dataset.word : null;
   box.replaceChildren();

@@ -2,31 +2,38 @@
 # common/tracking/generated/track.py, made from this file by `python tools/assemble_stubs.py`; the layout of
 # the table is in common/tracking/record_table.py.
 #
-# In front of a function that allocates: if the size is wanted, the stack is walked (stack_walk.S);
-# the function is called, and the block that it returns recorded. For as long as the call takes, the
-# stub's frame is between the function and its caller; nothing else of the stack is changed, and no
-# exception passes through it: a function that may throw is not called itself but its variant that
-# does not. Only if that fails is the function entered, from where the stub was entered. A stub that
-# finds the frame of another on the stack, with no signal's between, records nothing: one call is
-# recorded once. In front of a function that frees: a recorded block is marked.
+# The stub of a function that allocates walks the stack (stack_walk.S) if the size is wanted. Then it
+# calls the function, and records the block that the function returns. During this call, the stub's
+# frame is between the function and its caller. The stub does not change other parts of the stack.
 #
-# Most calls are not recorded, and so each stub first decides that as cheaply as it can: whether the
-# size is wanted, and (by what is left until the thread's next sample) whether this call is; or whether
-# there can be a record of the block that is freed. Only else it makes its frame.
+# No exception passes through the frame: if the function may throw, the stub calls the variant of the
+# function that does not throw. If the variant fails, the stub removes its frame and jumps to the
+# function itself.
 #
-# The stubs make no system call, take no lock, and preserve all registers besides rax, r10, r11, which
-# no function expects to be preserved (System V ABI, AMD64 supplement 1.0, 3.2.1), and the flags. A stub
-# begins with words that the installer fills in.
+# If a stub finds the frame of another stub on the stack, without the frame of a signal in between, it
+# records nothing. Therefore a call that passes through several stubs is recorded only once.
+#
+# The stub of a function that frees marks the record of the block.
+#
+# Most calls are not recorded. Therefore a stub first makes a cheap test, without a frame. A stub of a
+# function that allocates tests whether the size is wanted, and whether the thread's next sample is
+# due. A stub of a function that frees tests whether the block may have a record.
+#
+# The stubs make no system call and take no lock. They preserve all registers except the flags, and
+# rax, r10 and r11, which no caller expects to be preserved (System V ABI, AMD64 supplement 1.0, 3.2.1).
+# A stub begins with words that the installer fills in.
+#
+# In comments, "Carry: X" means that the carry flag is set if X.
 
 #include "../counting/stack_walk.S"
 
-# Offsets in the table, besides those of stack_walk.S. Threads have entries of 64 bytes: thread pointer,
-# what is left until the next sample (in 1/1024), the mean that this was drawn by, a random number.
-# THREADS_MASK is of offsets.
-        .set MEAN, 0x50                         # one in so many is recorded; up to 1: all
-        .set BY_BYTES, 0x58                     # all bits: of bytes; 0: of blocks
-        .set FILTER, 0x60                       # how many live records have this hash, in two bytes each
-        .set INDEX, 0x68                        # numbers of records, plus 1, by the hash of the address; in live ones, LIVE_BIT is set
+# Offsets in the table, in addition to those of stack_walk.S. An entry of a thread has 64 bytes: the
+# thread pointer; the amount that is left until the next sample (in 1/1024); the mean with which this
+# amount was drawn; and a random number. THREADS_MASK is a mask of byte offsets of entries.
+        .set MEAN, 0x50                         # one in this number is recorded; 0 or 1: all
+        .set BY_BYTES, 0x58                     # all bits set: MEAN counts bytes; 0: MEAN counts blocks
+        .set FILTER, 0x60                       # by hash, the number of live records, in two bytes each
+        .set INDEX, 0x68                        # by hash of the address, the number of a record plus 1, with LIVE_BIT if the record is live
         .set INDEX_MASK, 0x70
         .set RECORDS, 0x78
         .set CAPACITY, 0x80
@@ -35,19 +42,20 @@
         .set RECORD, 0x98
         .set FORGET, 0xa0
         .set REVIVE, 0xa8
-        .set LEAST, 0x1018                      # bytes that a recorded block has at least, and up to how many more
+        .set LEAST, 0x1018                      # minimum size of a recorded block; SPAN: the maximum size minus the minimum size
         .set SPAN, 0x1020
         .set NEXT, 0x1080                       # number of the next record; also counts records that do not fit
-        .set SMALL_FILTER, 0x1800               # as FILTER, 1024 of them
-        .set TAKEN, 0x2000                      # the greatest NEXT; findleaks reads it
+        .set SMALL_FILTER, 0x1800               # like FILTER, with 1024 counters
+        .set TAKEN, 0x2000                      # the highest value of NEXT so far; findleaks reads it
         .set GOLDEN32, 0x9e3779b1
 
-# A record: address, node of the stack (with bit 0: not followed to its end), size, then in four bytes
-# each the mean that it was drawn by (0: none) and one of these states.
+# A record contains the address, the node of the stack (bit 0 is set if the stack was not followed to its
+# end), and the size. Then follow, in four bytes each, the mean with which it was drawn (0: none), and one
+# of these states.
         .set LIVE, 1
         .set FREED, 2
-        .set UNSEEN, 3                          # it must have been freed: its address was allocated again
-        .set UNPLACED, 4                        # frees do not find it
+        .set UNSEEN, 3                          # its address was allocated again, so it must have been freed
+        .set UNPLACED, 4                        # the index has no space for it, so stubs of functions that free do not find it
         .set REPLACED, 5                        # another record describes the same block
         .set LIVE_BIT, 31
         .set MREMAP_DONTUNMAP, 4                # Linux, include/uapi/linux/mman.h
@@ -88,16 +96,16 @@
         sub     rsp, 40
         .endm
 
-# The stub of a function that allocates, up to where it has its frame.
+# The beginning of the stub of a function that allocates, until its frame is complete.
         .macro allocating name
         stub    \name
-\name\()_due:                                  # looked at again with the frame: as it was
+\name\()_due:                                  # undo the change: it is made again with the frame
         add     [rax + 8], r10
 \name\()_slow:
         make_frame \name
         .endm
 
-# Choose by the size in rax, and walk the stack; to 7 if the block is not recorded.
+# Decide by the size in rax, and walk the stack. Jump to 7 if the block is not recorded.
         .macro choose name
         sub     rax, [r8 + LEAST]
         cmp     rax, [r8 + SPAN]
@@ -110,7 +118,7 @@
         jc      7f
         .endm
 
-# Behind the call: r8 is the table.
+# After the call: set r8 to the table.
         .macro returned name
 \name\()_back:
         mov     [rbp - 8], r8
@@ -123,7 +131,7 @@
         ret
         .endm
 
-# On to the function itself, as if there were no stub.
+# Remove the frame, and jump to the function itself.
         .macro pass name
 7:      add     rsp, 40
 8:      pop     r8
@@ -131,13 +139,13 @@
         jmp     \name\()_end
         .endm
 
-# Where the function's jump leads: r11 is the table.
+# The target of the jump that replaces the beginning of the function: set r11 to the table.
         .macro enter name
 \name\()_entry:
         mov     r11, [rip + \name\()_begin]
         .endm
 
-# To `slow` if the block rdi may have a record.
+# Jump to `slow` if the block rdi may have a record.
         .macro look_near name
         imul    eax, edi, GOLDEN32
         shr     eax, 22
@@ -145,8 +153,8 @@
         jne     \name\()_slow
         .endm
 
-# rax becomes the entry of a thread in the table, or where to look for it first. fs:[0] is the thread pointer itself: System V ABI, AMD64
-# supplement 1.0, 3.4.2.
+# Set rax to the first place in the table at which the entry of the thread may be. fs:[0] is the thread pointer itself (System V ABI, AMD64
+# supplement 1.0, 3.4.2).
         .macro find_thread table
         mov     rax, fs:[0]
         imul    eax, eax, GOLDEN32
@@ -155,14 +163,14 @@
         add     rax, [\table + THREADS]
         .endm
 
-# What a block of the size in `size` takes from what is left until the next sample.
+# Change `size`, the size of a block, to the amount by which the block reduces the amount until the next sample.
         .macro amount size, table
         and     \size, [\table + BY_BYTES]
         or      \size, 1
         shl     \size, 10
         .endm
 
-# Is a block of the size in r10 to be recorded? To `slow` if so, or if the thread is not known yet.
+# Jump to `slow` if a block of the size in r10 may have to be recorded, or if the thread is not known yet.
         .macro decide name
         mov     rax, r10
         sub     rax, [r11 + LEAST]
@@ -178,7 +186,7 @@
 \name\()_end:
         .endm
 
-# A function whose result is the block.
+# The stub of a function that returns the block.
         .macro allocate name
         choose  \name
         mov     r8, [rbp - 8]
@@ -204,7 +212,7 @@
         mov     r10, rsi
         decide  second
 
-        allocating product              # f(count, size); where the product is no number, it fails
+        allocating product              # f(count, size); fails if the product overflows
         mov     rax, rdi
         imul    rax, rsi
         allocate product
@@ -212,7 +220,7 @@
         imul    r10, rsi
         decide  product
 
-        allocating stored               # f(where to store the block, alignment, size): an error number
+        allocating stored               # f(address at which the block is stored, alignment, size); returns an error number
         mov     rax, rdx
         mov     [rbp + FIRST], rdi
         choose  stored
@@ -231,7 +239,7 @@
         mov     r10, rdx
         decide  stored
 
-        allocating throwing             # f(size, …), that throws where it fails
+        allocating throwing             # f(size, …); throws an exception if it fails
         mov     rax, rdi
         mov     [rbp + FIRST], rdi
         mov     [rbp + SECOND], rsi
@@ -270,7 +278,7 @@
         call    [r8 + RECORD]
         jmp     3f
 1:      cmp     qword ptr [rbp + SECOND], 0
-        je      3f                              # it was freed
+        je      3f                              # the block was freed
         cmp     qword ptr [rbp + FIRST], 0
         je      3f
         call    [r8 + REVIVE]
@@ -340,10 +348,10 @@ unmapping_slow:
         jle     unmapping_end
         release unmapping
 
-# The routines that the stubs call; r8 is the table, rbp the stub's frame. They preserve all registers
-# but rax and the flags.
+# The routines that the stubs call. r8 is the table, and rbp the stub's frame. They preserve all registers
+# except rax and the flags.
 routines_begin:
-# Is the block that the function will return to be recorded? Find its stack. Carry: it is not.
+# If the block that the function will return is to be recorded, find its stack. Carry: it is not to be recorded.
         push    rcx
         push    rsi
         find_thread r8
@@ -433,7 +441,7 @@ restore:
         mov     [rbp + STACK_ID], rax
 1:      ret
 
-# rsi: the entry of the thread rcx, from rsi on, made if there is none. Carry: there is no space. Clobbers rax, rdx.
+# Set rsi to the entry of the thread rcx, which is searched from rsi on, and added if it is missing. Carry: there is no space. Clobbers rax, rdx.
 thread:
         mov     edx, PROBES
 1:      mov     rax, [rsi]
@@ -465,7 +473,7 @@ thread:
 2:      clc
         ret
 
-# How far the next sample of the thread at rsi is (Knuth's MMIX generator); 0 if all are. Clobbers rax, rcx.
+# Draw the amount until the next sample of the thread at rsi (Knuth's MMIX generator); 0 if every block is recorded. Clobbers rax, rcx.
 draw:
         cmp     qword ptr [r8 + MEAN], 1
         ja      1f
@@ -490,7 +498,7 @@ draw:
 
         walk_functions
 
-# Change by one what SMALL_FILTER and FILTER count of the address rdi, of which rcx is the place in FILTER. Clobbers eax.
+# Change the counters of the address rdi in SMALL_FILTER and FILTER by one. rcx is the address of the counter in FILTER. Clobbers eax.
         .macro count_it how
         lock \how word ptr [rcx]
         imul    eax, edi, GOLDEN32
@@ -498,7 +506,7 @@ draw:
         lock \how word ptr [r8 + 2 * rax + SMALL_FILTER]
         .endm
 
-# Hash the address rdi: rcx becomes where FILTER counts it, rax where INDEX has it.
+# Hash the address rdi. Set rcx to the address of its counter in FILTER, and rax to its first place in INDEX.
         .macro hashed
         mov     rax, [r8 + GOLDEN]
         imul    rax, rdi
@@ -515,7 +523,7 @@ draw:
         je      \out
         .endm
 
-# Record the block at rax, with what the stub's frame says of it.
+# Record the block at rax, with the data in the stub's frame.
 routines_record:
         push    rax
         push    rbx
@@ -583,7 +591,7 @@ recorded:
         pop     rax
         ret
 
-# The block rdi is to be freed. rax: its record, 0 if it has none.
+# Mark the record of the block rdi, which is about to be freed. Set rax to the record; 0 if there is none.
 routines_forget:
         push    rcx
         hashed
@@ -633,7 +641,8 @@ routines_forget:
         pop     rcx
         ret
 
-# The block of the stub's frame was not moved: it gets a new record in place of the one at FIRST, because the state of a record only advances.
+# Give the block of the stub's frame a new record, because it was not moved or freed. The record at FIRST cannot become live again, because
+# the state of a record only advances.
 routines_revive:
         push    rax
         push    rcx

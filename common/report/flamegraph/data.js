@@ -1,4 +1,4 @@
-/* ---- the data: nodes in preorder, as tree.py says; columns packed as pack.py says */
+/* ---- the data: nodes in preorder (see tree.py), in packed columns (see pack.py) */
 const meta = JSON.parse($("meta").textContent);
 $("meta").textContent = "";
 const NODES = meta.nodes, NAMES = meta.names, ROOT = 0;
@@ -19,8 +19,9 @@ function column(made) {
 const depth = column(new Int32Array(NODES)), label = column(new Int32Array(NODES));
 NAMES[0] = "all";
 
-/* Of each measure: what the nodes have themselves, and with all below them, after (`own`, `sum`) and, where two snapshots are compared,
-   before; `wide` is what the widths show: of each node's own the larger of both, so that what has gone is seen too. */
+/* For each measure: the value of each node itself (`own`), and including its descendants (`sum`). If two snapshots are compared, these are
+   the values of the second one, and there are the same values of the first one. `wide` determines the widths: the sum of the larger own
+   value of each node in both snapshots, so that nodes that have disappeared are visible, too. */
 const measures = meta.measures.map(one => {
   const first = column(new Float64Array(NODES)), second = meta.compared ? column(new Float64Array(NODES)) : null;
   return {...one, own: second || first, before: second ? first : null, ready: false};
@@ -42,7 +43,7 @@ let deepest = 0;
   for (const node of open) end[node] = NODES;
 }
 
-/* Sums and places of a measure, when it is first shown: `left` is where a node begins, 0 to wide[ROOT]. */
+/* Compute the sums and positions of a measure when it is first shown. `left` is the position at which a node begins, from 0 to wide[ROOT]. */
 function prepared(measure) {
   if (measure.ready) return measure;
   const {own, before} = measure;
@@ -66,14 +67,15 @@ function prepared(measure) {
 const change = (measure, node) => measure.sum[node] - measure.sumBefore[node];
 const percent = part => part > 0 && part < 0.0005 ? "< 0.1 %" : (part * 100).toFixed(part < 0.0995 ? 1 : 0) + " %";
 
-/* "12 MiB, 34 % of all"; of two snapshots "3.0 MiB → 12 MiB, + 9.0 MiB". */
+/* Return "12 MiB, 34 % of all"; if two snapshots are compared, "3.0 MiB → 12 MiB, + 9.0 MiB". */
 function figures(measure, node) {
   const now = amount(measure.sum[node], measure.unit), unit = measure.unit === "bytes" ? "" : " " + measure.title.toLowerCase();
   if (meta.compared) return amount(measure.sumBefore[node], measure.unit) + " → " + now + unit + ", " + signed(change(measure, node), measure.unit);
   return now + unit + (node && measure.sum[ROOT] ? ", " + percent(measure.sum[node] / measure.sum[ROOT]) + " of all" : "");
 }
 
-/* Names that a search finds: a part in any case, or a pattern between slashes; null for no search, undefined for a bad pattern. */
+/* Return the names that match a search: a part of the name, in upper or lower case, or a pattern between slashes. Return null if there is no
+   search, and undefined if the pattern is not valid. */
 function found(text) {
   if (!text) return null;
   let matches;

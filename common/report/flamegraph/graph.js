@@ -1,10 +1,10 @@
-/* ---- the graph: a canvas as large as what is seen of it, drawn anew for each change */
+/* ---- the graph: a canvas as large as the visible part, which is redrawn after each change */
 const ROW = 20, GAP = 1, THIN = 0.5, MARGIN = 8;
 const graph = $("graph"), canvas = $("canvas"), context = canvas.getContext("2d");
 const state = {measure: measures[meta.main], zoom: ROOT, at: -1, over: -1, search: null, text: "", table: false};
 let width = 0, colours = {}, letter = 7, waiting = 0;
 
-/* Colours of names: by module if there are several, else by name; of a comparison by growth. */
+/* Colours of names: by module if there are several modules, otherwise by name. In a comparison, colours show growth. */
 const PALETTES = {
   light: {hues: ["#f2b5a0", "#f5cf8e", "#d9dd92", "#a9dcae", "#9fd8d6", "#a9c8f0", "#c9bdf2", "#edb9dd"], flat: "#dfe3e8", up: "#d7372b", down: "#2b6fd7"},
   dark: {hues: ["#7d4132", "#79582a", "#626528", "#33633a", "#2c605f", "#365684", "#524880", "#753f66"], flat: "#3a424c", up: "#c4372c", down: "#2f66bd"},
@@ -15,7 +15,7 @@ function hashed(text) {
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619);
   return hash >>> 8;
 }
-/* Of a name its hue, and how pale it is, so that neighbours of one file differ. */
+/* The hue of each name, and how pale it is, so that neighbours from one file have different colours. */
 const hues = NAMES.map((name, at) => byModule ? meta.moduleOf[at] % 8 : hashed(name) % 8), PALE = [0, 0.16, 0.32];
 const tints = {};
 function taken() {
@@ -44,7 +44,7 @@ function fill(node) {
 }
 const hex = rgb => "#" + rgb.match(/\d+/g).map(n => (+n).toString(16).padStart(2, "0")).join("");
 
-/* Where a node is: its left edge and its width in pixels; those above the one zoomed to take the whole width. */
+/* Return the left edge and the width of a node in pixels. The ancestors of the node that is zoomed to have the whole width. */
 function place(node) {
   const {measure, zoom} = state, all = measure.wide[zoom];
   if (node <= zoom && end[node] >= end[zoom]) return [0, width];
@@ -65,7 +65,7 @@ function draw() {
   if (!measure.wide[zoom]) return;
   const scale = width / measure.wide[zoom], origin = measure.left[zoom];
   const thin = state.search ? mixed(colours.flat, colours.ground, 0.75) : colours.flat;
-  let row = -1, from = 0, to = 0; // thin nodes side by side are one line
+  let row = -1, from = 0, to = 0; // adjacent thin nodes are drawn as one line
   const line = () => {
     if (row >= 0) { context.fillStyle = thin; context.fillRect(from, row * ROW + MARGIN, Math.max(to - from, THIN), ROW - GAP); }
     row = -1;
@@ -104,7 +104,7 @@ function box(node, left, wide) {
   }
   context.globalAlpha = 1;
 }
-/* A node's name; of a comparison with a sign, as colours alone do not reach everyone. */
+/* Return the name of a node. In a comparison, the name has a sign, because not everyone can distinguish the colours. */
 function shown(node) {
   const name = NAMES[label[node]];
   if (!meta.compared) return name;
@@ -120,7 +120,7 @@ function edge(node, colour, thick) {
 }
 function redraw() { if (!waiting) waiting = setTimeout(draw); }
 
-/* The node at a point of the canvas; -1 for none. */
+/* Return the node at a point of the canvas; -1 if there is none. */
 function nodeAt(x, y) {
   const level = Math.floor((y + graph.scrollTop - MARGIN) / ROW), {measure, zoom} = state;
   x -= MARGIN;

@@ -1,9 +1,9 @@
-/* ---- what is pointed at, searched, and pressed */
+/* ---- pointer, search and keys */
 function describe(node) {
   const {measure} = state, name = NAMES[label[node]], file = meta.modules[meta.moduleOf[label[node]]];
   const own = measure.own[node], part = node !== state.zoom && end[node] <= end[state.zoom] && node > state.zoom && state.zoom !== ROOT && !meta.compared;
   const words = [figures(measure, node)];
-  if (part) words.push(percent(measure.sum[node] / measure.sum[state.zoom]) + " of what is shown");
+  if (part) words.push(percent(measure.sum[node] / measure.sum[state.zoom]) + " of the visible part");
   if (!meta.compared && own && own !== measure.sum[node]) words.push(amount(own, measure.unit) + " its own");
   return {name: node ? name + (file ? " [" + file + "]" : "") : meta.title, words: words.join("; ")};
 }
@@ -40,7 +40,7 @@ function go(node) {
   redraw();
 }
 
-/* Siblings: of `node` the next or the one before; -1 for none. */
+/* Return the next or the previous sibling of `node`; -1 if there is none. */
 function sibling(node, forth) {
   if (node <= 0) return -1;
   if (forth) return end[node] < end[parent[node]] ? end[node] : -1;
@@ -150,7 +150,7 @@ addEventListener("keydown", event => {
     else if (state.text) searched("");
   } else if (event.key === "/" && !event.target.matches("input")) { event.preventDefault(); $("search").focus(); $("search").select(); }
 });
-new ResizeObserver(draw).observe(graph); // before it is painted in the new size
+new ResizeObserver(draw).observe(graph); // draw before the browser paints the new size
 
 theme(dark.matches ? "dark" : "light");
 measured(state.measure.name);

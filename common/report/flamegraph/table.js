@@ -1,11 +1,11 @@
-/* ---- the table: functions by what they have, themselves and with all that they called */
+/* ---- the table: functions by their own values, and by values that include their callees */
 const ROWS = 300;
 const COLUMNS = meta.compared
   ? [["change", "Change"], ["before", "Before"], ["after", "After"], ["name", "Frame"], ["module", "File"]]
   : [["own", "Own"], ["all", "With callees"], ["name", "Frame"], ["module", "File"]];
 let sorted = "";
 
-/* Sums by label. A function that called itself counts once for the same bytes. */
+/* Sums by label. If a function calls itself, the same bytes are counted only once. */
 function summed(measure) {
   if (measure.labels) return measure.labels;
   const count = NAMES.length, made = {own: new Float64Array(count), all: new Float64Array(count), before: new Float64Array(count)};

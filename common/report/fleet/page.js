@@ -36,7 +36,7 @@ function stamp(time) {
   return day(time) + " " + two(date.getHours()) + ":" + two(date.getMinutes());
 }
 
-/* ---- what is embedded, by name */
+/* ---- the embedded data, by name */
 const groups = meta.groups.map(([signature, program, what, hint, cores, leaks, blocks, bytes, first, last, fresh, example], id) => ({
   id, signature, program: text(program), what: text(what), hint: text(hint), cores, leaks, blocks, bytes, first, last, fresh, example: text(example), rows: [],
 }));
@@ -77,8 +77,8 @@ const COLUMNS = {
   groups: [
     {word: "cores", title: "Cores", number: true, value: one => one.now.length, text: one => decimal(one.now.length)},
     {word: "program", title: "Program", value: one => one.program.toLowerCase(), text: one => one.program},
-    {word: "bytes", title: "Lost", number: true, value: one => one.held, text: one => size(one.held)},
-    {word: "each", title: "A core", number: true, value: one => one.held / Math.max(one.now.length, 1), text: one => size(Math.floor(one.held / Math.max(one.now.length, 1)))},
+    {word: "bytes", title: "Leaked", number: true, value: one => one.held, text: one => size(one.held)},
+    {word: "each", title: "Per core", number: true, value: one => one.held / Math.max(one.now.length, 1), text: one => size(Math.floor(one.held / Math.max(one.now.length, 1)))},
     {word: "what", title: "Leak", value: one => one.what.toLowerCase(), text: one => one.what, more: (cell, one) => {
       if (one.hint) cell.append(element("span", " e.g. " + one.hint, "pale"));
       if (one.fresh) cell.append(element("span", "NEW", "tag"));
@@ -87,7 +87,7 @@ const COLUMNS = {
     {word: "first", title: "Since", name: "when", value: one => one.first || 0, text: one => day(one.first)},
     {word: "last", title: "Last", name: "when", value: one => one.last || 0, text: one => day(one.last)},
     {word: "builds", title: "Builds", number: true, value: one => one.builds, text: one => decimal(one.builds)},
-    {word: "course", title: "Course", name: "wide", value: one => one.last || 0, text: () => "", more: (cell, one) => cell.append(spark(one.now))},
+    {word: "course", title: "Curve", name: "wide", value: one => one.last || 0, text: () => "", more: (cell, one) => cell.append(spark(one.now))},
   ],
   rows: [
     {word: "core", title: "Core", value: one => one.core, text: one => one.core},
@@ -96,7 +96,7 @@ const COLUMNS = {
     {word: "build", title: "Build", name: "id wide", value: one => one.build, text: one => one.build.slice(0, 8)},
     {word: "time", title: "When", name: "when", value: one => one.time || 0, text: one => stamp(one.time)},
     {word: "signal", title: "Signal", name: "wide", value: one => one.signal, text: one => one.signal},
-    {word: "lost", title: "Lost", number: true, value: one => one.lost === null ? -1 : one.lost, text: one => size(one.lost)},
+    {word: "lost", title: "Leaked", number: true, value: one => one.lost === null ? -1 : one.lost, text: one => size(one.lost)},
     {word: "leaks", title: "Leaks", number: true, value: one => one.leaks.length, text: one => decimal(one.leaks.length)},
     {word: "said", title: "Finding", value: one => one.said.toLowerCase(), text: one => one.said},
   ],
@@ -179,7 +179,7 @@ function spark(list) {
   return made;
 }
 
-/* ---- cores over time; and by build */
+/* ---- cores over time, and by build */
 function chart(by) {
   const svg = $("chart"), width = svg.clientWidth || 1000, high = 150, base = high - 22, left = 44;
   svg.setAttribute("viewBox", `0 0 ${width} ${high}`);
@@ -237,7 +237,7 @@ function builds(by) {
     button.onclick = () => { $("build").value = by.build === id ? "" : id; refresh(); };
     part.style.width = 100 * one.cores / most + "%";
     bar.append(part);
-    return [button, bar, element("span", `${counted(one.cores, "core")}, ${size(one.lost)} lost, last ${day(one.last || null)}`, "n")];
+    return [button, bar, element("span", `${counted(one.cores, "core")}, ${size(one.lost)} leaked, last ${day(one.last || null)}`, "n")];
   }));
 }
 
@@ -280,7 +280,7 @@ $("title").textContent = meta.title;
 $("headline").textContent = meta.headline;
 $("notes").append(...meta.notes.map(note => element("li", note)));
 const [coresLeft, groupsLeft] = meta.left_out;
-if (coresLeft || groupsLeft) $("notes").append(element("li", `left out, as they are many: ${counted(coresLeft, "core")} that lost least, ${counted(groupsLeft, "group")}`));
+if (coresLeft || groupsLeft) $("notes").append(element("li", `not on this page: the ${counted(coresLeft, "core")} with the fewest leaked bytes, ${counted(groupsLeft, "group")}`));
 $("newest").hidden = !meta.compared;
 for (const [id, pick] of [["program", row => row.program], ["build", row => row.build], ["status", row => row.status]]) {
   const found = [...new Set(rows.map(pick).filter(Boolean))].sort();

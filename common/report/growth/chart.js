@@ -1,9 +1,9 @@
-/* ---- the chart: curves of the chosen rows, else of those that grew most */
-const CURVES = 8, WORTH = 0.005; // rows at most; of what the first one grew by, the part from which others are drawn beside it
+/* ---- the chart: curves of the chosen rows; if none is chosen, of the rows that grew most */
+const CURVES = 8, WORTH = 0.005; // maximum number of curves; a row is drawn only if it grew by at least this fraction of the first row's growth
 const state = {category: categories.find(one => one.word === meta.opened) || categories[0], mode: "change", unit: "bytes", chosen: [], sample: -1, near: null};
 const chart = $("chart"), tip = $("tip");
-let shown = [];      // curves: {row, name, colour, values, base}; base: what a stacked one lies on
-let frame = null;    // of the drawing: its scales
+let shown = [];      // curves: {row, name, colour, values, base}; base: in a stack, the values below this curve
+let frame = null;    // the scales of the drawing
 
 const xs = meta.times || meta.samples.map(one => one[1]);
 const inUnit = (row, unit) => row[unit];
@@ -11,7 +11,7 @@ const most = values => values.reduce((high, value) => Math.max(high, value === n
 const inCategory = unit => state.category.rows.filter(row => inUnit(row, unit));
 function grownIn(row, unit) { const values = inUnit(row, unit); return (values[LAST] || 0) - (values[0] || 0); }
 
-/* The modes that make sense: rows that are chosen one by one, or that overlap, are not stacked. */
+/* Return the possible modes. Rows that overlap, or that the user has chosen, are not stacked. */
 const modes = () => state.category.stacked && state.unit === "bytes" && !state.chosen.length ? ["stacked", "values", "change"] : ["values", "change"];
 const modeNow = () => modes().includes(state.mode) ? state.mode : "values";
 
@@ -23,7 +23,7 @@ function candidates() {
   const found = distinct(sorted).slice(0, CURVES), least = found.length ? WORTH * rank(found[0]) : 0;
   return least > 0 ? found.filter(row => rank(row) >= least) : found;
 }
-/* "All" has a row and its parts: of the same curve only one is shown. */
+/* "All" contains rows and their parts. If several of them have the same curve, only one is shown. */
 function distinct(rows) {
   const seen = new Set();
   return rows.filter(row => {
@@ -88,7 +88,8 @@ function ticksOf(low, high, wanted, unit) {
   return found;
 }
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
-/* Ticks of the axis of time: the time of day if known and of use, else what has passed; without times the samples' numbers. */
+/* Return the ticks of the time axis: times of day if these are known and useful, otherwise the time since the first sample. If times are
+   unknown, return the numbers of the samples. */
 function timeTicks(width) {
   const low = xs[0], high = xs[LAST], wanted = Math.max(2, Math.floor(width / 110));
   if (!meta.times) {
@@ -172,7 +173,7 @@ function draw() {
   cross();
 }
 
-/* ---- the legend: each curve, or one chosen row in detail */
+/* ---- the legend: all curves, or the details of a single chosen row */
 function legend() {
   const box = $("legend");
   box.replaceChildren();
@@ -194,7 +195,7 @@ function legend() {
     box.append(line);
   });
   if (state.chosen.length === 1) box.append(detail(state.chosen[0]));
-  if (!shown.length) box.append(element("p", "nothing to draw in this unit", "pale"));
+  if (!shown.length) box.append(element("p", "no figures in this unit", "pale"));
 }
 function detail(row) {
   const list = element("dl");
@@ -210,11 +211,11 @@ function detail(row) {
   add("Trend", trends[row.trend]);
   if (row.hour) {
     const [rate, from, to] = row.hour;
-    add("An hour", signed(rate, row.unit) + (COUNT > 2 ? " (Theil–Sen; 95 %: " + signed(from, row.unit) + " to " + signed(to, row.unit) + ")" : ""));
+    add("Per hour", signed(rate, row.unit) + (COUNT > 2 ? " (Theil–Sen; 95 %: " + signed(from, row.unit) + " to " + signed(to, row.unit) + ")" : ""));
   }
   for (const part of row.inside) {
     const values = part.bytes || part.count;
-    add("Inside it", part.name + ": " + signed((values[LAST] || 0) - (values[0] || 0), part.bytes ? "bytes" : "count"));
+    add("Part", part.name + ": " + signed((values[LAST] || 0) - (values[0] || 0), part.bytes ? "bytes" : "count"));
   }
   return list;
 }
@@ -267,7 +268,7 @@ function point(sample, y, pageX, pageY) {
   light(state.near ? shown.indexOf(state.near) : -1);
   describe();
   tip.hidden = false;
-  const box = tip.getBoundingClientRect(), edge = chart.getBoundingClientRect().right; // what is beside the chart stays readable
+  const box = tip.getBoundingClientRect(), edge = chart.getBoundingClientRect().right; // text beside the chart must stay readable
   tip.style.left = Math.max(4, pageX + 18 + box.width > edge ? pageX - box.width - 14 : pageX + 18) + "px";
   tip.style.top = Math.max(4, Math.min(pageY - box.height / 2, innerHeight - box.height - 6)) + "px";
 }

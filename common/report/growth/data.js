@@ -1,4 +1,4 @@
-/* ---- the data: series of integers, packed as pack.py says; null where a sample has no value */
+/* ---- the data: packed series of integers (see pack.py); null if a sample has no value */
 const meta = JSON.parse($("meta").textContent);
 const COUNT = meta.samples.length, LAST = COUNT - 1;
 const GROWING = meta.trends.indexOf("growing"), FLAT = meta.trends.indexOf("flat"), UNKNOWN = meta.trends.indexOf("unknown");
@@ -35,7 +35,7 @@ function row(label, section, within, name, note, of, trend, hour, inside, catego
     text: [label, within, name, note].join(" ").toLowerCase(),
   };
 }
-/* All rows that the sections have; those of "grew" are among them. */
+/* All rows of all sections, including the rows of "grew". */
 const everything = {word: "all", title: "All", stacked: false, rest: null, rows: []};
 everything.rows = categories.filter(one => one.word !== "grew").flatMap(one => one.rows);
 if (categories.length > 2) categories.push(everything);
@@ -53,7 +53,7 @@ const clock = (date, seconds) => two(date.getHours()) + ":" + two(date.getMinute
 const day = date => date.getDate() + " " + MONTHS[date.getMonth()];
 const stamp = time => { const date = new Date(time * 1000); return date.getFullYear() + "-" + two(date.getMonth() + 1) + "-" + two(date.getDate()) + " " + clock(date, true); };
 
-/* When a sample was: "2026-11-23 09:00:00, + 2 h". */
+/* Return the time of a sample: "2026-11-23 09:00:00, + 2 h". */
 function when(at) {
   const [, , time] = meta.samples[at];
   const parts = [];

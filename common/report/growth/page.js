@@ -1,8 +1,8 @@
 /* ---- the choices: category, mode, unit, rows */
 const NAMES = {stacked: "Stacked", values: "Values", change: "Change since the first"};
 const TREND_MEANS = {
-  growing: "its floor rises to the end", plateau: "it grew, and has ended", "saw-tooth": "it comes back to its floor", falling: "it shrinks",
-  flat: "it has hardly changed", unknown: "two samples make no trend",
+  growing: "its floor rises until the end", plateau: "its growth has ended", "saw-tooth": "it returns to its floor", falling: "it shrinks",
+  flat: "it has hardly changed", unknown: "two samples have no trend",
 };
 
 function toggled(row, add) {
@@ -22,7 +22,7 @@ function refresh() {
   buttons($("units"), units.length > 1 ? [["bytes", "Bytes"], ["count", "Counts"]] : [], state.unit, unit => { state.unit = unit; refresh(); });
   draw();
   const rows = inCategory(state.unit).length, curves = shown.filter(one => one.row).length;
-  $("about").textContent = state.chosen.length || curves === rows || modeNow() === "stacked" ? "" : "those that grew most: " + curves + " of " + decimal(rows);
+  $("about").textContent = state.chosen.length || curves === rows || modeNow() === "stacked" ? "" : "rows that grew most: " + curves + " of " + decimal(rows);
   mark();
 }
 function open(category, focus) {

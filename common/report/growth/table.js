@@ -1,13 +1,13 @@
-/* ---- the table: the category's rows, sorted and filtered; drawn as it is scrolled to */
+/* ---- the table: the rows of the category, sorted and filtered; rows are added when the user scrolls to them */
 const PIECE = 100;
 const COLUMNS = [
   {word: "what", title: "What", value: row => row.label.toLowerCase()},
   {word: "before", title: "Before", value: row => row.before || 0},
   {word: "after", title: "After", value: row => row.after || 0},
   {word: "growth", title: "Growth", value: row => row.delta},
-  {word: "hour", title: "An hour", value: row => row.rate || 0},
+  {word: "hour", title: "Per hour", value: row => row.rate || 0},
   {word: "trend", title: "Trend", value: row => row.trend},
-  {word: "course", title: "Course", value: null},
+  {word: "course", title: "Curve", value: null},
 ];
 const order = {column: COLUMNS[3], down: true};
 let listed = [], active = 0;
@@ -53,7 +53,7 @@ function list() {
   extend();
   const rest = state.category.rest;
   $("matches").textContent = listed.length === rows.length ? counted(rows.length, "row") : decimal(listed.length) + " of " + counted(rows.length, "row");
-  $("rest").textContent = rest && rest[0] ? counted(rest[0], "more row") + ", which changed less, not in this page: " + size(rest[1]) + " at first, " + size(rest[2]) + " at last" : "";
+  $("rest").textContent = rest && rest[0] ? counted(rest[0], "more row") + ", which changed less, are not on this page: " + size(rest[1]) + " at first, " + size(rest[2]) + " at last" : "";
 }
 function extend() {
   const from = body.rows.length, made = document.createDocumentFragment();
@@ -85,7 +85,7 @@ function lineOf(row) {
   line.onclick = event => { activate(listed.indexOf(row), false); choose(toggled(row, event.ctrlKey || event.metaKey || event.shiftKey)); };
   return line;
 }
-/* At most 60 points: of more samples the lowest and the highest of each part, in their order. */
+/* Return at most 60 points. If there are more samples, return the lowest and the highest point of each part, in their order. */
 function sparkline(row) {
   const width = 110, height = 22, points = [];
   const parts = Math.min(30, COUNT);
@@ -102,7 +102,7 @@ function sparkline(row) {
   }
   const image = drawn("svg", {width, height, viewBox: "0 0 " + width + " " + height, class: "spark " + meta.trends[row.trend], "aria-hidden": "true"});
   const values = points.map(one => one[1]), low = Math.min(...values), high = Math.max(...values);
-  const span = Math.max(high - low, 0.04 * Math.max(high, -low)), middle = (high + low) / 2; // what hardly changes looks flat
+  const span = Math.max(high - low, 0.04 * Math.max(high, -low)), middle = (high + low) / 2; // small changes look flat
   const x = value => 2 + (value - xs[0]) / (xs[LAST] - xs[0] || 1) * (width - 4);
   const y = value => height / 2 - (span ? (value - middle) / span : 0) * (height - 6);
   if (points.length) drawn("path", {d: "M" + points.map(([at, value]) => x(at).toFixed(1) + " " + y(value).toFixed(1)).join("L")}, image);

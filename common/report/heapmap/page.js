@@ -5,14 +5,14 @@ const meta = JSON.parse($("meta").textContent);
 const STATES = meta.states, USED = 1, UNTOUCHED = 2, PAGE = meta.page;
 const GUTTER = 140, HEAD = 40, BELOW = 16, SIDE = 20;
 
-/* ---- the data: a byte a page of state and share, one of size, one of type; then blocks, if there are few enough of them */
+/* ---- the data: for each page a byte of state and share, a byte of size, and a byte of type; then the blocks, if there are not too many */
 const packed = Uint8Array.from(atob($("data").textContent.trim()), c => c.charCodeAt(0));
 $("data").textContent = "";
 let bytes;
 try {
   bytes = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 } catch (error) {
-  $("title").textContent = "This browser cannot unpack the page's data: one of 2023 or newer can.";
+  $("title").textContent = "This browser cannot unpack the page's data: use a browser of 2023 or newer.";
   return;
 }
 const COUNT = meta.pages, BLOCKS = meta.blocks;
@@ -51,7 +51,7 @@ const addressOf = page => { const part = partOf(page); return Math.max(part.star
 
 /* ---- colours */
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const shades = new Uint8Array(512 * 3); // of 256 page bytes; then the same, dimmed by a filter
+const shades = new Uint8Array(512 * 3); // colours of the 256 values of a page's first byte; then the same colours, dimmed by a filter
 let ground, ink, pale, line, accent;
 function rgb(text) { return [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16)); }
 const mix = (a, b, part) => a.map((value, at) => value + (b[at] - value) * part);
@@ -68,7 +68,7 @@ function colours() {
   for (const made of document.querySelectorAll("[data-state]")) made.style.background = STATES[made.dataset.state].colours[dark.matches ? 1 : 0];
 }
 
-/* ---- what the filters leave */
+/* ---- filters */
 const chosen = new Set();
 let dimmed = new Uint8Array(COUNT), filtered = false;
 const band = at => { const n = meta.sizes[at]; return n ? Math.max(4, Math.ceil(Math.log2(n))) : 0; };
@@ -87,7 +87,7 @@ function filter() {
   draw();
 }
 
-/* ---- zoom: cells of some pixels, each for a power of two of pages */
+/* ---- zoom: each cell represents a number of pages that is a power of two */
 const scroller = $("scroller"), canvas = $("canvas"), context = canvas.getContext("2d");
 let levels = [], level = 0, columns = 1, total = 0, width = 0, height = 0, ratio = 1;
 function makeLevels() {
@@ -117,7 +117,7 @@ function arrange() {
   $("in").disabled = level === levels.length - 1;
   $("out").disabled = level === 0;
 }
-function fit() { // headings apart, the cells shall not be much taller than what is seen of them at once
+function fit() { // without headings, the cells should not be much higher than the visible part
   const tall = at => place(at).tops.reduce((sum, top) => sum + top.rows, 0) * levels[at].cell;
   level = 0;
   while (level + 1 < levels.length && tall(level + 1) <= 1.2 * Math.max(height, 300)) level++;
@@ -127,7 +127,7 @@ function resize() {
   canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
   canvas.style.width = width + "px"; canvas.style.height = height + "px";
 }
-/* The page under a point of the canvas, and the point that a page is drawn at. */
+/* Return the page at a point of the canvas, and the point at which a page is drawn. */
 function under(x, y) {
   const {per, cell} = levels[level], at = y + scroller.scrollTop;
   const index = tops.findIndex((top, i) => at >= top.top + HEAD && at < top.top + HEAD + top.rows * cell);
@@ -153,7 +153,7 @@ function zoom(step, x = width / 2, y = height / 2) {
   unpin();
   draw();
 }
-function near(y) { // the first page at or below this height
+function near(y) { // the first page at this height, or below it
   const at = y + scroller.scrollTop, {per, cell} = levels[level];
   const index = tops.findIndex(top => at < top.top + HEAD + top.rows * cell);
   if (index < 0) return null;
@@ -230,7 +230,7 @@ function average(low, high) {
   return (255 << 24 | Math.round(blue / count) << 16 | Math.round(green / count) << 8 | Math.round(red / count)) >>> 0;
 }
 
-/* ---- what is under the pointer */
+/* ---- the tooltip */
 const tip = $("tip");
 let pinned = false;
 function alike(page) {
@@ -267,7 +267,7 @@ function mixture(page, count) {
   return sums.map((sum, at) => [sum, at]).filter(([sum]) => sum).sort((a, b) => b[0] - a[0])
     .map(([sum, at]) => number(sum) + " " + STATES[at].name.replace("free, ", "")).join(", ");
 }
-function blocksOf(page, part, wanted) { // those of the page; the one at `wanted` stands out, and few before it
+function blocksOf(page, part, wanted) { // the blocks of the page: the block at `wanted`, which is highlighted, and a few blocks before it
   if (!part.blocks) return null;
   const low = addressOf(page), high = (Math.floor(low / PAGE) + 1) * PAGE, table = element("table");
   const start = at => part.start + blockAt[at] * 4;
@@ -374,7 +374,7 @@ for (const [at, state] of STATES.map((state, at) => [at, state]).filter(([, stat
   slice.dataset.state = swatch.dataset.state = at;
   slice.style.width = state.bytes / all * 100 + "%";
   slice.title = state.name + ": " + size(state.bytes);
-  chip.title = state.meaning + (at === USED ? ": the stronger the colour, the more of the page" : "") + "; click to show only these";
+  chip.title = state.meaning + (at === USED ? ": a stronger colour means that more of the page is in use" : "") + "; click to show only these";
   chip.setAttribute("aria-pressed", "false");
   chip.append(swatch, state.name, element("span", size(state.bytes) + " · " + percent(state.bytes / all), "amount"));
   chip.onclick = () => {
