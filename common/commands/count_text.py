@@ -44,7 +44,7 @@ class CountResult:
         self._args, self._notes = args, notes
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
-        """Yield the lines of the table. After the last table, the reason follows why counting
+        """Yield the lines of the table. After the last table, also yield the reason why counting
         ended."""
         if self._args.folded:
             if self._table.last:

@@ -17,8 +17,8 @@ ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h)
 sees them."""
 _SHARED_FROM = 424
 _SHARED = "426435253322343456543421254"
-"""By call number: the numbers of arguments of the calls from this number on, which are the same on
-all architectures."""
+"""Numbers of arguments of consecutive calls that are the same on all architectures. The key is the
+number of the first call."""
 
 
 class SystemCalls(NamedTuple):

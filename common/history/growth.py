@@ -44,7 +44,7 @@ the growth."""
 OBJECTS = 3
 """Maximum number of types that are named for the growth of a runtime's heap."""
 REST = "rest"
-"""The note of a root's series that lacks the root's largest parts."""
+"""The note of the series of a root without its largest parts, which have their own rows."""
 CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
 """The name of the row that merges leaked groups which changed by less than MIN_BYTES each."""

@@ -96,7 +96,7 @@ class MappingSearch:
         self._words, self._rounds = 0, 0
         # Numbers of the candidates whose lowest address is in a word
         self._lowest: set[int] = set()
-        # Numbers of the candidates of which another address is in a word
+        # Numbers of the candidates of which a word contains an address other than the lowest
         self._inside: set[int] = set()
         self.left = set(range(len(found)))
         self._blocks: dict[int, set[int]] = {}

@@ -152,10 +152,10 @@ def _rows(data: Buffer, offset: int, count: int, entsize: int, form: str) -> Ite
 
 
 def segments(data: Buffer, head: Header, nonzero: Optional[Callable[[int, int], Iterable[tuple[int, int]]]] = None) -> list[Segment]:
-    """Return the program headers in the data, without PT_NULL. If they are more than 65,534
-    (PN_XNUM), the count is sh_info of section 0.
-    `nonzero` returns the parts of a file range that are not holes. It is needed because a hostile
-    count may claim gigabytes of headers in a hole."""
+    """Return the program headers in the data, without PT_NULL. If there are more than 65,534 of
+    them (PN_XNUM), their number is sh_info of section 0. `nonzero` returns the parts of a file
+    range that are not holes. It is needed because a hostile count may claim gigabytes of headers in
+    a hole."""
     count = head.phnum
     if count == PN_XNUM:
         first = next(_rows(data, head.shoff, 1, max(head.shentsize, 1), head.prefix + _section_form(head)), None)

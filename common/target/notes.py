@@ -102,7 +102,8 @@ class _Problems(list[str]):
 
 
 def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
-    """Decode a core's notes. Register notes belong to the NT_PRSTATUS before them."""
+    """Decode a core's notes. A note with registers belongs to the thread of the preceding
+    NT_PRSTATUS note."""
     pid: Optional[int] = None
     name = words = ""
     files: list[Mapping] = []

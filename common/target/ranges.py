@@ -9,7 +9,7 @@ from typing import Optional, Protocol, TypeVar
 
 from findleaks.target.base import MARGIN, Piece, Range, Target
 
-_DIVIDED = 1 << 16  # bytes of a piece for each hole at which it is divided
+_DIVIDED = 1 << 16  # a piece is divided at its holes only if it has this many bytes per hole
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:

@@ -214,7 +214,7 @@ def _distance_of_arguments(before: bytes, thumb: bool) -> int:
 
 
 def _row_to_return(place: Reached) -> Optional[Row]:
-    """Build the row from the registers at the return, which are those of the caller."""
+    """Build the row from the registers at the return, which then have the caller's values."""
     sp, returned = place.registers[SP], place.returned
     if sp is None or returned is None or not 0 <= sp.base < 16:
         return None

@@ -21,7 +21,7 @@ Line = dict[str, Any]
 def dump(file: Path, *where: str) -> dict[int, Line]:
     """Return the lines that findleaks writes, by address."""
     text = debuggers.findleaks("runtime", "--only", "cpython", "-o", str(file), *where)
-    assert "an object a line, for DuckDB, pandas and jq" in text
+    assert "one object per line, for DuckDB, pandas and jq" in text
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     found = {int(one["address"], 16): one for one in lines}
     assert len(found) == len(lines)

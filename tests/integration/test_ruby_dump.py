@@ -49,7 +49,7 @@ def dump(version: str, folder: Path, picture: str) -> Dumps:
         where = ("--pid", str(program.pid)) if picture == "live" else (str(program.gcore()),)
         text = debuggers.findleaks("runtime", "--only", "ruby", "-o", str(folder / "found.json"), *where)
         program.go(1)
-    assert "as of ObjectSpace.dump_all" in text
+    assert "as ObjectSpace.dump_all writes" in text
     return Dumps(objects(folder / "own.json"), objects(folder / "found.json"), folder / "found.json")
 
 

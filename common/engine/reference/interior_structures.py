@@ -1,6 +1,6 @@
 """Structures that programs refer to by interior pointers, in pure Python. Layouts and their sources
-are in common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c. Others are in
-interior_nodes.py."""
+are in common/native/interior_{tables,chunks,stacks,counted,aligned,tagged,php}.c. Further
+structures are in interior_nodes.py."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class Picture(PageMap):
 
 
 def format_sums(area: Area) -> str:
-    """Return an area's bytes as text: "22 MiB mapped, 21 MiB resident, 64 KiB in use". Blocks count
-    with their headers."""
+    """Return an area's bytes as text: "22 MiB mapped, 21 MiB resident, 64 KiB in use". The bytes in
+    use include the headers of blocks."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
     return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
 
