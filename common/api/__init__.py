@@ -42,7 +42,7 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:
-    """Return a copy of a live process. The process is stopped while it is copied, and then runs on.
+    """Return a copy of a live process. The process is stopped while it is copied, and then resumed.
 
     `pid`: the process id, or a name that only one process has. `fork`: make the process clone
     itself, and copy the clone, so that the process is stopped for a shorter time. Raises

@@ -67,7 +67,7 @@ def _nothing(body: Tracked, args: argparse.Namespace, width: int) -> Iterator[st
 def _afterwards(body: Tracked, invocation: Invocation) -> str:
     if not invocation.target:
         return "the process is stopped, as before"
-    return f"{body.pid} is stopped, as before" if any(one.what == "stopped" for one in body.reasons) else f"{body.pid} runs on"
+    return f"{body.pid} is stopped, as before" if any(one.what == "stopped" for one in body.reasons) else f"{body.pid} keeps running"
 
 
 def _entry(entry: MergedStack, about: str, most: int, width: int, noun: str) -> Iterator[str]:

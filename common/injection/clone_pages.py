@@ -1,9 +1,9 @@
 """Find the pages of a cloned process. Its private pages are those of the clone.
 
 Scanning a process takes longer than cloning it. Therefore the pages of the clone are scanned while
-the process runs on. A clone has all private pages of the process, but no pages of files and of
-shared memory (Linux mm/memory.c, copy_page_range). Pages of files and of shared memory are known
-from a scan before the stop."""
+the process is running again. A clone has all private pages of the process, but no pages of files
+and of shared memory (Linux mm/memory.c, copy_page_range). Pages of files and of shared memory are
+known from a scan before the stop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Clone a process: stop it, let one of its threads fork, and let it run on. The clone stays
-stopped.
+"""Clone a process: stop it, let one of its threads fork, and resume it. The clone stays stopped.
 
 The clone has the process's private memory, copied on write. It is created by an injected
 clone(CLONE_FILES): a fork with exit signal 0 and a shared table of files. It leaves that table by

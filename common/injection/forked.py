@@ -112,8 +112,8 @@ class ForkedProcess(CopiedProcess):
 
 
 def fork(pid: int, progress: Optional[Progress] = None) -> ForkedProcess:
-    """Open a process as a target. The target is a copy of a clone of the process, which runs on.
-    Raises Refused (a TargetError) with the reason if the process cannot be cloned. Raises
+    """Open a process as a target. The target is a copy of a clone of the process. The process keeps
+    running. Raises Refused (a TargetError) with the reason if the process cannot be cloned. Raises
     TargetError if findleaks cannot attach to it, or if there is not enough memory for the copy. The
     process is then unharmed."""
     try:

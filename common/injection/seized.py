@@ -121,7 +121,7 @@ class SeizedThread(Requests):
                 self.set_registers(self.tid, before)
                 self.set_signal_mask(self.tid, mask)
                 self._options(0)
-                if stopped:  # the thread stops when it runs on
+                if stopped:  # the thread stops when it is resumed
                     self.libc.tgkill(self.pid, self.tid, signal.SIGSTOP)
         return result
 
@@ -175,7 +175,7 @@ def instruction_at(words: tuple[int, ...], read: Read) -> int:
 
 def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read) -> str:
     """Explain why this stopped thread must not make system calls for findleaks; "" if it may. The
-    reason may no longer apply after the thread has run on."""
+    reason may no longer apply after the thread has been resumed."""
     if words[CS] != _USER_CS:
         return "it executes 32-bit code"
     buffer = ctypes.create_string_buffer(32)

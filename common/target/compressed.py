@@ -74,7 +74,8 @@ def unpack_core(fd: int, name: str, start: bytes, progress: Callable[[float], No
 
 
 _Errors = tuple[type[Exception], ...]
-"""Exceptions that a stream raises for bad data, besides OSError; EOFError means cut-off data."""
+"""Exceptions, in addition to OSError, that a stream raises for bad data; EOFError means cut-off
+data."""
 
 
 def _stream(file: io.FileIO, name: str, start: bytes) -> tuple[_Stream, _Errors]:

@@ -48,8 +48,7 @@ class NoMemory(Exception):
 
 class CopiedProcess(ExtentReader, LocalProcess):
     """A process that is read from a copy of its memory. The constructor stops the process, copies
-    its memory, and lets it run on.
-    Raises NoMemory if there is not enough memory for a copy."""
+    its memory, and resumes it. Raises NoMemory if there is not enough memory for a copy."""
 
     def __init__(self, pid: int, progress: Optional[Progress] = None) -> None:
         LocalProcess.__init__(self, pid, stopped=False)
@@ -226,7 +225,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         return self._protected
 
     def record(self, progress: Progress) -> Optional[StopRecord]:
-        """Return the data that a core records about the process besides its memory."""
+        """Return the data, other than memory, that a core records about the process."""
         return self._record
 
     def stored(self, start: int, end: int) -> Iterator[Piece]:
@@ -321,9 +320,9 @@ def _no_memory(pid: int, size: int, found: int) -> NoMemory:
 
 
 def attach(pid: int, progress: Optional[Progress] = None) -> Union[CopiedProcess, LiveTarget]:
-    """Open a process as a target. Normally this is a copy of the process, which runs on.
-    If there is not enough memory for a copy, it is the process itself, which stays stopped until
-    `close()` or the end of `with`."""
+    """Open a process as a target. Normally the target is a copy of the process, which keeps
+    running. If there is not enough memory for a copy, it is the process itself, which stays stopped
+    until `close()` or the end of `with`."""
     try:
         return CopiedProcess(pid, progress)
     except NoMemory as lacking:

@@ -86,8 +86,8 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def open_regular(path: str, folder: Optional[int] = None, follow: bool = True) -> int:
-    """Open a regular file for reading; return its descriptor. OSError if it is not regular.
-    The type is checked before and after opening, because the file may be replaced meanwhile."""
+    """Open a regular file for reading; return its descriptor. OSError if it is not regular. The
+    type is checked before and after opening, because the file may be replaced in between."""
     _require_regular(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode, path)
     fd = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=folder)
     try:

@@ -39,7 +39,7 @@ memory of a sanitizer has terabytes of such memory."""
 class LiveTarget(PagedReader, LocalProcess):
     """A process that is stopped while it is read. With `stopped`, the caller (a debugger) already
     holds it stopped, and findleaks does not control it. Otherwise the constructor stops the
-    process, and `close()` (or the end of `with`) lets it run on."""
+    process, and `close()` (or the end of `with`) resumes it."""
 
     def __init__(self, pid: int, stopped: bool = True) -> None:
         LocalProcess.__init__(self, pid, stopped)
@@ -199,7 +199,7 @@ class LiveTarget(PagedReader, LocalProcess):
     # -- writing a core
 
     def record(self, progress: Callable[[float], None]) -> Optional[StopRecord]:
-        """Return the data that a core records about the process besides its memory; None if the
+        """Return the data, other than memory, that a core records about the process; None if the
         system does not report which pages are in memory."""
         at = read_moment(self._proc, self._page, self._regions, progress)
         if at is None:
@@ -248,7 +248,7 @@ class LiveTarget(PagedReader, LocalProcess):
         return True
 
     def close(self) -> None:
-        """Let the process run on, if this object stopped it. May be called more than once."""
+        """Resume the process, if this object stopped it. May be called more than once."""
         try:
             tracer, self._tracer = self._tracer, None
             if tracer is not None:

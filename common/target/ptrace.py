@@ -1,9 +1,9 @@
-"""Stop a process with ptrace(2), read its threads' registers, and let it run on.
+"""Stop a process with ptrace(2), read its threads' registers, and resume it.
 
 PTRACE_SEIZE and PTRACE_INTERRUPT send no signal. A process that was already stopped stays stopped
-afterwards. Signals that arrive meanwhile stay queued; a signal that a thread was about to receive
-is passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a system call
-that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
+afterwards. Signals that arrive during the stop stay queued; a signal that a thread was about to
+receive is passed on at detach. If findleaks dies, the kernel detaches. As with any debugger, a
+system call that never restarts (epoll_wait, see signal(7)) returns EINTR in the process.
 
 The kernel accepts ptrace requests only from the thread that attached, and detaches when that thread
 ends. Therefore one thread, started for this purpose, makes all ptrace requests. Ctrl-C does not
@@ -75,7 +75,7 @@ class Tracer:
         self._during: Optional[Callable[[], Optional[bool]]] = None
         self._begun = self._done = False
         self.cancelled = False  # set by `release`: work during the stop should end
-        self.seconds = 0.0  # duration of the stop in seconds; set once the process runs on
+        self.seconds = 0.0  # duration of the stop in seconds; set when the process is resumed
 
     @cached_property
     def threads(self) -> list[Thread]:
@@ -95,10 +95,10 @@ class Tracer:
         return sorted(made, key=lambda one: (one.tid != self.pid, one.tid))
 
     def stop(self, during: Optional[Callable[[], Optional[bool]]] = None) -> None:
-        """Stop every thread, including threads that start meanwhile, and read the registers.
+        """Stop every thread, including threads that start during this call, and read the registers.
         Then call `during` in the tracing thread, because only that thread can make ptrace requests.
-        If `during` returns true, or raises, the process runs on at once.
-        Raises TargetError if the kernel refuses."""
+        If `during` returns true, or raises, the process is resumed immediately. Raises TargetError
+        if the kernel refuses."""
         self._during = during
         try:
             # threading.Thread would keep the interpreter from exiting. If release() is never
@@ -112,7 +112,7 @@ class Tracer:
             raise
 
     def release(self) -> None:
-        """Let every thread run on. A Ctrl-C that arrives meanwhile is raised afterwards."""
+        """Resume every thread. A Ctrl-C that arrives during this call is raised at its end."""
         late: Optional[BaseException] = None
         self.cancelled = True
         limit = time.monotonic() + _PATIENCE
@@ -182,9 +182,9 @@ class Tracer:
         return self.stops[tid] not in (None, NOT_TRACED)
 
     def detach_all(self) -> bool:
-        """Let the threads run on. Return False if a thread has not stopped yet: it cannot be
-        detached, and would stop when it wakes. Call this again until it returns True, or let the
-        tracing thread end."""
+        """Resume the threads. Return False if a thread has not stopped yet: it cannot be detached,
+        and would stop when it wakes. Call this again until it returns True, or let the tracing
+        thread end."""
         for tid, signal in list(self.stops.items()):
             if signal is None:
                 self._wait(tid, None)

@@ -1,4 +1,4 @@
-"""The data of one stop of a process that a core records, besides memory."""
+"""The data, other than memory, that a core records about one stop of a process."""
 
 from __future__ import annotations
 

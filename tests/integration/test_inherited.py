@@ -74,7 +74,7 @@ def check(running: Running, folder: Path, known: dict[str, str], before: Callabl
         )
         assert (done.returncode, done.stderr) == (0, ""), words
         if words[0] == "track":
-            assert "runs on" in done.stdout
+            assert "keeps running" in done.stdout
         elif words[0] == "count":
             assert "s: 5 calls, 1 stack\n" in done.stdout
     assert (folder / "kept.snapshot").stat().st_size > 10_000

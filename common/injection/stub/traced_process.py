@@ -114,7 +114,7 @@ class TracedProcess:
         return bool(self._ending)
 
     def close(self) -> None:
-        """Let the process run on, and restore the signal handlers. A deferred signal takes effect
+        """Resume the process, and restore the signal handlers. A deferred signal takes effect
         now."""
         self.release()
         if self._memory is not None:
@@ -127,7 +127,7 @@ class TracedProcess:
             os.kill(os.getpid(), self._ending)
 
     def release(self) -> None:
-        """Let the process run on, if this class stopped it."""
+        """Resume the process, if this class stopped it."""
         tracer, self._tracer = self._tracer, None
         while tracer is not None and not tracer.detach_all():
             time.sleep(0.001)  # a thread that did not stop in time stops when it wakes up

@@ -49,11 +49,11 @@ def check(path: str, compress: bool = False) -> None:
 def write_core(target: Process, path: str, compress: bool = False, progress: Progress = lambda part: None) -> Written:
     """Write a core of a process that `attach` opened, compressed with zstd if `compress`.
 
-    `target` is a CopiedProcess, which runs meanwhile, or a LiveTarget, which stays stopped until
-    the core is written. `path` is replaced once the core is complete and on disk. After any
-    failure, including exceptions of `progress` and KeyboardInterrupt, `path` is as before.
-    Raises TargetError if the disk is full, the file cannot be created, the process has ended
-    (LiveTarget only), or nothing on this machine can compress."""
+    `target` is a CopiedProcess, whose process runs while the core is written, or a LiveTarget,
+    which stays stopped until the core is written. `path` is replaced once the core is complete and
+    on disk. After any failure, including exceptions of `progress` and KeyboardInterrupt, `path` is
+    as before. Raises TargetError if the disk is full, the file cannot be created, the process has
+    ended (LiveTarget only), or nothing on this machine can compress."""
     record = target.record(progress)
     if record is None:
         raise TargetError(

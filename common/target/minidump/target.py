@@ -170,7 +170,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
 
     def _lacks(self) -> str:
         """Explain why the heap cannot be analysed; "" if it can. Dumps by Breakpad and Crashpad,
-        and the default kind of LLDB's dumps, have little memory besides the stacks."""
+        and the default kind of LLDB's dumps, have little memory except the stacks."""
         stacks = [Range(r.start, r.end) for r in {self._region_at(thread.sp) for thread in self._dump.threads} if r is not None]
         there = [Range(e.start, e.end) for e in self._extents]
         if self._dump.regions:
