@@ -28,10 +28,10 @@ from findleaks.value_classes import NamedTuple
 
 SHARED = -1  # the node above all roots: idom of nodes that no single root or block dominates
 SHARED_NAME = "retained by several roots"
-NO_ROOT = 0xFFFFFFFF  # in place of a root's number
+NO_ROOT = 0xFFFFFFFF  # stands for a root's number: no root
 
 
-IGNORED = 0xFFFFFFFE  # in place of a root's number: the block's references are ignored
+IGNORED = 0xFFFFFFFE  # stands for a root's number: the block's references are ignored
 
 
 def root_node(root: int) -> int:

@@ -18,7 +18,7 @@ from findleaks.value_classes import NamedTuple
 SECTIONS = ("info", "abbreviations", "strings", "line_strings", "string_offsets", "addresses", "ranges", "range_lists", "other_strings")
 """Sections of a source, in the order of its fields."""
 
-NO_KEY = (1 << 64) - 2  # in place of a key, if there is no such section
+NO_KEY = (1 << 64) - 2  # stands for a key if there is no such section
 VOID_KEY = (1 << 64) - 1
 OLD_TYPES, SPLIT = 1, 2  # bits of `flags`: .debug_types of DWARF 4; units of .dwo files
 

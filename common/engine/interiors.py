@@ -16,7 +16,7 @@ from findleaks.engine.terms import Totals
 from findleaks.target.base import Piece, Range
 from findleaks.value_classes import NamedTuple
 
-MAX_OFFSET = (1 << 32) - 1  # in place of all larger offsets; rules do not use it
+MAX_OFFSET = (1 << 32) - 1  # stands for all larger offsets; rules do not use it
 LOW_BITS = MAX_OFFSET  # in a Row: any offset below two words; pointer tags produce these
 Rule = tuple[int, int]
 

@@ -46,7 +46,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         parts: Optional[Sequence[Range]] = None,
         remedy: str = GIVE_SYSROOT,
     ) -> None:
-        """`parts`: what is not a hole of the file (None: unknown). `remedy`: ends file warnings."""
+        """`parts`: the file without holes (None: unknown). `remedy`: the end of warnings."""
         ImageTarget.__init__(self)
         self.path = path
         self._name = os.path.basename(path) or path

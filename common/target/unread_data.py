@@ -227,7 +227,8 @@ class UnreadReader:
     def _tee(self, copy: int, size: int) -> bytes:
         reader, writer = os.pipe()
         try:
-            # A pipe is a ring of pages. The copy needs as many pages, even if they are not full.
+            # A pipe is a ring of pages. The copy needs the same number of pages, even if they are
+            # not full.
             self._libc.fcntl(writer, _SET_PIPE_SIZE, self._libc.fcntl(copy, _GET_PIPE_SIZE))
             got = self._libc.tee(copy, writer, ctypes.c_size_t(size), _NO_WAIT)
             if got < size:

@@ -18,7 +18,7 @@ from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
 
 # If one shape occurs in this many sizes with few blocks each, it is one leak whose size varies.
 SIZES = 8
-BESIDE = 0.5  # If this fraction of the cores of one leak also has the other, they are two leaks.
+BESIDE = 0.5  # Leaks are different if this fraction of the cores of one has the other, too.
 
 
 class Same(NamedTuple):

@@ -1,7 +1,7 @@
 """Read the addresses at which a function continues after an exception.
 
-They are in the function's table of exception handlers, the language-specific data area (LSDA), of
-which all languages with the Itanium C++ ABI have the same format: GCC libstdc++-v3/libsupc++/
+They are in the function's table of exception handlers, the language-specific data area (LSDA). Its
+format is the same for all languages with the Itanium C++ ABI: GCC libstdc++-v3/libsupc++/
 eh_personality.cc (parse_lsda_header)."""
 
 from __future__ import annotations

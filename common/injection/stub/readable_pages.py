@@ -31,7 +31,7 @@ from findleaks.target.maps import regions_of
 from findleaks.target.ranges import merge_ranges
 
 REFRESH_SECONDS = 0.25  # seconds between readings of the mappings
-MOST_UNREADABLE = 64  # after so many requests for unreadable pages, stubs read no more frames
+MOST_UNREADABLE = 64  # after this many requests for unreadable pages, stubs read no more frames
 _PAGE, _AREA = 12, 18  # log2 of the bytes of a page, and of the area that a rule describes
 _PAGES = 1 << _AREA - _PAGE
 # Name of memory without a file that is mapped with MAP_HUGETLB (Linux, fs/hugetlbfs/inode.c)

@@ -26,9 +26,9 @@ packing and copying a core would take time in proportion to its reserved address
 leaves out all mappings without pages.) Smaller mappings without pages become holes of the file, so
 that debuggers read zeros there, as the process would."""
 _MOST_SHARED = 64 << 20
-"""A writable shared mapping of a disk file is written if it has at most this many bytes, because it
-may contain pointers, although the kernel leaves it out by default. A JVM has such a mapping of 32
-KiB, a database has many GiB."""
+"""Maximum size in bytes of a writable shared mapping of a disk file that is written to the core.
+The kernel leaves out such mappings by default, but they may contain pointers. A JVM has such a
+mapping of 32 KiB, a database has many GiB."""
 _MOST_NOTE = 1 << 20  # most bytes of an unmodified mapping that are written for its build-id
 _MAPPING = re.compile(rb"([0-9a-f]+)-[0-9a-f]+ [r-][w-][x-][ps] [0-9a-f]+ ([0-9a-f:]+) ")
 
