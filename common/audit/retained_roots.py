@@ -4,8 +4,8 @@ leak heads."""
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import islice
 
 from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
@@ -90,27 +90,36 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
         if totals.bytes < least:
             continue
         count = group.children - len(large)
-        example, name = _name_alike(builder, group, {row.address for row in large})
+        example, name, spread_out = _name_alike(builder, group, {row.address for row in large})
         row = RetainedNode(f"{count:,} of {name}", totals, "block")
         row.address = blocks_.address(example)
         row.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
-        row.holders = list(dict.fromkeys(label for one in [*alike, row] for label in one.holders or ()))
-        row.holders = row.holders or name_roots_that_reach(builder, named, example)
+        row.holders = _name_roots_of_most(builder, named, spread_out)
         made.fields = [one for one in made.fields if one in large or one not in alike] + [row]
     made.fields.sort(key=lambda row: -row.totals.bytes)
 
 
-def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> tuple[int, str]:
-    """Return one of the shared blocks of the group's size, and a name for these blocks. The name is
-    their type if the SAMPLED blocks that retain most all have this type; otherwise it is their
-    size, because blocks of one size may have many types. `named`: the addresses of the blocks that
-    have rows of their own."""
+def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> tuple[int, str, list[int]]:
+    """Return one of the shared blocks of the group's size, a name for these blocks, and SEARCHED of
+    them that represent all. The name is their type if the SAMPLED blocks that retain most all have
+    this type; otherwise it is their size, because blocks of one size may have many types. `named`:
+    the addresses of the blocks that have rows of their own."""
     blocks_ = builder.reader.blocks
     children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
-    alike = (index for index in children if blocks_.size(index) == group.size and blocks_.address(index) not in named)
-    sample = [*islice(alike, SAMPLED)] or [group.example]
+    alike = [index for index in children if blocks_.size(index) == group.size and blocks_.address(index) not in named]
+    sample = alike[:SAMPLED] or [group.example]
     names = {builder.declared_origin(index).name for index in sample}
-    return sample[0], names.pop() if len(names) == 1 else f"block of {size(group.size)}"
+    # The first blocks retain most, and may differ from the others.
+    alike = alike or sample
+    spread_out = sorted({alike[(2 * place + 1) * len(alike) // (2 * SEARCHED)] for place in range(SEARCHED)})
+    return sample[0], names.pop() if len(names) == 1 else f"block of {size(group.size)}", spread_out
+
+
+def _name_roots_of_most(builder: TreeBuilder, named: Owners, sample: Sequence[int]) -> list[str]:
+    """Return labels of the roots that reach more than half of these shared blocks. A root that
+    reaches only one of many blocks, perhaps by chance, does not retain the others."""
+    counts = Counter(label for index in sample for label in name_roots_that_reach(builder, named, index))
+    return [label for label, count in counts.items() if 2 * count > len(sample)]
 
 
 def match_owners(every: Sequence[Owner], word: str) -> list[int]:

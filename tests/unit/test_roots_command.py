@@ -126,6 +126,19 @@ def test_one_of_many_blocks_alike_that_retains_more_has_a_row_of_its_own(engine:
     ]
 
 
+def test_roots_of_a_few_blocks_alike_are_not_those_of_all() -> None:
+    """The five blocks that retain most are also reached by other variables, as by stale words."""
+    made = Building()
+    records = [made.block(64, made.block(256)) for _ in range(5)] + [made.block(64) for _ in range(300)]
+    for name, at in SEVERAL:
+        made.put(made.variable(name, at, 8), made.block(8 * len(records), *records))
+    for number, record in enumerate(records[:5]):
+        made.put(made.variable(f"g_stale{number}", 0x800 + 8 * number, 8), record)
+    (row,) = reported(made.session(graphs.pure()))["shared"]["children"]
+    assert row["name"] == "305 of block of 64 B"
+    assert row["holders"] == [f"{name} (prog, data)" for name, _ in SEVERAL]
+
+
 def test_one_root_one_block(process: tuple[Building, Session]) -> None:
     made, session = process
     (row,) = reported(session, "g_map")["roots"]
