@@ -40,3 +40,46 @@ def test_chains_of_coroutines(version: str, picture: str, tmp_path: Path) -> Non
         assert stack["reason"].startswith("waits for ")
     # One ended, and the program's own one is executed.
     assert [one["state"] for number, one in found.items() if number not in dict(chains)] == ["running"]
+
+
+MANY = """
+import asyncio
+
+class Client:
+    async def run(self):
+        await self.receive()
+
+    async def receive(self):
+        await self.closed
+
+async def main():
+    Client.closed = asyncio.get_running_loop().create_future()
+    clients = [asyncio.create_task(Client().run()) for _ in range(1500)]
+    ended = [asyncio.create_task(asyncio.sleep(0)) for _ in range(500)]
+    others = [asyncio.create_task(asyncio.sleep(1e6)) for _ in range(400)]
+    await asyncio.wait(ended)
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    await asyncio.sleep(1e6)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(VERSIONS, "3.11"))
+def test_many_tasks_that_wait_at_one_place(version: str, tmp_path: Path) -> None:
+    """`verdict` names the place with its line, and leads to the variable that refers to the tasks."""
+    python, source = PYTHONS[version](), tmp_path / "server.py"
+    source.write_text(MANY)
+    with cores.Running(python.command(str(source)), tmp_path, python.environment()) as one:
+        core = str(one.kernel_core())
+    found = json.loads(debuggers.findleaks("verdict", "--json", core))["findings"]
+    (finding,) = [each for each in found if each["finding"] == "pending-tasks"]
+    assert "1,500 asyncio tasks wait in " in finding["text"] and "receive (" in finding["text"]
+    facts = finding["evidence"]
+    assert (facts["tasks"], facts["file"], facts["line"]) == (1500, str(source), MANY.splitlines().index("        await self.closed") + 1)
+    assert facts["function"].rpartition(".")[2] == "receive" and facts["outermost"].rpartition(".")[2] == "run"
+    assert finding["bytes"] > 1500 * 3 * 64
+    path = json.loads(debuggers.findleaks(*finding["next"][0].split(), "--json", core))["path"]
+    # Up to 3.10, frames are objects, whose variables have no names.
+    assert any("clients" in step["from"] for step in path) or (path and version in ("3.9", "3.10")), path

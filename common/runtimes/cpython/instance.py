@@ -35,6 +35,7 @@ from findleaks.runtimes.cpython.remains import find_layouts, object_remains
 from findleaks.runtimes.cpython.storage import storage_kinds, unused_storage
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import of_module, variable
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.heap_dump import BlockReferences, DumpableBlocks
 from findleaks.runtimes.managed_frame import Frame
 from findleaks.target.base import Piece, Range, Target, Thread
@@ -370,14 +371,14 @@ class CPython(DumpableBlocks):
 
     def user_threads(self) -> Sequence[UserThread]:
         """Return asyncio's tasks that have not ended. Objects are read."""
-        from findleaks.runtimes.cpython.frame_reader import find_frame_reader
-        from findleaks.runtimes.cpython.tasks import TaskReader  # only `stacks` needs these
+        from findleaks.runtimes.cpython.tasks import read_tasks  # few commands need it
 
-        frames = find_frame_reader(self._target)
-        if frames is None:
-            return ()
-        reader = TaskReader(Memory(self._target), self._directory.blocks, self.known, self.tally, self._object_names, frames)
-        return list(reader.list(self._target.interrupted))
+        return [one.thread for one in read_tasks(self._target, self._directory.blocks, self.known, self.tally, self._object_names)]
+
+    def findings(self) -> Sequence[Finding]:
+        from findleaks.runtimes.cpython.pending_tasks import find_pending_tasks
+
+        return list(find_pending_tasks(self._target, self._directory.blocks, self.known, self.tally, lambda: self._object_names))
 
     def fatal_message(self, thread: Thread, frames: Sequence[tuple[int, str, str]]) -> str:
         text = find_fatal_error(Memory(self._target), frames)

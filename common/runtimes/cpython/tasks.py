@@ -19,10 +19,10 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.frame_reader import FrameReader
+from findleaks.runtimes.cpython.frame_reader import FrameReader, find_frame_reader
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.types import Types
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Target
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
@@ -47,6 +47,22 @@ class _Suspended(NamedTuple):
     is_running: bool
 
 
+class Task(NamedTuple):
+    """A task that has not ended: the address of its object, the addresses of its coroutines, and
+    what `stacks` shows of it."""
+
+    address: int
+    coroutines: Sequence[int]
+    thread: UserThread
+
+
+def read_tasks(target: Target, blocks: Blocks, known: Types, tally: ObjectTally, names: ObjectNames) -> Iterator[Task]:
+    """Yield the tasks that have not ended; see TaskReader.list."""
+    frames = find_frame_reader(target)
+    if frames is not None:
+        yield from TaskReader(Memory(target), blocks, known, tally, names, frames).list(target.interrupted)
+
+
 class TaskReader:
     """Reads the tasks of one interpreter."""
 
@@ -55,7 +71,7 @@ class TaskReader:
         self._names, self._frames = names, frames
         self._is_old = not names.layout.has_frames
 
-    def list(self, stop: Callable[[], bool]) -> Iterator[UserThread]:
+    def list(self, stop: Callable[[], bool]) -> Iterator[Task]:
         """Yield the tasks that have not ended, in the order of addresses. Ends early if `stop`
         returns True."""
         wanted = set(self._known.derived((TASK,))) if self._names.is_supported else set()
@@ -67,26 +83,27 @@ class TaskReader:
                 if task is not None:
                     yield task
 
-    def _read(self, address: int, index: int) -> Optional[UserThread]:
+    def _read(self, address: int, index: int) -> Optional[Task]:
         size = self._blocks.address(index) + self._blocks.size(index) - address
         words = self._memory.words(address, min(_WORDS, size // self._memory.size)) or ()
         at = next((at for at, word in enumerate(words) if self._names.is_suspended(word)), 0)
-        frames, awaited, is_running = self._read_chain(words[at]) if at else ((), 0, False)
+        frames, awaited, is_running, coroutines = self._read_chain(words[at]) if at else ((), 0, False, ())
         if not frames:
             return None
         name = self._known.text(words[at + 1]) if at + 1 < len(words) else ""
         digits = re.search(r"\d+$", name)
         state = "running" if is_running else "pending"
-        return UserThread(int(digits[0]) if digits else 0, state, self._describe(awaited), 0, 0, Range(0, 0), frames)
+        thread = UserThread(int(digits[0]) if digits else 0, state, self._describe(awaited), 0, 0, Range(0, 0), frames)
+        return Task(address, coroutines, thread)
 
-    def _read_chain(self, coroutine: int) -> tuple[Sequence[NamedFrame], int, bool]:
+    def _read_chain(self, coroutine: int) -> tuple[Sequence[NamedFrame], int, bool, Sequence[int]]:
         """Return the frames of a chain of coroutines, the innermost first, the object that the
-        innermost one waits for, and whether it is running."""
+        innermost one waits for, whether it is running, and the addresses of the coroutines."""
         frames: list[NamedFrame] = []
-        seen: set[int] = set()
+        seen: dict[int, None] = {}
         awaited, is_running = 0, False
         while coroutine and coroutine not in seen and len(seen) < _DEEPEST:
-            seen.add(coroutine)
+            seen[coroutine] = None
             one = self._suspended(coroutine)
             named = self._frames.name_frame(one.frame) if one is not None else None
             if one is None or named is None:
@@ -94,7 +111,7 @@ class TaskReader:
             frames.append(named)
             awaited, is_running = one.awaited, one.is_running
             coroutine = self._driven_by(awaited)
-        return tuple(reversed(frames)), awaited, is_running
+        return tuple(reversed(frames)), awaited, is_running, tuple(seen)
 
     def _suspended(self, coroutine: int) -> Optional[_Suspended]:
         if self._is_old:
