@@ -3,7 +3,7 @@
 require "stringio"
 
 COUNT, BYTES, THREADS = 3000, 2000, 8
-$procs, $methods, $bindings, $outputs = [], [], [], []
+$procs, $methods, $bindings, $outputs, $noted = [], [], [], [], []
 
 class Router; end
 
@@ -41,6 +41,13 @@ def finalize(text)
   ObjectSpace.define_finalizer(object, proc { text.size })
 end
 
+# The text is a variable of a String, which has no memory for variables.
+def annotate(text)
+  noted = String.new("short")
+  noted.instance_variable_set(:@note, text)
+  $noted << noted
+end
+
 def in_thread
   waiting = texts("thread"); Thread.stop
   waiting.size
@@ -57,6 +64,7 @@ texts("finalizer").each { |text| finalize(text) }
 texts("route").each_with_index { |text, number| route(number, text) }
 texts("binding").each { |text| keep_binding(text) }
 texts("output").each { |text| output(text) }
+texts("noted").each { |text| annotate(text) }
 trap_with(texts("trap"))
 buffer_in_threads(texts("buffer"))
 Thread.new { in_thread }
@@ -65,6 +73,10 @@ FIBER.resume
 # A local variable of the main program takes nothing away from a global variable.
 $all = [texts("global")]
 local = $all[0]
+# Blocks that were created in the main program refer to its local variables, which retain what they retain.
+kept = texts("main")
+at_exit { kept.size }
+Signal.trap("USR1") { kept.clear }
 3.times { GC.start }
 Thread.pass until Thread.list.count(&:stop?) == 1 + THREADS
 puts "ready"

@@ -4,8 +4,8 @@ A Proc contains the address of its environment. The local variables are before t
 same order as in the instruction sequence's table of local variables. The environment of a block
 refers to the environment of the method or block that contains the block.
 
-Sources: vm_core.h (rb_proc_t, struct rb_captured_block, rb_env_t, VM_ENV_DATA_…, struct
-rb_iseq_constant_body) and vm.c (vm_make_env_each) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+Sources: vm_core.h (rb_proc_t, struct rb_captured_block, rb_binding_t, rb_env_t, VM_ENV_DATA_…,
+struct rb_iseq_constant_body) and vm.c (vm_make_env_each) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.values import Values
+from findleaks.target.base import Range
 
-TYPE_NAME = "proc"
+TYPE_NAME, BINDING = "proc", "binding"
+"""Data types of Procs and of Bindings, which begin with the same structure."""
+
 DEEPEST = 16  # maximum number of nested environments that are followed
 _MOST = 256  # maximum number of local variables of an environment; methods have some dozens at most
 TAG = 3  # low bits of the reference to the next environment; they are no part of its address
@@ -44,17 +47,29 @@ class Closures:
         self._memory, self._values, self._symbols, self._sequences = memory, values, symbols, sequences
 
     def variables(self, value: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the variables that the Proc at this address captured: the name, the address of the
-        reference, and the value. Yields nothing if there is no Proc at this address. Variables
+        """Yield the variables that the Proc or Binding at this address captured: the name, the
+        address of the reference, and the value. Yields nothing if there is neither. Variables
         without a name are left out."""
+        for environment in self._environments(value):
+            yield from self._locals(environment)
+
+    def find_locals(self, value: int) -> Range:
+        """Return the memory of the local variables in the innermost environment of the Proc or
+        Binding at this address; an empty range if there is neither."""
+        for found in self._environments(value):
+            return Range(found.start, found.start + 8 * found.number)
+        return Range(0, 0)
+
+    def _environments(self, value: int) -> Iterator[Environment]:
+        """Yield the environments of the Proc or Binding at this address, the innermost first."""
         kind, data = self._values.typed_data(value)
-        captured = self._memory.words(data, 2) if kind == TYPE_NAME else None
+        captured = self._memory.words(data, 2) if kind in (TYPE_NAME, BINDING) else None
         environment = captured[1] if captured is not None else 0
         for _ in range(DEEPEST):
             found = read_environment(self._memory, environment)
             if found is None:
                 return
-            yield from self._locals(found)
+            yield found
             if found.flags & LOCAL:
                 return
             environment = found.outer & ~TAG

@@ -3,12 +3,11 @@
 A thread refers to the execution context of the fiber that it executes. The context contains a
 pointer to the thread. The next word points to the table of the fiber's local variables (Thread#[]).
 Thread variables (Thread#thread_variable_get) are in a Hash. The variable `locals` of the Thread
-object refers to this Hash. A global table contains the variables of all objects that are neither
-T_OBJECT nor classes, such as Thread objects.
+object refers to this Hash (generic_variables.py).
 
 Sources: vm_core.h (rb_execution_context_t, rb_thread_t), thread_pthread.h (struct
-rb_native_thread), thread.c (threadptr_local_aset, rb_thread_variable_set), variable.c (struct
-gen_ivtbl) of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
+rb_native_thread), thread.c (threadptr_local_aset, rb_thread_variable_set) of 2.7.4, 3.1.2, 3.3.8
+and 3.4.1."""
 
 from __future__ import annotations
 
@@ -18,15 +17,13 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.ruby.members import Members
+from findleaks.runtimes.ruby.generic_variables import GenericVariables
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
-from findleaks.runtimes.ruby.tables import Tables, st_span
+from findleaks.runtimes.ruby.tables import Tables
 from findleaks.runtimes.ruby.values import ENTRIES
-from findleaks.target.base import Range
 from findleaks.target.thread_labels import number_threads
 
 DATA = 32  # offset in a Thread object of the pointer to its rb_thread_t
-_HAS_VARIABLES = 1 << 10  # FL_EXIVAR: flag of an object whose variables are in the global table
 _LOCALS = "locals"
 _THREAD_WORDS, _CONTEXT_WORDS = 10, 10
 """Number of words at the beginning of a thread, one of which points to its context; number of words
@@ -37,19 +34,18 @@ _HEAD, _NATIVE_WORDS = 40, 4
 rb_native_thread; number of words that are read of a rb_native_thread."""
 
 MANY = 8  # threads whose variables of one name have one name in findleaks
-_VARIABLES = 8  # offset of the variables in a struct gen_ivtbl, which begins with their number
-_MOST = 1 << 20  # maximum number of objects in the global table, and of words in a stack of values
+_MOST = 1 << 20  # maximum number of words in a stack of values
 
 
 class ThreadVariables:
-    """Lists variables of `threads`, the addresses of Thread objects. `data`: memory of the
-    interpreter's own variables."""
+    """Lists variables of `threads`, the addresses of Thread objects. `generic` reads variables of
+    single objects."""
 
     def __init__(
-        self, memory: Memory, tables: Tables, symbols: Symbols, members: Members, long: bool, threads: Sequence[int], data: Sequence[Range]
+        self, memory: Memory, tables: Tables, symbols: Symbols, generic: GenericVariables, long: bool, threads: Sequence[int]
     ) -> None:
-        self._memory, self._tables, self._symbols, self._members, self._long = memory, tables, symbols, members, long
-        self._threads, self._data = threads, data
+        self._memory, self._tables, self._symbols, self._generic, self._long = memory, tables, symbols, generic, long
+        self._threads = threads
 
     def find(self) -> Iterator[tuple[str, int, int]]:
         """Yield the name of each variable, the address of the reference, and the value. A variable
@@ -91,29 +87,10 @@ class ThreadVariables:
             yield self._symbols.name(serial_number(number)), address, value
 
     def _thread_variables(self, slot: int) -> Iterator[tuple[str, int, int]]:
-        words = self._memory.words(slot, 2) or (0, 0)
-        start = self._variables_of.get(slot) if words[0] & _HAS_VARIABLES else None
-        number = self._memory.int32(start) if start else None
-        if start and number:
-            for one in self._members.of_other(slot, words[1], start + _VARIABLES, number):
-                if self._symbols.name(one.serial) == _LOCALS:
-                    for key, value, address in self._tables.pairs(one.value, self._long):
-                        yield self._symbols.name_symbol(key), address, value
-
-    @cached_property
-    def _variables_of(self) -> dict[int, int]:
-        """The addresses of the structs gen_ivtbl in the global table, by the address of the object
-        whose variables they contain."""
-        for start, end in self._data:
-            for _, words in self._memory.scan(start, end):
-                for word in words:
-                    span = st_span(self._memory, word, _MOST) if word and word % 8 == 0 else None
-                    first = self._memory.words(span.start, 3) if span is not None else None
-                    if first is not None and first[1] and first[1] % 8 == 0 and (self._memory.word(first[1]) or 0) & _HAS_VARIABLES:
-                        found = {one.key: one.value for one in self._tables.entries(word, _MOST)}
-                        if not found.keys().isdisjoint(self._threads):
-                            return found
-        return {}
+        for one in self._generic.of(slot):
+            if self._symbols.name(one.serial) == _LOCALS:
+                for key, value, address in self._tables.pairs(one.value, self._long):
+                    yield self._symbols.name_symbol(key), address, value
 
     # -- names of threads
 

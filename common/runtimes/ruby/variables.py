@@ -22,11 +22,13 @@ from findleaks.engine.contract import Engine
 from findleaks.runtimes.base import Variable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.block_methods import BlockMethod, find_block_methods
-from findleaks.runtimes.ruby.closures import TYPE_NAME, Closures
+from findleaks.runtimes.ruby.closures import Closures
 from findleaks.runtimes.ruby.exit_blocks import NAME as EXIT_BLOCKS
 from findleaks.runtimes.ruby.exit_blocks import find_exit_blocks
+from findleaks.runtimes.ruby.generic_variables import GenericVariables
 from findleaks.runtimes.ruby.instruction_sequences import SequenceReader
 from findleaks.runtimes.ruby.members import Member, Members
+from findleaks.runtimes.ruby.signal_blocks import find_signal_blocks
 from findleaks.runtimes.ruby.symbols import CLASS, GLOBAL, INSTANCE, KIND, SHIFT, Symbols
 from findleaks.runtimes.ruby.tables import Item, Tables, elements, hash_length
 from findleaks.runtimes.ruby.thread_variables import ThreadVariables
@@ -34,6 +36,7 @@ from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import range_at
 
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
@@ -122,10 +125,14 @@ class Finder:
         self._symbols = Symbols(memory, values, data)
         self._tables = Tables(memory)
         self._members = Members(memory, self._tables, values, symbols.an_object, data, self._symbols.name)
-        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._members, values.long, starts.threads, data)
+        is_slot = self._is_slot
+        self._generic = GenericVariables(memory, self._tables, self._symbols, self._members, values, is_slot, data)
+        self._threads = ThreadVariables(memory, self._tables, self._symbols, self._generic, values.long, starts.threads)
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
+        self._main = Range(0, 0)  # memory of the local variables of the main program
+        self._of_main_program: dict[str, tuple[int, int]] = {}  # their address and value, by name
 
     def find(self) -> Found:
         """Return all variables, sorted by the address of the reference.
@@ -133,15 +140,20 @@ class Finder:
         If several variables refer to an object, only the first in this order is listed: global
         variables, constants, variables of classes, variables of the program's `main`, fiber-local
         variables and thread variables, variables that the blocks of methods captured, finalizers,
-        blocks of at_exit and trap, words on stacks of values. Words in frames of methods that are
-        written in Ruby precede those of methods in C, such as the receiver of `sleep`."""
+        blocks of at_exit and trap, local variables of the main program, words on stacks of values,
+        variables of objects that are not T_OBJECT. Words in frames of methods that are written in
+        Ruby precede those of methods in C, such as the receiver of `sleep`."""
         if self._symbols.ids is None:
             return Found([], [], self._members.number_of)
+        main = (one.value for one in self._members.of_class(self._exported.an_object) if self._symbols.name(one.serial) == _TOP)
+        self._main = self._closures.find_locals(next(main, 0))
         for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
                 self._take(name, address, value, 0, is_local=name == _TOP)
         for name, address, value in self._hooks():
             self._take(name, address, value, DEEPEST)
+        for name, (address, value) in self._of_main_program.items():
+            self._take(name, address, value, 0, is_local=True)
         of_functions: dict[int, tuple[str, int]] = {}
         for name, address, value, has_line in self._of_frames():
             if has_line:
@@ -149,6 +161,8 @@ class Finder:
             elif self._slot_at(value) is not None:
                 of_functions.setdefault(value, (name, address))
         for value, (name, address) in of_functions.items():
+            self._take(name, address, value, DEEPEST, is_local=True)
+        for name, address, value in self._generic.find():
             self._take(name, address, value, DEEPEST, is_local=True)
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
@@ -169,18 +183,29 @@ class Finder:
                 self._divided.append(value)
             for one in members:
                 self._take(f"{name}.{self._symbols.name(one.serial)}", one.address, one.value, depth + 1)
-        if tag == c.T_DATA and depth < DEEPEST:
-            for part, place, found in self._of_data(value):
+        parts = list(self._of_data(value)) if tag == c.T_DATA else []
+        captures_main = any(range_at([self._main], place) is not None for _, place, _ in parts)
+        if captures_main:
+            self._divided.append(value)  # its variables are those of the main program
+        for part, place, found in parts if captures_main or depth < DEEPEST else ():
+            if range_at([self._main], place) is not None:
+                self._of_main_program[f"local variable {part} of the main program"] = (place, found)
+            else:
                 self._take(f"{name}'s {part}", place, found, depth + 1)
 
     def _of_data(self, value: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the elements of the queue at this address, or the variables that the Proc at this
-        address captured."""
+        """Yield the elements of the queue at this address, or the variables that the Proc or
+        Binding at this address captured."""
         kind, data = self._values.typed_data(value)
         if kind in QUEUES:
             yield "elements", data + QUEUED, self._memory.word(data + QUEUED) or 0
         for name, place, found in self._closures.variables(value):
-            yield f"captured variable {name}", place, found
+            yield name if range_at([self._main], place) is not None else f"captured variable {name}", place, found
+
+    def _is_slot(self, value: int) -> bool:
+        """Whether an object begins at this address."""
+        slot = self._slot_at(value)
+        return slot is not None and slot[0] == value
 
     def _kind(self, value: int) -> tuple[Optional[int], int]:
         """Return the type and class of the object at this address; (None, 0) if it is not a value
@@ -307,17 +332,13 @@ class Finder:
                 return
 
     def _hooks(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the Procs of at_exit and trap. Those of trap are the only Procs to which the
-        structure of the virtual machine refers (trap_list of rb_vm_t)."""
+        """Yield the Procs of at_exit and trap."""
         for address, value in self._exit_blocks():
             yield EXIT_BLOCKS, address, value
-        for start, end in self._starts.machines:
-            for place, words in self._memory.scan(start, end):
-                procs = ((at, word) for at, word in enumerate(words) if word and word % 8 == 0 and self._slot_at(word) is not None)
-                yield from (("blocks of trap", place + 8 * at, word) for at, word in procs if self._values.typed_data(word)[0] == TYPE_NAME)
+        yield from find_signal_blocks(self._memory, self._values, self._starts.machines, self._is_slot)
 
     def _exit_blocks(self) -> Iterator[tuple[int, int]]:
-        return find_exit_blocks(self._memory, self._values, self._data, lambda value: self._slot_at(value) is not None, self._version, MOST)
+        return find_exit_blocks(self._memory, self._values, self._data, self._is_slot, self._version, MOST)
 
     def _is_finalizer(self, item: Item) -> bool:
         """Whether an entry maps an object with finalizers to an Array."""
