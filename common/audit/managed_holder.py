@@ -115,8 +115,12 @@ def _find_referrers(session: Session, start: int, end: int) -> Iterator[FoundObj
 
 
 def _describe_path(found: FoundObject) -> str:
-    """Return the path to a managed object as text; "" if it is unknown."""
-    return found.graph.describe_path(found.object.block) if found.graph.graph is not None else ""
+    """Return the path to a managed object as text; "" if it is unknown. If a root refers to the
+    object itself, the root is named."""
+    if found.graph.graph is None:
+        return ""
+    path = found.graph.describe_path(found.object.block)
+    return path if " → " in path or not path else f"{found.graph.describe_root(found.object.block)}: {path}"
 
 
 def _runtime_of(session: Session, found: FoundObject) -> Optional[Runtime]:
