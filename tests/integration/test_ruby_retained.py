@@ -105,3 +105,27 @@ def test_stacks_of_fibers(version: str, tmp_path: Path) -> None:
     (runtime,) = json.loads(debuggers.findleaks("runtime", "--json", str(core)))["runtimes"]
     (part,) = [one for one in runtime["parts"] if one["name"] == "stacks of fibers"]
     assert part["detail"] == "820 fibers" and part["bytes"] % 820 == 0
+
+
+METHODS = """
+class Row; end
+ROWS = Array.new(6000) { |number| Row.new.tap { |row| 8.times { |at| row.define_singleton_method(:"column_#{at}") { number } } } }
+GC.start
+puts "ready"
+$stdout.flush
+sleep
+"""
+
+
+# In 2.7, the pages are blocks of malloc, so the heap pages are not a root.
+@pytest.mark.parametrize("version", mark_matrix_except(rubies.READ[1:], rubies.SYSTEM))
+def test_objects_with_methods_of_their_own(version: str, tmp_path: Path) -> None:
+    """`verdict` counts their classes, which no variable is named for, and says what makes them."""
+    ruby, source = rubies.get(version), tmp_path / "methods.rb"
+    source.write_text(METHODS)
+    with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:
+        found = json.loads(debuggers.findleaks("verdict", "--json", str(program.kernel_core())))["findings"]
+    (cause, remedies) = next((one["cause"], one["try"]) for one in found if "Class (singleton)" in (one["cause"] or ""))
+    count = re.search(r"([0-9,]+) (?:objects of )?Class \(singleton\)", cause)
+    assert count is not None and 6000 <= int(count[1].replace(",", "")) < 6000 + 1200, cause
+    assert any("define_singleton_method" in one for one in remedies), (cause, remedies)

@@ -231,7 +231,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     facts: dict[str, object] = {"root": found.owner.name, "where": found.owner.where or None, "blocks": retained.blocks}
     part = 100 * retained.bytes // max(figures.of(Kind.REACHABLE).bytes, 1)
     if found.owner.managed:
-        yield _retained_by_managed_heap(session, found, retained, part, facts)
+        yield _retained_by_managed_heap(session, accounting, found, retained, part, facts)
         return
     title = f"In use, not leaked: {found.owner.label} {found.owner.retains} {retained.amount} in {blocks(retained.blocks)}, "
     title += f"{part} % of the reachable memory."
@@ -280,15 +280,30 @@ def describe_field(one: RetainedNode) -> str:
     return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
 
 
-def _retained_by_managed_heap(session: Session, found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]) -> Finding:
+def _retained_by_managed_heap(
+    session: Session, accounting: Accounting, found: TopRetainer, retained: Figures, part: int, facts: dict[str, object]
+) -> Finding:
     title = f"In use, not leaked: {found.owner.label}, a managed heap, retains {retained.amount} of native memory in "
     title += f"{blocks(retained.blocks)}, {part} % of the reachable memory."
     most, count = found.most_common_size()
     facts.update({"size": most, "blocks_of_size": count})
     sentence, path, remedies = _describe_managed_path(session, most, count, facts)
-    cause = describe_size(most, count) + sentence
+    types, by_types = _describe_types(accounting, retained.bytes)
+    cause, remedies = describe_size(most, count) + sentence + types, (*remedies, *by_types)
     commands = ("runtime", *path, f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
+
+
+def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[str, ...]]:
+    """Return a sentence on the types whose objects retain a PART of `retained` bytes of native
+    memory or more, and what frees the memory of the first one; ("", ()) if there are none."""
+    rows = ((one.runtime, row) for one in accounting.native if not one.runtime.objects_are_native for row in one.types)
+    named = sorted((pair for pair in rows if pair[1].held.bytes >= PART * retained), key=lambda pair: -pair[1].held.bytes)
+    if not named:
+        return "", ()
+    shown = [f"{number(row.type.objects)} {shortened(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
+    runtime, first = named[0]
+    return f" Objects that retain most of it: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:

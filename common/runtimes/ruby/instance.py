@@ -24,6 +24,7 @@ from findleaks.runtimes.ruby.fiber_stacks import build_part, find_fiber_stacks, 
 from findleaks.runtimes.ruby.layout import Layout, exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
+from findleaks.runtimes.ruby.remedies import REMEDIES, SINGLETON
 from findleaks.runtimes.ruby.reported import DATA, read_reported, reported_at
 from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
 from findleaks.runtimes.ruby.traces import TraceReader, Traces
@@ -43,8 +44,7 @@ NAMED = 1 << 16  # groups of objects that are distinguished; a sound heap has so
 SEARCHED = 2048  # data types whose free functions are analysed; a program has at most some hundreds
 MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
-VM, THREAD, FIBER = "VM", "VM/thread", "fiber"
-"""Names of data types. VM: the type of the object whose data is the rb_vm_t."""
+VM, THREAD, FIBER = "VM", "VM/thread", "fiber"  # data types; the data of the first is the rb_vm_t
 
 _NO_TRANSIENT_HEAP = (3, 3)  # the first version without a transient heap
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
@@ -181,6 +181,9 @@ class Ruby(DumpableHeap):
             totals[self._names[number]] += read_reported(self._memory, slot, offsets[number] or 0)
         return totals
 
+    def remedies(self, type_name: str) -> Sequence[str]:
+        return REMEDIES.get(type_name, ())
+
     def dead(self) -> Sequence[Range]:
         """Return free slots and stale words in the transient heap; see base.Runtime."""
         return [*self._census.free(), *(self._transient.dead if self._transient is not None else ())]
@@ -258,7 +261,7 @@ class Ruby(DumpableHeap):
         if not self.pages.all or self._values.place is None:
             return Found([], [], lambda shape: 0)
         classes = self._select(lambda sort: sort.tag == c.T_MODULE or sort.flags & (c.MASK | self._values.singleton) == c.T_CLASS)
-        singular = self._select(lambda sort: sort.tag == c.T_OBJECT and self._is_singleton(sort.klass))
+        singular = self._select(lambda sort: sort.tag == c.T_OBJECT and (self._memory.word(sort.klass) or 0) & self._values.singleton > 0)
         getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
         words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
@@ -350,9 +353,6 @@ class Ruby(DumpableHeap):
         lines.write(out, report)
         return lines.notes()
 
-    def _is_singleton(self, klass: int) -> bool:
-        return bool((self._memory.word(klass) or 0) & self._values.singleton)
-
     def describe(self, address: int) -> str:
         """Return a phrase for the object at this address; see base.Runtime."""
         variable = self._by_address.get(address)
@@ -389,7 +389,7 @@ class Ruby(DumpableHeap):
         if tag == c.T_NONE:
             return ""
         if tag == c.T_CLASS:
-            return "Class (singleton)" if sort.flags & self._values.singleton else "Class"
+            return SINGLETON if sort.flags & self._values.singleton else "Class"
         if tag == c.T_MODULE:
             return "Module"
         if tag == c.T_IMEMO:
