@@ -55,6 +55,7 @@ $texts = ("a".."z").map { |letter| letter * 500 }
 $parts = $texts.map { |text| text[100..] }
 $slices = $large.map { |one| one[3..-2] }
 $numbers = (1..10).map { |number| (1 << 200) + number } + (1..10).map { |number| 1.0e200 / number }
+$noted = (1..20).map { |number| String.new("noted #{number}").tap { |text| text.instance_variable_set(:@note, ["note #{number}"]) } }
 $special = Special.new(0)
 def $special.single; end
 $symbols = (1..20).map { |number| "dynamic symbol #{number}".to_sym }

@@ -53,6 +53,13 @@ class GenericVariables:
         if start and number and 0 < number <= _MOST_VARIABLES:
             yield from self._members.of_other(value, words[1], start + _VARIABLES, number)
 
+    def memory(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the start and size of the memory of variables, and the address of their object."""
+        for value, start in interruptible(self._memory.target, self._table.items()):
+            number = self._memory.int32(start) if (self._memory.word(value) or 0) & HAS_VARIABLES else None
+            if number and 0 < number <= _MOST_VARIABLES and self._is_slot(value):
+                yield start + _VARIABLES, 8 * number, value
+
     def find(self) -> Iterator[tuple[str, int, int]]:
         """Yield the name of each variable, the address of the reference, and the value. Variables
         of the same name of several objects of one class have one name."""

@@ -313,7 +313,7 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.object_table import build_object_table
 
         slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
-        objects = slots.objects((), ranges, self._inside, finds_deleted=True)
+        objects = slots.objects((), ranges, self._inside, True, self._variables.further_buffers())
         names = [*self._names, OTHER if self._census.left else ""]
         # The arena is scanned as a whole: it may have many buffers with small gaps between them.
         arena = [self._transient.arena] if self._transient is not None else []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -85,9 +85,17 @@ class Slots:
         self.deleted: list[Range] = []
         self._finds_deleted = False
 
-    def objects(self, divided: Sequence[int], ranges: Sequence[Range], pages: Sequence[Range], finds_deleted: bool = False) -> Objects:
+    def objects(
+        self,
+        divided: Sequence[int],
+        ranges: Sequence[Range],
+        pages: Sequence[Range],
+        finds_deleted: bool = False,
+        further: Iterable[tuple[int, int, int]] = (),
+    ) -> Objects:
         """Return the objects; see base.Objects. `divided` are objects whose variables are roots
-        themselves. `finds_deleted`: whether to set `deleted`."""
+        themselves. `finds_deleted`: whether to set `deleted`. `further`: start, size and owner of
+        buffers to which their owners do not refer."""
         self._finds_deleted = finds_deleted
         sorts = self._census.sorts
         numbers = array("I", range(len(sorts) + 1))
@@ -103,7 +111,7 @@ class Slots:
             at = bisect_left(addresses, value)
             if at < len(addresses) and addresses[at] == value:
                 followed[at] = HEAD
-        return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges), ranges, pages)
+        return Objects(addresses, sizes, used, followed, self._buffers(numbers, ranges, further), ranges, pages)
 
     def in_use(self, sort: c.Sort) -> int:
         """Return the number of bytes of a slot of this group that are not remains of former
@@ -122,7 +130,7 @@ class Slots:
 
     # -- storage outside of slots
 
-    def _buffers(self, numbers: array[int], ranges: Sequence[Range]) -> array[int]:
+    def _buffers(self, numbers: array[int], ranges: Sequence[Range], further: Iterable[tuple[int, int, int]]) -> array[int]:
         """Return the start and size of each buffer. If buffers overlap, which happens only in
         corrupt memory, the first one is kept. Memory that a dead Proc captured may have been
         allocated again, so other buffers are preferred."""
@@ -131,7 +139,7 @@ class Slots:
         made = array("Q")
         end = 0
         captured: list[tuple[int, int, bool, int]] = []
-        others = sorted(self._storage(slots, kinds, ranges, captured))
+        others = sorted([*self._storage(slots, kinds, ranges, captured), *((start, size, False, owner) for start, size, owner in further)])
         for start, size, is_table, slot in sorted([*others, *_without_overlaps(captured, others)]):
             if not is_table:
                 self.plain.append(start)

@@ -76,7 +76,8 @@ class Found(NamedTuple):
     `counts` returns the number of variables of objects with a given shape. `extension`: the offset
     in a class of the pointer to its extension; -1: the extension is in the class's slot. `symbols`
     has names by ID. `capacities` returns the number of variables for which an object with a given
-    shape has memory. `members` reads the variables of single objects."""
+    shape has memory. `members` reads the variables of single objects, `generic` those of objects
+    that are not T_OBJECT."""
 
     variables: Sequence[Variable]
     divided: Sequence[int]
@@ -85,6 +86,11 @@ class Found(NamedTuple):
     symbols: Optional[Symbols] = None
     capacities: Callable[[int], int] = int
     members: Optional[Members] = None
+    generic: Optional[GenericVariables] = None
+
+    def further_buffers(self) -> Iterable[tuple[int, int, int]]:
+        """Yield start, size and owner of the buffers to which their owners do not refer."""
+        return self.generic.memory() if self.generic is not None else ()
 
 
 class Starts(NamedTuple):
@@ -167,7 +173,7 @@ class Finder:
         extension = self._members.constants[0] if self._members.constants is not None else -1
         variables = sorted(self._taken.values(), key=lambda one: one.address)
         counts, capacities = self._members.number_of, self._members.capacity_of
-        return Found(variables, self._divided, counts, extension, self._symbols, capacities, self._members)
+        return Found(variables, self._divided, counts, extension, self._symbols, capacities, self._members, self._generic)
 
     def _take(self, name: str, address: int, value: int, depth: int, is_local: bool = False) -> None:
         if len(self._taken) >= MOST or value in self._taken:
