@@ -73,6 +73,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.pid: Optional[int] = process.pid
         self.signal, self.tagged, self.called = process.signal, process.tagged, process.called
         self.fault_address, self.fault_code = process.fault_address, process.fault_code
+        self.sender, self.refused_call = process.sender, process.refused_call
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
         if self._process.files:
