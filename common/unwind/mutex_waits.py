@@ -11,6 +11,7 @@ pthread_rwlock_common.c; musl src/internal/pthread_impl.h; Linux include/uapi/li
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
@@ -29,6 +30,7 @@ _WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
 _CONTENDED = 2  # value of the lock of a mutex for which a thread may wait
 # Bits of a lock: the number of the thread that holds it, and whether other threads wait
 _TID, _HIGH = (1 << 30) - 1, 1 << 31
+_LIBC = re.compile(r"libc[.-]|libpthread[.-]|ld-musl|libc\.musl")  # base names of libc
 _WRITER, _SHARED_KIND = 2, 128
 
 
@@ -57,6 +59,7 @@ def find_mutex_waits(target: Target) -> list[MutexWait]:
     if known is None:
         return []
     futex, number, arguments = known
+    threads = {thread.tid for thread in target.threads()}
     found: list[MutexWait] = []
     for thread in target.threads():
         if thread.registers.get(number) != futex:
@@ -66,7 +69,8 @@ def find_mutex_waits(target: Target) -> list[MutexWait]:
         if kind not in (_WAIT, _WAIT_BITSET, _LOCK_PI, _LOCK_PI2) or not operation & _PRIVATE:
             continue
         held = _read_owner(target, place, expected & 0xFFFFFFFF, kind in (_LOCK_PI, _LOCK_PI2))
-        if held is not None:
+        is_alive = held is not None and held.owner in threads
+        if held is not None and (is_alive or held.type == MUTEX) and _is_libc(target, thread.pc, is_alive):
             found.append(MutexWait(thread.tid, held.type, held.address, held.owner, limit != 0))
     return found
 
@@ -80,6 +84,19 @@ def describe_lock(target: Target, wait: MutexWait) -> FrameLock:
     """Return the mutex for which a thread waits, with the name of the variable that it is."""
     symbol = target.symbolize(wait.address)
     return FrameLock(LOCK, wait.type, wait.address, wait.owner, symbol.name if symbol is not None else "")
+
+
+def _is_libc(target: Target, pc: int, is_alive: bool) -> bool:
+    """Whether a thread at `pc` may wait for a lock of libc. Other locks, such as those of Rust and
+    of Abseil, have other members, and call futex with syscall(). If the owner is no thread of this
+    process, only code of libc is accepted."""
+    symbol = target.symbolize(pc)
+    if symbol is not None and symbol.name == "syscall":
+        return False
+    if is_alive or (symbol is not None and "lll_lock_wait" in symbol.name):
+        return True
+    module = next((one for one in target.modules() if one.start <= pc < one.end), None)
+    return module is not None and _LIBC.match(module.path.rpartition("/")[2]) is not None
 
 
 def _read_owner(target: Target, place: int, expected: int, is_pi: bool) -> Optional[_Owner]:

@@ -110,11 +110,11 @@ def test_mutexes_that_a_thread_holds(word: str, program: Path, tmp_path: Path) -
     assert all(one["finding"] != "deadlock" for one in found["findings"])
 
 
-@pytest.mark.parametrize("word", ["timed", "changed"])
+@pytest.mark.parametrize("word", ["timed", "changed", "own-lock", "own-table"])
 def test_other_waits(word: str, program: Path, tmp_path: Path) -> None:
     core, _ = killed(program, word, tmp_path)
     found = verdict(core)
-    assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]
+    assert all(one["finding"] != "deadlock" for one in found["findings"])
     assert not any(" wait" in note for note in found["notes"])
 
 
