@@ -67,6 +67,15 @@ class Region:
 _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", "/anon_hugepage", "/secretmem")
 
 
+_ZEROS = "/dev/zero"
+
+
+def anonymous_name(name: str) -> str:
+    """Return the name of a private mapping: "" for /dev/zero, whose private pages are anonymous.
+    The name of shared anonymous memory is different, "/dev/zero (deleted)"."""
+    return "" if name == _ZEROS else name
+
+
 def is_shared_memory(name: str) -> bool:
     """Whether a mapping of this name is shared memory that is not in a file on disk."""
     return name.startswith(_SHARED_MEMORY)
