@@ -110,6 +110,8 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 def _cause(found: Crash) -> str:
     """Return sentences about the cause: the pointer, the heap, and how the process ended."""
     value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
+    earlier = [f'"{shortened(one, _WIDEST)}"' for one in found.panic.earlier] if found.panic is not None else []
+    value += f"It occurred while the stack was unwound after the panic {' and the panic '.join(earlier)}." if earlier else ""
     nested = f"It contains {_describe_nested(found.exception)}." if found.exception is not None and found.exception.nested else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     handled = f"The handler of {found.signal} sent the signal again." if found.is_sent_again else handled
@@ -174,7 +176,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "value_type": found.value_type or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "nested_exceptions": [{"type": one.type, "what": one.what} for one in exception.nested] if exception else [],
-        "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
+        "panic": {"message": panic.message or None, "place": panic.place, "earlier": list(panic.earlier)} if panic else None,
         "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}
         if found.freed
         else None,
