@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from findleaks.results.stacks import Deadlock, DeadlockedThread, FrameLock
-from findleaks.unwind.frame_locks import LockWait, describe_deadlock
+from findleaks.target.base import Target
+from findleaks.unwind.frame_locks import LockWait, describe_deadlock, find_deadlocks
 from findleaks.unwind.managed_frames import ManagedFrames
+from findleaks.unwind.mutex_waits import find_lock_waits
 from findleaks.unwind.stacks import Stack
 
 
@@ -22,6 +24,11 @@ def list_locks(stack: Stack) -> list[FrameLock]:
 def list_deadlocks(readers: Iterable[ManagedFrames]) -> list[Deadlock]:
     """Return the deadlocks of all runtimes."""
     return [_deadlock(cycle, reader.thread_names()) for reader in readers for cycle in reader.deadlocks()]
+
+
+def list_mutex_deadlocks(target: Target) -> list[Deadlock]:
+    """Return the deadlocks of libc's mutexes."""
+    return [_deadlock(cycle, target.thread_names()) for cycle in find_deadlocks(find_lock_waits(target))]
 
 
 def _deadlock(cycle: Sequence[LockWait], names: Mapping[int, str]) -> Deadlock:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.answers.locks import list_deadlocks, list_locks
+from findleaks.answers.locks import list_deadlocks, list_locks, list_mutex_deadlocks
 from findleaks.answers.sites import native_frame
 from findleaks.answers.warnings import source_warnings
 from findleaks.formatting import some
@@ -79,7 +79,13 @@ def group_stacks(
     unread = [problem.what for one in scheduled if not one.total for problem in one.runtime.problems]
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
-    result = Stacks(count_threads(every), groups, sum(one.total for one in scheduled), of_runtimes, list_deadlocks(readers))
+    result = Stacks(
+        count_threads(every),
+        groups,
+        sum(one.total for one in scheduled),
+        of_runtimes,
+        [*list_deadlocks(readers), *list_mutex_deadlocks(session.target)],
+    )
     warnings = [*_warnings(session, every), *unread, *(warning for reader in readers for warning in reader.warnings)]
     return FoundStacks(result, every, found, scheduled, warnings, names)
 

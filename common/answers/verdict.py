@@ -10,6 +10,7 @@ from findleaks.audit.accounting import Accounting, Store, account_memory
 from findleaks.audit.conventions import applied_heuristics
 from findleaks.audit.diagnostics import list_runtime_notes
 from findleaks.audit.findings import find_findings
+from findleaks.audit.findings.ending import describe_end
 from findleaks.audit.findings.without_finding import explain_shares
 from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
 from findleaks.audit.residency import read_residency
@@ -56,7 +57,12 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
         shares=memory_shares(accounting),
         allocators=[_store(store) for store in accounting.stores],
         unread=find_unread_memory(session).result(),
-        notes=[*list_runtime_notes(session), *describe_unreadable_pointers(session), *explain_shares(session, accounting, found)],
+        notes=[
+            *describe_end(session, found),
+            *list_runtime_notes(session),
+            *describe_unreadable_pointers(session),
+            *explain_shares(session, accounting, found),
+        ],
         kernel=summarise_kernel_pointers(session),
         managed=[one.result() for one in accounting.native],
         findings=[finding.result() for finding in found],

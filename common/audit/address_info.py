@@ -15,7 +15,7 @@ from findleaks.audit.in_flight import describe_in_flight
 from findleaks.audit.managed_graph import FoundObject, find_object
 from findleaks.audit.mapping_contents import find_stack_function
 from findleaks.audit.references import SIGNAL_STACK
-from findleaks.audit.thread_local_names import find_thread_local
+from findleaks.audit.thread_local_names import ThreadLocal, find_thread_local
 from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
 from findleaks.formatting import shortened, with_article
@@ -108,6 +108,7 @@ class AddressDescription:
     source: Sequence[SourcePlace] = ()  # source lines, for an address in code
     member: str = ""  # the member that contains the address: "server.jobs.next"
     object: Optional[FoundObject] = None  # the object of a managed runtime at the address
+    is_thread_local: bool = False  # whether a thread-local variable is at the address
 
     @property
     def extent(self) -> Optional[tuple[int, int]]:
@@ -288,8 +289,9 @@ class Describer:
             return self._in_object(address, region, found, root)
         thread, stack = self._stack_of(address, region)
         if thread is not None and stack is not None:
-            phrase = self._on_stack(address, thread, stack)
-            return AddressDescription(address, "stack", phrase, region=region, thread=thread.tid, root=root)
+            named = find_thread_local(self.session, address)
+            phrase, is_local = self._on_stack(address, thread, stack, named), named is not None
+            return AddressDescription(address, "stack", phrase, region=region, thread=thread.tid, root=root, is_thread_local=is_local)
         module = region_at(self.target.modules(), address)
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
@@ -301,9 +303,11 @@ class Describer:
             shown = member or shortened(symbol)
             phrase = f"{shown}{where} ({name}, {section})" if shown else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
-        thread, phrase = self._in_thread_local_storage(address, region)
+        named = find_thread_local(self.session, address)
+        thread, phrase = self._in_thread_local_storage(address, region, named)
+        is_local = named is not None
         if thread is not None:
-            return AddressDescription(address, "mapping", phrase, region=region, thread=thread.tid, root=root)
+            return AddressDescription(address, "mapping", phrase, region=region, thread=thread.tid, root=root, is_thread_local=is_local)
         name = shortened(region.name) or "anonymous"
         phrase = (
             f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
@@ -326,8 +330,8 @@ class Describer:
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
         return next((f"; {shortened(text)}" for text in texts if text), "")
 
-    def _on_stack(self, address: int, thread: Thread, stack: Range) -> str:
-        """Describe an address on a thread's stack.
+    def _on_stack(self, address: int, thread: Thread, stack: Range, named: Optional[ThreadLocal]) -> str:
+        """Describe an address on a thread's stack. `named`: the thread-local variable there.
         From its upper end down, a stack contains the control block (at the thread pointer), static
         thread-local variables, and then frames."""
         who = f"thread {self._numbers[thread.tid]} (tid {thread.tid})"
@@ -338,7 +342,6 @@ class Describer:
         if not stack.start <= pointer < stack.end or stack.end - pointer >= 0x2000:
             return phrase
         from_tp = address - pointer
-        named = find_thread_local(self.session, address)
         if named is not None and named.thread == thread.tid:
             return f"{named.label} ({named.module}, thread-local, {who}), tp{from_tp:+#x}"
         frames = thread.sp if stack.start <= thread.sp < pointer else stack.start
@@ -350,10 +353,10 @@ class Describer:
             return f"{phrase}; or its thread-local data, tp{from_tp:+#x}" if from_tp >= -_TLS_GUESS else phrase
         return local if from_tp >= -size else phrase
 
-    def _in_thread_local_storage(self, address: int, region: Region) -> tuple[Optional[Thread], str]:
+    def _in_thread_local_storage(self, address: int, region: Region, named: Optional[ThreadLocal]) -> tuple[Optional[Thread], str]:
         """Describe an address in thread-local storage that is not on a stack, such as that of the
-        main thread. Return the thread and the description; (None, "") for other addresses."""
-        named = find_thread_local(self.session, address)
+        main thread. Return the thread and the description; (None, "") for other addresses.
+        `named`: the thread-local variable there."""
         for thread in self._threads.values():
             pointer = thread.thread_pointer
             who, from_tp = f"thread {self._numbers[thread.tid]} (tid {thread.tid})", address - pointer

@@ -98,8 +98,8 @@ def find_blank_stacks(target: Target) -> list[int]:
     zeros, ended = 0, False
     for thread in sorted(target.threads(), key=lambda thread: thread.sp):
         at = region_index(regions, thread.sp)
-        if at < 0:
-            continue
+        if at < 0 or not regions[at].readable:
+            continue  # the stack overflowed into a guard page
         end = min(regions[at].end, thread.sp + STACK_LOOK)
         if thread.sp > zeros:
             zeros, ended = thread.sp, False

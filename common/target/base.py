@@ -67,6 +67,15 @@ class Region:
 _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", "/anon_hugepage", "/secretmem")
 
 
+_ZEROS = "/dev/zero"
+
+
+def anonymous_name(name: str) -> str:
+    """Return the name of a private mapping: "" for /dev/zero, whose private pages are anonymous.
+    The name of shared anonymous memory is different, "/dev/zero (deleted)"."""
+    return "" if name == _ZEROS else name
+
+
 def is_shared_memory(name: str) -> bool:
     """Whether a mapping of this name is shared memory that is not in a file on disk."""
     return name.startswith(_SHARED_MEMORY)
@@ -199,6 +208,8 @@ class Target(MappedMemory, Protocol):
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
     fault_code: int = 0  # si_code of the signal of `crashed`; 0: none, or not known
+    sender: int = 0  # pid of the process that sent `signal`; 0: none, or not known
+    refused_call: int = -1  # system call that a SIGSYS reports as refused; -1: none, or not known
     signal: int = 0  # of a core: signal that made the kernel dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when the process ran; "" if not known
     called: str = ""  # the name by which the program was called; "" if not known

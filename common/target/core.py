@@ -67,11 +67,11 @@ class CoreTarget(ExtentReader, ImageTarget):
             self.warnings.append(f"{self._name}: ignored memory at the end of the address space, which no process can use")
         ExtentReader.__init__(self, arch, disjoint([Extent(d.start, d.start + d.there, d.offset, self._core) for d in loads]))
         self._process = process = self._notes(view, head, headers)
-        self.arch = arch = arch.with_page(self._process.auxv.get(notes.AT_PAGESZ, 0))
-        self._snapshot = self._own_note()
-        self._of_kernel = holes.is_kernel_core(head, loads, self._process.unit, arch.page)
+        self.arch = arch = arch.with_page(process.auxv.get(notes.AT_PAGESZ, 0))
+        self._snapshot, self._of_kernel = self._own_note(), holes.is_kernel_core(head, loads, process.unit, arch.page)
         self.pid: Optional[int] = process.pid
-        self.signal, self.tagged, self.called = process.signal, process.tagged, process.called
+        self.tagged, self.called = process.tagged, process.called
+        self.signal, self.sender, self.refused_call = process.signal, process.sender, process.refused_call
         self.fault_address, self.fault_code = process.fault_address, process.fault_code
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Optional
 
 from findleaks.target import elf
-from findleaks.target.base import Region
+from findleaks.target.base import Region, anonymous_name
 from findleaks.target.notes import Mapping
 from findleaks.target.ranges import find_overlaps, gaps
 from findleaks.target.runs import Runs
@@ -97,7 +97,7 @@ def regions_of(loads: Sequence[Load], files: Sequence[Mapping], stack: int, is_c
                 regions.append(Region(start, low, *mode))
             low = max(low, start)  # mappings of a corrupt core may overlap
             if low < high:
-                regions.append(Region(low, high, *mode, file.path, file.offset + low - file.start))
+                regions.append(Region(low, high, *mode, anonymous_name(file.path), file.offset + low - file.start))
                 start = high
         if start < d.end:
             regions.append(Region(start, d.end, *mode, STACK if start <= stack < d.end else ""))

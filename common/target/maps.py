@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from findleaks.target.base import Region
+from findleaks.target.base import Region, anonymous_name
 
 
 def regions_of(maps: bytes) -> list[Region]:
@@ -25,4 +25,6 @@ def _region_of(line: bytes) -> Optional[Region]:
     except (IndexError, ValueError):
         return None
     name = fields[5].decode("utf-8", "surrogateescape").replace("\\012", "\n") if len(fields) > 5 else ""
-    return Region(start, end, mode[:1] == b"r", mode[1:2] == b"w", mode[2:3] == b"x", name, offset, mode[3:4] == b"p")
+    is_private = mode[3:4] == b"p"
+    name = anonymous_name(name) if is_private else name
+    return Region(start, end, mode[:1] == b"r", mode[1:2] == b"w", mode[2:3] == b"x", name, offset, is_private)

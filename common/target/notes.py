@@ -26,8 +26,8 @@ FAULTS = (4, 7, 8, 11, 31)
 """SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS. If the thread itself caused the signal, si_code is above
 0."""
 
-SIGTRAP, SIGABRT, SIGBUS, SIGSEGV = 5, 6, 7, 11
-SI_TKILL, SI_KERNEL = -6, 128
+SIGTRAP, SIGABRT, SIGBUS, SIGSEGV, SIGSYS = 5, 6, 7, 11, 31
+SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL = 0, -1, -6, 128
 _INT3 = b"\xcc"  # of x86-64; the pc is after it
 _BRK, _BRK_MASK = 0xD4200000, 0xFFE0001F  # brk #imm16 of AArch64; the pc is at it
 CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short after elf_siginfo
@@ -68,6 +68,8 @@ class Process(NamedTuple):
     tagged: bool = False  # the process may use pointers with tags
     fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
     fault_code: int = 0  # si_code of the signal of `crashed`; 0: none, or not known
+    sender: int = 0  # see Target.sender
+    refused_call: int = -1  # see Target.refused_call
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -117,7 +119,8 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
     snapshot: Optional[memoryview] = None
     tagged = False
     fault: Optional[int] = None
-    code = 0
+    code = sender = 0
+    refused = -1
     order = arch.word_format[0]
     for note in notes:
         if note.type == NT_PRSTATUS and note.name == b"CORE":
@@ -139,7 +142,8 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
         elif note.type == arch.tag_note and note.name == b"LINUX":
             tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
         elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
-            crashed = raw[-1][0] if _own_fault(order, note.desc) else 0
+            sender, refused = sender_of(arch, note.desc), refused_call(arch, note.desc)
+            crashed = raw[-1][0] if _own_fault(order, note.desc, bool(sender) and sender == pid) else 0
             fault = fault_address(arch, note.desc) if crashed else None
             code = struct.unpack_from(order + "3i", note.desc)[2] if crashed else 0
         elif note.type == NT_PRPSINFO and note.name == b"CORE":
@@ -157,19 +161,21 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
     called = program_name(name, words)
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called, signal, tagged, fault, code)
+    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called, signal, tagged, fault, code, sender, refused)
 
 
-def _own_fault(order: str, info: memoryview) -> bool:
-    """Return whether siginfo_t reports an act of the thread itself: a fault, abort() or raise(),
-    which send a signal to their own thread. After `kill` by another process, si_code is 0. Handlers
-    of faults, such as Python's faulthandler, raise the signal again. A SIGTRAP may come from a
-    breakpoint of a debugger, too; crashed_thread() excludes it.
+def _own_fault(order: str, info: memoryview, is_own: bool) -> bool:
+    """Return whether siginfo_t reports an act of the process itself: a fault, or abort() or
+    raise(), which send a signal to their own thread. After `kill`, si_code is 0. Handlers of
+    faults, such as Python's faulthandler, raise the signal again, or call `kill` with the number of
+    their own process (`is_own`). A SIGTRAP may come from a breakpoint of a debugger, too;
+    crashed_thread() excludes it.
     Layout: Linux include/uapi/asm-generic/siginfo.h (si_signo, si_errno, si_code)."""
     if len(info) < 12:
         return False
     number, _, code = struct.unpack_from(order + "3i", info)
-    return bool((number in (*FAULTS, SIGTRAP) and code > 0) or (number in (*FAULTS, SIGABRT) and code == SI_TKILL))
+    is_sent = (number in (*FAULTS, SIGABRT) and code == SI_TKILL) or (number in FAULTS and code == SI_USER and is_own)
+    return is_sent or (number in (*FAULTS, SIGTRAP) and code > 0)
 
 
 def crashed_thread(target: MappedMemory, process: Process) -> int:
@@ -200,6 +206,26 @@ def fault_address(arch: Arch, info: memoryview) -> Optional[int]:
     if number not in (SIGSEGV, SIGBUS) or code <= 0 or code == SI_KERNEL or len(info) < at + arch.word:
         return None
     return arch.unpack(bytes(info[at : at + arch.word]))[0]
+
+
+def sender_of(arch: Arch, info: memoryview) -> int:
+    """Return si_pid, the number of the process that sent a signal; 0 if no process sent it. It
+    follows si_code like si_addr."""
+    at = -(-12 // arch.word) * arch.word
+    if len(info) < at + 4:
+        return 0
+    code, pid = struct.unpack_from(arch.word_format[0] + "i", info, 8)[0], struct.unpack_from(arch.word_format[0] + "i", info, at)[0]
+    return max(pid, 0) if code in (SI_USER, SI_QUEUE, SI_TKILL) else 0
+
+
+def refused_call(arch: Arch, info: memoryview) -> int:
+    """Return si_syscall of a SIGSYS, the number of the system call that was refused; -1 if it is
+    unknown. It follows si_call_addr, a pointer."""
+    at = -(-12 // arch.word) * arch.word + arch.word
+    if len(info) < at + 4:
+        return -1
+    number, _, code = struct.unpack_from(arch.word_format[0] + "3i", info)
+    return max(struct.unpack_from(arch.word_format[0] + "i", info, at)[0], -1) if number == SIGSYS and code > 0 else -1
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:

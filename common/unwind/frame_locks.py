@@ -23,15 +23,15 @@ class FrameLock:
     """A lock that a frame holds or waits for. `kind`: one of the constants above. `type`: the type
     of the locked object, or "". `address`: the address of the object; 0 if unknown. `owner`: if the
     frame waits for the lock, the kernel's number of the thread that holds it; 0 if there is no such
-    thread, or if it is unknown.
+    thread, or if it is unknown. `name`: the variable that is the lock, or "".
 
     Two locks are equal if their kinds and types are equal. Therefore threads that lock different
     objects of one type in the same functions have equal frames."""
 
-    __slots__ = ("address", "kind", "owner", "type")
+    __slots__ = ("address", "kind", "name", "owner", "type")
 
-    def __init__(self, kind: str, type_name: str, address: int = 0, owner: int = 0) -> None:
-        self.kind, self.type, self.address, self.owner = kind, type_name, address, owner
+    def __init__(self, kind: str, type_name: str, address: int = 0, owner: int = 0, name: str = "") -> None:
+        self.kind, self.type, self.address, self.owner, self.name = kind, type_name, address, owner, name
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FrameLock) and (self.kind, self.type) == (other.kind, other.type)
@@ -44,7 +44,7 @@ class FrameLock:
         the compiler may also have removed the object. In this case, there is no address."""
         address = f" <{self.address:#x}>" if has_address and self.address else ""
         address = address or (" <object was not allocated>" if not self.address and self.kind == ELIMINATED else "")
-        return f"{self.kind}{address}{f' (a {self.type})' if self.type else ''}"
+        return f"{self.kind}{f' {self.name}' if self.name else ''}{address}{f' (a {self.type})' if self.type else ''}"
 
 
 class PlacedLock(NamedTuple):

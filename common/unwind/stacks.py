@@ -10,6 +10,7 @@ from findleaks.target.base import SourcePlace, Symbol, Target
 from findleaks.unwind.frame_locks import FrameLock, PlacedLock
 from findleaks.unwind.frames import Frame, FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NO_FRAMES, ManagedFrames, NativeStack, Placed, place_frames
+from findleaks.unwind.mutex_waits import describe_lock, find_mutex_waits
 from findleaks.value_classes import NamedTuple, dataclass, field
 from findleaks.wildcards import matches
 
@@ -131,6 +132,7 @@ def group_threads(
     different stacks. `tables` describe code without call frame information."""
     unwinder = Unwinder(target, tables, [reader.step for reader in readers])
     namer = Namer(target, unwinder, sources)
+    waits = {one.thread: one for one in find_mutex_waits(target)}
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
         if target.interrupted():
@@ -142,8 +144,17 @@ def group_threads(
         key = frames, trace.end
         group = groups.setdefault(key, Stack(frames, trace.end, []))
         group.threads.append(thread.tid)
-        group.locks.append(tuple(PlacedLock(at, lock) for at, frame in enumerate(frames) for lock in frame.locks))
+        locks = [PlacedLock(at, lock) for at, frame in enumerate(frames) for lock in frame.locks]
+        if thread.tid in waits:
+            locks.insert(0, PlacedLock(_find_lock_function(frames), describe_lock(target, waits[thread.tid])))
+        group.locks.append(tuple(locks))
     return sorted(groups.values(), key=lambda stack: -len(stack.threads))
+
+
+def _find_lock_function(frames: Sequence[NamedFrame]) -> int:
+    """Return the index of the frame of pthread_mutex_lock() or a similar function; 0 if it has no
+    name."""
+    return next((at for at, frame in enumerate(frames) if frame.function.lstrip("_").startswith("pthread_")), 0)
 
 
 def named_frames(namer: Namer, trace: Trace, placed: Placed) -> Iterator[NamedFrame]:

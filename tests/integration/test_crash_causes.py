@@ -49,6 +49,7 @@ CAUSES = {
     "twice": ("SIGABRT", "free(): double free detected in tcache 2.", r"free\(\) was called with {block}: a cached .*was already free"),
     "grown": ("SIGABRT", "realloc(): invalid pointer.", r"realloc\(\) was called with .*: 16 bytes into .* at {block}"),
     "empty": ("SIGSEGV", "it called a null pointer.", r"loaded from (task\.run, at )?offset 8 of .* at {task}\."),
+    "tabled": ("SIGSEGV", "it called a null pointer.", r"loaded from commands\[4\] \("),
     "hook": ("SIGSEGV", "it called a null pointer.", r"loaded from hook \("),
     "freed": (
         "SIGSEGV",

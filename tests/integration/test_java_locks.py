@@ -109,7 +109,7 @@ def test_threads_with_one_stack_hold_different_objects(tmp_path: Path) -> None:
     assert re.search(r"- waiting to lock <0x\w+> \(a java\.lang\.Object\), which thread \d+ \(holder\) holds\n", text)
     assert "deadlock: thread" in text
     text = " ".join(debuggers.findleaks("verdict", core).split())
-    assert " 1. 2 threads cannot continue, because they wait for locks of each other: a deadlock. thread" in text
+    assert " 1. 2 threads cannot continue, because they wait for locks of each other: a deadlock. Thread" in text
     assert "(lock 1) is parking to wait for <0x" in text
     assert "deadlock: thread" in debuggers.findleaks("runtime", "--limit", "1", core)
 

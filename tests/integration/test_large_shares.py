@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Optional
 
@@ -92,6 +93,45 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
         one = found["mapped-file"]
         assert one["evidence"] == {"file": str(tmp_path / "page.data"), "mappings": COUNT, "private_writable": COUNT}
         assert one["bytes"] == COUNT * PART
+
+
+def live_findings(program: Path, folder: Path, kind: str, count: int) -> dict[str, dict[str, Any]]:
+    with run(program, folder, kind, count) as running:
+        return {one["finding"]: one for one in json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]}
+
+
+def test_files_that_were_mapped_and_forgotten(program: Path, tmp_path: Path) -> None:
+    one = live_findings(program, tmp_path, "forgotten", 64)["mapped-file"]
+    facts = one["evidence"]
+    assert facts["file"].startswith(f"{tmp_path / 'page.data'}-")
+    assert (facts["files"], facts["mappings"], facts["private_writable"], one["bytes"]) == (64, 64, 0, 64 * PART)
+    assert facts["unreferenced"] >= 62  # a stale word may refer to one or two of them
+    assert one["text"].endswith(f"64 mappings of 64 files in {tmp_path}.")
+
+
+def test_files_that_are_mapped_and_referred_to(program: Path, tmp_path: Path) -> None:
+    assert "mapped-file" not in live_findings(program, tmp_path, "indexed", 64)
+
+
+def test_private_mappings_of_dev_zero_are_anonymous(program: Path, tmp_path: Path) -> None:
+    with run(program, tmp_path, "zero", 64) as running:
+        for where in (["--pid", str(running.pid)], [str(running.gcore())]):
+            found = json.loads(ran("verdict", "--json", *where).stdout)
+            sorts = {one["share"]: one["bytes"] for one in found["shares"]}
+            assert "shared" not in sorts and 64 * PART <= sorts.get("unknown", 0) + sorts.get("leaked-mappings", 0) < 65 * PART
+
+
+def test_libraries_that_are_loaded_again_and_again(program: Path, tmp_path: Path) -> None:
+    source = tmp_path / "plugin.c"
+    source.write_text(f"static char state[{PART}] = {{1}}; __attribute__((constructor)) static void start(void) {{")
+    with source.open("a") as file:
+        file.write(f" for (volatile int at = 0; at < {PART}; at += 512) state[at] = 1; }}\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "plugin", source], check=True)
+    with cores.Running([str(program), "libraries", "48", str(tmp_path / "plugin")], tmp_path / "run") as running:
+        found = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]
+    (one,) = (one for one in found if one["finding"] == "module-data")
+    assert one["text"].startswith(f"In use, not leaked: variables of 48 libraries like {tmp_path / 'plugin-#.so'} take 12 MiB.")
+    assert one["evidence"]["modules"] == 48 and one["next"][0] == "count dlopen"
 
 
 FILES = {

@@ -48,7 +48,7 @@ def test_rust_panics(word: str, rust: Path, tmp_path: Path) -> None:
         core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / name), word], tmp_path / name)
         ((place, message),) = printed_by_rust(printed)
         found = crash(core)
-        assert found["evidence"]["panic"] == {"message": message.strip() if word != "long" else message, "place": place}
+        assert found["evidence"]["panic"] == {"message": message.strip() if word != "long" else message, "place": place, "earlier": []}
         assert f"after a panic at {place}: {message[:100]}" in found["text"]
         assert (found["evidence"]["function"] or "").startswith("panics::parse") == (name == "plain")
 
@@ -64,7 +64,17 @@ def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
     panics = printed_by_rust(printed)
     assert [message for _, message in panics][:2] == ["the first of two", "the second of two"]
     # Unwinding has removed the frames of all panics but the last, which aborted.
-    assert crash(core)["evidence"]["panic"] == dict(zip(("place", "message"), panics[-1]))
+    found = crash(core)
+    assert found["evidence"]["panic"]["earlier"][:1] == ["the first of two"]
+    assert {**found["evidence"]["panic"], "earlier": []} == {**dict(zip(("place", "message"), panics[-1])), "earlier": []}
+
+
+def test_rust_panics_in_a_function_that_cannot_unwind(rust: Path, tmp_path: Path) -> None:
+    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "callback"], tmp_path)
+    assert len(printed_by_rust(printed)) == 2
+    found = crash(core)
+    assert found["evidence"]["panic"]["earlier"] == ["the callback got 8 bytes"]
+    assert found["cause"] == 'It occurred while the stack was unwound after the panic "the callback got 8 bytes".'
 
 
 def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:

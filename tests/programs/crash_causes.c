@@ -57,6 +57,9 @@ SEPARATE static long execute(struct command *one, int more) {
     }
     return result + one->value;
 }
+SEPARATE static long double_number(long number) { return 2 * number; }
+long (*const commands[8])(long) = {double_number, double_number, 0, double_number, 0, 0, double_number, 0};
+SEPARATE static long dispatch(int number, long value) { return commands[number](value) + 1; }
 char *mapped_words;
 SEPARATE static long read_mapped(long index) { return mapped_words[index]; }
 SEPARATE static long read_local(void) { return local_config->id; }
@@ -156,6 +159,7 @@ int main(int count, char **words) {
     }
     if (!strcmp(word, "grown")) kept[2] = realloc((char *)kept[1] + 16, 100);
     if (!strcmp(word, "empty")) return (int)run_task(one);
+    if (!strcmp(word, "tabled")) return (int)dispatch(count + 2, count);
     if (!strcmp(word, "hook")) return (int)hook(count);
     if (!strcmp(word, "freed")) { free((void *)kept[0]); return (int)run_task(one); }
     if (!strcmp(word, "reused")) { /* the freed block is allocated again, and contains the text of a request */

@@ -3,10 +3,13 @@
  * variable: COUNT * 256 KiB of one variable, at most 60 MiB. code: COUNT executable mappings, to which `table` refers.
  * leaked, kept, chain: separate anonymous mappings. Nothing refers to a leaked mapping. A table in malloc's heap refers to each kept
  * mapping. In a chain, each mapping refers to the next one.
+ * forgotten, indexed: COUNT files, whose names begin with FILE, each of which is mapped once. The table refers to those of "indexed".
+ * zero: COUNT private mappings of /dev/zero. libraries: COUNT copies of the library FILE, which are loaded.
  * private, shared: one mapping of FILE, whose pages are written to. With shared, the program also removes FILE.
- * Usage: large_shares private|shared|threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain COUNT FILE.
+ * Usage: large_shares private|shared|threads|memfd|shm|sysv|file|open|variable|code|leaked|kept|chain|forgotten|indexed|zero|libraries COUNT FILE.
  * Prints "ready" and waits. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -48,6 +51,26 @@ __attribute__((noinline)) static void map_file(const char *path, size_t size, in
     if (flags == MAP_SHARED) unlink(path);
 }
 
+__attribute__((noinline)) static void map_numbered_file(const char *path, int number) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s-%d", path, number);
+    int fd = open(name, O_CREAT | O_RDWR, 0600);
+    if (fd < 0 || write(fd, frames, PART) != PART) _exit(3);
+    char *made = mmap(NULL, PART, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (made == MAP_FAILED) _exit(4);
+    volatile char sum = 0;
+    for (size_t at = 0; at < PART; at += 4096) sum = (char)(sum + made[at]);
+    if (table) table[number] = made + 64;
+}
+
+__attribute__((noinline)) static void load_copy(const char *path, int number) {
+    char name[4096], command[8400];
+    snprintf(name, sizeof name, "%s-%d.so", path, number);
+    snprintf(command, sizeof command, "cp '%s' '%s'", path, name);
+    if (system(command) || !dlopen(name, RTLD_NOW)) _exit(3);
+}
+
 __attribute__((noinline)) static void wait_for_client(void) {
     volatile char frame[PART / 4];
     for (size_t at = 0; at < sizeof frame; at += 512) frame[at] = 1;
@@ -75,6 +98,15 @@ int main(int count, char **words) {
         void *made = NULL;
         if (!strcmp(words[1], "leaked") || !strcmp(words[1], "kept") || !strcmp(words[1], "chain")) {
             map_apart(words[1], i, &link);
+            continue;
+        }
+        if (!strcmp(words[1], "forgotten") || !strcmp(words[1], "indexed")) {
+            if (words[1][0] == 'f') table = NULL;
+            map_numbered_file(words[3], i);
+            continue;
+        }
+        if (!strcmp(words[1], "libraries")) {
+            load_copy(words[3], i);
             continue;
         }
         if (!strcmp(words[1], "variable")) {
@@ -112,7 +144,7 @@ int main(int count, char **words) {
             made = shmat(id, NULL, 0);
             shmctl(id, IPC_RMID, NULL);
         } else {
-            int fd = open(words[3], O_RDONLY);
+            int fd = open(!strcmp(words[1], "zero") ? "/dev/zero" : words[3], O_RDONLY);
             made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
             close(fd);
         }

@@ -32,8 +32,15 @@ fn parse(word: &str) -> u32 {
             let _last = Last;
             panic!("the first of two")
         }
+        "callback" => call_back(word.len()),
         _ => 1,
     }
+}
+
+/// Cannot unwind: the library panics a second time.
+#[inline(never)]
+extern "C" fn call_back(length: usize) -> u32 {
+    panic!("the callback got {} bytes", length)
 }
 
 fn main() {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fake import FakeTarget, thread
 
 from findleaks.audit.diagnostics import STACK_LOOK, find_blank_stacks
+from findleaks.target.base import Region
 
 ONE, TWO, THREE = 0x10000, 0x40000, 0x800000
 
@@ -21,3 +22,10 @@ def test_stacks_of_zeros_are_named() -> None:
 def test_only_so_much_is_looked_at() -> None:
     target = FakeTarget({ONE: bytes(STACK_LOOK + 0x1000) + b"\1"}, threads=[thread(1, sp=ONE)])
     assert find_blank_stacks(target) == [1]
+
+
+def test_a_stack_that_overflowed_into_its_guard_page_is_not_blank() -> None:
+    target = FakeTarget({ONE: bytes(0x1000)}, threads=[thread(1, sp=ONE + 0xFF0)])
+    assert find_blank_stacks(target) == [1]
+    target.regions = lambda: [Region(ONE, ONE + 0x1000, False, False, False)]  # type: ignore[method-assign]
+    assert find_blank_stacks(target) == []

@@ -14,9 +14,9 @@ from typing import Optional
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
-from findleaks.audit.crash.fault import Fault, find_fault
+from findleaks.audit.crash.fault import Fault, find_fault, find_resent_fault
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
-from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault
+from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault, is_sent_again
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import (
@@ -33,7 +33,7 @@ from findleaks.runtimes.base import FatalPlace
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
-from findleaks.target.notes import SI_TKILL
+from findleaks.target.notes import SI_TKILL, SI_USER
 from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
@@ -42,6 +42,7 @@ from findleaks.value_classes import NamedTuple, dataclass
 
 _OFTEN = 8  # fewest frames of one function that count as a recursion
 _EXPLAINED = 8  # damaged places that are examined until the cause of one is known
+_SENDERS = 256  # threads that may have sent the signal
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
@@ -102,6 +103,10 @@ class Crash:
     released: Optional[ReleasedPointer] = None
     released_place: Optional[Place] = None  # what is at this pointer
     recursion: Optional[Recursion] = None  # the function whose frames filled the stack
+    is_sent_again: bool = False  # whether the handler of the signal sent it again
+    # The number of the system call that a SIGSYS refused (-1: none), and the innermost function
+    refused_call: int = -1
+    innermost: str = ""
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -112,6 +117,8 @@ def read_crash(session: Session) -> Optional[Crash]:
     if thread is None:
         return None
     trace, places, tracing = _read_stack(target, thread)
+    if target.fault_code == SI_USER and is_sent_again(target):
+        thread, (trace, places, tracing) = _find_sender(target, thread, (trace, places, tracing))
     frames = [frame for _, frame in places]
     aborted = target.signal == signal.SIGABRT
     message = read_abort_message(target) if aborted else ""
@@ -125,12 +132,17 @@ def read_crash(session: Session) -> Optional[Crash]:
         panic = find_panic(session, thread)
     unexplained = aborted and not (message or exception or said or panic)
     no_memory = describe_allocation_failure(functions) if unexplained else ""
-    handled = find_handled_fault(target, trace) if unexplained and not no_memory else None
+    is_resent = is_sent_again(target)
+    handled = find_handled_fault(target, trace) if is_resent or (unexplained and not no_memory) else None
     interrupted = find_aborted_frame(target, trace) if aborted else 0
     first = handled.at if handled is not None else interrupted
     address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
-    is_jump = address is not None and address == trace.frames[first].pc
     number, code = (handled.signal, handled.code) if handled is not None else (target.signal, target.fault_code)
+    resent = find_resent_fault(target, tracing.tracer(0, False), number) if is_resent and handled is None else None
+    code, address = resent or (code, address)
+    if is_resent and handled is None and resent is None and target.fault_code == SI_USER:
+        return None
+    is_jump = address is not None and address == trace.frames[first].pc
     tracer = tracing.tracer(first, is_jump)
     fault = find_fault(target, tracer, number, code, address)
     released = find_released_pointer(tracer, tracing.unwinder, frames[first:]) if not (exception or panic or said) else None
@@ -146,7 +158,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         signal_name(handled.signal if handled is not None else target.signal),
         thread.tid,
         address,
-        handled is None and waits_in_kernel(target, thread.pc),
+        handled is None and resent is None and waits_in_kernel(target, thread.pc),
         address is not None and _is_past_stack(target, sp, address),
         below,
         own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
@@ -157,7 +169,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         said,
         found[0] if found else None,
         len(found),
-        handled is not None,
+        handled is not None and not is_resent,
         any(frame.function == "abort" for _, frame in places[interrupted:][:_NEAR_ABORT]),
         find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
         is_jump,
@@ -170,6 +182,9 @@ def read_crash(session: Session) -> Optional[Crash]:
         released,
         describe_place(session, released.value) if released is not None else None,
         recursion,
+        is_resent and (handled is not None or resent is not None),
+        handled.call if handled is not None else target.refused_call,
+        frames[0].function if frames else "",
     )
 
 
@@ -245,6 +260,22 @@ def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, 
     registers: list[FrameRegisters] = []
     trace = unwinder.trace_with_registers(thread, registers, FRAMES)
     return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames], _Tracing(target, thread, unwinder, trace, registers)
+
+
+_Read = tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]
+
+
+def _find_sender(target: Target, thread: Thread, read: _Read) -> tuple[Thread, _Read]:
+    """Return the thread whose handler sent the signal with kill(), and its frames. The kernel may
+    deliver such a signal to any thread."""
+    if not waits_in_kernel(target, thread.pc) or find_handled_fault(target, read[0]) is not None:
+        return thread, read
+    for other in target.threads()[:_SENDERS]:
+        found = _read_stack(target, other)
+        handled = find_handled_fault(target, found[0])
+        if handled is not None and handled.signal == target.signal:
+            return other, found
+    return thread, read
 
 
 def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:

@@ -95,6 +95,17 @@ def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int,
         return None
 
 
+def find_resent_fault(target: Target, tracer: Tracer, number: int) -> Optional[tuple[int, Optional[int]]]:
+    """Return si_code and the address of the fault whose handler sent the signal `number` again and
+    returned. Returns None unless the instruction at the pc certainly causes this signal."""
+    if target.arch.name != X86_64.name:
+        return None
+    try:
+        return _FaultReader(target, tracer).resent(number)
+    except CapstoneMissing:
+        return None
+
+
 def _without_code(target: Target, number: int, code: int, address: Optional[int]) -> Optional[Fault]:
     if number == signal.SIGFPE and code in FLOATS:
         return Fault("float", code)
@@ -135,6 +146,31 @@ class _FaultReader:
             return self._access(one, address)
         if number in (signal.SIGSEGV, signal.SIGBUS) and code == SI_KERNEL and address is None:
             return self._protection(one)
+        return None
+
+    def resent(self, number: int) -> Optional[tuple[int, Optional[int]]]:
+        """See find_resent_fault."""
+        pc = self._tracer.frames[0].pc
+        region = region_at(self._target.regions(), pc)
+        if number == signal.SIGSEGV and (region is None or not region.executable):
+            return 1, pc
+        one = self._tracer.reader.at(pc)
+        if one is None:
+            return None
+        if number == signal.SIGFPE:
+            fault = self._division(one) if one.name in ("div", "idiv") else None
+            return (_INTEGER_DIVISION, None) if fault is not None and fault.kind == "division-by-zero" else None
+        if number == signal.SIGILL:
+            return (1, None) if one.name in _TRAPS else None
+        pushes = one.name in ("push", "call")
+        for place in ([self._registers.get(RSP, 0) - 8] if pushes else []) + [self._operand(one)]:
+            if number != signal.SIGSEGV or place is None:
+                continue
+            if not _is_valid(place):
+                return SI_KERNEL, None
+            region = region_at(self._target.regions(), place)
+            if region is None or not region.readable or (one.writes_memory and not region.writable):
+                return 1, place
         return None
 
     def _division(self, one: Instruction) -> Optional[Fault]:

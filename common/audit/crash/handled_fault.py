@@ -1,4 +1,9 @@
-"""Find the fault whose signal handler ended the process with abort(), as the JVM's does.
+"""Find the fault whose signal handler ended the process: with abort(), as the JVM's does, or by
+sending the signal again.
+
+A signal is blocked while its handler runs. If the handler sends it again with raise(), the kernel
+delivers it after the handler has returned to the instruction that faulted. The core then has the
+registers of this instruction, but its siginfo_t describes the second signal.
 
 The kernel starts a handler with a frame that has the siginfo_t, if the handler was installed with
 SA_SIGINFO: on x86-64 {return address, ucontext, siginfo}, on AArch64 {siginfo, ucontext} (Linux
@@ -13,7 +18,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
-from findleaks.target.notes import FAULTS, fault_address
+from findleaks.target.notes import FAULTS, SI_TKILL, SI_USER, fault_address, refused_call
 from findleaks.unwind.frames import Trace
 from findleaks.value_classes import NamedTuple
 
@@ -24,12 +29,19 @@ _SIZE = 128  # bytes of a siginfo_t
 
 class HandledFault(NamedTuple):
     """A fault. `address`: the address that a SIGSEGV or SIGBUS accessed; None if it is unknown.
-    `at`: the index of the frame that was interrupted. `code`: si_code."""
+    `at`: the index of the frame that was interrupted. `code`: si_code. `call`: the number of the
+    system call that a SIGSYS reports; -1 if there is none."""
 
     signal: signal.Signals
     address: Optional[int]
     at: int
     code: int
+    call: int = -1
+
+
+def is_sent_again(target: Target) -> bool:
+    """Whether the process ended with the signal of a fault, but sent it to itself."""
+    return target.signal in FAULTS and target.fault_code in (SI_TKILL, SI_USER) and bool(target.crashed)
 
 
 def find_handled_fault(target: Target, trace: Trace) -> Optional[HandledFault]:
@@ -38,7 +50,8 @@ def find_handled_fault(target: Target, trace: Trace) -> Optional[HandledFault]:
     for at, info in _handled_signals(target, trace):
         number, _, code = target.arch.words32(info[:12])
         if number in FAULTS and 0 < code < 1 << 31:
-            return HandledFault(signal.Signals(number), fault_address(target.arch, memoryview(info)), at, code)
+            view = memoryview(info)
+            return HandledFault(signal.Signals(number), fault_address(target.arch, view), at, code, refused_call(target.arch, view))
         if number != signal.SIGABRT:
             return None
     return None

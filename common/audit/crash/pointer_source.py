@@ -8,7 +8,6 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.crash.value_origin import Origin, Tracer
-from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.disasm.registers import ARGUMENTS
 from findleaks.engine.terms import State
 from findleaks.session import Session
@@ -51,8 +50,7 @@ def describe_place(session: Session, address: int) -> Place:
     """Return what is at an address."""
     found = Describer(session).answer(address)
     is_freed = found.block is not None and found.block.state in _FREED
-    is_thread_local = found.block is None and find_thread_local(session, address) is not None
-    return Place(address, found.phrase, found.block, found.member, is_freed, "thread-local" if is_thread_local else found.sort)
+    return Place(address, found.phrase, found.block, found.member, is_freed, "thread-local" if found.is_thread_local else found.sort)
 
 
 def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:

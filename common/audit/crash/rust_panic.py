@@ -18,6 +18,7 @@ from itertools import permutations
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.target.base import Range, Thread
 from findleaks.target.ranges import range_at
@@ -35,11 +36,21 @@ ALLOCATION_FAILURES = ("std::alloc::rust_oom", "alloc::alloc::handle_alloc_error
 """Functions of Rust's libraries (1.36 to 1.95) that end the process if memory is exhausted."""
 
 
+# The first word of the exceptions of panics, as bytes: first that of current versions
+_CLASSES = (b"MOZ\0RUST", b"TSUR\0ZOM")
+_LIBRARY = "library/core/src/panicking.rs:"  # the end of the path of this file contains this
+PHASE = "looking for panics"
+_MOST_EARLIER = 4  # earlier panics that are listed
+_CAUSES = (40, 32)  # offsets of the payload in an exception, since and before Rust 1.73
+
+
 class RustPanic(NamedTuple):
-    """A panic. `message`: "" if the payload is not text. `place`: "src/main.rs:6:21"."""
+    """A panic. `message`: "" if the payload is not text. `place`: "src/main.rs:6:21". `earlier`:
+    the messages of the panics during whose unwinding this one occurred."""
 
     message: str
     place: str
+    earlier: tuple[str, ...] = ()
 
 
 def describe_allocation_failure(functions: Sequence[str]) -> str:
@@ -54,8 +65,38 @@ def is_panic_frame(function: str) -> bool:
 
 
 def find_panic(session: Session, thread: Thread) -> Optional[RustPanic]:
-    """Return the innermost panic that ended the process; None if there is none."""
-    return next(_panics(session, thread), None)
+    """Return the innermost panic that ended the process; None if there is none.
+
+    If a destructor panics, or a function that cannot unwind, Rust's library panics a second time.
+    Only the message of the earlier panic describes the cause."""
+    found = next(_panics(session, thread), None)
+    if found is None or _LIBRARY not in found.place:
+        return found
+    return found._replace(earlier=tuple(_unwinding_panics(session)))
+
+
+def _unwinding_panics(session: Session) -> list[str]:
+    """Return the messages of the exceptions in blocks in use. An exception is freed when it is
+    caught.
+
+    An exception is {class, cleanup function, two words of the unwinder, [address of a variable,
+    since 1.73], &dyn Any} (library/panic_unwind/src/gcc.rs, library/unwind/src/libunwind.rs)."""
+    memory, tables, blocks = Memory(session.target), session.types.vtables(), session.directory.blocks
+    order = session.target.arch.byteorder
+    found: dict[str, None] = {}
+    for piece in session.pieces(session.heap_ranges(), PHASE):
+        for value in (int.from_bytes(one[: memory.size], order) for one in _CLASSES):
+            for address in session.engine.search(piece, value, value + 1):
+                index = blocks.find(address)
+                if index < 0 or blocks.address(index) != address or blocks.state(index) != State.IN_USE:
+                    continue
+                for offset in _CAUSES:
+                    payload, vtable = memory.words(address + offset, 2) or (0, 0)
+                    size = _payload_size(session, memory, vtable) if range_at(tables, vtable) else 0
+                    if size:
+                        found.setdefault(_message(memory, payload, size // memory.size))
+                        break
+    return [message for message in found if message][:_MOST_EARLIER]
 
 
 def _panics(session: Session, thread: Thread) -> Iterator[RustPanic]:

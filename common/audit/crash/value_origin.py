@@ -25,6 +25,8 @@ _MOST_VALUES = 5000  # maximum number of values that are computed for one thread
 _NULLS = 1 << 12  # smaller values are null pointers, and offsets from them
 _STRINGS = ("movsb", "movsw", "movsd", "movsq", "stosb", "stosw", "stosd", "stosq")
 _LOADS = ("mov", "movsxd")
+_EXTENDS = ("cdqe", "movsxd")
+_LOW, _SIGN = (1 << 32) - 1, 1 << 31
 _READING = ("cmp", "test", "push", "call", "jmp")  # instructions that only read their first operand
 
 
@@ -259,6 +261,8 @@ class Tracer:
     def _computed(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the value to which instruction `at` sets a register."""
         step = code.steps[at].code
+        if step.name in _EXTENDS:
+            return self._extended(level, code, at, register, depth)
         if step.destination != register or code.steps[at].effect.flow == "call" or step.width < 4:
             return None
         mask = _MASK if step.wide else (1 << 32) - 1
@@ -282,6 +286,21 @@ class Tracer:
             return None
         more = (step.immediate or 0) * {"add": 1, "sub": -1}.get(step.name, 0)
         return (value + more) & mask
+
+    def _extended(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
+        """Return the 32-bit number that instruction `at` extends to the 64 bits of a register."""
+        step = code.steps[at].code
+        source = RAX if step.name == "cdqe" else step.source
+        if (RAX if step.name == "cdqe" else step.destination) != register or (step.name != "cdqe" and not step.wide):
+            return None
+        if step.name == "movsxd" and step.displacement is not None:
+            address = self._address(level, code, at, depth - 1)
+            if address is None or any(self._may_write(level, code, index, address, depth) for index in range(at + 1, len(code.steps) - 1)):
+                return None
+            data = self._memory.read(address, 4)
+            return int.from_bytes(data, "little", signed=True) & _MASK if len(data) == 4 else None
+        value = self._value(level, code, at, source, depth - 1) if source >= 0 else None
+        return None if value is None else ((value & _LOW) ^ _SIGN) - _SIGN & _MASK
 
     def _address(self, level: int, code: StraightCode, at: int, depth: int) -> Optional[int]:
         """Return the address of the memory operand of instruction `at`."""

@@ -70,6 +70,10 @@ def _reason(found: Crash, target: Target) -> str:
     if found.signal == "SIGSEGV" and found.address is None and target.arch.word == 8 and not found.is_raised and found.fault_code > 0:
         # The kernel reports no address for these two faults. The instruction is unknown.
         return ": it used a pointer that is not a valid address, or one that is not aligned"
+    if found.signal == "SIGSYS" and found.refused_call >= 0:
+        function = found.innermost.lstrip("_")
+        by = f" in {shortened(function, 60)}()" if function and function != "syscall" else ""
+        return f": it made system call {number(found.refused_call)}{by}, which a seccomp filter refused"
     if found.is_sent and found.signal != "SIGABRT":
         return ": it sent the signal to itself, as raise() does"
     if found.signal not in ("SIGSEGV", "SIGBUS") or found.address is None:
@@ -106,8 +110,11 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 def _cause(found: Crash) -> str:
     """Return sentences about the cause: the pointer, the heap, and how the process ended."""
     value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
+    earlier = [f'"{shortened(one, _WIDEST)}"' for one in found.panic.earlier] if found.panic is not None else []
+    value += f"It occurred while the stack was unwound after the panic {' and the panic '.join(earlier)}." if earlier else ""
     nested = f"It contains {_describe_nested(found.exception)}." if found.exception is not None and found.exception.nested else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
+    handled = f"The handler of {found.signal} sent the signal again." if found.is_sent_again else handled
     causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
     if found.released is not None:
         causes.reverse()  # free() only detected the damage: describe the damage first
@@ -154,6 +161,8 @@ def _facts(found: Crash) -> dict[str, object]:
     return {
         "signal": found.signal,
         "handler_aborted": found.is_handled,
+        "handler_sent_again": found.is_sent_again,
+        "system_call": found.refused_call if found.refused_call >= 0 else None,
         "thread": found.thread,
         "address": hex(found.address) if found.address is not None else None,
         "jumped": found.is_jump,
@@ -167,7 +176,7 @@ def _facts(found: Crash) -> dict[str, object]:
         "value_type": found.value_type or None,
         "exception": {"type": exception.type, "what": exception.what} if exception else None,
         "nested_exceptions": [{"type": one.type, "what": one.what} for one in exception.nested] if exception else [],
-        "panic": {"message": panic.message or None, "place": panic.place} if panic else None,
+        "panic": {"message": panic.message or None, "place": panic.place, "earlier": list(panic.earlier)} if panic else None,
         "freed_object": {"address": hex(found.freed.address), "size": found.freed.size, "register": found.freed.register}
         if found.freed
         else None,

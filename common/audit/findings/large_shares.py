@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
 from findleaks.audit.unread_memory import SHARED
 from findleaks.formatting import counted, number, shortened, size, some
@@ -27,6 +28,7 @@ from findleaks.value_classes import NamedTuple
 
 _NAMED = 3  # maximum number of names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
+_FORGOTTEN = 0.9  # part of the mappings to which no word refers
 _KINDS = {
     "/memfd:": "memfd mapping",
     "/SYSV": "System V segment",
@@ -112,6 +114,7 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
         return
     holders = _find_referrers(session, regions)
     if len(files) > 1 and holders is None:
+        yield from _find_forgotten_files(session, accounting, files)
         return
     total, private = sum(file.bytes for file in files), sum(file.private_writable for file in files)
     name = shortened(files[0].name.removesuffix(DELETED), 200)
@@ -127,6 +130,29 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
         cause += holders.cause
         facts["referrers"] = holders.facts
         commands = (*holders.commands, *commands)
+    yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
+
+
+def _find_forgotten_files(session: Session, accounting: Accounting, files: Sequence[DataFile]) -> Iterator[Finding]:
+    """Yield one finding if many files of one folder are mapped, and no word refers to most of these
+    mappings."""
+    alike = select_of_folder(files, _MANY)
+    total, regions = sum(file.bytes for file in alike), [region for file in alike for region in file.regions]
+    unreferenced = count_unreferenced(session, regions) if is_large(total, accounting.total) else None
+    if unreferenced is None or unreferenced < _FORGOTTEN * len(regions):
+        return
+    folder = shortened(os.path.dirname(alike[0].name), 200)
+    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {counted(len(alike), 'file')} in {folder}."
+    cause = f"No word in memory refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
+    cause += f" The largest file is {shortened(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
+    facts: dict[str, object] = {
+        "file": shortened(alike[0].name.removesuffix(DELETED), 200),
+        "files": len(alike),
+        "mappings": len(regions),
+        "private_writable": sum(file.private_writable for file in alike),
+        "unreferenced": unreferenced,
+    }
+    commands = (*(["count mmap"] if session.target.live else []), f"whatis {alike[0].regions[0].start:#x}")
     yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
 
 

@@ -81,7 +81,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
         return Finding(
             "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
         )
-    cause, commands = _describe_largest(session, leaks.bytes, facts)
+    cause, commands, owner = _describe_largest(session, leaks.bytes, facts)
     if is_next_to_nothing(leaks.bytes, _comparison_bytes(session)):
         title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
@@ -91,8 +91,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     doubt = "" if facts["trusted"] else " Memory is missing or corrupt: these blocks may be referenced from there."
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
-    owner = facts.get("living_owner")
-    remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner["remedies"]) if isinstance(owner, dict) else ()
+    remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner.remedies) if owner is not None else ()
     return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
 
 
@@ -167,9 +166,9 @@ def _comparison_bytes(session: Session) -> int:
     return max(session.directory.blocks.totals(State.IN_USE).bytes, writable if writable >= LEAST else 0)
 
 
-def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str]]:
-    """Return a sentence about the largest group, and the commands that explain it. Adds entries to
-    `facts`."""
+def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str], Optional[LivingOwner]]:
+    """Return a sentence about the largest group, the commands that explain it, and the managed
+    objects that may have owned its blocks. Adds entries to `facts`."""
     groups = merge_leaks(
         [
             leak
@@ -180,7 +179,7 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     facts["groups"] = _first_groups(groups)
     commands = ["find --kind definite"]
     if not groups or not groups[0].examples:
-        return "", commands
+        return "", commands, None
     groups[:1] = name_contents(session, groups[:1])
     cause = _describe_top(groups[0], amount)
     text, module = describe_module_word(session, groups[0])
@@ -200,7 +199,7 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
         facts["site"], words = sited
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
-    return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])]
+    return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])], owner
 
 
 def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:

@@ -4,11 +4,12 @@ allocator."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.audit.accounting import Accounting
+from findleaks.audit.findings.forgotten_files import name_pattern
 from findleaks.audit.findings.significance import is_large
-from findleaks.formatting import shortened, size
+from findleaks.formatting import number, shortened, size
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
@@ -17,6 +18,7 @@ from findleaks.target.ranges import subtract
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
 
+_MANY = 32  # fewest libraries with similar names in a finding
 _MOST_STEPS = 1 << 14  # addresses whose variable is looked up
 
 
@@ -39,6 +41,7 @@ def find_module_data(session: Session, accounting: Accounting) -> Iterator[Findi
     amounts = {module: sum(resident.bytes(start, end) for start, end in ranges) for module, ranges in data.items()}
     module = max(amounts, key=lambda one: amounts[one], default=None)
     if module is None or not is_large(amounts[module], accounting.total):
+        yield from _find_alike_modules(session, accounting, amounts)
         return
     name = shortened(os.path.basename(module.path.removesuffix(DELETED)), 60)
     most = max(_variables(session, data[module], resident), key=lambda one: one.resident, default=None)
@@ -48,6 +51,25 @@ def find_module_data(session: Session, accounting: Accounting) -> Iterator[Findi
     facts["variable_bytes"] = most.resident if most is not None and most.name else None
     commands = (f"whatis {most.address:#x}",) if most is not None else ()
     yield Finding("module-data", amounts[module], title, cause, (), commands, facts, amounts[module])
+
+
+def _find_alike_modules(session: Session, accounting: Accounting, amounts: Mapping[Module, int]) -> Iterator[Finding]:
+    """Yield one finding if the variables of many libraries with similar names are at least a tenth
+    of the memory."""
+    groups: dict[str, list[Module]] = {}
+    for module in amounts:
+        groups.setdefault(name_pattern(module.path), []).append(module)
+    alike = max(groups.values(), key=lambda group: sum(amounts[one] for one in group), default=[])
+    total = sum(amounts[one] for one in alike)
+    if len(alike) < _MANY or not is_large(total, accounting.total):
+        return
+    largest = max(alike, key=lambda one: amounts[one])
+    pattern = shortened(name_pattern(largest.path), 200)
+    title = f"In use, not leaked: variables of {number(len(alike))} libraries like {pattern} take {size(total)}."
+    cause = "A library stays loaded until dlclose() was called as often as dlopen()."
+    facts: dict[str, object] = {"module": largest.path, "modules": len(alike), "variable": None, "variable_bytes": None}
+    commands = (*(["count dlopen"] if session.target.live else []), f"whatis {largest.start:#x}")
+    yield Finding("module-data", total, title, cause, (), commands, facts, total)
 
 
 def _data_of(session: Session, module: Module) -> list[Range]:

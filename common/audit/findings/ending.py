@@ -1,0 +1,74 @@
+"""Describe how a process ended that did not crash: a signal that another process or the kernel
+sent, or abort() without a message."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+
+from findleaks.audit.crash import crashed_frames, own_frame, signal_name
+from findleaks.formatting import counted, printable, shortened
+from findleaks.runtimes.finding import Finding
+from findleaks.session import Session
+from findleaks.target.base import Target
+from findleaks.target.notes import SI_USER
+from findleaks.unwind.frame_locks import LockWait, describe_thread
+from findleaks.unwind.mutex_waits import find_lock_waits
+
+# Signals whose default action writes a core
+_SIGNALS = (
+    signal.SIGQUIT,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGSEGV,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+    signal.SIGSYS,
+)
+_LIMITS = {signal.SIGXCPU: "CPU time (RLIMIT_CPU)", signal.SIGXFSZ: "the size of a file (RLIMIT_FSIZE)"}
+
+
+def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
+    """Yield sentences about how the process ended. There are none if a finding describes the crash,
+    or if the signal is unknown."""
+    target = session.target
+    if target.signal not in _SIGNALS or any(one.kind == "crash" for one in found):
+        return
+    name = signal_name(target.signal)
+    if target.crashed and target.signal == signal.SIGABRT:
+        frames = crashed_frames(target)
+        frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
+        if frame is not None:
+            module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
+            yield f"The process ended with {name} in {shortened(frame.short_name(), 200)}{module}, which called abort() without a message"
+        return
+    if target.crashed and target.fault_code != SI_USER:
+        return
+    if target.sender and target.sender != target.pid:
+        yield f"The process did not crash: process {target.sender} sent {name}. `stacks` shows what the threads were doing"
+    elif target.sender:
+        yield f"The process did not crash: it sent {name} to itself with kill(). `stacks` shows what the threads were doing"
+    elif target.signal in _LIMITS:
+        yield f"The kernel sent {name}: a limit of {_LIMITS[signal.Signals(target.signal)]} was exceeded"
+    yield from _describe_waits(target, found)
+
+
+def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:
+    """Yield a sentence about the mutex for which most threads wait, unless it has a finding."""
+    waits = find_lock_waits(target) if all(one.kind != "deadlock" for one in found) else []
+    by_mutex: dict[int, list[LockWait]] = {}
+    for one in waits:
+        by_mutex.setdefault(one.lock.address, []).append(one)
+    if not by_mutex:
+        return
+    alike = max(by_mutex.values(), key=len)
+    lock, names = alike[0].lock, target.thread_names()
+    if len(alike) == 1:
+        who = f"{describe_thread(alike[0].thread, names)} waits"
+    else:
+        who = f"{counted(len(alike), 'thread')} wait"
+    what = f"{printable(lock.name, 100)} ({lock.type} at {lock.address:#x})" if lock.name else f"the {lock.type} at {lock.address:#x}"
+    yield f"{who[:1].upper()}{who[1:]} for {what}, which {describe_thread(lock.owner, names)} holds"

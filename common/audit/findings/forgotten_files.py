@@ -1,0 +1,63 @@
+"""Recognise files that a program maps or loads again and again: many mappings to which no word
+refers, and many libraries with similar names."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from findleaks.allocators.bulk import find_pointers
+from findleaks.session import Session
+from findleaks.target.base import Range, Region
+from findleaks.target.modules import DELETED
+from findleaks.target.ranges import merge_to_most, subtract
+
+if TYPE_CHECKING:
+    from findleaks.audit.findings.large_shares import DataFile
+
+_CLUSTERS = 8  # ranges of addresses that are searched for references
+_MOST_WORDS = 1 << 17  # examined words; if there are more, all mappings count as referenced
+_NUMBERS = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{20,}|[0-9]+")
+PHASE = "looking for references to mapped files"
+
+
+def name_pattern(path: str) -> str:
+    """Return a path in which the numbers of the file's name are replaced by "#"."""
+    folder, name = os.path.split(path.removesuffix(DELETED))
+    return os.path.join(folder, _NUMBERS.sub("#", name))
+
+
+def select_of_folder(files: Sequence[DataFile], least: int) -> list[DataFile]:
+    """Return the data files in one folder, if they have at least `least` mappings together; of
+    several folders, the one with the most bytes."""
+    groups: dict[str, list[DataFile]] = {}
+    for file in files:
+        groups.setdefault(os.path.dirname(file.name), []).append(file)
+    many = [group for group in groups.values() if len(group) > 1 and sum(len(one.regions) for one in group) >= least]
+    return max(many, key=lambda group: sum(one.bytes for one in group), default=[])
+
+
+def count_unreferenced(session: Session, regions: Sequence[Region]) -> Optional[int]:
+    """Return the number of mappings to which no word of root memory or of a heap refers, except
+    words in these mappings; None if too many words may refer to them."""
+    regions = sorted(regions, key=lambda one: one.start)
+    starts, own = [one.start for one in regions], [Range(one.start, one.end) for one in regions]
+    seen: set[int] = set()
+    words = 0
+    for piece in session.pieces(subtract([*session.root_memory, *session.heap_ranges()], own), PHASE):
+        for low, high in merge_to_most(own, _CLUSTERS):
+            _, values = find_pointers(session.engine, piece, low, high)
+            words += len(values)
+            if words > _MOST_WORDS:
+                return None
+            seen |= _numbers_of(values, starts, regions)
+    return len(regions) - len(seen)
+
+
+def _numbers_of(values: Iterable[int], starts: Sequence[int], regions: Sequence[Region]) -> set[int]:
+    """Return the numbers of the mappings that contain these addresses."""
+    found = (bisect_right(starts, value) - 1 for value in values)
+    return {number for number, value in zip(found, values) if number >= 0 and value < regions[number].end}
