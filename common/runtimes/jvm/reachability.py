@@ -10,9 +10,10 @@ following rules:
 - A Cleaner waits until its referent is garbage, and then releases other objects. These objects are
   kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners.
 
-Sources: OpenJDK 17, 21 and 25, src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference
-class lacks the referent, whose field precedes that of the queue); src/java.base:
-jdk/internal/ref/Cleaner.java, jdk/internal/ref/PhantomCleanable.java."""
+Sources: OpenJDK 8, src/share/vm/oops/instanceRefKlass.cpp; OpenJDK 17, 21 and 25,
+src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference class lacks the referent, whose
+field precedes that of the queue); src/java.base: jdk/internal/ref/Cleaner.java,
+jdk/internal/ref/PhantomCleanable.java."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ _STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
 _CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
 _LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
 _PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
+_FIELDS_JDK8 = 3  # `queue`, `next` and `discovered`, which links references that are to be enqueued
 _SOME = 1 << 14  # cleaners that are read together
 
 
@@ -118,16 +120,20 @@ class Reachability:
             maps = one.maps
             if number in cleaners:
                 maps = self._reference_maps
-            elif referent is not None and any(name in _STRONG for name in (one.name, *self._supers[number])):
-                maps = array("I", [referent, 1]) + maps
+            elif referent is not None and _REFERENCE in self._supers[number]:
+                maps = self._reference_maps + maps[2:]
+                if any(name in _STRONG for name in (one.name, *self._supers[number])):
+                    maps = array("I", [referent, 1]) + maps
             table.add(objects.table.words[number], one.row, maps)
         return ObjectWalk(objects.layout.header, objects.layout.references, table)
 
     @cached_property
     def _reference_maps(self) -> array[int]:
-        """The map of java.lang.ref.Reference. The maps of its subclasses begin with it."""
+        """The map of java.lang.ref.Reference. The maps of its subclasses begin with it. In JDK 8,
+        it has only the queue, because the collector handles the other fields itself."""
         found = (one.maps for one, supers in zip(self._objects.classes, self._supers) if _REFERENCE in supers)
-        return next(found, array("I"))[:2]
+        maps = next(found, array("I"))[:2]
+        return array("I", [maps[0], _FIELDS_JDK8]) if len(maps) == 2 and maps[1] == 1 else maps
 
     @cached_property
     def referent(self) -> Optional[int]:
