@@ -26,9 +26,10 @@ from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.runtimes.garbage import mark_objects
-from findleaks.runtimes.jvm.engine import FIXED, OBJECTS, ClassTable, ObjectWalk, ReferenceSearch
+from findleaks.runtimes.jvm.engine import FIXED, MIRROR, ClassTable, ObjectWalk, ReferenceSearch
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
+from findleaks.runtimes.jvm.named_paths import NamedPaths
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.spaces import region_structures
@@ -41,6 +42,7 @@ _STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
 _CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
 _LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
 _PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
+_NAMED = ("java.lang.Thread", "java.lang.ClassLoader")
 _FIELDS_JDK8 = 3  # `queue`, `next` and `discovered`, which links references that are to be enqueued
 _SOME = 1 << 14  # cleaners that are read together
 
@@ -202,16 +204,12 @@ class Reachability:
         yield from self._roots.words_to(start, self._excluded, name_thread)
 
     def path_to(self, index: int) -> Sequence[int]:
-        """Return the objects on a path from a root to a live object; see `_begin_at_owner`."""
-        return self._begin_at_owner(self.graph.path(index))
+        """Return the objects on a path from a root to a live object. If possible, it begins at an
+        object that the author of a program can identify; see NamedPaths."""
+        return self._named_paths.extend(self.graph.path(index))
 
-    def _begin_at_owner(self, path: Sequence[int]) -> Sequence[int]:
-        """If the path begins with the table of a container, return a path through the container, if
-        possible. Stacks often refer to such a table, and the word may be stale. A variable that
-        refers to the container is more useful."""
-        if not path or self._objects.classes[self._objects.numbers[path[0]]].kind != OBJECTS:
-            return path
-        kinds = self.graph.kinds()
-        owner = next((one for one in self.graph.referrers(path[0]) if kinds[one] == Kind.REACHABLE and one not in path), None)
-        before = self.graph.path(owner) if owner is not None else []
-        return path if set(before) & set(path) else [*before, *path]
+    @cached_property
+    def _named_paths(self) -> NamedPaths:
+        kinds, numbers, classes = self.graph.kinds(), self._objects.numbers, self._objects.classes
+        named = [one.kind == MIRROR or any(name in _NAMED for name in (one.name, *found)) for one, found in zip(classes, self._supers)]
+        return NamedPaths(self._tables.target, self.graph, numbers, named, lambda index: kinds[index] == Kind.REACHABLE)
