@@ -30,13 +30,14 @@ class ManagedPath(NamedTuple):
 
 
 class LivingOwner(NamedTuple):
-    """A type of managed objects, and one of them: its address, and the path to it, as text.
-    `blocks`: the number of reachable blocks of the size that was searched for; objects of the type
-    refer to each of the `sampled` ones. `remedies`: see Runtime.remedies."""
+    """A type of managed objects, and one of them: its address, and the path to it, as text ("" if
+    it is garbage). `blocks`: the number of reachable blocks of the size that was searched for.
+    Objects of the type refer to `owned` of the `sampled` ones. `remedies`: see Runtime.remedies."""
 
     type: str
     blocks: int
     sampled: int
+    owned: int
     address: int
     path: str
     remedies: Sequence[str]
@@ -74,9 +75,9 @@ def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:
 
 def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
     """Return the type of the managed objects that refer to the start of blocks of this usable size,
-    if these blocks are reachable and all sampled ones have such an object of one type. Objects of
-    this type may have owned leaked blocks of the same size. Returns None if there is no such
-    type."""
+    if these blocks are reachable and all sampled ones have such an object of one type. One sampled
+    block may have no such object: the runtime itself may use blocks of this size. Objects of the
+    type may have owned leaked blocks of the same size. Returns None if there is no such type."""
     if not any(runtime.lists_objects and not runtime.objects_are_native for runtime in session.runtimes):
         return None
     count = dict(session.graph().sizes(Kind.REACHABLE)).get(size, 0)
@@ -85,24 +86,28 @@ def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
     every = max(min(count, _MOST_BLOCKS) // _SAMPLED, 1)
     owners: list[FoundObject] = []
+    others = 0
     for index in islice(BlockRows(session, filters).indices(), 0, every * _SAMPLED, every):
         owner = _find_owner(session, index)  # searches all roots
-        if owner is None or (owners and owner.object.type != owners[0].object.type):
+        if owner is None:
+            others += 1
+        else:
+            owners.append(owner)
+        if others > 1 or (owner is not None and owner.object.type != owners[0].object.type):
             return None
-        owners.append(owner)
-    if len(owners) < _LEAST:
+    if len(owners) < _LEAST + others * _LEAST:
         return None
     found = owners[len(owners) // 2]
     one, runtime = found.object, _runtime_of(session, found)
     remedies = runtime.remedies(one.type) if runtime is not None else ()
-    return LivingOwner(one.type, count, len(owners), one.address, _describe_path(found), remedies)
+    return LivingOwner(one.type, count, len(owners) + others, len(owners), one.address, _describe_path(found), remedies)
 
 
 def _find_owner(session: Session, index: int) -> Optional[FoundObject]:
-    """Return a live managed object with a word that is the start of a block; None if there is
-    none."""
+    """Return a managed object with a word that is the start of a block, live or garbage; None if
+    there is none."""
     start = session.directory.blocks.address(index)
-    return next((found for found in _find_referrers(session, start, start + 1) if found.object.is_live is not False), None)
+    return next(_find_referrers(session, start, start + 1), None)
 
 
 def _find_referrers(session: Session, start: int, end: int) -> Iterator[FoundObject]:

@@ -13,7 +13,7 @@
 #define GNU UINT64_C(0x474e5543432b2b00)  /* "GNUCC++" */
 #define CLANG UINT64_C(0x434c4e47432b2b00) /* "CLNGC++" */
 #define DEPENDENT UINT64_C(1)              /* refers to another exception: std::rethrow_exception */
-enum { HEADER = 128, CLASS = 96, STRING_HEADER = 24, MOST_SPARE = 64, MOST_OWNERS = 1 << 16 };
+enum { HEADER = 128, CLASS = 96, STRING_HEADER = 24, MOST_SPARE = 64, MOST_OWNERS = 1 << 16, LARGE_STRING = 256 };
 
 int exception_at(const memory *m, const candidate *c) {
     uint64_t value, offset = c->pointer - c->start;
@@ -31,5 +31,7 @@ int string_at(const memory *m, const candidate *c) {
         return NOTHING;
     if (c->size - STRING_HEADER - capacity > MOST_SPARE || (uint32_t)owners > MOST_OWNERS)
         return NOTHING;
-    return read_bytes(m, c->pointer + length, 1, &last) && !last && read_bytes(m, c->pointer + length - 1, 1, &last) && last ? STRING : NOTHING;
+    if (!read_bytes(m, c->pointer + length, 1, &last) || last)
+        return NOTHING;
+    return capacity >= LARGE_STRING || (read_bytes(m, c->pointer + length - 1, 1, &last) && last) ? STRING : NOTHING;
 }

@@ -4,6 +4,8 @@ Garbage is objects that no root reaches and that the collector has not freed yet
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Totals
 from findleaks.runtimes.base import Type
@@ -27,3 +29,16 @@ def mark_objects(graph: Graph, target: Target) -> Graph:
 def type_with_garbage(name: str, live: Totals, garbage: Totals) -> Type:
     """Return a type with the totals of its live objects; `own` has the totals of its garbage."""
     return Type(name, *live, {GARBAGE_OBJECTS: garbage.blocks, GARBAGE_BYTES: garbage.bytes})
+
+
+def add_types(types: Iterable[Type]) -> list[Type]:
+    """Return the types with at least one object. Different class loaders may have loaded types with
+    the same name; these become one type."""
+    found: dict[str, Type] = {}
+    for one in types:
+        known = found.get(one.name)
+        if known is not None:
+            own = {name: value + known.own[name] for name, value in one.own.items()}
+            one = Type(one.name, one.objects + known.objects, one.bytes + known.bytes, own)
+        found[one.name] = one
+    return [one for one in found.values() if one.objects or any(one.own.values())]

@@ -377,6 +377,10 @@ class ObjectGraph(ReferrerSearch):
         """Return the part of a name that a path shows: fields, but no numbers of elements."""
         return f" {name}" if name.startswith("static ") else name if name.startswith(".") else ""
 
+    def path_remedies(self, path: str) -> Sequence[str]:
+        """Return what frees objects that a root reaches by this path in words; () if unknown."""
+        return ()
+
     def retained_by_type(self, group: Callable[[str], str]) -> Optional[dict[str, int]]:
         """Return for each type the bytes of the live objects that its objects retain, themselves
         included; see Dominators.by_label. None if live objects are unknown.

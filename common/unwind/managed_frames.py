@@ -107,6 +107,11 @@ class ManagedFrames:
         """Return whether a function is one that other functions of the library call to wait."""
         return False
 
+    def idle_remedies(self, frames: Sequence[NamedFrame]) -> Sequence[str]:
+        """Return how to end threads that wait for work in these frames; () if unknown, or if they
+        do not wait for work."""
+        return ()
+
     @property
     def reads_calls(self) -> bool:
         return False

@@ -92,6 +92,42 @@ def test_values_of_thread_local_variables(tmp_path: Path) -> None:
     assert f"{path} (thread-local variable ThreadContexts$Task.context)." in held["cause"]
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "options"),
+    [
+        (jvms.SYSTEM, "soft", ("-XX:+UseSerialGC",)),
+        ("8", "soft", ()),
+        *(pytest.param(version, "soft", (), marks=pytest.mark.matrix) for version in ("11", *jvms.VERSIONS)),
+        *(pytest.param(jvms.SYSTEM, "soft", (f"-XX:+Use{name}GC",), marks=pytest.mark.matrix) for name in ("Parallel", "Shenandoah", "Z")),
+        *(pytest.param(version, "inherited", (), marks=pytest.mark.matrix) for version in ("11", *jvms.VERSIONS)),
+    ],
+)
+def test_objects_to_which_a_stack_refers(version: str, kind: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """The finding names the variable that keeps the objects, and not the stack or the word of the JVM that also refers to them."""
+    jvms.compile_java(ROOT / "tests/programs/JavaHolders.java", tmp_path, "--release", "8")
+    with Running(jvms.command(version, tmp_path, "JavaHolders", kind, options=("-Xmx256m", "-Xint", *options)), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    (remedy,) = one["try"]
+    if kind == "soft":
+        assert "In use, not leaked: static variable JavaHolders.REGISTRY retains 3" in one["text"]
+        assert "→ java.lang.ref.SoftReference.referent → JavaHolders$Page.content → byte[]." in one["cause"]
+        assert "-XX:SoftRefLRUPolicyMSPerMB" in remedy
+    else:
+        assert "thread-local variable JavaHolders.INHERITED of 20 threads retains 38 MiB in 1 object of JVM" in one["text"]
+        assert "ThreadLocal.remove() before threads are created" in remedy
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["8", "11", *jvms.VERSIONS])
+def test_few_large_buffers(version: str, tmp_path: Path) -> None:
+    """The path leads to one of the two buffers with nearly all of the memory, not to one of 2,000 small ones."""
+    jvms.compile_java(ROOT / "tests/programs/JavaHolders.java", tmp_path, "--release", "8")
+    with Running(jvms.command(version, tmp_path, "JavaHolders", "buffers", options=("-Xmx256m", "-Xint")), tmp_path) as run:
+        held = finding(verdict("--pid", str(run.pid)), "held-by-managed-objects")
+    assert "JavaHolders static .LARGE → java.util.ArrayList.elementData" in held["cause"]
+    assert [remedy.partition("=")[0] for remedy in held["try"]] == ["-XX:MaxDirectMemorySize"]
+
+
 THREADS = 200
 
 

@@ -210,6 +210,7 @@ class Image:
                 self.exception(class_, offset)
             for spare in (0, 7):
                 self.string(b"connection refused", spare)
+                self.string(b"a record" + bytes(300), spare)
         if (self.arch.word, self.arch.byteorder) == (8, "little"):
             for number in range(4):
                 self.stack(bool(number & 1), bool(number & 2))

@@ -35,9 +35,9 @@ OBJECTS = [
 """Address, size and type of each object. The last object is garbage."""
 
 
-@pytest.mark.parametrize(("name", "address"), [(LONGS, 0x200), (FILE, 0x4000), (BUFFER, None), ("App", None)])
+@pytest.mark.parametrize(("name", "address"), [(LONGS, 0x200), (FILE, 0x4000), ("App", None)])
 def test_example(name: str, address: Optional[int]) -> None:
-    """The example is live, and one of the largest objects. A buffer is not an example, because its Deallocator owns the memory."""
+    """The example is live, and one of the largest objects."""
     columns = (array(code, values) for code, values in zip("QII", zip(*OBJECTS)))
     assert find_example(Holders(*columns, NAMES, owning=1, garbage=4), name) == address
 

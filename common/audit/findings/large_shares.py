@@ -246,9 +246,11 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         example = _live_loader(runtime, by_type) or (_live_object(runtime, explained.example) if explained is not None else None)
         if example is not None:
             cause += f" One of them is reached by {shortened(example.path, 400)}."
+        graph = runtime.object_graph()
         paths = [f"path {example.address:#x}"] if example is not None else []
+        remedies = tuple(graph.path_remedies(example.path)) if example is not None and graph is not None else ()
         commands = ("runtime", *paths, *([f"count {DEFINE_CLASS}"] if session.target.live else []))
-        yield Finding("class-metadata", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+        yield Finding("class-metadata", share.bytes, title, cause, remedies, commands, facts, _resident(share, accounting))
 
 
 def _are_many(by_type: Mapping[str, int]) -> bool:

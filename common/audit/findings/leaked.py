@@ -214,7 +214,8 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
 
 def _describe_living_owner(owner: LivingOwner) -> str:
     sampled = number(owner.sampled) if owner.blocks == owner.sampled else f"{number(owner.sampled)} sampled ones"
-    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shortened(owner.type)} refer to all {sampled}."
+    part = f"all {sampled}" if owner.owned == owner.sampled else f"{number(owner.owned)} of {sampled}"
+    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shortened(owner.type)} refer to {part}."
     sentence += f" One of these objects is reached by {shortened(owner.path, 400)}." if owner.path else ""
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
 

@@ -122,7 +122,11 @@ def _find_managed_objects(
         title = f"{'Garbage, not collected yet' if is_garbage else 'In use, not leaked'}: {one.sentence()}."
         example = one.example()
         cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
-        remedies = list(one.runtime.remedies(one.by_native[0].type.name)) if one.held.bytes >= one.object_bytes else []
+        if one.held.bytes >= one.object_bytes:
+            remedies = list(one.runtime.remedies(one.by_native[0].type.name))
+        else:
+            graph = one.runtime.object_graph()
+            remedies = list(graph.path_remedies(cause)) if graph is not None else []
         if example is not None:
             commands.append(f"path {example:#x}")
         if named:

@@ -81,9 +81,16 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
         "lock": _lock_facts(wait, names) if wait is not None else None,
     }
     cause = f"{_describe_group(group)} {_describe_wait(wait, names) if wait is not None else ''}".strip()
+    remedies = _find_idle_remedies(group, readers) if wait is None else ()
     # If residency is unknown, the finding is ranked by the bytes that are certainly in use.
     touched = total if accounting.known else min(_used_bytes(session), total)
-    yield Finding("thread-stacks", touched, title, cause, (), ("stacks",), facts, total if accounting.known else None)
+    yield Finding("thread-stacks", touched, title, cause, remedies, ("stacks",), facts, total if accounting.known else None)
+
+
+def _find_idle_remedies(group: _Group, readers: Sequence[ManagedFrames]) -> tuple[str, ...]:
+    """Return how to end the threads of a group that wait for work, each for its own."""
+    found = (reader.idle_remedies(stack.frames) for stack in group.stacks[:1] for reader in readers)
+    return tuple(next(filter(None, found), ())) if group.threads > 1 else ()
 
 
 def _used_bytes(session: Session) -> int:

@@ -10,7 +10,7 @@ from findleaks.engine.reference.pieces import Pieces
 
 LINKS, COLOUR = 3, 3
 GNU, CLANG, DEPENDENT = 0x474E5543432B2B00, 0x434C4E47432B2B00, 1
-HEADER, CLASS, STRING_HEADER, MOST_SPARE, MOST_OWNERS = 128, 96, 24, 64, 1 << 16
+HEADER, CLASS, STRING_HEADER, MOST_SPARE, MOST_OWNERS, LARGE_STRING = 128, 96, 24, 64, 1 << 16, 256
 LEAST_CHUNK, MOST_ALIGNMENT = 64, 4096
 
 
@@ -87,7 +87,9 @@ def is_exception(memory: Pieces, c: Candidate) -> bool:
 
 
 def is_string(memory: Pieces, c: Candidate) -> bool:
-    """Return whether a block is a string with a header, and the pointer refers to its text."""
+    """Return whether a block is a string with a header, and the pointer refers to its text. A
+    large string may contain other data than text, such as records of a database, and end with
+    zeros: its capacity alone distinguishes it from other blocks."""
     if memory.arch.word != 8 or c.pointer - c.start != STRING_HEADER:
         return False
     length, capacity, owners = (memory.word(c.start + at) for at in (0, 8, 16))
@@ -97,7 +99,7 @@ def is_string(memory: Pieces, c: Candidate) -> bool:
     if room - capacity > MOST_SPARE or owners & 0xFFFFFFFF > MOST_OWNERS:
         return False
     last, end = memory.bytes(c.pointer + length - 1, 1), memory.bytes(c.pointer + length, 1)
-    return end == b"\0" and last is not None and last != b"\0"
+    return end == b"\0" and (capacity >= LARGE_STRING or (last is not None and last != b"\0"))
 
 
 # -- chunks of bumpalo

@@ -23,9 +23,9 @@ from typing import Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into, read_records, search_ranges
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import NO_BLOCK
+from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.runtimes.base import Holders
 from findleaks.runtimes.jvm.cleanup_classes import find_cleanup_classes
 from findleaks.runtimes.jvm.engine import FIXED, MIRROR
@@ -41,13 +41,15 @@ _WORD = 8
 _SOME = 1 << 14  # buffers that are read together
 _SMALL = 1 << 12  # bytes of the largest object that is read as a tuple of words
 _SLICE = 1 << 20  # bytes of a larger object that are searched together
+_MOST_BUFFERS = 1 << 14  # direct buffers whose blocks are compared
 _LONGS = "long[]"
 _FILLERS = ("int[]", "jdk.internal.vm.FillerElement[]")
 """Classes of the arrays with which the JVM fills gaps. Other arrays of int contain no addresses."""
 SEGMENT = "jdk.internal.foreign.NativeMemorySegmentImpl"
 _SEGMENT_CLEANUPS = ("jdk.internal.foreign.SegmentFactories$1", f"{SEGMENT}$1")
 _OWNING = 2  # number of the first types that own all memory they refer to: buffers, arenas
-_DEALLOCATOR, _BUFFER = "java.nio.DirectByteBuffer$Deallocator", "java.nio.DirectByteBuffer"
+BUFFER = "java.nio.DirectByteBuffer"
+_DEALLOCATOR = f"{BUFFER}$Deallocator"
 
 
 def find_holders(
@@ -80,7 +82,7 @@ def find_holders(
             live[number], garbage[number] = 0, first
         elif one.name == cleanup:
             live[number] = 1
-        elif one.name == SEGMENT or (one.name == _BUFFER and has_deallocators):
+        elif one.name == SEGMENT or (one.name == BUFFER and has_deallocators):
             garbage[number] = NO_ROOT  # the program no longer uses the address of a dead buffer
         elif one.name in _FILLERS:
             live[number] = garbage[number] = NO_ROOT  # they contain former objects
@@ -98,25 +100,40 @@ def find_holders(
             types[at] = 0
     for at in (at for at, index in enumerate(indices) if index in boxes) if boxes else ():
         types[at] = NO_ROOT
-    names = [_BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
+    names = [BUFFER if one.name == _DEALLOCATOR else one.name for one in classes]
     addresses, sizes = array("Q", bytes(columns.address)), array("Q", bytes(columns.size))
     if unused:
         addresses, sizes, types = _add_unused(addresses, sizes, types, unused)
-    all_names = [_BUFFER, cleanup, *names, _BUFFER, *names]
+    all_names = [BUFFER, cleanup, *names, BUFFER, *names]
     return Holders(addresses, sizes, types, all_names, owning=_OWNING, garbage=first, owning_garbage=1)
 
 
 def find_example(holders: Holders, name: str) -> Optional[int]:
     """Return the address of one of the largest live objects of the class `name` that may refer to
-    native memory. Return None if there is none, or if other objects own the memory, as with direct
-    buffers. Most arrays of numbers, and objects that were closed, contain no address."""
-    if name == _BUFFER:
-        return None
+    native memory. Return None if there is none. Most arrays of numbers, and objects that were
+    closed, contain no address. For direct buffers, use `find_buffer`."""
     numbers = {number for number in range(holders.garbage) if holders.names[number] == name}
     found = [(size, address) for address, size, number in zip(holders.addresses, holders.sizes, holders.types) if number in numbers]
     most = max(found, default=(0, 0))[0]
     largest = [address for size, address in found if size == most]
     return largest[len(largest) // 2] if largest else None
+
+
+def find_buffer(holders: Holders, objects: JavaObjects, contents: Memory, blocks: Blocks) -> Optional[int]:
+    """Return the address of one of the live direct buffers that refer to the blocks in use of one
+    size, the size that takes the most memory. Return None if there is none. `blocks`: those of the
+    allocators. Buffers of mapped files, and empty ones, own no block."""
+    numbers = {number for number in range(holders.garbage) if holders.names[number] == BUFFER}
+    found = [(address, size) for address, size, number in zip(holders.addresses, holders.sizes, holders.types) if number in numbers]
+    buffers: dict[int, list[int]] = {}
+    for address, size in interruptible(contents.target, found[:: -(-len(found) // _MOST_BUFFERS) or 1]):
+        if objects.name_of(objects.index_of(address)) == BUFFER:
+            known = filter(None, map(blocks.lookup, contents.words(address, size // _WORD) or ()))
+            largest = max((length for _, _, length, state in known if state == State.IN_USE), default=0)
+            buffers.setdefault(largest, []).append(address)
+    buffers.pop(0, None)
+    some = max(buffers.items(), key=lambda one: (one[0] * len(one[1]), one[0]), default=(0, []))[1]
+    return some[len(some) // 2] if some else None
 
 
 def list_referrers(holders: Holders, engine: Engine, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
@@ -167,7 +184,7 @@ def _find_pointing(objects: JavaObjects, engine: Engine, native: Sequence[Range]
 def _find_plain_buffers(objects: JavaObjects, engine: Engine, target: Target, indices: Sequence[int]) -> Iterator[int]:
     """Yield the positions in `indices` of the direct buffers whose references are all null."""
     references, numbers = objects.layout.references, objects.numbers
-    classes = {number: one for number, one in enumerate(objects.classes) if one.name == _BUFFER and one.kind == FIXED}
+    classes = {number: one for number, one in enumerate(objects.classes) if one.name == BUFFER and one.kind == FIXED}
     places = [at for at, index in enumerate(indices) if numbers[index] in classes]
     size = max((one.size for one in classes.values()), default=0)
     for first in interruptible(target, range(0, len(places), _SOME)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO, Optional
 
@@ -17,7 +17,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.formatting import counted, size
 from findleaks.runtimes.base import Count, Holders, Part, Site, Type
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.garbage import type_with_garbage
+from findleaks.runtimes.garbage import add_types, type_with_garbage
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.jvm import parts, permanent_blocks, spaces, tracked_blocks, tracking
 from findleaks.runtimes.jvm.arena_chunks import list_arena_chunks
@@ -25,7 +25,7 @@ from findleaks.runtimes.jvm.classes import ClassCounts, count_classes
 from findleaks.runtimes.jvm.cleaning import is_cleaned
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
-from findleaks.runtimes.jvm.holders import find_example, find_holders
+from findleaks.runtimes.jvm.holders import BUFFER, find_buffer, find_example, find_holders
 from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.jni_libraries import list_loaded_libraries
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
@@ -34,7 +34,7 @@ from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.object_graph import JavaGraph
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
-from findleaks.runtimes.jvm.remedies import BUFFER, find_remedies
+from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
@@ -55,19 +55,6 @@ LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
 # A type gets a counter if it has this many loaders; maximum number of such counters
 MANY_LOADERS, MOST_LOADER_TYPES = 10, 3
-
-
-def add_types(types: Iterable[Type]) -> list[Type]:
-    """Return the types with at least one object. Different class loaders may have loaded types with
-    the same name; these become one type."""
-    found: dict[str, Type] = {}
-    for one in types:
-        known = found.get(one.name)
-        if known is not None:
-            own = {name: value + known.own[name] for name, value in one.own.items()}
-            one = Type(one.name, one.objects + known.objects, one.bytes + known.bytes, own)
-        found[one.name] = one
-    return [one for one in found.values() if one.objects or any(one.own.values())]
 
 
 class HotSpot(DumpableRuntime):
@@ -244,18 +231,20 @@ class HotSpot(DumpableRuntime):
         return graph.describe_chain(self._reach.path_to(found.block)) if graph and found and self._reach else ""
 
     def native_example(self, type_name: str) -> Optional[int]:
-        example = find_example(self._holders, type_name) if self._holders is not None else None
-        return example if example is not None else super().native_example(type_name)
+        if (holders := self._holders) is None or (objects := self._objects) is None:
+            return super().native_example(type_name)
+        is_buffer, blocks = type_name == BUFFER, self._directory.blocks
+        found = find_buffer(holders, objects, self._tables.memory, blocks) if is_buffer else find_example(holders, type_name)
+        return found or super().native_example(type_name)
 
     def loaded_libraries(self) -> Sequence[str]:
         return list_loaded_libraries(self._target, self._module)
 
     def remedies(self, type_name: str) -> Sequence[str]:
-        classes = self._objects.classes if self._objects is not None else ()
-        klass = next((one.klass for one in classes if one.name == type_name), 0)
+        klasses = {one.name: one.klass for one in (self._objects.classes if self._objects is not None else ())}
         graph, path = self._object_graph if type_name == BUFFER else None, self.reference_chain(type_name)
         plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
-        return list(find_remedies(self._tables, ClassReader(self._tables), klass, path, not plain))
+        return list(find_remedies(self._tables, ClassReader(self._tables), klasses, type_name, path, not plain))
 
     def frees_garbage(self, type_name: str) -> bool:
         return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)

@@ -31,6 +31,7 @@ _LEAST_SHARE = 50  # divisor: the part of all objects that such an object must r
 _MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
 # For each object of a chain, all objects are searched for its referrers: at most so many in total
 _MOST_SEARCHED = 1 << 28
+_MOST_KEYS = 64  # ThreadLocals whose fields are searched for
 _LEAST = 1024  # bytes that a root must retain to be listed
 
 
@@ -41,6 +42,8 @@ class NamedRoots:
         self._graph, self._tree = graph, tree
         self._names: dict[int, str] = {}  # of static variables, by object
         self._phrases: dict[int, str] = {}  # for variables, by object
+        self._keys: dict[int, str] = {}  # names of ThreadLocals without a static variable
+        self._most_keys = min(_MOST_KEYS, max(_MOST_SEARCHED // max(len(graph.blocks), 1), 1))
         self._attributed: set[int] = set()  # objects that variables retain
         self._special = {*graph.mirrors(), *graph.instances(_THREAD), *graph.instances(_LOADER)}
 
@@ -106,7 +109,7 @@ class NamedRoots:
                 value, key = graph.reference(entry, "value"), graph.reference(entry, "referent")
                 if value < 0:
                     continue
-                name = self._names.get(key) or (f"a {graph.type_of(key)}" if key >= 0 else "a ThreadLocal that was collected")
+                name = self._names.get(key) or self._name_key(key)
                 self._phrases.setdefault(value, f"{_THREAD_LOCAL} {name} of thread {owner}")
                 if value not in self._attributed and self._retains(entry, value):
                     values.setdefault(name, []).append((value, owner))
@@ -114,6 +117,16 @@ class NamedRoots:
             threads = {owner for _, owner in some}
             whose = f"thread {next(iter(threads))}" if len(threads) == 1 else counted(len(threads), "thread")
             yield self._sum("thread-local", f"{_THREAD_LOCAL} {name} of {whose}", [value for value, _ in some])
+
+    def _name_key(self, key: int) -> str:
+        """Return a name for the ThreadLocal `key` to which no static variable refers: a field that
+        refers to it, or its type. Each search for a field examines all objects."""
+        if key < 0:
+            return "a ThreadLocal that was collected"
+        if key not in self._keys:
+            name = self._graph.name_thread_local(key) if len(self._keys) < self._most_keys else ""
+            self._keys[key] = name or f"a {self._graph.type_of(key)}"
+        return self._keys[key]
 
     def _entries(self, thread: int, field: str) -> Iterator[int]:
         table = self._graph.reference(self._graph.reference(thread, field), "table")

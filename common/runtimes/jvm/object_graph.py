@@ -21,6 +21,7 @@ from findleaks.runtimes.jvm.holders import find_holders, list_referrers
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
+from findleaks.runtimes.jvm.remedies import find_retainer_remedies
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
@@ -150,13 +151,20 @@ class JavaGraph(ObjectGraph):
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
         return f"{text} ({self._name_variable(self.reference(entry, 'referent'))})" if entry >= 0 else text
 
+    def path_remedies(self, path: str) -> Sequence[str]:
+        return list(find_retainer_remedies(path))
+
     def _name_variable(self, key: int) -> str:
         """Return a phrase for a thread-local variable, given the index of its ThreadLocal."""
         if key < 0 or not self.is_live(key):
             return "a thread-local variable whose ThreadLocal is garbage"
-        names = (self._variable_with(owner, key) for owner in islice(self.referrers(key), _MOST_OWNERS))
-        name = next(filter(None, names), "")
+        name = self.name_thread_local(key)
         return f"thread-local variable {name}" if name else "a thread-local variable without a name"
+
+    def name_thread_local(self, key: int) -> str:
+        """Return the name of the static variable or field that refers to a ThreadLocal, or ""."""
+        names = (self._variable_with(owner, key) for owner in islice(self.referrers(key), _MOST_OWNERS))
+        return next(filter(None, names), "")
 
     def _variable_with(self, owner: int, value: int) -> str:
         """Return the name of the static variable or field of `owner` that refers to the object
@@ -185,6 +193,9 @@ class JavaGraph(ObjectGraph):
             if self._class_of(index).kind == MIRROR:
                 break
         return " → ".join(names)
+
+    def path(self, index: int) -> Sequence[int]:
+        return self._reach.path_to(index) if self._reach is not None else ()
 
     def find_joint_retainer(self) -> Optional[JointRetainer]:
         if not self.joint_statics:
@@ -215,9 +226,12 @@ class JavaGraph(ObjectGraph):
             return f"static variable {name}"
         thread = self.text_field(path[0], "name") if path and self._is_thread(path[0]) else ""
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
-        if entry < 0 or self.reference(entry, "value") not in path:
+        value = self.reference(entry, "value") if entry >= 0 else -1
+        if value not in path:
             return f'Java thread "{thread}"' if thread else super().describe_holder(index)
-        return f"{self._name_variable(self.reference(entry, 'referent'))}{f' of thread {thread}' if thread else ''}"
+        threads = sum(self.type_of(one) == _ENTRY and self.is_live(one) for one in self.referrers(value))
+        whose = f" of {threads:,} threads" if threads > 1 else f" of thread {thread}" if thread else ""
+        return f"{self._name_variable(self.reference(entry, 'referent'))}{whose}"
 
     def _is_thread(self, index: int) -> bool:
         return _THREAD in (self.type_of(index), *self._objects.reader.supers(self._class_of(index).klass))

@@ -10,9 +10,10 @@ following rules:
 - A Cleaner waits until its referent is garbage, and then releases other objects. These objects are
   kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners.
 
-Sources: OpenJDK 17, 21 and 25, src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference
-class lacks the referent, whose field precedes that of the queue); src/java.base:
-jdk/internal/ref/Cleaner.java, jdk/internal/ref/PhantomCleanable.java."""
+Sources: OpenJDK 8, src/share/vm/oops/instanceRefKlass.cpp; OpenJDK 17, 21 and 25,
+src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference class lacks the referent, whose
+field precedes that of the queue); src/java.base: jdk/internal/ref/Cleaner.java,
+jdk/internal/ref/PhantomCleanable.java."""
 
 from __future__ import annotations
 
@@ -25,9 +26,10 @@ from findleaks.allocators.bulk import read_records
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
 from findleaks.runtimes.garbage import mark_objects
-from findleaks.runtimes.jvm.engine import FIXED, OBJECTS, ClassTable, ObjectWalk, ReferenceSearch
+from findleaks.runtimes.jvm.engine import FIXED, MIRROR, ClassTable, ObjectWalk, ReferenceSearch
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
+from findleaks.runtimes.jvm.named_paths import NamedPaths
 from findleaks.runtimes.jvm.native_roots import NativeRoots
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.spaces import region_structures
@@ -40,6 +42,8 @@ _STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
 _CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
 _LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
 _PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
+_NAMED = ("java.lang.Thread", "java.lang.ClassLoader")
+_FIELDS_JDK8 = 3  # `queue`, `next` and `discovered`, which links references that are to be enqueued
 _SOME = 1 << 14  # cleaners that are read together
 
 
@@ -118,16 +122,20 @@ class Reachability:
             maps = one.maps
             if number in cleaners:
                 maps = self._reference_maps
-            elif referent is not None and any(name in _STRONG for name in (one.name, *self._supers[number])):
-                maps = array("I", [referent, 1]) + maps
+            elif referent is not None and _REFERENCE in self._supers[number]:
+                maps = self._reference_maps + maps[2:]
+                if any(name in _STRONG for name in (one.name, *self._supers[number])):
+                    maps = array("I", [referent, 1]) + maps
             table.add(objects.table.words[number], one.row, maps)
         return ObjectWalk(objects.layout.header, objects.layout.references, table)
 
     @cached_property
     def _reference_maps(self) -> array[int]:
-        """The map of java.lang.ref.Reference. The maps of its subclasses begin with it."""
+        """The map of java.lang.ref.Reference. The maps of its subclasses begin with it. In JDK 8,
+        it has only the queue, because the collector handles the other fields itself."""
         found = (one.maps for one, supers in zip(self._objects.classes, self._supers) if _REFERENCE in supers)
-        return next(found, array("I"))[:2]
+        maps = next(found, array("I"))[:2]
+        return array("I", [maps[0], _FIELDS_JDK8]) if len(maps) == 2 and maps[1] == 1 else maps
 
     @cached_property
     def referent(self) -> Optional[int]:
@@ -196,16 +204,12 @@ class Reachability:
         yield from self._roots.words_to(start, self._excluded, name_thread)
 
     def path_to(self, index: int) -> Sequence[int]:
-        """Return the objects on a path from a root to a live object; see `_begin_at_owner`."""
-        return self._begin_at_owner(self.graph.path(index))
+        """Return the objects on a path from a root to a live object. If possible, it begins at an
+        object that the author of a program can identify; see NamedPaths."""
+        return self._named_paths.extend(self.graph.path(index))
 
-    def _begin_at_owner(self, path: Sequence[int]) -> Sequence[int]:
-        """If the path begins with the table of a container, return a path through the container, if
-        possible. Stacks often refer to such a table, and the word may be stale. A variable that
-        refers to the container is more useful."""
-        if not path or self._objects.classes[self._objects.numbers[path[0]]].kind != OBJECTS:
-            return path
-        kinds = self.graph.kinds()
-        owner = next((one for one in self.graph.referrers(path[0]) if kinds[one] == Kind.REACHABLE and one not in path), None)
-        before = self.graph.path(owner) if owner is not None else []
-        return path if set(before) & set(path) else [*before, *path]
+    @cached_property
+    def _named_paths(self) -> NamedPaths:
+        kinds, numbers, classes = self.graph.kinds(), self._objects.numbers, self._objects.classes
+        named = [one.kind == MIRROR or any(name in _NAMED for name in (one.name, *found)) for one, found in zip(classes, self._supers)]
+        return NamedPaths(self._tables.target, self.graph, numbers, named, lambda index: kinds[index] == Kind.REACHABLE)

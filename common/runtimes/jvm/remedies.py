@@ -9,21 +9,29 @@ documentation of Netty 4.1 (ReferenceCounted, ResourceLeakDetector)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from findleaks.formatting import shortened
-from findleaks.runtimes.jvm.holders import SEGMENT
+from findleaks.runtimes.jvm.holders import BUFFER, SEGMENT
 from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.tables import Tables
 
 _CLOSEABLE = "java.lang.AutoCloseable"
-BUFFER, _CACHE = "java.nio.DirectByteBuffer", "sun.nio.ch.Util$BufferCache"
+_CACHE = "sun.nio.ch.Util$BufferCache"
 _ARENA = "jdk.internal.foreign."
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
 _OF_LOCALS = "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value"
+_OF_INHERITED = "ThreadLocal.remove() before threads are created, and in each thread: a thread inherits the value"
 _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks"
+_OF_EXECUTORS = "shutdown() of each java.util.concurrent.ExecutorService that is not needed any more: its threads wait for tasks"
+_OF_IDLE = {
+    "java.util.concurrent.ThreadPoolExecutor.getTask": _OF_EXECUTORS,
+    "java.util.concurrent.ForkJoinPool.awaitWork": _OF_EXECUTORS,
+    "java.util.TimerThread.mainLoop": _OF_TIMERS,
+}
+"""A function in which a thread waits for tasks -> how to end the thread"""
 _MOST_INTERFACES = 1 << 12
 _COPIES = re.compile(r"static variable \S+ of [\d,]+ classes ")
 _OF_COPIES = "end what keeps the class loaders of these classes: each class loader has a copy of the variable"
@@ -33,7 +41,13 @@ _OF_RETAINERS = {
     "java.lang.ApplicationShutdownHooks.hooks": "Runtime.removeShutdownHook() for each hook that is not needed any more",
     "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
-    "java.lang.ref.Finalizer.unfinalized": "find out what the thread Finalizer waits for, and replace finalize() by close()",
+    "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
+    "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
+    "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
+    "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
+    "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
+    "ForkJoinTask[]": "a limit on the number of tasks that are submitted to the ForkJoinPool before others are done",
+    ".inheritableThreadLocals": _OF_INHERITED,
     _LOCAL: _OF_LOCALS,
     "java.util.TimerT": _OF_TIMERS,
     "task queue of 1 timer": _OF_TIMERS,
@@ -48,18 +62,24 @@ _OF_RETAINERS = {
 }
 
 
-def find_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, has_cleaner: bool = True) -> Iterator[str]:
-    """Yield what frees the native memory of objects of a class. `path`: the types on a path from a
-    root to one of its live objects, or "". `has_cleaner`: False for a direct buffer that refers to
-    no other object, so that the collector does not free its memory."""
-    yield from _find_owner_remedies(tables, reader, klass, path, has_cleaner)
+def find_remedies(
+    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: str, has_cleaner: bool = True
+) -> Iterator[str]:
+    """Yield what frees the native memory of objects of the class `name`. `klasses`: the Klass of
+    each class of objects. `path`: the types on a path from a root to one of its live objects, or
+    "". `has_cleaner`: False for a direct buffer that refers to no other object, so that the
+    collector does not free its memory."""
+    outer, _, number = name.rpartition("$")
+    # A program cannot name an anonymous class.
+    if number.isdigit() and outer in klasses and outer in path:
+        name = outer
+    yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
 
 
-def _find_owner_remedies(tables: Tables, reader: ClassReader, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
+def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
     """Yield what frees the memory, whatever refers to the objects."""
-    name = reader.name(klass)
     if name.endswith(_STREAM):
         yield "end() of java.util.zip.Inflater and Deflater, or close() of the stream that has one, as soon as it is not needed any more"
     elif name == BUFFER and _CACHE in path:
@@ -82,9 +102,18 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, klass: int, path: 
 def find_retainer_remedies(text: str) -> Iterator[str]:
     """Yield what frees objects that a root retains. `text`: the name of the root, and the path from
     there to the objects."""
-    yield from dict.fromkeys(remedy for part, remedy in _OF_RETAINERS.items() if part in text)
+    found = dict.fromkeys(remedy for part, remedy in _OF_RETAINERS.items() if part in text)
+    if _OF_INHERITED in found:
+        found.pop(_OF_LOCALS, None)
+    yield from found
     if _COPIES.match(text):
         yield _OF_COPIES
+
+
+def find_idle_remedies(functions: Sequence[str]) -> list[str]:
+    """Return how to end threads that wait for tasks. `functions`: of their frames, each with the
+    class."""
+    return list(dict.fromkeys(remedy for name, remedy in _OF_IDLE.items() if any(name in one for one in functions)))
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.formatting import number, shortened, size
+from findleaks.formatting import counted, number, shortened, size
 from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # Less unused memory is not reported: bytes, and 1 / _PART of the resident heap.
 _LEAST, _PART = 64 << 20, 2
 _MOST_RETAINED = 8  # objects on the path to what an object retains
-_NAME, _VIRTUAL_THREAD = "JVM", "java.lang.VirtualThread"
+_NAME = "JVM"
+_OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.")
+"""Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
 
 
 def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collector: str) -> Iterator[Finding]:
@@ -53,7 +55,7 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
     text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
-    commands = (*found.commands, "stacks") if _VIRTUAL_THREAD in text else found.commands
+    commands = (*found.commands, "stacks") if any(name in text for name in _OF_STACKS) else found.commands
     yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
 
 
@@ -68,7 +70,7 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
     is_plural = root.sort == "class-loader" or root.name.startswith("task queues")
     verb = "together retain" if root.members else "retain" if is_plural else "retains"
     title = f"In use, not leaked: {shortened(root.name, 120)} {verb} {size(root.retained.bytes)} in "
-    title += f"{number(root.retained.blocks)} objects of {_NAME}."
+    title += f"{counted(root.retained.blocks, 'object')} of {_NAME}."
     path = graph.describe_path(graph.blocks.find(root.address))
     one = f"The largest of {number(root.values)} objects" if root.values > 1 else "The object"
     cause = f"{one} is reached by {shortened(graph.describe_example(root.address), 400)}."

@@ -134,6 +134,11 @@ class JavaFrames(ManagedFrames):
     def is_of_wait(self, frame: NamedFrame) -> bool:
         return frame.function.startswith(_WAITING)
 
+    def idle_remedies(self, frames: Sequence[NamedFrame]) -> Sequence[str]:
+        from findleaks.runtimes.jvm.remedies import find_idle_remedies  # few commands need it
+
+        return find_idle_remedies([one.function for one in frames])
+
     def thread_names(self) -> Mapping[int, str]:
         from findleaks.runtimes.jvm.thread_names import java_thread_names
 

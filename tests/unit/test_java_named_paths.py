@@ -1,0 +1,66 @@
+"""Paths to Java objects begin at a class, a thread or a class loader, if one of these is near."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from fake import FakeTarget
+
+from findleaks.runtimes.jvm.named_paths import NamedPaths
+
+NAMED, BUFFER, OTHER = range(3)
+DEAD = 90
+
+
+class ReferrerGraph:
+    """A graph of objects, given the objects that refer to each of them. A root refers to objects without referrers."""
+
+    def __init__(self, referrers: Mapping[int, Sequence[int]]) -> None:
+        self._referrers = referrers
+        self.searches = 0
+
+    def referrers(self, index: int) -> Sequence[int]:
+        self.searches += 1
+        return self._referrers.get(index, ())
+
+    def path(self, index: int) -> Sequence[int]:
+        found = [index]
+        while found[0] in self._referrers:
+            found.insert(0, self._referrers[found[0]][0])
+        return found
+
+
+def paths(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int]) -> tuple[NamedPaths, ReferrerGraph]:
+    graph: Any = ReferrerGraph(referrers)
+    classes = [numbers.get(index, OTHER) for index in range(100)]
+    return NamedPaths(FakeTarget({}), graph, classes, [True, False, False], lambda index: index < DEAD), graph
+
+
+@pytest.mark.parametrize(
+    ("referrers", "numbers", "path", "expected"),
+    [
+        ({1: [2], 2: [3]}, {3: NAMED}, [1, 0], [3, 2, 1, 0]),
+        ({1: [2], 2: [3], 3: [4]}, {3: NAMED}, [1, 0], [4, 3, 2, 1, 0]),  # a class, and the class loader to which a root refers
+        ({1: [2], 2: [1]}, {}, [1, 0], [1, 0]),  # two objects that refer to each other
+        ({1: [DEAD], DEAD: [3]}, {3: NAMED}, [1, 0], [1, 0]),  # garbage
+        ({1: [2], 2: [0], 0: [3]}, {3: NAMED}, [1, 0], [1, 0]),  # the path leads through the object itself
+        ({1: [2], 2: [3]}, {1: NAMED, 3: NAMED}, [1, 0], [1, 0]),
+        ({}, {}, [], []),
+    ],
+)
+def test_beginning(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int], path: list[int], expected: list[int]) -> None:
+    assert list(paths(referrers, numbers)[0].extend(path)) == expected
+
+
+def test_many_referrers() -> None:
+    """Buffers that refer to each other do not hide the one referrer of another class. The number of searches is limited."""
+    buffers = list(range(10, 80))
+    referrers = {1: [*buffers, 80], 80: [3], **{one: [other for other in buffers if other != one] for one in buffers}}
+    numbers = {3: NAMED, **dict.fromkeys(buffers, BUFFER)}
+    found, graph = paths(referrers, numbers)
+    assert list(found.extend([1, 0])) == [3, 80, 1, 0]
+    assert graph.searches <= 8
+    assert list(found.extend([1, 5])) == [3, 80, 1, 5]
+    assert graph.searches <= 8  # what precedes an object is searched for once
