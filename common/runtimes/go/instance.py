@@ -343,18 +343,13 @@ class Go(Runtime):
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         is_other = bool(held) and held[0].facts["type"] not in TIMERS
-        queued = list(self._find_queued(0 if is_other else live))
+        queued = list(find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects))
         if not is_other:
             timers, cycles = find_timers(self._object_graph, live), find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
-
-    def _find_queued(self, live: int) -> Iterable[Finding]:
-        if self._object_graph is None or self._objects is None:
-            return ()
-        return find_queued_finalizers(self._object_graph, live, self._user_threads, len(self._objects.queued))
 
     def _channel_of(self, one: UserThread) -> str:
         """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
