@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine.terms import Totals
-from findleaks.formatting import number, shortened, size, some
+from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
@@ -62,9 +62,7 @@ def find_retainer(
         if retained.bytes < share * live or 2 * known >= retained.bytes:
             return
         root, path = graph.describe_holder(one.block), graph.describe_path(one.block)
-        title = (
-            f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in {number(retained.blocks)} objects of {runtime}."
-        )
+        title = f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in {counted(retained.blocks, 'object')} of {runtime}."
         content = graph.describe_content(one.block)
         cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
         cause += "" if content else f" Most live objects by type: {_largest(types)}."
@@ -73,7 +71,7 @@ def find_retainer(
 
 def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, types: Sequence[Type]) -> Finding:
     title = f"In use, not leaked: {shortened(joint.name, 120)} together retain {size(joint.retained.bytes)} in "
-    title += f"{number(joint.retained.blocks)} objects of {runtime}."
+    title += f"{counted(joint.retained.blocks, 'object')} of {runtime}."
     content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
     cause = content or f"Most live objects by type: {_largest(types)}."
     address, type_, path = graph.extent(joint.holder)[0], graph.type_of(joint.holder), graph.describe_path(joint.holder)
@@ -105,7 +103,7 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
     root = _find_largest_root(graph, live, example is None)
     if root is not None:
         name, totals = root
-        cause += f" Most of them, {size(totals.bytes)} in {number(totals.blocks)} objects, are retained by {shortened(name, 120)}."
+        cause += f" Most of them, {size(totals.bytes)} in {counted(totals.blocks, 'object')}, are retained by {shortened(name, 120)}."
         facts.update(root=name, retained_objects=totals.blocks, retained_bytes=totals.bytes)
     commands = [f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots"]
     if root is not None and example is not None:

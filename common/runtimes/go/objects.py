@@ -273,8 +273,8 @@ class HeapObjects:
 
     @cached_property
     def variable_maps(self) -> list[GoMap]:
-        """Large maps to which global variables refer."""
-        reader = MapReader(self._memory, self._program, self.blocks, self._header_type)
+        """Large maps, and smaller ones of known types, to which global variables refer."""
+        reader = MapReader(self._memory, self._program, self.blocks, self._header_type, reads_small=True)
         found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
         return [one for one in found if one is not None]
 
