@@ -62,7 +62,8 @@ def find_retainer(
         if retained.bytes < share * live or 2 * known >= retained.bytes:
             return
         root, path = graph.describe_holder(one.block), graph.describe_path(one.block)
-        title = f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in {counted(retained.blocks, 'object')} of {runtime}."
+        title = f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in "
+        title += f"{counted(retained.blocks, 'object')} of {runtime}."
         content = graph.describe_content(one.block)
         cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
         cause += "" if content else f" Most live objects by type: {_largest(types)}."

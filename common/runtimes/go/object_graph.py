@@ -29,6 +29,8 @@ _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, New
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
 _GOROUTINE_LINKS = 2  # objects at the start of a path among which a goroutine is looked for
 _QUEUED = "finalizer or cleanup that has not run yet"
+# Types of objects that every goroutine has: a path to one of them explains nothing.
+_OF_GOROUTINES = ("runtime.g", "runtime.sudog")
 _RECORD = "record of a finalizer, a cleanup or a weak pointer"
 
 
@@ -99,6 +101,9 @@ class GoGraph(ObjectGraph):
         from findleaks.runtimes.go.root_groups import list_root_groups
 
         return list_root_groups(self._objects, self.names, self._goroutines.structures if self._goroutines is not None else {})
+
+    def example(self, type_name: str) -> Optional[int]:
+        return None if type_name in _OF_GOROUTINES else super().example(type_name)
 
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""

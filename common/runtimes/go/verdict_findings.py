@@ -104,11 +104,19 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     known. `sites`: those with most bytes in use first."""
     if not sites or sites[0].bytes * _PART_ALLOCATED < finding.bytes:
         return finding
-    callers = [shortened(frame, 120) for frame in sites[0].frames[:_MOST_CALLERS]]
+    callers = [shortened(frame, 120) for frame in _find_callers(sites[0])]
     about = "About " if sites[0].rate > 1 else ""
     cause = f"{finding.cause} {about}{size(sites[0].bytes)} of live objects were allocated by {' < '.join(callers)}."
     facts = {**finding.facts, "site": {"bytes": sites[0].bytes, "stack": list(sites[0].frames)}}
     return replace(finding, cause=cause, facts=facts, commands=(*finding.commands, "runtime --only go --by site"))
+
+
+def _find_callers(site: Site) -> list[str]:
+    """Return the function that allocated, and the innermost functions outside of the standard
+    library. Functions between them are left out."""
+    own = next((at for at, frame in enumerate(site.calls) if not is_library(frame.function)), 0)
+    callers = list(site.frames[own : own + _MOST_CALLERS])
+    return [site.frames[0], *(["…"] if own > 1 else []), *callers] if own else callers
 
 
 def add_remedy(finding: Finding) -> Finding:
