@@ -41,13 +41,13 @@ class QueuedCleanup(NamedTuple):
 
 class _Layout(NamedTuple):
     """Of a block: its bytes, the offsets of its link, counter and records in bytes, the number of
-    records, and the words of a record."""
+    records that fit, and the words of a record."""
 
     size: int
     link: int
     counter: int
     records: int
-    count: int
+    capacity: int
     words: int
 
 
@@ -100,7 +100,7 @@ def _read_records(
 ) -> Optional[list[QueuedCleanup]]:
     """Return the cleanups of a block that have not run; None if this is no block."""
     count = block[layout.counter // 8] & 0xFFFFFFFF
-    if count > layout.count:
+    if count > layout.capacity:
         return None
     found = []
     for number in range(count):

@@ -353,8 +353,10 @@ class HeapObjects:
     def queued_pointers(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the value of each pointer of finalizers and cleanups that have not
         run yet."""
-        for one in (*self.queued, *self.queued_cleanups):
+        for one in self.queued:
             yield from one.pointers()
+        for cleanup in self.queued_cleanups:
+            yield from cleanup.pointers()
 
     def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield the special records of objects; see special_records."""
