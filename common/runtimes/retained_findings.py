@@ -104,7 +104,7 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
     root = _find_largest_root(graph, live, example is None)
     if root is not None:
         name, totals = root
-        cause += f" Most of them, {size(totals.bytes)} in {number(totals.blocks)} objects, are retained by {shortened(name, 120)}."
+        cause += f" Most of them, {size(totals.bytes)} in {counted(totals.blocks, 'object')}, are retained by {shortened(name, 120)}."
         facts.update(root=name, retained_objects=totals.blocks, retained_bytes=totals.bytes)
     commands = [f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots"]
     if root is not None and example is not None:

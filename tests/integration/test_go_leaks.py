@@ -147,3 +147,20 @@ def test_blocks_of_goroutines(tmp_path: Path) -> None:
     roots = {one["name"]: one for one in json.loads(findleaks("roots", "--json", core))["roots"]}
     (waiting,) = (one for name, one in roots.items() if name.startswith("goroutines in main.hold (sleep), created by main.main"))
     assert waiting["retained_blocks"] == STRINGS // 50
+
+
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.24.11", "1.27.3"))])
+def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
+    """Their arguments are not garbage. The goroutine that runs them belongs to the program, as pprof says."""
+    count = 3_000
+    with Running([str(build(tmp_path, version, STRIPPED, name="go_cleanups")), str(count)], tmp_path / "run") as run:
+        found = first_finding("--pid", str(run.pid))
+        types = runtime_page("go", "--pid", str(run.pid))["types"]
+        stacks = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))["user_stacks"]
+    assert found["finding"] == "go-finalizers"
+    what = "finalizers" if version.startswith("1.24") else "cleanups"  # in one queue
+    assert re.search(rf"{what} that have not run .* in main\.release \(\S+\): sync\.Mutex\.Lock", said(found)), said(found)
+    assert found["evidence"]["retained_bytes"] >= (count - 2) * 3072
+    assert sum(one["own"]["garbage_bytes"] for one in types) < 2 * count * 16 + (64 << 10)
+    (group,) = (one for one in stacks if "main.release" in [frame["function"] for frame in one["frames"]])
+    assert (group["internal"], group["reason"]) == (False, "sync.Mutex.Lock")

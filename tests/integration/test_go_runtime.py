@@ -186,11 +186,12 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("version", ["", "1.27.3"])
 @pytest.mark.parametrize("flags", [(), ("-ldflags=-s -w",)], ids=["symbols", "stripped"])
-def test_plugins(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_plugins(flags: tuple[str, ...], version: str, tmp_path: Path) -> None:
     """A plugin has functions, types and variables of its own."""
-    plugin = build(tmp_path, "", "-buildmode=plugin", *flags, name="go_plugin", cgo=True)
-    host = build(tmp_path, "", *flags, name="go_plugin_host", cgo=True)
+    plugin = build(tmp_path, version, "-buildmode=plugin", *flags, name="go_plugin", cgo=True)
+    host = build(tmp_path, version, *flags, name="go_plugin_host", cgo=True)
     with Running([str(host), str(plugin), str(COUNT)], tmp_path / "run") as run:
         live = said(json.loads(findleaks("stacks", "--json", "--pid", str(run.pid))))
         core = str(run.gcore())
@@ -199,13 +200,14 @@ def test_plugins(flags: tuple[str, ...], tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-def test_two_libraries_with_a_runtime_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["", "1.27.3"])
+def test_two_libraries_with_a_runtime_each(version: str, tmp_path: Path) -> None:
     """A program in C has loaded two libraries in Go. Each has its own heap and goroutines."""
     options = "-buildmode=c-shared", "-ldflags=-s -w"
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
-    libraries = [build(folder, "", *options, name="go_shared", cgo=True) for folder in folders]
+    libraries = [build(folder, version, *options, name="go_shared", cgo=True) for folder in folders]
     host = compiled(tmp_path, "go_shared_host.c", "-ldl")
     with Running([str(host), *map(str, libraries), str(COUNT)], tmp_path / "run") as run:
         core = str(run.kernel_core())

@@ -1,4 +1,4 @@
-// Global variables hold 10 * COUNT Sessions, COUNT closures, and a map that had 40,000 entries and has one; COUNT Drops are garbage of the
+// Global variables hold 10 * COUNT Sessions, COUNT closures, a map that had 40,000 entries and has one, and a map of COUNT Users; COUNT Drops are garbage of the
 // last moment. COUNT Holders have
 // 4,096 bytes each and share 8,192 bytes. COUNT goroutines, each with a Session, wait on channels, 7 on a mutex, 3 on a sync.WaitGroup, one on a nil channel. Writes what
 // pprof says of all goroutines to FILE, and prints figures of runtime.MemStats as NAME=VALUE,
@@ -29,6 +29,8 @@ type Holder struct {
 	Shared *[8192]byte
 }
 
+type User struct{ Name string }
+
 type Drop struct {
 	Session *Session
 	Data    [40]byte
@@ -38,6 +40,7 @@ var sessions []*Session
 var functions []func() int
 var holders []*Holder
 var sparse = map[uint64][12]uint64{}
+var users = map[string]*User{}
 var drop *Drop
 var waiting, dropped uintptr // addresses of the last waiting goroutine's Session, and of a Drop
 var mutex sync.Mutex
@@ -89,6 +92,9 @@ func fill(count int) {
 	holders = make([]*Holder, 0, count) // an array that append outgrew could have stale references
 	for i := 0; i < count; i++ {
 		holders = append(holders, &Holder{Number: i, Data: new([4096]byte), Shared: shared})
+	}
+	for i := 0; i < count; i++ {
+		users["user"+strconv.Itoa(i)] = &User{}
 	}
 	for i := 0; i < 40000; i++ {
 		sparse[uint64(i)] = [12]uint64{}

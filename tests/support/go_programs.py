@@ -10,7 +10,7 @@ from pathlib import Path
 
 import truth
 
-VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11")
+VERSIONS = ("1.18.10", "1.20.14", "1.22.12", "1.24.11", "1.27.3")
 STRIPPED = "-ldflags=-s -w"
 
 

@@ -78,6 +78,7 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
         assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
         assert types["func main.fill.func1"]["objects"] == COUNT
         assert types["chan *main.Session"]["objects"] == COUNT
+        assert (types["map[string]*main.User"]["objects"], types["main.User"]["objects"]) == (1, COUNT)
         check_retained(types)
     whole = [sum(one["objects"] + one["own"]["garbage_objects"] for one in types.values())]
     whole.append(sum(one["bytes"] + one["own"]["garbage_bytes"] for one in types.values()))

@@ -151,7 +151,8 @@ def test_parts_and_what_is_dead() -> None:
     assert go.stack_memory() == [Range(BASE, BASE + PAGES_OPEN * PAGE)]
     assert go.describe(BASE + 3 * PAGE) == "Go's heap, a goroutine's stack or collector data"
     assert go.describe(BASE + 7 * PAGE) == "Go's heap, free pages" and go.describe(DATA) == ""
-    assert go.problems == []
+    unread = "server: the tables of functions and types of Go 1.26.8 cannot be read, so goroutines and objects are unknown"
+    assert [one.what for one in go.problems] == [unread]
 
 
 @pytest.mark.parametrize(

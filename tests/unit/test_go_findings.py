@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.base import Site, UserThread
+from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.root_groups import describe_goroutines as describe_root
+from findleaks.runtimes.go.verdict_findings import add_site
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.base import Range
 from findleaks.unwind.stacks import NamedFrame
@@ -69,6 +71,33 @@ def test_advice_by_function_and_reason() -> None:
     assert "PipeReader" in advice("sync.(*Mutex).Lock", "io.(*pipe).write", "main.export", reason="sync.Mutex.Lock")
     assert advice("sync.(*Mutex).Lock", "main.report", handler, reason="semacquire").startswith("unlock")
     assert advice("main.poll", reason="select").startswith("end goroutines that are not needed")
+
+
+def test_advice_for_database_connections_and_grpc() -> None:
+    pool = "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.find"
+    for functions in (("runtime.selectgo", *pool), ("database/sql.(*Rows).awaitDone",), ("database/sql.(*Tx).awaitDone",)):
+        assert "rows.Close()" in advice(*functions, reason="select")
+    # A connection is being opened.
+    assert advice("internal/poll.(*FD).Read", *pool, reason="IO wait").startswith("set deadlines")
+    assert "call Recv until" in advice("google.golang.org/grpc.newClientStreamWithParams.func4", reason="select")
+    assert "call Recv until" in advice("main.(*server).Watch", "google.golang.org/grpc.(*Server).processStreamingRPC", reason="select")
+    assert "grpc.ClientConn" in advice("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run", reason="chan receive")
+
+
+def test_site_of_a_function_of_the_library() -> None:
+    """The finding also names the innermost functions of the program."""
+    names = ["bufio.NewWriterSize", "net/http.newBufioWriterSize", "net/http.(*conn).serve", "main.work", "main.main", "runtime.main"]
+    calls = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in names)
+    finding = Finding("live-objects", 100, "title", "Most.", (), (), {})
+
+    def cause(first: int, last: int) -> str:
+        return add_site(finding, [Site(names[first:last], 3, 80, calls[first:last])]).cause
+
+    said = "Most. 80 B of live objects were allocated by"
+    assert cause(0, 6) == f"{said} bufio.NewWriterSize < … < main.work < main.main."
+    assert cause(2, 6) == f"{said} net/http.(*conn).serve < main.work < main.main."
+    assert cause(3, 6) == f"{said} main.work < main.main."
+    assert cause(0, 3) == f"{said} bufio.NewWriterSize < net/http.newBufioWriterSize."  # no function of the program
 
 
 def test_few_goroutines_that_are_blocked_for_good() -> None:

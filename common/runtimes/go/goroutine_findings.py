@@ -110,9 +110,34 @@ _WAITING = {
         ),
     ),
 }
-# Advice by a function on the stack that runs an HTTP handler, if the reason has none
+_ROWS = "close each sql.Rows, and end each sql.Tx: defer rows.Close(), defer tx.Rollback()"
+_CLIENT = "close each grpc.ClientConn that is no longer needed, and use one for all calls to a server"
+_STREAMS = "cancel the context of each stream, or call Recv until it returns an error"
+# Advice by the function that waits, which is the innermost one outside the package runtime:
+# database/sql/sql.go (awaitDone ends when the Rows or Tx is closed; conn waits in a select only for
+# a connection of the pool), context/context.go (propagateCancel), os/signal/signal.go; package
+# google.golang.org/grpc.
+_WAITERS = {
+    "database/sql.(*DB).conn": _Advice("All connections that the sql.DB may open are in use.", _ROWS),
+    "database/sql.(*Rows).awaitDone": _Advice("Each waits until an sql.Rows is closed.", _ROWS),
+    "database/sql.(*Tx).awaitDone": _Advice("Each waits until an sql.Tx ends.", _ROWS),
+    "database/sql.(*DB).connectionOpener": _Advice(
+        "Each belongs to an sql.DB that is open.", "open one sql.DB for all requests, and close those that are no longer needed"
+    ),
+    **dict.fromkeys(
+        ("context.(*cancelCtx).propagateCancel.func2", "context.propagateCancel.func1", "os/signal.NotifyContext.func1"),
+        _Advice("Each waits until a context ends.", "call the function that returned with the context, for example with defer"),
+    ),
+    "google.golang.org/grpc.newClientStreamWithParams.func4": _Advice("Each waits until a stream of gRPC ends.", _STREAMS),
+    "google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run": _Advice("They belong to clients of gRPC that are open.", _CLIENT),
+}
+# Advice by a function on the stack that runs a handler, if the reason has none
 _HANDLER = _Advice("", "return from the HTTP handler when the context of its request is done, or after a timeout")
 _CALLERS = dict.fromkeys(("net/http.(*conn).serve", *_http2("serverConn).runHandler")), _HANDLER)
+_CALLERS["google.golang.org/grpc.(*Server).processStreamingRPC"] = _Advice(
+    "Each runs the handler of a stream of gRPC.",
+    f"in the client, {_STREAMS}; return from the handler when the context of its stream is done",
+)
 # Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
 # its value a function on the stack of the other goroutine. The companion writes the requests of a
 # connection, or reads from the connection while a handler runs, or for HTTP/2.
@@ -126,6 +151,11 @@ _COMPANIONS = {
 def _function(group: UserThreadGroup) -> str:
     frame = find_own_frame(group.frames)
     return frame.short_name() if frame is not None else ""
+
+
+def _find_waiter(group: UserThreadGroup) -> Optional[_Advice]:
+    """Return the advice for the function that waits; None if it has none."""
+    return next((_WAITERS.get(one.function) for one in group.frames if not one.function.startswith("runtime.")), None)
 
 
 def _find_advice(group: UserThreadGroup, advice: Mapping[str, _Advice]) -> Optional[_Advice]:
@@ -176,7 +206,8 @@ def describe_goroutines(
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
-    known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _CHANNELS.get(channel) or _REASONS.get(reason)
+    known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
+    known = known or _CHANNELS.get(channel) or _REASONS.get(reason)
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
     place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"

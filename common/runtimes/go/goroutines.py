@@ -43,6 +43,9 @@ _REASONS = 64
 _FIELDS = ("stack.lo", "stack.hi", "m", "sched.sp", "sched.pc", "syscallsp", "syscallpc", "atomicstatus", "goid", "waitsince", "waitreason")
 # Start functions of goroutines that do not belong to the runtime.
 _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
+# Start functions of the goroutines that run finalizers (by version) and cleanups.
+FINALIZER_LOOPS, CLEANUP_LOOP = ("runtime.runFinalizers", "runtime.runfinq"), "runtime.runCleanups"
+RUNNERS = (*FINALIZER_LOOPS, CLEANUP_LOOP)
 # C code called this function. Its frame leads to the Go code that called C before, through an
 # address at which no call returns.
 CALLED_BY_C = "runtime.cgocallback"
@@ -210,6 +213,7 @@ class Goroutines:
         stack = Range(field("stack.lo"), field("stack.hi"))
         running = threads.get(self._thread_of(field("m"))) if state in (_RUNNING, _SYSCALL) else None
         sp, pc = self._position(field, state, stack, running, trace)
+        frames = self.unwind(pc, sp, stack)
         reason = field("waitreason", 1)
         since = field("waitsince")
         return UserThread(
@@ -219,19 +223,22 @@ class Goroutines:
             sp=sp,
             pc=pc,
             stack=stack,
-            frames=self.unwind(pc, sp, stack),
+            frames=frames,
             creator=self._creator(field("gopc")),
             waiting=max(now - since, 0) if now is not None and since and state == 4 else None,
             thread=running.tid if running is not None else 0,
-            is_internal=self._is_internal(field("startpc")),
+            is_internal=self._is_internal(field("startpc"), frames),
         )
 
-    def _is_internal(self, start: int) -> bool:
+    def _is_internal(self, start: int, frames: Sequence[NamedFrame]) -> bool:
         """Whether a goroutine that began in this function belongs to the runtime; see
-        isSystemGoroutine."""
+        isSystemGoroutine. The goroutines that run finalizers and cleanups belong to the program
+        while they execute its functions."""
         table = self.table_at(start)
         function = table.find(start) if table is not None else None
-        return function is not None and function.name.startswith("runtime.") and function.name not in _USERS
+        if function is None or not function.name.startswith("runtime.") or function.name in _USERS:
+            return False
+        return function.name not in RUNNERS or all(frame.function.startswith("runtime.") for frame in frames)
 
     def _position(
         self, read: Callable[[str], int], state: int, stack: Range, running: Optional[Thread], trace: Callable[[Thread], Iterable[Frame]]

@@ -242,3 +242,8 @@ def _limited(span: Sequence[int], at: int) -> bool:
     """Return whether the word at `at` and the next can be elemsize and limit."""
     size = span[COUNT] * PAGE
     return 0 < span[at] <= size and span[START] < span[at + 1] <= span[START] + size
+
+
+def total_bytes(ranges: Sequence[Range]) -> int:
+    """Return the sum of the sizes of ranges."""
+    return sum(end - start for start, end in ranges)

@@ -23,7 +23,7 @@ from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, 
 from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
-from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap, total_bytes
 from findleaks.runtimes.go.holders import find_free_slots, find_holders
 from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
@@ -74,11 +74,12 @@ class Go(Runtime):
         self._data = [part for image in find_images(target) if image.module == module for part in image.data]
         self.version = next(filter(None, (buildinfo.version(target, part) for part in self._data)), "")
         if self._heap is None:
-            what = f"{self.where}: Go's heap was not found: it counts as unattributed memory, goroutines' stacks included"
-            self.problems.append(Problem(module.start, what, False))
+            self._add_problem(module.start, "Go's heap was not found: it counts as unattributed memory, goroutines' stacks included")
         elif not len(self._heap.spans):
-            what = f"{self.where}: the spans of Go's heap cannot be read, so its objects are unknown"
-            self.problems.append(Problem(self._heap.table, what, False))
+            self._add_problem(self._heap.table, "the spans of Go's heap cannot be read, so its objects are unknown")
+
+    def _add_problem(self, address: int, what: str) -> None:
+        self.problems.append(Problem(address, f"{self.where}: {what}", False))
 
     @cached_property
     def _heap(self) -> Optional[Heap]:
@@ -87,7 +88,11 @@ class Go(Runtime):
     @cached_property
     def program(self) -> Optional[Program]:
         """The program's modules and types; None if they cannot be read."""
-        return program(self._target, self._engine, self._module, self._data)
+        found = program(self._target, self._engine, self._module, self._data)
+        if found is None and self._heap is not None:
+            what = f"the tables of functions and types of Go {self.version} cannot be read"
+            self._add_problem(self._module.start, f"{what}, so goroutines and objects are unknown")
+        return found
 
     @cached_property
     def variables_memory(self) -> list[Range]:
@@ -98,7 +103,7 @@ class Go(Runtime):
     @cached_property
     def mem_stats(self) -> Optional[MemStats]:
         """The values that runtime.MemStats would have; None if they are unknown."""
-        objects, manual = (_sum(self._of(state)) for state in (OBJECTS, MANUAL))
+        objects, manual = (total_bytes(self._of(state)) for state in (OBJECTS, MANUAL))
         old = self.version.startswith("1.18")
         return mem_stats(self._memory, self.variables_memory, objects, manual, old) if objects else None
 
@@ -219,12 +224,16 @@ class Go(Runtime):
             return [Part("heap", self._ranges, None, False, detail), table]
         objects, stacks = (intersection(self._ranges, self._of(state)) for state in (OBJECTS, MANUAL))
         free = subtract(self._ranges, [*objects, *stacks])
-        parts = [Part("objects", objects, _sum(objects)), Part("stacks of goroutines", stacks, _sum(stacks)), Part("free pages", free, 0)]
+        parts = [
+            Part("objects", objects, total_bytes(objects)),
+            Part("stacks of goroutines", stacks, total_bytes(stacks)),
+            Part("free pages", free, 0),
+        ]
         stats, idle = self.mem_stats, ""
         if stats is not None:
             idle = f"free {size(stats.value('HeapIdle') - stats.value('HeapReleased'))}, returned {size(stats.value('HeapReleased'))}; "
-        detail = f"objects {size(_sum(objects))}, goroutines' stacks {size(_sum(stacks))}, {idle}{detail}"
-        whole = Part("heap", self._ranges, _sum(objects) + _sum(stacks), False, detail, parts)
+        detail = f"objects {size(total_bytes(objects))}, goroutines' stacks {size(total_bytes(stacks))}, {idle}{detail}"
+        whole = Part("heap", self._ranges, total_bytes(objects) + total_bytes(stacks), False, detail, parts)
         own = Part("metadata", self._metadata.ranges, None, detail="descriptors of spans, bitmaps, and what the runtime never frees")
         return [whole, table, *([own] if own.ranges else [])]
 
@@ -243,7 +252,7 @@ class Go(Runtime):
             spans["objects without a map of pointers"] = Count(self._objects.unmapped if self._graph is not None else 0)
         stats = self.mem_stats
         if stats is None:
-            return {"HeapInuse": Count(_sum(self._of(OBJECTS)), "bytes"), **spans}
+            return {"HeapInuse": Count(total_bytes(self._of(OBJECTS)), "bytes"), **spans}
         settings = {"GOGC": Count(stats.percent)} if stats.percent is not None else {}
         settings.update({"GOMEMLIMIT": Count(stats.limit, "bytes")} if stats.limit else {})
         return {**stats.counters, **settings, **spans}
@@ -334,18 +343,13 @@ class Go(Runtime):
         known = sum(one.bytes for one in [*many, *maps, *arrays])
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         is_other = bool(held) and held[0].facts["type"] not in TIMERS
-        queued = list(self._find_queued(0 if is_other else live))
+        queued = list(find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects))
         if not is_other:
             timers, cycles = find_timers(self._object_graph, live), find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
-
-    def _find_queued(self, live: int) -> Iterable[Finding]:
-        if self._object_graph is None or self._objects is None:
-            return ()
-        return find_queued_finalizers(self._object_graph, live, self._user_threads, len(self._objects.queued))
 
     def _channel_of(self, one: UserThread) -> str:
         """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
@@ -412,7 +416,3 @@ class Go(Runtime):
             return "Go's heap, a free slot" if self._object_graph is not None else "Go's heap, objects"
         stack = self.goroutines.describe_stack(self._user_threads, address) if self.goroutines is not None else ""
         return "Go's heap, " + (stack or "a goroutine's stack or collector data")
-
-
-def _sum(ranges: Sequence[Range]) -> int:
-    return sum(end - start for start, end in ranges)

@@ -1,4 +1,5 @@
-"""Find large maps with few entries. They exist because a Go map never shrinks.
+"""Find large maps with few entries, which exist because a Go map never shrinks, and the types of
+smaller maps.
 
 A map is recognised by its structure, because global variables have no type without debug
 information. Its type is known if its groups or buckets have a header, or if only one map type has
@@ -23,7 +24,9 @@ from findleaks.value_classes import NamedTuple
 
 HEAD = 48  # bytes of maps.Map and of hmap
 _SLOTS = 8  # of a group or bucket
-_LEAST_SLOTS = 1 << 10  # smaller maps are not examined
+_LEAST_SLOTS = 1 << 10  # smaller maps are not large
+_LEAST_BITS = 4  # of hmap.B; fewer buckets have no overflow buckets beside them
+_LEAST_TYPED = _SLOTS << _LEAST_BITS  # slots of maps of which the type is looked for
 _MOST_OF_TABLE = 1 << 10  # slots of a table
 _MAX_TABLES = 1 << 22
 _BUCKET_SIZE = (82, 2)  # offset and bytes of MapType.BucketSize; of GroupSize:
@@ -46,15 +49,17 @@ class GoMap(NamedTuple):
 
 class MapReader:
     """Reads maps by their structure. `blocks`: the objects of the heap. `header`: returns the type
-    of an object that begins at an address, if it has a header, else 0."""
+    of an object that begins at an address, if it has a header, else 0. `reads_small`: whether to
+    read maps that are not large, too. Of these, only those with headers have a type."""
 
-    def __init__(self, memory: Memory, program: Program, blocks: Blocks, header: Callable[[int], int]) -> None:
+    def __init__(self, memory: Memory, program: Program, blocks: Blocks, header: Callable[[int], int], reads_small: bool = False) -> None:
+        self._least = _LEAST_TYPED if reads_small else _LEAST_SLOTS
         self._memory, self._program, self._blocks, self._header = memory, program, blocks, header
         self._is_classic = program.types.find("runtime.hmap") is not None
         self._types: Optional[list[tuple[Type, int]]] = None
 
     def read(self, head: int, variable: int = 0) -> Optional[GoMap]:
-        """Return the large map whose head is at this address; None if there is none."""
+        """Return the map whose head is at this address; None if there is none."""
         words = self._memory.words(head, HEAD // 8) if self._size(head) == HEAD else None
         if words is None:
             return None
@@ -67,7 +72,7 @@ class MapReader:
     def _read_swiss(self, head: int, variable: int, words: Sequence[int]) -> Optional[GoMap]:
         used, _, directory, length, flags, _ = words
         room = self._contents(directory)
-        if not _LEAST_SLOTS // _MOST_OF_TABLE <= length <= min(room // 8, _MAX_TABLES) or length != 1 << (flags & 0xFF):
+        if not max(self._least // _MOST_OF_TABLE, 1) <= length <= min(room // 8, _MAX_TABLES) or length != 1 << (flags & 0xFF):
             return None
         tables = dict.fromkeys(self._memory.words(directory, length) or ())
         slots = entries = size = 0
@@ -79,8 +84,9 @@ class MapReader:
             if parts is None or not groups or capacity != (parts[3] + 1) * _SLOTS:
                 return None
             entries, slots, size = entries + (parts[0] & 0xFFFF), slots + capacity, size + groups
-            type_ = type_ if type_ is not None else self._find_type(parts[2], groups, parts[3] + 1, _GROUP_SIZE)
-        if entries != used or slots < _LEAST_SLOTS:
+            is_large = length * capacity >= _LEAST_SLOTS
+            type_ = type_ if type_ is not None else self._find_type(parts[2], groups, parts[3] + 1, _GROUP_SIZE, is_large)
+        if entries != used or slots < self._least:
             return None
         return GoMap(head, variable, type_ or 0, used, slots, size)
 
@@ -88,20 +94,24 @@ class MapReader:
         count, bits = words[0], words[1] >> 8 & 0xFF
         room = self._contents(words[2])
         slots = _SLOTS << bits if bits < 40 else 0
-        if not _LEAST_SLOTS <= slots <= room or count > 16 * slots:
+        if not self._least <= slots <= room or count > 16 * slots:
             return None
-        buckets = (1 << bits) + (1 << bits - 4)  # with those for overflow
-        return GoMap(head, variable, self._find_type(words[2], room, buckets, _BUCKET_SIZE), count, slots, room)
+        buckets = (1 << bits) + (1 << bits - _LEAST_BITS)  # with those for overflow
+        type_ = self._find_type(words[2], room, buckets, _BUCKET_SIZE, slots >= _LEAST_SLOTS)
+        return GoMap(head, variable, type_, count, slots, room)
 
     def _contents(self, address: int) -> int:
         """Return the bytes of the object whose contents begin at this address; 0 if there is none.
         A header may precede the contents."""
         return self._size(address) or max(self._size(address - 8) - 8, 0)
 
-    def _find_type(self, contents: int, size: int, count: int, field: tuple[int, int]) -> int:
+    def _find_type(self, contents: int, size: int, count: int, field: tuple[int, int], is_large: bool) -> int:
         """Return the address of the map type of which `count` groups fill an object, whose contents
-        have `size` bytes; 0 if there is no such type, or more than one."""
+        have `size` bytes; 0 if there is no such type, or more than one. The object of a map that is
+        not large must have a header: many types would fit."""
         header = self._header(contents if self._size(contents) else contents - 8)
+        if not header and not is_large:
+            return 0
         fitting = [one for one, unit in self._map_types(field) if self._fits(unit * count, size)]
         if header:
             fitting = [one for one in fitting if list(self._program.types.words(one.address, 3)[2:]) == [header]]

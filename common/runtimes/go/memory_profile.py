@@ -5,7 +5,7 @@ The profile is a list of buckets. A bucket has the size of its objects, a stack,
 counts. It is recognised by its hash, so no symbols are needed. Each sampled object that is not
 freed has a special record with the address of its bucket.
 
-Sources: Go 1.18 to 1.26, src/runtime/mprof.go (bucket, memRecord, stkbucket, mbuckets), malloc.go
+Sources: Go 1.18 to 1.27, src/runtime/mprof.go (bucket, memRecord, stkbucket, mbuckets), malloc.go
 (profilealloc), mcache.go (allocmcache), src/runtime/pprof/protomem.go (scaleHeapSample,
 writeHeapProto)."""
 
@@ -27,7 +27,10 @@ from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
 
 _MEMORY = 1  # memProfile
-_HEAD, _CYCLE, _CYCLES = 6, 4, 4  # words of a bucket before its stack, of a memRecordCycle; cycles
+_HEAD, _CYCLES = 6, 4  # words of a bucket before its stack; cycles of a memRecord
+# Words of a memRecordCycle. Since 1.27 it has no bytes, because all objects of a bucket have one
+# size.
+_CYCLE_WITH_BYTES, _CYCLE = 4, 2
 _MAX_STACK = 1024
 _MAX_BUCKETS = 1 << 20
 _WORD = (1 << 64) - 1
@@ -113,10 +116,11 @@ def read_memory_profile(
 ) -> Optional[MemoryProfile]:
     """Return the profile; None if the program has none. `persistent`: memory that the runtime never
     frees, sorted. `variables`: Go's variables."""
+    cycle = _CYCLE_WITH_BYTES if all(one.module.has_links for one in tables) else _CYCLE
     best: dict[int, Bucket] = {}
     for word in _words_into(memory, variables, persistent):
         if word not in best:
-            found = _read_list(memory, word, persistent)
+            found = _read_list(memory, word, persistent, cycle)
             best = found if len(found) > len(best) else best
     rate = _read_rate(memory, tables) if best else 0
     # If nothing reads the profile, the linker turns it off. It has a few allocations of the start.
@@ -131,8 +135,9 @@ def _words_into(memory: Memory, variables: Sequence[Range], persistent: Sequence
                     yield word
 
 
-def _read_list(memory: Memory, address: int, persistent: Sequence[Range]) -> dict[int, Bucket]:
-    """Return the buckets of the list that begins at an address. The list ends at a damaged one."""
+def _read_list(memory: Memory, address: int, persistent: Sequence[Range], cycle: int) -> dict[int, Bucket]:
+    """Return the buckets of the list that begins at an address. The list ends at a damaged one.
+    `cycle`: words of a memRecordCycle."""
     found: dict[int, Bucket] = {}
     while address and address not in found and len(found) < _MAX_BUCKETS:
         if range_at(persistent, address) is None and found:
@@ -140,11 +145,12 @@ def _read_list(memory: Memory, address: int, persistent: Sequence[Range]) -> dic
         words = memory.words(address, _HEAD)
         if words is None or words[2] != _MEMORY or not 0 < words[5] <= _MAX_STACK:
             break
-        rest = memory.words(address + 8 * _HEAD, words[5] + _CYCLE * _CYCLES)
+        rest = memory.words(address + 8 * _HEAD, words[5] + cycle * _CYCLES)
         if rest is None or words[3] != _hash(rest[: words[5]], words[4]):
             break
-        counts = [sum(rest[words[5] + at :: _CYCLE]) & _WORD for at in range(_CYCLE)]
-        found[address] = Bucket(words[4], tuple(rest[: words[5]]), Totals(counts[0], counts[2]), Totals(counts[1], counts[3]))
+        allocated, freed, *sizes = (sum(rest[words[5] + at :: cycle]) & _WORD for at in range(cycle))
+        bytes_of = sizes or [allocated * words[4], freed * words[4]]
+        found[address] = Bucket(words[4], tuple(rest[: words[5]]), Totals(allocated, bytes_of[0]), Totals(freed, bytes_of[1]))
         address = words[1]
     return found
 

@@ -4,8 +4,12 @@ descriptors and variables are.
 pcHeader, the start of the function table, has a magic number. A moduledata begins with the address
 of the pcHeader. The offsets of the other fields come from the type descriptor of moduledata.
 
-Sources: Go 1.18 to 1.26, src/runtime/symtab.go (pcHeader, moduledata), src/internal/abi/symtab.go
-(the magic numbers: 0xfffffff0 since 1.18, 0xfffffff1 since 1.20)."""
+Up to 1.26, a moduledata has slices of the unnamed types and of the itabs. Since 1.27 it has the
+sizes of these parts of the section of types instead.
+
+Sources: Go 1.18 to 1.27, src/runtime/symtab.go (pcHeader, moduledata), src/internal/abi/symtab.go
+(the magic numbers: 0xfffffff0 since 1.18, 0xfffffff1 since 1.20). Since 1.27,
+src/runtime/type.go (moduleTypelinks), iface.go (addModuleItabs)."""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.runtimes.go.descriptor_sizes import descriptor_size
 from findleaks.runtimes.go.types import Type, Types
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target
@@ -24,16 +29,19 @@ from findleaks.value_classes import NamedTuple
 
 MAGICS = {0xFFFFFFF0: 118, 0xFFFFFFF1: 120}  # the version since which a table has this format
 QUANTA = {X86_64.name: 1, AARCH64.name: 4}  # pcHeader.minLC: the unit of code addresses
-_TYPES = range(32, 48)  # words of a moduledata, one of which is `types`; the next is `etypes`
+# Words of a moduledata, one of which is `types`. The next is `etypes`. Since 1.27, `typedesclen` is
+# between the two.
+_TYPES = range(32, 48)
 _NAME = b"*runtime.moduledata"
 _MAX_MODULES = 64
+_WORD = 8
 _MAX_SECTION = 1 << 29
 
 
 class ModuleData(NamedTuple):
     """A moduledata. Slices are ranges of memory in bytes; `data_mask` and `bss_mask` are the
     addresses of bitmaps with a bit for each word of `data` and `bss` that may be a pointer (0:
-    unknown)."""
+    unknown). `has_links`: whether `itabs` and `typelinks` are tables."""
 
     address: int
     format: int  # of MAGICS
@@ -51,8 +59,9 @@ class ModuleData(NamedTuple):
     noptrbss: Range
     types: Range
     gofunc: int
-    itabs: Range  # itablinks
-    typelinks: Range  # offsets of unnamed types from the start of `types`
+    itabs: Range  # addresses of itabs (itablinks); since 1.27, the itabs themselves
+    typelinks: Range  # offsets of unnamed types in `types`; since 1.27, the types themselves
+    has_links: bool  # up to 1.26
     data_mask: int
     bss_mask: int
     rodata: int
@@ -100,11 +109,12 @@ def _headers(target: Target, module: Module) -> Iterator[tuple[int, int]]:
 def _types(memory: Memory, address: int, module: Module) -> Optional[Range]:
     """Return the range of type descriptors of the moduledata at `address`, which includes the type
     of moduledata itself; None if there is no moduledata."""
-    words = memory.words(address, _TYPES.stop + 1)
-    for at in _TYPES if words is not None else ():
-        start, end = words[at : at + 2] if words is not None else (0, 0)
-        if module.start <= start < end <= module.end and end - start < _MAX_SECTION and _NAME in memory.read(start, end - start):
-            return Range(start, end)
+    words = memory.words(address, _TYPES.stop + 2) or ()
+    for at in _TYPES if words else ():
+        start, second, third = words[at : at + 3]
+        for end in (second, third) if second < third - start else (second,):
+            if module.start <= start < end <= module.end and end - start < _MAX_SECTION and _NAME in memory.read(start, end - start):
+                return Range(start, end)
     return None
 
 
@@ -143,6 +153,12 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
     def between(first: str, last: str) -> Range:
         return Range(word(first), max(word(first), word(last)))
 
+    def of_types(first: int, length: int) -> Range:
+        """Return a part of the section of types. `first`: its offset in bytes."""
+        whole = between("types", "etypes")
+        return Range(whole.start + first, min(whole.start + first + length, whole.end)) if length < _MAX_SECTION else Range(0, 0)
+
+    has_links = types.offset(layout, "typelinks") is not None
     one = ModuleData(
         address,
         version,
@@ -160,8 +176,9 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
         between("noptrbss", "enoptrbss"),
         between("types", "etypes"),
         word("gofunc"),
-        items("itablinks", 8),
-        items("typelinks", 4),
+        items("itablinks", 8) if has_links else of_types(word("itaboffset"), word("itabsize")),
+        items("typelinks", 4) if has_links else of_types(_WORD, word("typedesclen") - _WORD),
+        has_links,
         word("gcdatamask", 1),
         word("gcbssmask", 1),
         word("rodata"),
@@ -172,6 +189,31 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
 def list_types(memory: Memory, program: Program, kind: int) -> Iterator[Type]:
     """Yield the unnamed types of a kind (types.py), such as map[string]int."""
     for module in program.modules:
-        offsets = array("i", memory.read(module.typelinks.start, (module.typelinks.end - module.typelinks.start) // 4 * 4))
-        found = (program.types.at(module.types.start + offset) for offset in offsets)
-        yield from (one for one in found if one is not None and one.kind == kind)
+        yield from (one for one in _unnamed_types(memory, program.types, module) if one.kind == kind)
+
+
+def _unnamed_types(memory: Memory, types: Types, module: ModuleData) -> Iterator[Type]:
+    start, end = module.typelinks
+    if module.has_links:
+        offsets = array("i", memory.read(start, (end - start) // 4 * 4))
+        found = (types.at(module.types.start + offset) for offset in offsets)
+        yield from (one for one in found if one is not None)
+        return
+    while start < end:
+        one = types.at(start)
+        if one is None:  # the size of the descriptor is unknown, and with it where the next begins
+            return
+        yield one
+        start += descriptor_size(memory, one)
+
+
+def list_itabs(memory: Memory, module: ModuleData) -> Sequence[int]:
+    """Return the addresses of the itabs that the linker made. Since 1.27, they are in one part of
+    the section of types. An itab begins with the addresses of two types; the addresses of functions
+    follow, which are outside of the section."""
+    start, end = module.itabs
+    words = memory.words(start, (end - start) // _WORD) or ()
+    if module.has_links:
+        return words
+    low, high = module.types
+    return [start + at * _WORD for at, pair in enumerate(zip(words, words[1:])) if low <= pair[0] < high and low <= pair[1] < high]

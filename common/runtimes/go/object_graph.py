@@ -28,7 +28,9 @@ from findleaks.target.base import Range, Target
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
 _GOROUTINE_LINKS = 2  # objects at the start of a path among which a goroutine is looked for
-_QUEUED = "finalizer that has not run yet"
+_QUEUED = "finalizer or cleanup that has not run yet"
+# Types of objects that every goroutine has: a path to one of them explains nothing.
+_OF_GOROUTINES = ("runtime.g", "runtime.sudog")
 _RECORD = "record of a finalizer, a cleanup or a weak pointer"
 
 
@@ -82,8 +84,7 @@ class GoGraph(ObjectGraph):
             yield ObjectWord(address, value, "object with a finalizer")
         for _, place, words in objects.records():
             yield from (ObjectWord(place + 8 * at, value, _RECORD) for at, value in enumerate(words) if low <= value < high)
-        for one in objects.queued:
-            yield from (ObjectWord(address, value, _QUEUED) for address, value in one.pointers() if low <= value < high)
+        yield from (ObjectWord(address, value, _QUEUED) for address, value in objects.queued_pointers() if low <= value < high)
         for thread in objects.stacks.threads_with_registers():
             names = [*thread.names, *[""] * (len(thread.words) - len(thread.names))]
             found = {(name or "vector", value) for name, value in zip(names, thread.words) if low <= value < high}
@@ -100,6 +101,9 @@ class GoGraph(ObjectGraph):
         from findleaks.runtimes.go.root_groups import list_root_groups
 
         return list_root_groups(self._objects, self.names, self._goroutines.structures if self._goroutines is not None else {})
+
+    def example(self, type_name: str) -> Optional[int]:
+        return None if type_name in _OF_GOROUTINES else super().example(type_name)
 
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""

@@ -27,6 +27,7 @@ from findleaks.engine.terms import Heuristic, State, Totals
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
+from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
 from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, find_places
 from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
@@ -48,6 +49,7 @@ from findleaks.runtimes.go.spans import (
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
+from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.object_graph import GARBAGE, LIVE, count_labels
 from findleaks.runtimes.slices import run_in_slices
 from findleaks.target.base import Piece, Range, Target
@@ -271,8 +273,8 @@ class HeapObjects:
 
     @cached_property
     def variable_maps(self) -> list[GoMap]:
-        """Large maps to which global variables refer."""
-        reader = MapReader(self._memory, self._program, self.blocks, self._header_type)
+        """Large maps, and smaller ones of known types, to which global variables refer."""
+        reader = MapReader(self._memory, self._program, self.blocks, self._header_type, reads_small=True)
         found = (reader.read(word, address) for words in self.variable_words() for address, word in words)
         return [one for one in found if one is not None]
 
@@ -329,13 +331,32 @@ class HeapObjects:
             yield thread.words
         for _, _, further in self.records():
             yield further
-        yield [value for one in self.queued for _, value in one.pointers()]
+        yield [value for _, value in self.queued_pointers()]
 
     @cached_property
     def queued(self) -> list[QueuedFinalizer]:
         """Finalizers that have not run yet, although nothing refers to their objects."""
-        parts = [part for one in self._program.modules for part in (one.noptrdata, one.data, one.bss, one.noptrbss)]
-        return read_finalizer_queue(self._memory, self._engine, self._program.types, parts, self._persistent)
+        return read_finalizer_queue(*self._about_queues)
+
+    @cached_property
+    def queued_cleanups(self) -> list[QueuedCleanup]:
+        """Cleanups that have not run yet."""
+        return read_cleanup_queue(*self._about_queues)
+
+    @property
+    def _about_queues(self) -> tuple[Memory, Engine, Types, Sequence[Range], Sequence[Range], Sequence[Range]]:
+        modules = self._program.modules
+        parts = [part for one in modules for part in (one.noptrdata, one.data, one.bss, one.noptrbss)]
+        code = merge_ranges(one.text for one in modules)
+        return self._memory, self._engine, self._program.types, parts, self._persistent, code
+
+    def queued_pointers(self) -> Iterator[tuple[int, int]]:
+        """Yield the address and the value of each pointer of finalizers and cleanups that have not
+        run yet."""
+        for one in self.queued:
+            yield from one.pointers()
+        for cleanup in self.queued_cleanups:
+            yield from cleanup.pointers()
 
     def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """Yield the special records of objects; see special_records."""

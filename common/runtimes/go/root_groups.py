@@ -19,7 +19,7 @@ from findleaks.runtimes.root_groups import RootGroup
 # refer to processors with words that Go's collector does not treat as pointers.
 _VARIABLE, _WAITING, _TIMER, _INTERNAL, _RECORD, _STACK, _REGISTER, _LIST = range(8)
 RECORDS = "finalizers, cleanups and weak pointers"
-QUEUE = "the queue of finalizers that have not run yet"
+QUEUE = "the queue of finalizers and cleanups that have not run yet"
 _REGISTERS = "registers of threads"
 PROCESSORS = "the runtime's processors (runtime.allp), with their timers and caches"
 _LISTED = "the runtime's list of goroutines (runtime.allgs), ended ones included"
@@ -70,8 +70,8 @@ def _records(objects: HeapObjects) -> Iterator[RootGroup]:
     values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
     if values:
         yield RootGroup(RECORDS, "records", values, 0, 0, _RECORD)
-    if objects.queued:
-        values = [value for one in objects.queued for _, value in one.pointers()]
+    values = [value for _, value in objects.queued_pointers()]
+    if values:
         yield RootGroup(QUEUE, "records", values, 0, 0, _RECORD)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.moduledata import Program, list_itabs
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import merge_to_most, range_at
 
@@ -55,8 +55,7 @@ class TypeAddresses:
         that refer to memory that the runtime never frees. Itabs that are created at run time are
         in this memory."""
         for module in self._program.modules:
-            start, end = module.itabs
-            yield from self._memory.words(start, (end - start) // 8) or ()
+            yield from list_itabs(self._memory, module)
         for place in merge_to_most(self._persistent, 1):  # each search takes a pass over the heap
             for piece in pieces:
                 yield from (value for value in self._values(piece, place) if range_at(self._persistent, value) is not None)

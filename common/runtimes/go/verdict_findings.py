@@ -13,6 +13,7 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import counted, number, shortened, size, some
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
@@ -45,8 +46,6 @@ _REMEDIES = {
 }
 _LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
-# The function of the goroutine that runs finalizers, by version.
-_FINALIZER_LOOPS = ("runtime.runFinalizers", "runtime.runfinq")
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
 _LEAST_FREE, _PART_FREE = 8 << 20, 10  # bytes, and 1 / this of the heap, that are reported
@@ -105,11 +104,19 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     known. `sites`: those with most bytes in use first."""
     if not sites or sites[0].bytes * _PART_ALLOCATED < finding.bytes:
         return finding
-    callers = [shortened(frame, 120) for frame in sites[0].frames[:_MOST_CALLERS]]
+    callers = [shortened(frame, 120) for frame in _find_callers(sites[0])]
     about = "About " if sites[0].rate > 1 else ""
     cause = f"{finding.cause} {about}{size(sites[0].bytes)} of live objects were allocated by {' < '.join(callers)}."
     facts = {**finding.facts, "site": {"bytes": sites[0].bytes, "stack": list(sites[0].frames)}}
     return replace(finding, cause=cause, facts=facts, commands=(*finding.commands, "runtime --only go --by site"))
+
+
+def _find_callers(site: Site) -> list[str]:
+    """Return the function that allocated, and the innermost functions outside of the standard
+    library. Functions between them are left out."""
+    own = next((at for at, frame in enumerate(site.calls) if not is_library(frame.function)), 0)
+    callers = list(site.frames[own : own + _MOST_CALLERS])
+    return [site.frames[0], *(["…"] if own > 1 else []), *callers] if own else callers
 
 
 def add_remedy(finding: Finding) -> Finding:
@@ -137,28 +144,30 @@ def _blocks(row: tuple[str, Totals]) -> int:
     return row[1].blocks
 
 
-def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread], queued: int) -> Iterator[Finding]:
-    """Yield a finding if finalizers that have not run retain at least half of the bytes of live
-    objects (`live`), or if there are many and the goroutine that runs them waits: small objects may
-    refer to much memory of C code. `threads`: all goroutines. `queued`: the number of finalizers
-    that have not run."""
-    one = next((one for one in threads if any(frame.function in _FINALIZER_LOOPS for frame in one.frames)), None)
+def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThread], objects: HeapObjects) -> Iterator[Finding]:
+    """Yield a finding if finalizers and cleanups that have not run retain at least half of the
+    bytes of live objects (`live`), or if there are many and a goroutine that runs them waits: small
+    objects may refer to much memory of C code. `threads`: all goroutines."""
+    queued, cleanups = len(objects.queued), len(objects.queued_cleanups)
+    what, loops = ("cleanups", (CLEANUP_LOOP,)) if cleanups > queued else ("finalizers", FINALIZER_LOOPS)
+    running = [one for one in threads if any(frame.function in loops for frame in one.frames)]
+    one = next((one for one in running if not one.is_internal), next(iter(running), None))
     frame = find_own_frame(one.frames) if one is not None else None
     if frame is not None and is_library(frame.function):
         frame = None
-    waits = one is not None and frame is not None and bool(one.reason) and queued >= _MANY_QUEUED
+    waits = one is not None and frame is not None and bool(one.reason) and queued + cleanups >= _MANY_QUEUED
     for held in retained_by(graph, QUEUE, live, waits):
-        title = f"In use, not leaked: finalizers that have not run yet retain {held.amount}."
+        title = f"In use, not leaked: {what} that have not run yet retain {held.amount}."
         cause = f"Most by type: {held.types}."
-        remedies: tuple[str, ...] = ("release what objects need with a method such as Close, not with finalizers",)
+        remedies: tuple[str, ...] = (f"release what objects need with a method such as Close, not with {what}",)
         facts = {**held.facts, "function": None, "reason": None}
         if one is not None and frame is not None:
             state = one.reason or one.state
             place = f" ({shortened(frame.place())})" if frame.line else ""
-            cause = (
-                f"One goroutine runs all finalizers, one after the other. It is in {shortened(frame.short_name())}{place}: {state}. {cause}"
-            )
-            remedies = ("keep finalizers short: start a goroutine for work that may wait", *remedies)
+            who = "One goroutine runs all finalizers" if what == "finalizers" else "A few goroutines run all cleanups"
+            which = "It" if what == "finalizers" else "One of them"
+            cause = f"{who}, one after the other. {which} is in {shortened(frame.short_name())}{place}: {state}. {cause}"
+            remedies = (f"keep {what} short: start a goroutine for work that may wait", *remedies)
             facts.update(function=frame.function, reason=state)
         yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
 

@@ -1,0 +1,45 @@
+// COUNT objects with a cleanup are garbage. The first cleanup that runs waits for a lock, so the others do not run. Each has an array of 3,000 bytes
+// as its argument. Prints "ready".
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+)
+
+type Handle struct{ name *string }
+
+var lock sync.Mutex
+var total int
+
+//go:noinline
+func release(buffer []byte) {
+	lock.Lock()
+	total += len(buffer)
+	lock.Unlock()
+}
+
+//go:noinline
+func open() {
+	runtime.AddCleanup(&Handle{}, release, make([]byte, 3000))
+}
+
+func main() {
+	count, _ := strconv.Atoi(os.Args[1])
+	lock.Lock()
+	for i := 0; i < count; i++ {
+		open()
+	}
+	debug.SetGCPercent(-1)
+	runtime.GC()
+	runtime.GC()
+	time.Sleep(500 * time.Millisecond)
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+	fmt.Println(total)
+}
