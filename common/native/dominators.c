@@ -321,7 +321,12 @@ INLINE int visit_roots(dominators *d, int64_t *budget, bool leaves) {
 }
 
 static int visit_all(dominators *d, int64_t *budget) { return visit_roots(d, budget, false); }
-static int visit_without_leaf_trees(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+static int visit_without_leaf_trees_plain(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+POPCNT static int visit_without_leaf_trees_popcnt(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+
+static int visit_without_leaf_trees(dominators *d, int64_t *budget) {
+    return (has_popcnt() ? visit_without_leaf_trees_popcnt : visit_without_leaf_trees_plain)(d, budget);
+}
 
 static int visit(dominators *d, int64_t *budget) {
     if (!d->parents && begin(d))
