@@ -334,7 +334,12 @@ static int visit_without_leaf_trees(dominators *d, int64_t *budget) {
 static int visit(dominators *d, int64_t *budget) {
     if (!d->parents && begin(d))
         return NO_MEMORY;
-    return (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
+    int more = (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
+    if (!more) { /* the following phases take most memory */
+        DROP(d->seen);
+        DROP(d->frames.items);
+    }
+    return more;
 }
 
 API uint32_t fl_dominators_progress(const dominators *d) {
