@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Lists
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import Words
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.ranges import range_at
 
 NEAR = 1 << 20  # bytes; records at most this far apart are read together
 MOST_RANGES = 4  # ranges that are searched for separately
+# Bytes for each word that is looked up in the ranges. More words are searched for again.
+_SPARSE = 4096
 FEW = 50_000  # up to this many blocks of a live process are read one by one
 
 
@@ -34,9 +37,23 @@ def find_pointers_into(engine: Engine, piece: Piece, ranges: Sequence[Range]) ->
 
 def search_ranges(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> array[int]:
     """Return the addresses, ascending, of the aligned words in the piece whose value is in one of a
-    few ranges. Each range takes a search of its own, so join many with `merge_to_most` first."""
+    few ranges. Join many ranges with `merge_to_most` first, as each may take a search of its own.
+
+    If all ranges are on one side of the piece, one search also finds the words between them. These
+    are few in most managed heaps: nearly all words that look like addresses refer to the heap."""
+    if len(ranges) > 1 and _are_beside(ranges, piece):
+        addresses = engine.search(piece, ranges[0].start, ranges[-1].end)
+        if len(addresses) <= len(piece.data) // _SPARSE:
+            values = engine.arch.words(engine.gather((piece,), addresses, engine.arch.word)[0])
+            return array("Q", compress(addresses, (range_at(ranges, value) is not None for value in values)))
     found = [engine.search(piece, *one) for one in ranges]
     return found[0] if len(found) == 1 else array("Q", sorted(chain.from_iterable(found)))
+
+
+def _are_beside(ranges: Sequence[Range], piece: Piece) -> bool:
+    """Return whether these ranges are sorted and disjoint, and the piece is not between them."""
+    bounds = list(chain.from_iterable(ranges))
+    return bounds == sorted(bounds) and not (bounds[0] < piece.address + len(piece.data) and piece.address < bounds[-1])
 
 
 def join_records(addresses: Sequence[int], size: int) -> list[Range]:

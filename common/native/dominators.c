@@ -36,7 +36,9 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->only_lost = only_lost;
     d->definite = d->possible = NO_ROOT;
     size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
-    d->numbers = alloc_large(bytes);
+    d->numbers = calloc(1, bytes); /* UNSEEN, inverted */
+    if (d->numbers && bytes >= LARGE_ARRAY)
+        prefer_huge_pages(d->numbers, bytes);
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
     d->priorities = priorities + 1;
     d->lasts = malloc(((size_t)priorities + 1) * sizeof *d->lasts);
@@ -47,7 +49,6 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     }
     for (uint32_t priority = 0; priority <= priorities; priority++)
         d->lasts[priority] = (priority < priorities ? later[priority] : roots) + priority;
-    memset(d->numbers, 0xff, bytes); /* UNSEEN */
     return d;
 }
 
@@ -122,13 +123,15 @@ static int count_groups(dominators *d, int64_t *budget) {
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         bool merged = merges && merges[index] != NO_ROOT;
         bool counts = !merged && (kinds ? kinds[index] >= POSSIBLE : states[index] == IN_USE);
+        uint32_t held = counts ? ~numbers[index] : BARRED;
+        if (!d->leaf_trees)
+            numbers[index] = held;
         if (!counts) {
-            numbers[index] = BARRED;
             set_bit(d->seen, index);
             continue;
         }
-        if (numbers[index] != UNSEEN)
-            d->starts[(numbers[index] & ~HELD) + 1]++;
+        if (held != UNSEEN)
+            d->starts[(held & ~HELD) + 1]++;
         counted++;
         uint64_t size = size_in(g->b, column, index);
         sizes |= size;
@@ -151,8 +154,8 @@ static int list(dominators *d, int64_t *budget) {
     const uint32_t *numbers = d->numbers;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
-        uint32_t held = numbers[index];
-        if (held > BARRED && held != UNSEEN)
+        uint32_t held = d->leaf_trees ? ~numbers[index] : numbers[index];
+        if (held > BARRED && held != UNSEEN && !bit(d->seen, index))
             d->targets[d->starts[held & ~HELD]++] = index;
     }
     d->at = pause;
@@ -321,12 +324,22 @@ INLINE int visit_roots(dominators *d, int64_t *budget, bool leaves) {
 }
 
 static int visit_all(dominators *d, int64_t *budget) { return visit_roots(d, budget, false); }
-static int visit_without_leaf_trees(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+static int visit_without_leaf_trees_plain(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+POPCNT static int visit_without_leaf_trees_popcnt(dominators *d, int64_t *budget) { return visit_roots(d, budget, true); }
+
+static int visit_without_leaf_trees(dominators *d, int64_t *budget) {
+    return (has_popcnt() ? visit_without_leaf_trees_popcnt : visit_without_leaf_trees_plain)(d, budget);
+}
 
 static int visit(dominators *d, int64_t *budget) {
     if (!d->parents && begin(d))
         return NO_MEMORY;
-    return (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
+    int more = (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
+    if (!more) { /* the following phases take most memory */
+        DROP(d->seen);
+        DROP(d->frames.items);
+    }
+    return more;
 }
 
 API uint32_t fl_dominators_progress(const dominators *d) {

@@ -13,7 +13,9 @@
 
 /* numbers[block] before a block is visited: HELD | group if roots refer to it, BARRED if it must
  * not be visited, else UNSEEN. Lower values are depth-first numbers, and at the end places in
- * preorder. Groups are visited in order: for each priority, its roots one by one, then the
+ * preorder. Until count_groups (or keep_numbers, if leaf trees are left out), the bits of each
+ * element are inverted: UNSEEN is then 0, and the pages of blocks that no root refers to need not
+ * be resident. Groups are visited in order: for each priority, its roots one by one, then the
  * blocks that several of them share. */
 #define HELD 0x80000000u
 #define UNSEEN 0xFFFFFFFFu
@@ -223,14 +225,14 @@ INLINE bool edge_ignored(const dominators *d, uint32_t index, uint32_t from) {
 /* Record that `root` refers to a block. The root with the earliest priority gets the block; if
  * several roots of one priority refer to it, none of them does. */
 INLINE void hold(dominators *d, uint32_t index, uint32_t root) {
-    uint32_t *number = &d->numbers[index], priority = 0;
+    uint32_t *number = &d->numbers[index], priority = 0; /* inverted */
     if (root == NO_ROOT || edge_ignored(d, index, ROOT_NODE | root))
         return;
     while (root + priority >= d->lasts[priority])
         priority++;
-    uint32_t held = *number, group = root + priority, known = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
+    uint32_t held = ~*number, group = root + priority, known = held == UNSEEN ? d->priorities : priority_of(d, held & ~HELD);
     if (priority <= known && held != (HELD | group))
-        *number = HELD | (priority < known ? group : d->lasts[priority]);
+        *number = ~(HELD | (priority < known ? group : d->lasts[priority]));
 }
 
 /* Return the root that owns the word at this address: usually the same as for the previous word. */

@@ -106,7 +106,7 @@ API int fl_java_references(graph *g, const piece *p, const java_heap *h, const u
     if (p->address < g->scanned || p->length > UINT64_MAX - p->address)
         return DISORDER;
     uint64_t top = g->scanned = p->address + p->length, start = 0, next = 0;
-    searching s = {.edges = {.g = g, .made = malloc(sizeof(stretch))}, .p = p, .h = h};
+    searching s = {.edges = {.g = g, .made = malloc(sizeof(stretch)), .popcnt = has_popcnt()}, .p = p, .h = h};
     if (!s.edges.made)
         return NO_MEMORY;
     s.edges.made->count = s.edges.made->insides = 0;

@@ -57,7 +57,7 @@ static bool refers(const dominators *d, uint32_t index, const uint64_t *leaves) 
 static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     for (uint64_t left = bits &= ~d->seen[word]; left; left &= left - 1) {
         uint64_t index = word * 64 + (unsigned)__builtin_ctzll(left);
-        if (d->numbers[index] != UNSEEN || (d->containers && d->containers[index] != NO_ROOT))
+        if (d->numbers[index] != (uint32_t)~UNSEEN || (d->containers && d->containers[index] != NO_ROOT))
             bits &= ~(left & -left);
     }
     return bits;
@@ -91,8 +91,10 @@ static void keep_numbers(dominators *d, uint64_t word) {
     if (d->g->count - index < 64)
         left &= (UINT64_C(1) << (d->g->count - index)) - 1;
     d->firsts[word] = kept;
-    for (; left; left &= left - 1)
-        numbers[kept++] = numbers[index + (unsigned)__builtin_ctzll(left)];
+    for (; left; left &= left - 1) {
+        unsigned at = (unsigned)__builtin_ctzll(left);
+        numbers[kept++] = d->seen[word] >> at & 1 ? BARRED : ~numbers[index + at];
+    }
     d->kept = kept;
 }
 

@@ -14,11 +14,12 @@ typedef struct {
     stretch *made;
     pending waiting[BATCH];
     uint32_t count;
+    bool popcnt;
 } object_edges;
 
 /* Look up the targets of the waiting references, and add these to the graph. All slots are
  * prefetched first, so that cache misses overlap. */
-static inline int look_up_objects(object_edges *s) {
+INLINE int look_up_objects_as(object_edges *s) {
     const blocks *b = s->g->b;
     const slot *slots[BATCH];
     for (uint32_t at = 0; at < s->count; at++) {
@@ -39,6 +40,10 @@ static inline int look_up_objects(object_edges *s) {
     s->made->count = 0;
     return failed;
 }
+
+static int look_up_objects_plain(object_edges *s) { return look_up_objects_as(s); }
+POPCNT static int look_up_objects_popcnt(object_edges *s) { return look_up_objects_as(s); }
+static inline int look_up_objects(object_edges *s) { return (s->popcnt ? look_up_objects_popcnt : look_up_objects_plain)(s); }
 
 /* Add a reference of an object. Sources ascend from call to call. */
 static inline int refer_to_object(object_edges *s, uint32_t source, uint64_t address, uint32_t target) {

@@ -210,7 +210,6 @@ INLINE int sum_sizes(dominators *d, int64_t *budget, bool kept) {
     d->placed = NULL;
     DROP(d->targets);
     DROP(d->starts);
-    DROP(d->frames.items);
     return DONE;
 }
 

@@ -38,7 +38,7 @@ API int fl_v8_references(graph *g, const piece *p, const uint32_t *maps, const u
     if (p->address < g->scanned || p->length > UINT64_MAX - p->address)
         return DISORDER;
     uint64_t top = g->scanned = p->address + p->length, start = 0, next = 0;
-    object_edges s = {.g = g, .made = malloc(sizeof(stretch))};
+    object_edges s = {.g = g, .made = malloc(sizeof(stretch)), .popcnt = has_popcnt()};
     if (!s.made)
         return NO_MEMORY;
     s.made->count = s.made->insides = 0;

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.bulk import search_ranges
+from findleaks.target.base import Piece, Range
+
 ENGINES = [graphs.native, graphs.pure]
 SEEDS = st.integers(0, 2**32 - 1)
 BASE = 0x7F0000001000
@@ -111,3 +114,19 @@ def test_self_pointers_and_searches(seed: int, distance: int, before: int, step:
         for engine in (graphs.native(), graphs.pure()):
             assert list(engine.self_pointers(piece, distance, before)) == expected
             assert list(engine.search(piece, low, high)) == found
+
+
+BOUNDS = [(64, 96, 128, 160), (64, 96, 96, 160), (64, 128, 96, 160), (128, 160, 64, 96), (8, 40, BASE + 64, BASE + (1 << 20))]
+
+
+@pytest.mark.parametrize("hits", [0, 1, 3, 200])
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_searches_in_several_ranges(hits: int, bounds: tuple[int, ...]) -> None:
+    """Few or many words are in the ranges or between them. The ranges are apart, adjacent, overlapping, unsorted, or around the piece."""
+    values = [0, 63, 64, 95, 96, 100, 127, 128, 159, 160, BASE + 64, BASE]
+    words = [0] * (2048 - hits) + [values[at % len(values)] for at in range(1, hits + 1)]
+    ranges = [Range(*bounds[:2]), Range(*bounds[2:])]
+    piece = Piece(BASE, memoryview(struct.pack("<2048Q", *words)))
+    expected = [BASE + 8 * at for at, value in enumerate(words) for start, end in ranges if start <= value < end]
+    for engine in (graphs.native(), graphs.pure()):
+        assert list(search_ranges(engine, piece, ranges)) == expected

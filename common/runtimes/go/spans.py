@@ -8,6 +8,7 @@ offsets of fields come from the type descriptor of runtime.mspan."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress, islice
 from operator import ne
@@ -119,6 +120,9 @@ def page_classes(heap: Heap, spans: ObjectSpans) -> bytearray:
     numbers = {base: number for number, base in enumerate(heap.arenas)}
     for start, end, kind in zip(spans.starts, spans.ends, spans.kinds):
         base = start & -ARENA
+        if end - start == PAGE and base in numbers:  # most spans
+            classes[numbers[base] * pages + (start - base) // PAGE] = kind
+            continue
         while base < end:
             number = numbers.get(base)
             if number is not None:
@@ -159,9 +163,9 @@ def special_records(memory: Memory, types: Types, spans: ObjectSpans) -> Iterato
 def joined_ranges(spans: ObjectSpans) -> list[Range]:
     """Return few ranges that contain all spans: spans of one arena are joined."""
     made: list[Range] = []
-    for start, end in zip(spans.starts, spans.ends):
-        if made and made[-1].start // ARENA == start // ARENA:
-            made[-1] = Range(made[-1].start, end)
-        else:
-            made.append(Range(start, end))
+    at = 0
+    while at < len(spans):
+        first = spans.starts[at]
+        at = bisect_left(spans.starts, (first // ARENA + 1) * ARENA, at)
+        made.append(Range(first, spans.ends[at - 1]))
     return made

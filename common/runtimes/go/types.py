@@ -94,8 +94,10 @@ class Types:
         size, pointers = memory.arch.unpack(data[:16])
         order = memory.arch.byteorder
         kind, flags = data[23] & 31, data[20]
+        if not 0 < kind < _KINDS or pointers > size:  # most integers that look like addresses
+            return None
         name = self._name(section.start + int.from_bytes(data[_STR : _STR + 4], order))
-        if not 0 < kind < _KINDS or not name or pointers > size:
+        if not name:
             return None
         name = name[1:] if flags & _EXTRA_STAR and name.startswith("*") else name
         elem = 0

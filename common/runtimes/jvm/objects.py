@@ -26,6 +26,7 @@ from findleaks.value_classes import NamedTuple
 
 _MOST_CLASSES = 1 << 21
 _CHUNK = 8 << 20  # bytes of objects that are read together
+_RESERVED = 2  # times the bytes of the objects: objects are smaller than the blocks of allocators
 _HEADER = 256  # first bytes of an object; they determine its size
 
 
@@ -55,7 +56,8 @@ class JavaObjects:
         self.classes: list[JavaClass] = []
         self.numbers = array("H")
         self.unread_ranges: list[Range] = []
-        self.blocks = engine.blocks(tables.target.arch, min(layout.header.alignment, 16))
+        reserved = _RESERVED * sum(one.end - one.start for one in ranges)
+        self.blocks = engine.blocks(tables.target.arch, min(layout.header.alignment, 16), reserved)
         self._walk()
         self.blocks.seal()
 
