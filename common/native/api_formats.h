@@ -32,6 +32,7 @@ API struct shifts *fl_shifts_new(struct run *runs, uint64_t *options, uint64_t n
 API void fl_shifts_chunks(struct shifts *s, const uint64_t *addresses, uint64_t number);
 API void fl_shifts_pointers(struct shifts *s, const piece *p);
 API void fl_shifts_instances(struct shifts *s, const piece *p, const struct class *all, uint64_t classes);
+API void fl_shifts_edges(struct shifts *s, const piece *p);
 API uint64_t fl_shifts_elect(struct shifts *s);
 
 /* luajit_chunks.c */

@@ -334,6 +334,7 @@ SIGNATURES = {
     "fl_shifts_chunks": (None, [_HANDLE, _U64S, c_uint64]),
     "fl_shifts_pointers": (None, [_HANDLE, _PIECES]),
     "fl_shifts_instances": (None, [_HANDLE, _PIECES, _U64S, c_uint64]),
+    "fl_shifts_edges": (None, [_HANDLE, _PIECES]),
     "fl_shifts_elect": (c_uint64, [_HANDLE]),
     "fl_walk_luajit": (c_int, [_PIECES, _U64S, _U64S, c_uint64, c_uint64, _U64S, _U64S, _U8S, _U64S]),
     "fl_lost_references": (None, [_HANDLE, c_bool, _U32S]),
