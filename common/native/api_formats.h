@@ -57,6 +57,9 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
 
+/* glib_structures.c */
+API int fl_glib_structures(const struct blocks *b, const piece *p, const range *code, uint32_t ranges, uint32_t quarks, words *found);
+
 /* php_values.c */
 API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words
                       *unused, words *runs);

@@ -346,6 +346,7 @@ SIGNATURES = {
     "fl_object_references": (c_int, [_HANDLE, _PIECES, _U32S, c_char_p, c_uint64, c_bool, _WORDS]),
     "fl_object_remains": (c_int, [_HANDLE, _PIECES, _U32S, *[c_char_p] * 3, _U64S, _U32S, c_char_p, *[_U8S] * 2, _WORDS]),
     "fl_objects": (c_int, [_HANDLE, _PIECES, _U64S, *[c_char_p] * 4, c_uint64, c_uint64, _RANGES, _U32S, _U32S, _U8S, _U64S, _WORDS]),
+    "fl_glib_structures": (c_int, [_HANDLE, _PIECES, _RANGES, c_uint32, c_uint32, _WORDS]),
     "fl_php_values": (c_int, [_HANDLE, _PIECES, _U32S, _U8S, _U64S, _WORDS, _WORDS, _WORDS]),
     "fl_php_sort": (None, [_U64S, c_uint64]),
     "fl_php_stale": (c_int, [_HANDLE, _PIECES, _U64S, c_uint64, _WORDS]),
