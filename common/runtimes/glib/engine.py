@@ -5,7 +5,7 @@ engine_native.py (common/native/glib_structures.c) and engine_reference.py imple
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from findleaks.engine.contract import Blocks, Engine
@@ -31,8 +31,8 @@ class Structure(NamedTuple):
     second: int
 
 
-def find_structures(engine: Engine, blocks: Blocks, piece: Piece, code: Sequence[Range], quarks: int) -> list[Structure]:
-    """Return the structures in the blocks that begin in the piece, ascending. `code`: executable
+def find_structures(engine: Engine, blocks: Blocks, piece: Piece, code: Sequence[Range], quarks: int) -> Iterator[Structure]:
+    """Yield the structures in the blocks that begin in the piece, ascending. `code`: executable
     memory, sorted and disjoint. `quarks`: more than the greatest quark."""
     rows: array[int] = import_loops(engine, __package__).find_structures(engine, blocks, piece, code, quarks)
-    return [Structure(key >> 8, key & 0xFF, first, second) for key, first, second in zip(rows[::3], rows[1::3], rows[2::3])]
+    return (Structure(key >> 8, key & 0xFF, first, second) for key, first, second in zip(rows[::3], rows[1::3], rows[2::3]))

@@ -9,6 +9,7 @@ elements. These are named only in GSlice, from which GLib allocates them up to 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.directory import Directory
@@ -37,6 +38,7 @@ ERROR_NAME, SOURCE_NAME = "GError", "GSource"
 SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
 SLICES = "GSlice"  # name of the allocator
 MOST_QUARKS = 1 << 16
+MOST_STRUCTURES = 1 << 17  # structures that are examined; each takes microseconds
 PREVIOUS, NEXT = 16, 8  # offsets in a node of a GQueue
 LAST_DATA = 32  # offset of `data` in a GSequenceNode: that of the last one is the GSequence
 FLAGS = 32  # offset of balance, left_child and right_child in a GTreeNode
@@ -55,20 +57,26 @@ class Structures:
         self._quarks, self._source_name = quarks, source_name
         regions = memory.target.regions()
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
+        self.is_cut = False  # whether there are more than MOST_STRUCTURES; set by `find`
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
     def find(self) -> Iterator[tuple[int, str]]:
         """Yield the index and the name of the structure in each block that has one."""
         found: dict[int, list[Structure]] = {}
-        for start, end in self._directory.ranges():
-            for piece in self._memory.target.pieces(start, end):
-                for one in find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS):
-                    if one.kind not in SLICED or self._is_sliced(one.block):
-                        found.setdefault(one.kind, []).append(one)
+        ones = list(islice(self._candidates(), MOST_STRUCTURES + 1))
+        self.is_cut = len(ones) > MOST_STRUCTURES
+        for one in ones[:MOST_STRUCTURES]:
+            if one.kind not in SLICED or self._is_sliced(one.block):
+                found.setdefault(one.kind, []).append(one)
         yield from self._errors(found.pop(kinds.ERROR, []))
         for kind, ones in found.items():
             for one in self._examine(kind, ones):
                 yield one.block, NAMES.get(kind) or self._name_source(one.block)
+
+    def _candidates(self) -> Iterator[Structure]:
+        for start, end in self._directory.ranges():
+            for piece in self._memory.target.pieces(start, end):
+                yield from find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS)
 
     def _is_sliced(self, index: int) -> bool:
         part = self._directory.owner(self._directory.blocks.address(index))
