@@ -14,7 +14,8 @@ from findleaks.allocators.names import read_name
 from findleaks.allocators.type_nodes import LAYOUTS, NodeLayout
 from findleaks.target.base import Target
 
-FIRST = 8  # texts that are checked; GLib itself has some hundred
+FIRST = 8  # texts that are checked; GObject has some hundred
+DOMAIN = "-quark"  # end of the names of error domains
 
 
 class GTypeNames:
@@ -32,6 +33,10 @@ class GTypeNames:
             return ""
         return self._text(self._quarks + 8 * quark)
 
+    def quark(self, number: int) -> str:
+        """Return the text of a quark, safe to print; "" if unknown."""
+        return self._text(self._quarks + 8 * number) if self._quarks and number else ""
+
     @cached_property
     def _quarks(self) -> int:
         """The address of `quarks`, or 0."""
@@ -40,11 +45,14 @@ class GTypeNames:
         return next(filter(self._is_array, words), 0)
 
     def _is_array(self, address: int) -> bool:
+        """Whether `quarks` is at an address. In a program without GObject, it may have fewer than
+        FIRST texts; one of them is then the name of an error domain."""
         words = self._memory.words(address, 1 + FIRST) if address and address % 8 == 0 else None
-        if words is None or words[0] or not all(words[1:]):
+        if words is None or words[0] or not words[1]:
             return False
-        texts = {self._text(address + 8 * number) for number in range(1, 1 + FIRST)}
-        return len(texts) == FIRST and all(texts)
+        count = next((number for number, word in enumerate(words[1:]) if not word), FIRST)
+        texts = {self._text(address + 8 * number) for number in range(1, 1 + count)}
+        return len(texts) == count and all(texts) and (count == FIRST or any(text.endswith(DOMAIN) for text in texts))
 
     def _text(self, place: int) -> str:
         """Return the text that the word at an address points to; "" if it is none."""

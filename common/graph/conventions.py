@@ -27,6 +27,7 @@ block is definitely lost."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Optional
@@ -49,6 +50,7 @@ MIN_SIZES = 4
 MAX_RULES = 1 << 16
 # keys sampled at equal distances, whose blocks' contents give the name of a convention
 SAMPLE = 1 << 11
+LENGTH_BYTES = 8  # bytes of the length in front of a block of LENGTH64
 # the least share of a size's reachable and possible blocks with such a pointer
 MIN_HELD_SHARE = 2 / 3
 
@@ -188,7 +190,7 @@ def learn_conventions(
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
     rules = rules_of(found, _held(interiors, found, len(blocks), budget, report), word) if found else []
     rules = sorted({*rules, *known})
-    sample = list(_sampled(blocks, keys[:: max(1, len(keys) // SAMPLE)], frozenset(rules), fits, has_elements))
+    sample = list(_sampled(blocks, keys, frozenset(rules), fits, has_elements))
     unexplained = _by_content(sample, len(keys))
     if unexplained:
         counted = [one.has_elements for one in sample if not one.explained and one.fitting & Heuristic.NEWARRAY]
@@ -240,29 +242,43 @@ class Sampled(NamedTuple):
 
 
 def _sampled(
-    blocks: Blocks, keys: Iterable[int], rules: frozenset[Rule], fits: HeuristicMatcher, has_elements: ArrayTest
+    blocks: Blocks, keys: Sequence[int], rules: frozenset[Rule], fits: HeuristicMatcher, has_elements: ArrayTest
 ) -> Iterator[Sampled]:
-    """Yield a sample of pointers, one for each key."""
-    for key in keys:
+    """Yield a sample of the pointers in `keys`, at equal distances.
+
+    If a block begins with its length, and has a pointer behind it that no rule explains, the length
+    also explains the pointers to other offsets of the block: statements of SQLite have many of
+    them."""
+    for key in keys[:: max(1, len(keys) // SAMPLE)]:
         index, offset = key >> 32, key & MAX_OFFSET
         address, size = blocks.address(index), blocks.size(index)
         explained = (0, offset) in rules or (size, offset) in rules
         fitting = fits(address, size, offset)
+        behind = key - offset + LENGTH_BYTES
+        at = bisect_left(keys, behind)
+        if not rules & {(0, LENGTH_BYTES), (size, LENGTH_BYTES)} and keys[at : at + 1] == array("Q", [behind]):
+            fitting |= fits(address, size, LENGTH_BYTES) & Heuristic.LENGTH64
         yield Sampled(offset, explained, fitting, bool(fitting & Heuristic.NEWARRAY) and has_elements(address, size))
 
 
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
-    """Return the heuristic that explains most of the pointers that no rule explains. It must
-    explain HALF of these, WORTH of the sample, and MIN_BLOCKS blocks. `count` is the number of all
+    """Return the heuristics that explain most of the pointers that no rule explains. Each must
+    explain HALF of the pointers that are left, and MIN_BLOCKS blocks. The first must explain WORTH
+    of the sample, because the graph must then be built again. `count` is the number of all
     keys."""
-    left = [one.fitting for one in sample if not one.explained]
-    found: Counter[Heuristic] = Counter()
-    for fitting, number in Counter(left).items():  # there are few different ones, and `&` is slow
-        found.update({one: number for one in BY_CONTENT.values() if fitting & one})
-    best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
-    most = found[best]
-    enough = most * max(1, count // max(1, len(sample))) >= MIN_BLOCKS
-    return best if enough and most >= max(HALF * len(left), WORTH * len(sample)) else Heuristic.NONE
+    left, accepted = [one.fitting for one in sample if not one.explained], Heuristic.NONE
+    while left:
+        found: Counter[Heuristic] = Counter()
+        for fitting, number in Counter(left).items():  # few are different, and `&` is slow
+            found.update({one: number for one in BY_CONTENT.values() if fitting & one})
+        best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
+        most = found[best]
+        enough = most * max(1, count // max(1, len(sample))) >= MIN_BLOCKS
+        if not enough or most < max(HALF * len(left), 0 if accepted else WORTH * len(sample)):
+            break
+        accepted |= best
+        left = [fitting for fitting in left if not fitting & best]
+    return accepted
 
 
 def _named(sample: Sequence[Sampled], offset: int) -> str:
@@ -298,8 +314,8 @@ def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtab
 
     def fits(start: int, size: int, offset: int) -> Heuristic:
         found = Heuristic.NONE
-        length = read(start, 8) if offset == 8 else None
-        if length is not None and 0 <= size - 8 - length < slack:
+        length = read(start, LENGTH_BYTES) if offset == LENGTH_BYTES else None
+        if length is not None and 0 <= size - LENGTH_BYTES - length < slack:
             found |= Heuristic.LENGTH64
         first = read(start, word)
         if first is None:

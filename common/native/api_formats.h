@@ -32,6 +32,7 @@ API struct shifts *fl_shifts_new(struct run *runs, uint64_t *options, uint64_t n
 API void fl_shifts_chunks(struct shifts *s, const uint64_t *addresses, uint64_t number);
 API void fl_shifts_pointers(struct shifts *s, const piece *p);
 API void fl_shifts_instances(struct shifts *s, const piece *p, const struct class *all, uint64_t classes);
+API void fl_shifts_edges(struct shifts *s, const piece *p);
 API uint64_t fl_shifts_elect(struct shifts *s);
 
 /* luajit_chunks.c */
@@ -55,6 +56,9 @@ API int fl_objects(const struct blocks *b, const piece *p, const uint64_t *types
                    uint8_t *leaves, const uint8_t *lives, uint64_t count, uint64_t shift, const range *program, uint32_t *found, uint32_t *merged, uint8_t
                    *patterns, uint64_t *sums, words *cut);
 API int fl_immortal_objects(const struct blocks *b, const piece *p, const uint32_t *found, const uint8_t *offsets, words *out);
+
+/* glib_structures.c */
+API int fl_glib_structures(const struct blocks *b, const piece *p, const range *code, uint32_t ranges, uint32_t quarks, words *found);
 
 /* php_values.c */
 API int fl_php_values(const struct blocks *b, const piece *p, uint32_t *found, uint8_t *patterns, uint64_t *sums, words *cut, words

@@ -188,6 +188,37 @@ API void fl_shifts_instances(shifts *s, const piece *p, const class *all, uint64
     }
 }
 
+static bool is_zero(const uint8_t *data, uint64_t bytes) {
+    uint64_t any = 0;
+    for (uint64_t at = 0; at < bytes; at += WORD)
+        any |= load(data + at);
+    return !any;
+}
+
+/* Count evidence for the undecided slabs that begin in a piece. A shift fits if the bytes that it
+ * leaves unused, before the first chunk and after the last one, are zero as in new memory. It
+ * counts once, and once for each chunk whose first word is not zero: most structures begin with
+ * an address or a number. */
+API void fl_shifts_edges(shifts *s, const piece *p) {
+    uint64_t start = 0;
+    uint32_t index = block_from(s->slabs, p->address, &start);
+    while (index < s->slabs->count && start < p->address + p->length) {
+        const voter *v = &s->voters.items[index];
+        const uint8_t *data = bytes_in(p, start, v->bytes);
+        uint64_t used = v->bytes - (uint64_t)v->options * UNIT;
+        for (uint32_t shift = 0; data && shift < v->options; shift++) {
+            uint64_t first = (uint64_t)shift * UNIT, last = first + used;
+            if (!is_zero(data, first) || !is_zero(data + last, v->bytes - last))
+                continue;
+            s->counts[v->first + shift]++;
+            for (uint64_t at = first; at < last; at += v->chunk)
+                s->counts[v->first + shift] += load(data + at) != 0;
+        }
+        if (!next_block(s->slabs, &index, &start))
+            break;
+    }
+}
+
 /* Give each slab with evidence the shift that has the most evidence; among equal shifts, the
  * lowest. Returns the number of slabs without evidence. */
 API uint64_t fl_shifts_elect(shifts *s) {

@@ -142,8 +142,9 @@ def test_stale_words(tmp_path: Path) -> None:
     assert len(lost) == 400 and min(counted["number"], counted["string"]) >= 195, counted
 
 
-def test_words_behind_shared_keys(core: Path) -> None:
-    """The keys that hashes share end before their blocks. Exactly the words behind them are excluded."""
+def test_words_of_shared_keys(core: Path) -> None:
+    """Exactly the text of the keys that hashes share, and what follows it in their blocks, is excluded. The last
+    word of a text may have stale bytes that look like an address with the end of the text."""
     session = Session(open_core(str(core)))
     (runtime,) = [one for one in session.runtimes if one.name == "Perl"]
     blocks, excluded, checked = session.directory.blocks, runtime.excluded_words(), Counter[int]()
@@ -154,7 +155,7 @@ def test_words_behind_shared_keys(core: Path) -> None:
         _, key, _, _, length = struct.unpack("<QQQIi", data[:32]) if data else (0,) * 5
         if key == address + 24 and 0 <= length <= size - 34 and data[32 + length] == 0:
             unused = (size - 34 - length) // 8
-            wanted = sum(1 << word for word in range(size // 8 - unused, size // 8))
+            wanted = sum(1 << word for word in range(3, size // 8))
             if size // 8 < LAST_WORD:
                 assert masks[excluded.patterns[index]] & ((1 << size // 8) - 1) == wanted, hex(address)
                 checked[unused] += 1

@@ -156,7 +156,29 @@ def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
         for piece in image.pieces():
             starts.count_pointers(piece)
         starts.elect()
+        for piece in image.pieces():
+            starts.count_edges(piece)
+        starts.elect()
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=10)
+def test_slabs_of_leaked_chunks(arch: Arch, seed: int) -> None:
+    """Nothing refers to the chunks. The first word of each is a number, the last two words are zero, and so is the memory at both ends."""
+    image = Image(arch, seed)
+    for slab in image.slabs:
+        for chunk in image.chunks(slab):
+            image.put(chunk, 5)
+    for engine in engines(arch):
+        read = read_slabs(engine, image.pieces(), image.heads)
+        starts = chunk_starts(engine, read)
+        for piece in image.pieces():
+            starts.count_edges(piece)
+        assert not starts.elect()
+        for number, slab in enumerate(image.slabs):
+            assert slab.choices == 1 or read.runs[RUN * number] == slab.start + slab.shift, slab
 
 
 def test_overlapping_slabs() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
-from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, candidates, rules_of
+from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, _by_content, _sampled, candidates, rules_of
 
 MAX_OFFSET = (1 << 32) - 1
 
@@ -222,3 +222,27 @@ def test_sizes_of_their_own() -> None:
 def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
     """Whatever number of blocks of these sizes are held by their start: those with tag 0 are."""
     assert rules_of(candidates(rows(*counted)), lambda size: 450, 8) == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "others", "expected"),
+    [
+        (set(), 0, Heuristic.LENGTH64),
+        (set(), 20, Heuristic.LENGTH64 | Heuristic.NEWARRAY),  # blocks of another library: the second heuristic
+        ({(0, 8)}, 0, Heuristic.NONE),  # the rule explains the pointers behind the lengths, and nothing the other ones
+    ],
+)
+def test_lengths_of_blocks_with_many_pointers(rules: set[Rule], others: int, expected: Heuristic) -> None:
+    """40 blocks begin with their length. Each has one pointer behind it, and five to its middle."""
+    engine = graphs.native()
+    blocks = engine.blocks(engine.arch, 16)
+    blocks.append([0x10000 + 0x100 * number for number in range(40 + others)], [0xF8] * (40 + others), [0] * (40 + others))
+    blocks.seal()
+    keys = [number << 32 | offset for number in range(40) for offset in (8, 0x40, 0x48, 0x50, 0x58, 0x60)]
+    keys += [number << 32 | 8 for number in range(40, 40 + others)]
+
+    def fits(address: int, size: int, offset: int) -> Heuristic:
+        return Heuristic.NONE if offset != 8 else Heuristic.LENGTH64 if address < 0x10000 + 0x100 * 40 else Heuristic.NEWARRAY
+
+    sample = list(_sampled(blocks, array("Q", keys), frozenset(rules), fits, lambda address, size: False))
+    assert _by_content(sample, len(keys)) == expected

@@ -103,7 +103,7 @@ def test_rings_of_shared_keys_of_perl() -> None:
     after = [places[1], places[2], places[1]]
     entries = b"".join(struct.pack("<QQQII", then, at + 24, 1, 0, 5).ljust(64, b"\0") for at, then in zip(places, after))
     found = list(list_keys(FakeTarget({NODES: entries}), graphs.native(), array("Q", places[:1])))
-    assert found == [(at, at + 39) for at in places]
+    assert found == [(at, at + 24) for at in places]
 
 
 def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:

@@ -54,6 +54,12 @@ class ChunkStarts(Protocol):
         """Count the instances of these types in a piece of the slabs. An instance begins with the
         address of its class."""
 
+    def count_edges(self, piece: Piece) -> None:
+        """Examine the slabs in a piece that still have several possible places. The bytes before
+        the first chunk and after the last one are never written, so they are zero if the memory was
+        new. A place counts if these bytes are zero: once, and once for each chunk whose first word
+        is not zero."""
+
     def elect(self) -> int:
         """Move the run of each slab with evidence to the place with the most evidence. If several
         places have the same amount, the lowest one is used. Return the number of slabs that still

@@ -57,5 +57,8 @@ class Starts:
         words = array("Q", chain.from_iterable(rows))
         self._library.fl_shifts_instances(self._handle, c_piece(piece), c_array(words), len(rows))
 
+    def count_edges(self, piece: Piece) -> None:
+        self._library.fl_shifts_edges(self._handle, c_piece(piece))
+
     def elect(self) -> int:
         return int(self._library.fl_shifts_elect(self._handle))

@@ -177,6 +177,20 @@ class Starts:
                 one = by_class[value]
                 self._count(base + at * self._arch.word - one.private, one.private + one.size)
 
+    def count_edges(self, piece: Piece) -> None:
+        for number, start, votes in zip(self._numbers, self._starts, self._votes):
+            choices = self._slabs.choices[number] if self._slabs.choices[number] > 1 else 0
+            chunk, count = self._slabs.runs[RUN * number + 2 : RUN * number + 4]
+            used = chunk * count
+            data = bytes(piece.data[max(start - piece.address, 0) :][: used + choices * self._unit])
+            if start < piece.address or len(data) < used + choices * self._unit:
+                continue
+            for shift in range(choices):
+                first = shift * self._unit
+                if not any(data[:first]) and not any(data[first + used :]):
+                    starts = range(first, first + used, chunk)
+                    votes[shift] += 1 + sum(any(data[at : at + self._arch.word]) for at in starts)
+
     def elect(self) -> int:
         for number, votes in zip(self._numbers, self._votes):
             if self._slabs.choices[number] > 1 and any(votes):

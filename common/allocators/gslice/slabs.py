@@ -133,7 +133,8 @@ def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[i
     shift. The shift is computed from a free chunk in the slab or in a magazine. If the slab has no
     free chunk, it is computed from instances of GObject, because their place in a chunk is known.
     In other slabs, it is computed from pointers to the chunks: most of them point to the start of a
-    chunk."""
+    chunk. If there are none, because all chunks of a slab are leaked, it is computed from the bytes
+    at both ends of the slab that no chunk uses."""
     starts = chunk_starts(engine, slabs)
     starts.count_chunks(cached)
     left = starts.elect()
@@ -148,4 +149,8 @@ def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[i
             if region.readable and region.writable and region.private:
                 for piece in target.pieces(region.start, region.end):
                     starts.count_pointers(piece)
+        left = starts.elect()
+    if left:
+        for piece in target.pieces(slabs.ranges[0], slabs.ranges[-1]):
+            starts.count_edges(piece)
         starts.elect()

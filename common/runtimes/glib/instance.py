@@ -28,6 +28,7 @@ from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import variants
 from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
+from findleaks.runtimes.glib.structures import MOST_STRUCTURES, Structures
 from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import region_at
@@ -105,6 +106,18 @@ class GLib(Runtime):
         for index, word in self._instances(sorted(by_word)):
             found[index] = by_word[word]
         self._add_callbacks(found, names)
+        structures = Structures(self._memory, self._engine, self._directory, type_names, self._source_name)
+        known = {name: number for number, name in enumerate(names)}
+        for index, name in structures.find():
+            if index in found or (name not in known and len(names) >= MOST_NAMES):
+                continue
+            if name not in known:
+                known[name] = len(names)
+                names.append(name)
+            found[index] = known[name]
+        if structures.is_cut:
+            what = f"more than {MOST_STRUCTURES:,} strings, arrays and other structures of GLib: further ones are not named"
+            self.problems.append(Problem(0, what, False))
         return found, names, own
 
     def _instances(self, words: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -156,8 +169,10 @@ class GLib(Runtime):
         for context in self.contexts.all:
             add(context.address, "GMainContext")
             for source in context.sources:
-                name = self.contexts.name(source) or self._function_name(self.contexts.function(source))
-                add(source, " of ".join(filter(None, (SOURCE, name))))
+                add(source, " of ".join(filter(None, (SOURCE, self._source_name(source)))))
+
+    def _source_name(self, source: int) -> str:
+        return self.contexts.name(source) or self._function_name(self.contexts.function(source))
 
     @cached_property
     def names(self) -> Sequence[str]:

@@ -324,7 +324,7 @@ class Census:
             if one.address in self.interpreter_words:
                 size = size_at(self._blocks, one.union)
                 entries = read_buckets(self._memory, self._memory.word(one.address) or 0, one.union, size)
-                self._end_blocks([(start, end + 7 & -8) for start, end in list_keys(self._target, self._engine, entries)])
+                self._end_blocks(list(list_keys(self._target, self._engine, entries)))
         words: Sequence[int] = variables[:_STACKS] if interpreter.struct else ()
         if len(words) < _STACKS:
             return

@@ -18,7 +18,6 @@ from findleaks.errors import Interrupted
 from findleaks.target.base import Target
 
 _ENTRY = 24  # bytes of a struct he
-_BYTES = _ENTRY + 8 + 2  # bytes of a struct shared_he with an empty key
 _LONGEST = 1 << 31
 
 
@@ -35,7 +34,8 @@ def read_buckets(memory: Memory, body: int, buckets: int, size: int) -> array[in
 
 
 def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each shared key, given the first entries of PL_strtab. Raises
+    """Yield the start of each block with a shared key, and the start of the key in it, given the
+    first entries of PL_strtab. The key is text, and the rest of the block is unused. Raises
     Interrupted."""
     seen: set[int] = set()  # In damaged memory, a chain of entries may be a ring.
     while entries:
@@ -47,7 +47,7 @@ def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[t
         following = array("Q")
         for number, (entry, after, key, length) in enumerate(zip(entries, words[::4], words[1::4], halves[7::8])):
             if number not in missing and key == entry + _ENTRY and length < _LONGEST:
-                yield entry, entry + _BYTES + length
+                yield entry, key
                 if after:
                     following.append(after)
         entries = array("Q", sorted(set(following) - seen))

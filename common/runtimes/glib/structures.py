@@ -1,0 +1,146 @@
+"""Structures of GLib that have no type in memory: arrays, hash tables, trees, errors and others.
+
+The engine finds structures whose words, and the blocks that these refer to, fit (engine.py). This
+module examines the memory that they refer to, and names them.
+
+Other programs have structures like GString, GQueue and a GPtrArray without a function that frees
+elements. These are named only in GSlice, from which GLib allocates them up to 2.74."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from findleaks.allocators.bulk import read_scattered
+from findleaks.allocators.directory import Directory
+from findleaks.allocators.gtypes import GTypeNames
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.glib import engine as kinds
+from findleaks.runtimes.glib.engine import Structure, find_structures
+from findleaks.target.base import Range
+from findleaks.target.ranges import merge_ranges, range_at
+
+NAMES = {
+    kinds.TABLE: "GHashTable",
+    kinds.TREE: "GTree",
+    kinds.POINTERS: "GPtrArray",
+    kinds.PLAIN_POINTERS: "GPtrArray",
+    kinds.ARRAY: "GArray",
+    kinds.BYTE_ARRAY: "GByteArray",
+    kinds.SEQUENCE: "GSequence",
+    kinds.DATE: "GDateTime",
+    kinds.BYTES: "GBytes",
+    kinds.STRING: "GString",
+    kinds.QUEUE: "GQueue",
+}
+ERROR_NAME, SOURCE_NAME = "GError", "GSource"
+SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
+SLICES = "GSlice"  # name of the allocator
+MOST_QUARKS = 1 << 16
+MOST_STRUCTURES = 1 << 17  # structures that are examined; each takes microseconds
+PREVIOUS, NEXT = 16, 8  # offsets in a node of a GQueue
+LAST_DATA = 32  # offset of `data` in a GSequenceNode: that of the last one is the GSequence
+FLAGS = 32  # offset of balance, left_child and right_child in a GTreeNode
+TRANSITIONS, ZONE_COUNT = 8, 24  # offsets in GTimeZone: an array of TransitionInfo, references
+ELEMENT, TRANSITION = 16, 16  # offset of `elt_size` in a GArray; bytes of a TransitionInfo
+DISPATCH = 2  # number of `dispatch` in a GSourceFuncs
+DOMAIN = ("-quark", "error", "Error")  # the name of an error domain contains one of these
+PART = 0.5  # the least fraction of possible errors that must have an error domain
+
+
+class Structures:
+    """Finds and names structures of GLib. `source_name` returns the name of a GSource."""
+
+    def __init__(self, memory: Memory, engine: Engine, directory: Directory, quarks: GTypeNames, source_name: Callable[[int], str]) -> None:
+        self._memory, self._engine, self._directory = memory, engine, directory
+        self._quarks, self._source_name = quarks, source_name
+        regions = memory.target.regions()
+        self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
+        self.is_cut = False  # whether there are more than MOST_STRUCTURES; set by `find`
+        self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
+
+    def find(self) -> Iterator[tuple[int, str]]:
+        """Yield the index and the name of the structure in each block that has one."""
+        found: dict[int, list[Structure]] = {}
+        ones = list(islice(self._candidates(), MOST_STRUCTURES + 1))
+        self.is_cut = len(ones) > MOST_STRUCTURES
+        for one in ones[:MOST_STRUCTURES]:
+            if one.kind not in SLICED or self._is_sliced(one.block):
+                found.setdefault(one.kind, []).append(one)
+        yield from self._errors(found.pop(kinds.ERROR, []))
+        for kind, ones in found.items():
+            for one in self._examine(kind, ones):
+                yield one.block, NAMES.get(kind) or self._name_source(one.block)
+
+    def _candidates(self) -> Iterator[Structure]:
+        for start, end in self._directory.ranges():
+            for piece in self._memory.target.pieces(start, end):
+                yield from find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS)
+
+    def _is_sliced(self, index: int) -> bool:
+        part = self._directory.owner(self._directory.blocks.address(index))
+        return part is not None and part.allocator.name == SLICES
+
+    def _examine(self, kind: int, ones: Sequence[Structure]) -> Iterator[Structure]:
+        """Yield the structures of one kind that refer to what such a structure refers to."""
+        address = self._directory.blocks.address
+        if kind == kinds.STRING:
+            data, _ = read_scattered(self._memory.target, self._engine, [one.first for one in ones], 1)
+            yield from (one for one, byte in zip(ones, data) if not byte)
+        elif kind == kinds.SEQUENCE:
+            words = self._words([one.first + LAST_DATA for one in ones])
+            yield from (one for one, word in zip(ones, words) if word == address(one.block))
+        elif kind == kinds.QUEUE:
+            before, after = self._words([one.first + PREVIOUS for one in ones]), self._words([one.second + NEXT for one in ones])
+            yield from (one for one, first, last in zip(ones, before, after) if not first and not last)
+        elif kind == kinds.TREE:
+            data, _ = read_scattered(self._memory.target, self._engine, [one.first + FLAGS for one in ones], 3)
+            rows = zip(ones, data[::3], data[1::3], data[2::3])
+            yield from (one for one, balance, left, right in rows if balance in (0, 1, 255) and left <= 1 and right <= 1)
+        elif kind in (kinds.DATE, kinds.SOURCE):
+            check = self._is_zone if kind == kinds.DATE else self._has_functions
+            for one in ones:
+                if one.first not in self._checks:
+                    self._checks[one.first] = check(one.first)
+                if self._checks[one.first]:
+                    yield one
+        else:
+            yield from ones
+
+    def _words(self, places: Sequence[int]) -> Sequence[int]:
+        """Return the words at these places; a word that cannot be read is 0."""
+        data, _ = read_scattered(self._memory.target, self._engine, places, 8)
+        return self._memory.arch.words(data)
+
+    def _is_zone(self, address: int) -> bool:
+        """Whether there is a GTimeZone at an address."""
+        transitions, count = self._memory.word(address + TRANSITIONS), self._memory.int32(address + ZONE_COUNT)
+        return bool(transitions and count and self._memory.int32(transitions + ELEMENT) == TRANSITION)
+
+    def _has_functions(self, address: int) -> bool:
+        """Whether there is a GSourceFuncs at an address."""
+        words = self._memory.words(address, 4)
+        return words is not None and words[DISPATCH] != 0 and all(not word or range_at(self._code, word) is not None for word in words)
+
+    def _name_source(self, index: int) -> str:
+        name = self._source_name(self._directory.blocks.address(index))
+        return " of ".join(filter(None, (SOURCE_NAME, name)))
+
+    def _errors(self, ones: Sequence[Structure]) -> Iterator[tuple[int, str]]:
+        """Yield the index and the name of each GError.
+
+        Other structures can also begin with two small numbers and the address of a text. So most of
+        the structures must have a quark that is the name of an error domain."""
+        data, _ = read_scattered(self._memory.target, self._engine, [one.second for one in ones], 4)
+        texts = [one for number, one in enumerate(ones) if _begins_text(bytes(data[4 * number : 4 * number + 4]))]
+        names = {quark: self._quarks.quark(quark) for quark in {one.first for one in texts}}
+        errors = [one for one in texts if any(part in names[one.first] for part in DOMAIN)]
+        if len(errors) >= PART * len(texts):
+            yield from ((one.block, f"{ERROR_NAME} ({names[one.first]})") for one in errors)
+
+
+def _begins_text(data: bytes) -> bool:
+    """Whether these bytes are printable, or the beginning of a text in UTF-8."""
+    text = data.partition(b"\0")[0]
+    return bool(text) and all(byte >= 32 or byte in b"\t\n\r" for byte in text)

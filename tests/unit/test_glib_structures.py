@@ -1,0 +1,93 @@
+"""Structures of GLib by their words: both engines find the same ones, whole and damaged."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import graphs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from findleaks.engine.terms import State
+from findleaks.runtimes.glib import engine as kinds
+from findleaks.runtimes.glib.engine import Structure, find_structures
+from findleaks.target.base import Range
+
+HEAP, CODE, STRIDE = 0x10000000, 0x9D0000, 0x400
+ROOM = 20  # number of the first block with 200 bytes, to which the structures refer
+
+
+def room(number: int) -> int:
+    return HEAP + STRIDE * (ROOM + number)
+
+
+def here(number: int) -> int:
+    return HEAP + STRIDE * number
+
+
+STRUCTURES = (
+    (kinds.TABLE, 96, struct.pack("<QIIIIQQQQQQQ", 8, 7, 7, 3, 4, 3, room(0), room(1), room(0), CODE, CODE, 1)),
+    (kinds.TABLE, 88, struct.pack("<IIIIIIQQQQQQ", 8, 7, 7, 3, 4, 3, room(0), room(1), room(2), CODE, 0, 1)),
+    (kinds.TREE, 56, struct.pack("<QQQQQII", room(0), CODE, CODE, 0, 5, 2, 1)),
+    (kinds.POINTERS, 40, struct.pack("<QIIIIQ", room(0), 3, 16, 1, 9, CODE)),
+    (kinds.PLAIN_POINTERS, 32, struct.pack("<QIIIIQ", room(0), 3, 16, 1, 9, 0)),
+    (kinds.ARRAY, 40, struct.pack("<QIIIIIIQ", room(0), 3, 10, 12, 1, 1, 0, 0)),  # 10 elements of 12 bytes in 128 bytes
+    (kinds.BYTE_ARRAY, 48, struct.pack("<QIIIIIIQ", room(0), 100, 128, 1, 0, 1, 0, 0)),
+    (kinds.SEQUENCE, 32, struct.pack("<QQQQ", room(0), CODE, 0, here(7))),
+    (kinds.DATE, 32, struct.pack("<QQiIII", 5, room(0), 1, 738000, 1, 0)),
+    (kinds.BYTES, 40, struct.pack("<QQQQQ", room(0), 150, 1, CODE, room(0))),
+    (kinds.BYTES, 72, struct.pack("<QQQQQ", here(10) + 40, 20, 1, 0, 0)),
+    (kinds.SOURCE, 120, struct.pack("<QQQQQQQQQQQQ", 1, 0, CODE - 64, 1, 0, 0, 0, 0, 0, 0, 0, room(0))),
+    (kinds.STRING, 32, struct.pack("<QQQ", room(0), 30, 128)),
+    (kinds.QUEUE, 24, struct.pack("<QQQ", here(15), here(16), 3)),
+    (kinds.ERROR, 24, struct.pack("<IIQ", 17, 4, room(0))),
+)
+
+
+def heap() -> tuple[bytearray, list[tuple[int, int]]]:
+    """The structures, two nodes of the queue, and blocks of 160 bytes."""
+    memory, blocks = bytearray(STRIDE * 24), []
+    for number, (_, size, words) in enumerate(STRUCTURES):
+        blocks.append((here(number), size))
+        memory[STRIDE * number : STRIDE * number + len(words)] = words
+    blocks += [(here(15), 24), (here(16), 24), *((room(number), 160) for number in range(3))]
+    return memory, blocks
+
+
+def results(memory: bytes, blocks: list[tuple[int, int]], cut: int = 0) -> list[list[Structure]]:
+    made = []
+    for engine in (graphs.native(), graphs.pure()):
+        directory = engine.blocks(engine.arch, 8)
+        directory.append([start for start, _ in blocks], [size for _, size in blocks], [State.IN_USE] * len(blocks))
+        directory.seal()
+        pieces = [graphs.piece(HEAP, memory[:cut]), graphs.piece(HEAP + cut, memory[cut:])]
+        made.append([one for piece in pieces for one in find_structures(engine, directory, piece, [Range(CODE, CODE + 64)], 1000)])
+    return made
+
+
+def test_each_kind_is_found() -> None:
+    for found in results(*map(bytes, heap()[:1]), heap()[1]):
+        assert [(one.block, one.kind) for one in found] == [(number, kind) for number, (kind, _, _) in enumerate(STRUCTURES)]
+
+
+@pytest.mark.parametrize("number", range(len(STRUCTURES)))
+def test_a_structure_that_refers_to_no_block(number: int) -> None:
+    """Without the blocks that it refers to, nothing is found, except for a GBytes that contains its data."""
+    memory, blocks = heap()
+    for found in results(bytes(memory), [blocks[number]]):
+        assert [one.kind for one in found] == ([kinds.BYTES] if number == 10 else [])
+
+
+@given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 3000))
+@settings(max_examples=60)
+def test_both_engines_agree(seed: int, cut: int) -> None:
+    memory, blocks = heap()
+    rng = random.Random(seed)
+    for _ in range(rng.randrange(30)):
+        at = STRIDE * rng.randrange(len(STRUCTURES)) + 4 * rng.randrange(24)
+        memory[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 3, 8, 1 << 24, 0xFFFFFFFF, CODE, room(0), here(rng.randrange(20)))))
+    blocks = [(start, max(16, size + rng.choice((0, 0, 0, -8, 8, 24, 32)))) for start, size in blocks]
+    native, pure = results(bytes(memory), blocks, 8 * cut)
+    assert native == pure
