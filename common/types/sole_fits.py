@@ -21,6 +21,7 @@ from findleaks.types.rules import Rules
 from findleaks.types.specs import Spec
 
 MOST_TYPES = 512  # Blocks are not compared if more types could be in them.
+MOST_STRUCTS = 1 << 16  # The same for all types of the debug information together.
 MOST_BLOCKS = 1 << 13  # Most blocks of one size that are compared.
 LEAST_EVIDENCE = 3  # Fewest pointers that the type must explain; those to typed blocks count twice.
 
@@ -34,6 +35,8 @@ class SoleFits:
     def find(self, blocks: array[int]) -> Iterator[tuple[int, array[int]]]:
         """Yield a layout and the blocks ("I") that only this layout fits."""
         by_size: dict[int, list[int]] = {}
+        if len(self._named) > MOST_STRUCTS:
+            return
         for index, size in zip(blocks, self._heap.blocks.columns_of(blocks).size):
             if not self._heap.claims[index]:
                 by_size.setdefault(size, []).append(index)
@@ -49,17 +52,27 @@ class SoleFits:
 
     def _rivals(self, size: int) -> Sequence[Spec]:
         """Return the other contents that a block of `size` bytes may have."""
-        flexible = [Spec(one) for one in self._structs if self._rules.may_extend_to(one, size)]
-        sizes = self._layouts.table.sizes
-        arrays = [Spec(one, True) for one in self._structs if sizes[one] * 2 <= size]
-        return [*flexible, *(one for one in arrays if self._rules.is_array_of_size(one, size))]
+        flexible, by_size = self._structs
+        found = [Spec(one) for one in flexible if self._rules.may_extend_to(one, size)]
+        for own, numbers in by_size.items():
+            if own * 2 <= size and self._rules.sizes.fits(size // own * own, size):
+                found += [Spec(one, True) for one in numbers]
+        return found
 
     @cached_property
-    def _structs(self) -> Sequence[int]:
-        """The structs of the program that have pointers."""
-        table, layouts = self._layouts.table, self._layouts
-        structs = [one for one in range(len(table)) if table.kinds[one] == Kind.STRUCT and table.sizes[one] and table.names[one]]
-        return [one for one in structs if self._rules.is_of_program(one) and layouts.has_pointers(one)]
+    def _structs(self) -> tuple[Sequence[int], dict[int, list[int]]]:
+        """The program's structs with pointers: those that end with an array, and all by size."""
+        layouts, sizes = self._layouts, self._layouts.table.sizes
+        found = [one for one in self._named if self._rules.is_of_program(one) and layouts.has_pointers(one)]
+        by_size: dict[int, list[int]] = {}
+        for one in found:
+            by_size.setdefault(sizes[one], []).append(one)
+        return [one for one in found if layouts.flexible(one) is not None], by_size
+
+    @cached_property
+    def _named(self) -> Sequence[int]:
+        table = self._layouts.table
+        return [one for one, kind in enumerate(table.kinds) if kind == Kind.STRUCT and table.sizes[one] and table.names[one]]
 
     def _only(self, specs: Sequence[Spec], blocks: Sequence[int]) -> Iterator[tuple[int, Spec]]:
         """Yield the blocks that exactly one of these contents fits."""
