@@ -33,20 +33,21 @@ class SoleFits:
         self._heap, self._layouts, self._content, self._rules = heap, layouts, content, rules
 
     def find(self, blocks: array[int]) -> Iterator[tuple[int, array[int]]]:
-        """Yield a layout and the blocks ("I") that only this layout fits."""
-        by_size: dict[int, list[int]] = {}
+        """Yield a layout and those of the untyped blocks ("I") that only this layout fits."""
         if len(self._named) > MOST_STRUCTS:
             return
-        for index, size in zip(blocks, self._heap.blocks.columns_of(blocks).size):
-            if not self._heap.claims[index]:
-                by_size.setdefault(size, []).append(index)
-        for size, some in sorted(by_size.items()):
-            whole = [one.spec for one in self._rules.of_size(size)]
-            every = [*whole, *self._rivals(size)] if whole else []
-            if 0 < len(every) <= MOST_TYPES:
+        sizes = self._heap.blocks.columns_of(blocks).size
+        whole = {size: [one.spec for one in self._rules.of_size(size)] for size in sorted(set(sizes))}
+        by_size: dict[int, list[int]] = {size: [] for size, specs in whole.items() if specs}
+        for index, size in zip(blocks, sizes):
+            if size in by_size:
+                by_size[size].append(index)
+        for size, some in by_size.items():
+            every = [*whole[size], *self._rivals(size)]
+            if len(every) <= MOST_TYPES:
                 found: dict[int, array[int]] = {}
                 for index, spec in self._only(every, some[:MOST_BLOCKS]):
-                    if spec in whole and self._is_evident(index, spec):
+                    if spec in whole[size] and self._is_evident(index, spec):
                         found.setdefault(self._layouts.number(spec), array("I")).append(index)
                 yield from sorted(found.items())
 
