@@ -66,7 +66,8 @@ class Judge:
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        # The feature that separated the types of blocks in these decisions, with its claims.
+        # The features of decisions with values that have no type, and the claims. They stay, because
+        # the blocks that are left in the end may be only those that have no type.
         self._separated: dict[tuple[int, int, int], tuple[int, dict[int, int]]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
@@ -138,7 +139,8 @@ class Judge:
         if not claims or feature == earlier_feature:
             # Perhaps only pointers to blocks that several types fit are left.
             feature, claims = earlier_feature, {**earlier_claims, **claims}
-        self._separated[key] = feature, claims
+        if _NO_TYPE in claims.values():
+            self._separated[key] = feature, claims
         return self._decide(arrays, candidates, feature, claims)
 
     def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
@@ -228,8 +230,10 @@ class Judge:
         if not claims:
             return NO_FEATURE, {}
         is_tag = feature >> 8 in _TAGS and len(claims) == len(set(claims.values()))
-        if (is_tag or feature >> 8 in (Feature.STATIC_WORD, Feature.TARGET_WORD)) and len(every) <= MOST_COMPARED:
-            self._eliminate(feature, claims, {block: row for block, row in rows.items() if block not in known}, every)
+        left = self._fits_of_values(feature, {block: row for block, row in rows.items() if block not in known}, every)
+        self._withdraw(claims, left, every)
+        if is_tag or feature >> 8 in (Feature.STATIC_WORD, Feature.TARGET_WORD):
+            self._eliminate(claims, left, every)
         # A value whose blocks fit none of the types, such as buffers, has no type.
         unfit = specs.index(None) if None in specs else -1
         none = {value: _NO_TYPE for value, top in tops.items() if top is None and groups[value][unfit] >= LEAST_ALIKE}
@@ -242,27 +246,45 @@ class Judge:
             groups.setdefault(value, Counter())[label] += 1
         return groups
 
-    def _eliminate(self, feature: int, claims: dict[int, int], rows: Rows, candidates: Sequence[Candidate]) -> None:
-        """Add the claims of values whose blocks have no vote, because several types fit them. A
-        word that refers to static memory, such as the pointer to an object's class, is the same in
-        all objects of a type. So a type that belongs to another value is excluded. The same is true
-        of numbers if each of the types known so far has only one."""
+    def _fits_of_values(self, feature: int, rows: Rows, candidates: Sequence[Candidate]) -> dict[int, list[int]]:
+        """Return, for each value of a feature, which candidates the untyped blocks fit: a mask for
+        each block. Return {} if there are too many candidates."""
+        if len(candidates) > MOST_COMPARED:
+            return {}
         blocks = sample_blocks([block for block in rows if not self._heap.claims[block]])
         numbers = [self._layouts.number(one.spec) for one in candidates]
         values = self._spread.feature(feature, array("Q", [word for block in blocks for word in rows[block]]))
         groups: dict[int, list[int]] = {}
         for value, mask in zip(values, self._content.fits(numbers, blocks)):
             groups.setdefault(value, []).append(mask)
+        return {value: masks for value, masks in groups.items() if value != NO_VALUE and len(masks) >= LEAST_ALIKE}
+
+    def _withdraw(self, claims: dict[int, int], left: dict[int, list[int]], candidates: Sequence[Candidate]) -> None:
+        """Remove the claims of values some of whose other blocks fit another member of the union.
+        None of this member's blocks may have a vote, because all of them fit a second type, too.
+        `left`: the result of _fits_of_values."""
         owned = {claim & LAYOUT_MASK for claim in claims.values()}
-        left = [value for value, masks in groups.items() if value != NO_VALUE and value not in claims and len(masks) >= LEAST_ALIKE]
-        while left:
-            for value in left:
-                masks = groups[value]
-                fitting = [at for at, number in enumerate(numbers) if number not in owned and all(mask >> at & 1 for mask in masks)]
+        for at, one in enumerate(candidates):
+            if one.level == Level.UNION and self._layouts.number(one.spec) not in owned:
+                fitting = {value: sum(mask >> at & 1 for mask in masks) for value, masks in left.items() if value in claims}
+                for value in [value for value, count in fitting.items() if count > (1 - PURE) * len(left[value])]:
+                    del claims[value]
+
+    def _eliminate(self, claims: dict[int, int], left: dict[int, list[int]], candidates: Sequence[Candidate]) -> None:
+        """Add the claims of values whose blocks have no vote, because several types fit them. A
+        word that refers to static memory, such as the pointer to an object's class, is the same in
+        all objects of a type. So a type that belongs to another value is excluded. The same is true
+        of numbers if each of the types known so far has only one. `left`: see _withdraw."""
+        numbers = [self._layouts.number(one.spec) for one in candidates]
+        owned = {claim & LAYOUT_MASK for claim in claims.values()}
+        values = [value for value in left if value not in claims]
+        while values:
+            for value in values:
+                fitting = [at for at, number in enumerate(numbers) if number not in owned and all(mask >> at & 1 for mask in left[value])]
                 if len(fitting) == 1:
                     claims[value] = self._rules.claim(candidates[fitting[0]])
                     owned.add(numbers[fitting[0]])
-                    left.remove(value)
+                    values.remove(value)
                     break
             else:
                 return
