@@ -139,8 +139,8 @@ class WordClass(IntEnum):
 
 class Feature(IntEnum):
     """The sorts of features of pointers. The number of a feature is sort << 8 | (offset + 128). The
-    offset is relative to the address of the pointer. For TARGET_WORD and TARGET_BYTES, it is
-    relative to the start of the block that the pointer refers to."""
+    offset is relative to the address of the pointer. For TARGET_WORD, TARGET_BYTES and TARGET_BYTE,
+    it is relative to the start of the block that the pointer refers to."""
 
     STATIC_WORD = 0
     """A word that refers to memory outside of blocks, such as a table of functions."""
@@ -162,6 +162,9 @@ class Feature(IntEnum):
     `separate` does not try them."""
     TWO_BYTES = 7
     """A number of two bytes, for conditions of hints. `separate` does not try them."""
+    TARGET_BYTE = 8
+    """A number of one byte in the first word of the block that the pointer refers to, such as the
+    kind of an object before its flags."""
 
 
 class Choosing(IntEnum):
@@ -256,8 +259,8 @@ class TypeSpread(Protocol):
         A block gets the claim of an array if all elements fit and an element after the first has a
         pointer. For an array with 0, a pointer in any element is enough. If the block is no array,
         and `keys` (ascending) contains the value of the feature, the block gets the claim of the
-        key if that fits. Otherwise, one of the other options is chosen BY_CONTENT. At most
-        MOST_OPTIONS options are possible."""
+        key if that fits, and no claim if the layout of this claim is 0. Otherwise, one of the other
+        options is chosen BY_CONTENT. At most MOST_OPTIONS options are possible."""
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
         """Answer questions ("I"). The answer to RULE is layout | level << LEVEL_SHIFT, NO_CLAIM,

@@ -43,13 +43,17 @@ static uint32_t choose_by_end(const spread *s, const option *options, uint32_t c
 }
 
 /* Return how well a block fits an option. Higher numbers are better; 0 means that the block
- * contradicts the option. Set `is_likely` if a word is an address where the option has one. */
+ * contradicts the option. Of two options with the same pointers, the one without text in place of a
+ * number is better. Set `is_likely` if a word is an address where the option has one. */
 static uint64_t rank_of(matching *m, const option *one, unsigned mode, uint64_t start, uint64_t size, bool *is_likely) {
     uint32_t counts[COUNTS] = {0};
     if (mode != BY_END)
         compare_block(m, one->claim & LAYOUT_MASK, start, size, 1, counts);
     *is_likely = counts[STRONG] || counts[WEAK] || counts[LOOSE];
-    return counts[WRONG] ? 0 : 1 + ((uint64_t)counts[STRONG] << 32 | (mode == BY_SHAPE ? 0 : counts[WEAK]));
+    if (counts[WRONG])
+        return 0;
+    uint64_t pointers = (uint64_t)counts[STRONG] << 32 | (mode == BY_SHAPE ? 0 : counts[WEAK]);
+    return 1 + 2 * pointers - (pointers && counts[TEXT_NUMBER]);
 }
 
 /* Return whether the block may get the only option, even without pointers. At UNION, the block may
@@ -86,7 +90,7 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
             all_base = all_base && level_of(claim) == LEVEL_BASE;
         }
     if (mode == BY_SHAPE)
-        return number == 1 && best >> 32 >= LEAST_STRONG ? claim : 0;
+        return number == 1 && best >> 33 >= LEAST_STRONG ? claim : 0;
     if (mode == BY_CONTENT && number == 1)
         return best > 1 || (alternatives == 1 && (is_likely || suffices(m->s, claim, start, size))) ? claim : 0;
     if (mode == BY_CONTENT && !all_base)
@@ -128,6 +132,8 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
             return s->options.items[at].claim;
     }
     uint32_t keyed = d->first_key < d->last_key ? claim_of_key(s, d, feature_value(s, d->feature, p->owner, p->place, p->index)) : 0;
+    if (keyed && !(keyed & LAYOUT_MASK))
+        return 0;
     if (keyed) {
         uint32_t counts[COUNTS] = {0};
         compare_block(m, keyed & LAYOUT_MASK, start, used_size(s, p, keyed), 1, counts);
@@ -156,7 +162,8 @@ static int add_options(spread *s, const uint64_t *rows, uint64_t count) {
 /* Add a decision; return its number. Each option has OPTION_WORDS words: its claim; `single`; and
  * the size of its type in bytes. `single` is NOT_ARRAY, or for an array, the layout of its first
  * element: the block must have a pointer behind that element. If it is 0, any pointer is enough.
- * `keys` (ascending) are the values of the feature that select the claims. */
+ * `keys` (ascending) are the values of the feature that select the claims. A claim with the layout
+ * 0 means that the block gets no claim. */
 API int fl_spread_decision(spread *s, const uint64_t *options, uint64_t count, uint32_t feature, const uint64_t *keys, const uint32_t *claims,
                            uint64_t key_count) {
     decision made = {(uint32_t)s->options.count, 0, (uint32_t)s->keyed.count, 0, feature};

@@ -14,9 +14,10 @@
 #define NO_VALUE UINT64_MAX
 
 /* Sorts of features: ../engine/type_spread.py, Feature. The number of a feature is
- * sort << 8 | (offset + 128). The offset is in bytes. For TARGET_WORD and TARGET_BYTES, it counts
- * from the start of the block that the pointer refers to; for the other sorts, from the pointer. */
-enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD, TWO_BYTES };
+ * sort << 8 | (offset + 128). The offset is in bytes. For TARGET_WORD, TARGET_BYTES and
+ * TARGET_BYTE, it counts from the start of the block that the pointer refers to; for the other
+ * sorts, from the pointer. */
+enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD, TWO_BYTES, TARGET_BYTE };
 #define MOST_OWNER_WORDS 256u
 
 /* Return memory of an owner. It is NULL if a part is not in the block `owner`; root memory
@@ -74,6 +75,10 @@ API int fl_spread_owner_word(spread *s, uint32_t layout, uint64_t offset, uint32
     return PUSH(s->owner_words, (owner_word){layout, size, offset}) ? NO_MEMORY : (int)(OWNER_WORD << 8 | number);
 }
 
+static bool is_number_of_target(uint32_t sort) {
+    return sort == TARGET_BYTES || sort == TARGET_BYTE;
+}
+
 uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target) {
     int64_t offset = (int64_t)(feature & 255) - 128;
     uint32_t sort = feature >> 8;
@@ -81,8 +86,8 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
         return beginning(s, owner);
     if (sort == OWNER_WORD)
         return word_of_owner(s, feature & 255, owner);
-    bool is_word = sort == STATIC_WORD || sort == TARGET_WORD, is_target = sort == TARGET_WORD || sort == TARGET_BYTES;
-    uint64_t size = is_word ? WORD : sort == ONE_BYTE ? 1 : sort == TWO_BYTES ? 2 : 4;
+    bool is_word = sort == STATIC_WORD || sort == TARGET_WORD, is_target = sort == TARGET_WORD || is_number_of_target(sort);
+    uint64_t size = is_word ? WORD : sort == ONE_BYTE || sort == TARGET_BYTE ? 1 : sort == TWO_BYTES ? 2 : 4;
     uint64_t base = !is_target ? place : target < s->b->count ? block_address(s->b, target) : 0;
     const uint8_t *at = bytes_of(s, is_target ? target : owner, base + (uint64_t)offset, size);
     if (!at)
@@ -97,7 +102,7 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
  * only by chance, for example if the addresses in some blocks are null. */
 static bool is_part_of_address(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target) {
     uint32_t sort = feature >> 8;
-    bool is_target = sort == TARGET_BYTES;
+    bool is_target = is_number_of_target(sort);
     if (!is_target && sort != FOUR_BYTES && sort != ONE_BYTE)
         return false;
     uint64_t base = !is_target ? place : target < s->b->count ? block_address(s->b, target) : 0;
@@ -168,6 +173,8 @@ API uint32_t fl_spread_separate(const spread *s, const uint64_t *rows, const uin
         try_feature(s, &all, TARGET_WORD, at, MOST_GROUPS);
     for (int64_t at = 0; at < TAGGED; at += 4)
         try_feature(s, &all, TARGET_BYTES, at, MOST_GROUPS);
+    for (int64_t at = 0; at < (int64_t)WORD; at++)
+        try_feature(s, &all, TARGET_BYTE, at, MOST_GROUPS);
     for (int64_t at = -NEAREST; at <= NEAREST; at += WORD)
         if (at)
             try_feature(s, &all, STATIC_WORD, at, MOST_GROUPS);

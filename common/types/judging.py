@@ -18,6 +18,7 @@ from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
     DECISION,
     LAYOUT_MASK,
+    LEVEL_SHIFT,
     MOST_OPTIONS,
     NO_CLAIM,
     NO_FEATURE,
@@ -48,6 +49,9 @@ MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
 MOST_READ = 256  # Bytes of a block that are read in Python.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
+_TAGS = (Feature.TARGET_BYTES, Feature.TARGET_BYTE, Feature.FOUR_BYTES, Feature.ONE_BYTE)
+_NO_TYPE = Level.LEARNED << LEVEL_SHIFT
+
 Rows = dict[int, tuple[int, int, int]]
 """Pointers (owner, place, block) by block. One pointer to each block is kept."""
 
@@ -62,6 +66,9 @@ class Judge:
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
+        # The features of decisions with values that have no type, and the claims. They stay,
+        # because the blocks that are left in the end may be only those that have no type.
+        self._separated: dict[tuple[int, int, int], tuple[int, dict[int, int]]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
         self.find_managed: Callable[[int], Managed] = lambda address: Managed()
@@ -101,6 +108,7 @@ class Judge:
         if not self.allows_rest and all(self._has_rest(one, found) for one in fitting):
             return None
         votes = self._votes(candidates, sample)
+        clear = self._votes([one._replace(level=Level.LEARNED) for one in candidates], sample)
         known = {**votes, **typed}
         winner = _winner(Counter(known.values()))
         best = next((one for one in candidates if one.spec == winner), None)
@@ -120,8 +128,20 @@ class Judge:
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
         vague = self._find_vague(candidates, [block for block in left if block not in unfit])
         if vague:
-            known = {block: spec for block, spec in known.items() if block in typed or self._count_words(block) > 1}
-        return self._decide(arrays, candidates, *self._separate({**typed_rows, **untyped}, {**unfit, **known, **vague}, candidates, every))
+            single = {block for block in known if block not in typed and self._count_words(block) <= 1}
+            known, clear = ({block: spec for block, spec in some.items() if block not in single} for some in (known, clear))
+        rows = {**typed_rows, **untyped}
+        earlier_feature, earlier_claims = self._separated.get(key, (NO_FEATURE, {}))
+        # Some votes are only for the smallest of several types that fit. So try the others first.
+        feature, claims = self._separate(rows, {**unfit, **clear, **typed, **vague}, candidates, every, earlier_feature)
+        if not claims and not earlier_claims:
+            feature, claims = self._separate(rows, {**unfit, **known, **vague}, candidates, every, earlier_feature)
+        if not claims or feature == earlier_feature:
+            # Perhaps only pointers to blocks that several types fit are left.
+            feature, claims = earlier_feature, {**earlier_claims, **claims}
+        if _NO_TYPE in claims.values():
+            self._separated[key] = feature, claims
+        return self._decide(arrays, candidates, feature, claims)
 
     def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
         """Return the blocks that fit only an array of void pointers. Such a type fits nearly all
@@ -184,11 +204,12 @@ class Judge:
         return {block: spec for block, spec in zip(sample, chosen) if spec is not None}
 
     def _separate(
-        self, rows: Rows, known: dict[int, Optional[Spec]], candidates: Sequence[Candidate], every: Sequence[Candidate]
+        self, rows: Rows, known: dict[int, Optional[Spec]], candidates: Sequence[Candidate], every: Sequence[Candidate], earlier: int
     ) -> tuple[int, dict[int, int]]:
         """Return the feature that separates the types of blocks, and the claims by its values.
         `known`: the types of blocks; None for blocks that fit none of the candidates. `every`: all
-        candidates, also those that few blocks fit."""
+        candidates, also those that few blocks fit. `earlier`: the feature that separated the types
+        of other blocks. It is preferred, because another one may separate few blocks by chance."""
         voted = sample_blocks([block for block in rows if block in known])
         specs = list(dict.fromkeys(known[block] for block in voted))
         if len(specs) < 2:
@@ -196,41 +217,86 @@ class Judge:
         by_spec = {one.spec: one for one in candidates}
         packed = array("Q", [word for block in voted for word in rows[block]])
         labels = [specs.index(known[block]) for block in voted]
-        feature = self._spread.separate(packed, array("I", labels))
+        groups = self._group(earlier, packed, labels)
+        if sum(max(votes.values()) for votes in groups.values()) >= PURE * len(labels):
+            feature = earlier
+        else:
+            feature = self._spread.separate(packed, array("I", labels))
+            groups = self._group(feature, packed, labels)
         if feature == NO_FEATURE:
             return NO_FEATURE, {}
-        groups: dict[int, Counter[Optional[Spec]]] = {}
-        for value, label in zip(self._spread.feature(feature, packed), labels):
-            groups.setdefault(value, Counter())[specs[label]] += 1
-        tops = {value: _winner(votes) for value, votes in groups.items()}
+        tops = {value: _winner(Counter({specs[label]: count for label, count in votes.items()})) for value, votes in groups.items()}
         claims = {value: self._rules.claim(by_spec[top]) for value, top in tops.items() if top in by_spec}
-        if feature >> 8 in (Feature.STATIC_WORD, Feature.TARGET_WORD) and len(every) <= MOST_COMPARED:
-            self._eliminate(feature, claims, {block: row for block, row in rows.items() if block not in known}, every)
-        return feature, claims
+        if not claims:
+            return NO_FEATURE, {}
+        is_tag = feature >> 8 in _TAGS and len(claims) == len(set(claims.values()))
+        left = self._fits_of_values(feature, {block: row for block, row in rows.items() if block not in known}, every)
+        self._withdraw(claims, left, every)
+        if is_tag or feature >> 8 in (Feature.STATIC_WORD, Feature.TARGET_WORD):
+            self._eliminate(claims, left, every)
+        # A value whose blocks fit none of the types, such as buffers, has no type.
+        unfit = specs.index(None) if None in specs else -1
+        none = {value: _NO_TYPE for value, top in tops.items() if top is None and groups[value][unfit] >= LEAST_ALIKE}
+        return feature, {**none, **claims}
 
-    def _eliminate(self, feature: int, claims: dict[int, int], rows: Rows, candidates: Sequence[Candidate]) -> None:
-        """Add the claims of values whose blocks have no vote, because several types fit them. A
-        word that refers to static memory, such as the pointer to an object's class, is the same in
-        all objects of a type. So a type that belongs to another value is excluded."""
+    def _group(self, feature: int, rows: array[int], labels: Sequence[int]) -> dict[int, Counter[int]]:
+        """Count the labels of pointers by the value of a feature; {} without a feature."""
+        groups: dict[int, Counter[int]] = {}
+        for value, label in zip(self._spread.feature(feature, rows), labels) if feature != NO_FEATURE else ():
+            groups.setdefault(value, Counter())[label] += 1
+        return groups
+
+    def _fits_of_values(self, feature: int, rows: Rows, candidates: Sequence[Candidate]) -> dict[int, list[int]]:
+        """Return, for each value of a feature, which candidates the untyped blocks fit: a mask for
+        each block. Return {} if there are too many candidates."""
+        if len(candidates) > MOST_COMPARED:
+            return {}
         blocks = sample_blocks([block for block in rows if not self._heap.claims[block]])
         numbers = [self._layouts.number(one.spec) for one in candidates]
         values = self._spread.feature(feature, array("Q", [word for block in blocks for word in rows[block]]))
         groups: dict[int, list[int]] = {}
         for value, mask in zip(values, self._content.fits(numbers, blocks)):
             groups.setdefault(value, []).append(mask)
+        return {value: masks for value, masks in groups.items() if value != NO_VALUE and len(masks) >= LEAST_ALIKE}
+
+    def _withdraw(self, claims: dict[int, int], left: dict[int, list[int]], candidates: Sequence[Candidate]) -> None:
+        """Remove the claims of values some of whose other blocks fit another member of the union.
+        None of this member's blocks may have a vote, because all of them fit a second type, too.
+        `left`: the result of _fits_of_values."""
         owned = {claim & LAYOUT_MASK for claim in claims.values()}
-        left = [value for value, masks in groups.items() if value != NO_VALUE and value not in claims and len(masks) >= LEAST_ALIKE]
-        while left:
-            for value in left:
-                masks = groups[value]
-                fitting = [at for at, number in enumerate(numbers) if number not in owned and all(mask >> at & 1 for mask in masks)]
+        for at, one in enumerate(candidates):
+            if one.level == Level.UNION and self._layouts.number(one.spec) not in owned:
+                fitting = {value: sum(mask >> at & 1 for mask in masks) for value, masks in left.items() if value in claims}
+                for value in [value for value, count in fitting.items() if count > (1 - PURE) * len(left[value])]:
+                    del claims[value]
+
+    def _eliminate(self, claims: dict[int, int], left: dict[int, list[int]], candidates: Sequence[Candidate]) -> None:
+        """Add the claims of values whose blocks have no vote, because several types fit them. A
+        word that refers to static memory, such as the pointer to an object's class, is the same in
+        all objects of a type. So a type that belongs to another value is excluded. The same is true
+        of numbers if each of the types known so far has only one. `left`: see _withdraw."""
+        numbers = [self._layouts.number(one.spec) for one in candidates]
+        owned = {claim & LAYOUT_MASK for claim in claims.values()}
+        values = [value for value in left if value not in claims]
+        while values:
+            for value in values:
+                fitting = [at for at, number in enumerate(numbers) if number not in owned and all(mask >> at & 1 for mask in left[value])]
                 if len(fitting) == 1:
                     claims[value] = self._rules.claim(candidates[fitting[0]])
                     owned.add(numbers[fitting[0]])
-                    left.remove(value)
+                    values.remove(value)
                     break
             else:
                 return
+
+    def find_typeless(self, found: Pointers) -> set[int]:
+        """Return the blocks that have none of the types of a rule, because of the value of the
+        feature that separates these types."""
+        feature, claims = self._separated.get((found.reference, found.offset, found.size), (NO_FEATURE, {}))
+        if _NO_TYPE not in claims.values():
+            return set()
+        values = self._spread.feature(feature, array("Q", found.untyped))
+        return {block for block, value in zip(found.untyped[2::3], values) if claims.get(value) == _NO_TYPE}
 
     def decide(self, options: Sequence[Candidate]) -> int:
         """Return the answer to a rule for which the content of each block selects one of these

@@ -11,6 +11,7 @@ from typing import Optional
 from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.address_numbers import find_parent_word, may_be_address
 from findleaks.types.alternatives import find_alternatives
 from findleaks.types.buffers import DANGLING, find_array_flags, find_buffer
 from findleaks.types.embedding import STRUCTURES, Embedding
@@ -233,6 +234,7 @@ class _Walk:
         """Add the words of a type at offset `at`. `owner` is the innermost named struct around it,
         `inside` the offset in it."""
         table = self._table
+        is_address = may_be_address(table, number)
         number = table.bare(number)
         kind = table.kinds[number]
         if depth > DEEPEST or len(self._leaves) >= MOST_LEAVES:
@@ -246,7 +248,7 @@ class _Walk:
             self._choices(members, number, at, owner, inside, depth, node)
         elif kind == Kind.ARRAY:
             self._array(number, at, owner, inside, depth, node)
-        elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word):
+        elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word) and not is_address:
             word = at - at % table.word
             if not self._leaves or self._leaves[-1] != Leaf(word, Role.PLAIN):
                 self._leaves.append(Leaf(word, Role.PLAIN))
@@ -271,8 +273,9 @@ class _Walk:
         if variants:
             tag = next((one for one in fields if one.kind == FieldKind.DISCRIMINANT), None)
             self._choices(variants, number, at, owner, inside, depth, node, tag)
+        parent = find_parent_word(table, number)
         for one in fields:
-            if one.kind <= FieldKind.BASE and not one.bits:
+            if one.kind <= FieldKind.BASE and not one.bits and one.offset != parent:
                 self.type(one.type, at + one.offset, owner, inside + one.offset, depth + 1, node)
         used = find_array_flags(name)
         if used is not None:

@@ -27,6 +27,7 @@ from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.agreement import Agreement, is_inside
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
+from findleaks.types.list_links import ListLinks
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Packed, Spec
 from findleaks.types.trait_objects import find_vtables
@@ -60,6 +61,7 @@ class Rules:
         self._spread, self._table = spread, embedding.table
         self._embedding, self._layouts, self.sizes = embedding, layouts, sizes
         self._agreement = Agreement(embedding, layouts)
+        self._list_links = ListLinks(embedding, layouts, sizes, self.may_extend_to)
         self._modules, self._usable = modules, usable
         self._known: dict[tuple[int, int, int], Sequence[Candidate]] = {}
         # Keys of _known, by pointees.
@@ -199,7 +201,7 @@ class Rules:
         own = self._table.size_of(pointee)
         return 0 < own * 2 <= size and self.sizes.fits(size // own * own, size) and pointee not in self._layouts.pointees(pointee)
 
-    def _may_extend_to(self, number: int, size: int) -> bool:
+    def may_extend_to(self, number: int, size: int) -> bool:
         """Whether the allocator returns a block of `size` bytes for a smaller struct that ends with
         an array, for some number of elements."""
         tail = self._layouts.flexible(number)
@@ -365,7 +367,10 @@ class Rules:
         # In a ring buffer, elements before the first one were removed, and have stale content.
         level = Level.BASE if of.used & ReferenceFlag.RING else Level.ARRAY
         if kind == Kind.POINTER:
-            return [Candidate(Spec(pointee, True, of.node), level)] if offset % table.word == 0 else ()
+            array_of = Spec(pointee, True, of.node)
+            links = () if of.counted else self._list_links.find(pointee, offset, size)[:MOST_CANDIDATES]
+            every = [Candidate(spec, Level.UNION) for spec in (*links, array_of)] if links else [Candidate(array_of, level)]
+            return every if offset % table.word == 0 else ()
         if kind not in STRUCTURES:
             return ()
         if not own:
@@ -386,7 +391,7 @@ class Rules:
             others = [Candidate(Spec(number, False, of.node), Level.UNION) for number in fitting[:MOST_CANDIDATES]]
             return [*others, Candidate(Spec(pointee, True, of.node), Level.UNION)]
         if fitting:
-            fitting += [one for one in whole if self._may_extend_to(one, size) and one not in fitting]
+            fitting += [one for one in whole if self.may_extend_to(one, size) and one not in fitting]
         if len(fitting) > 1:
             level = Level.BASE
             if of.owner in fitting:

@@ -22,6 +22,7 @@ from findleaks.types.packing import Packing
 from findleaks.types.roots import TypedRoot
 from findleaks.types.rules import Rules
 from findleaks.types.sizes import SizeClasses
+from findleaks.types.sole_fits import SoleFits
 from findleaks.types.specs import Spec
 from findleaks.types.tails import Tails
 
@@ -34,10 +35,12 @@ LEAST_AGAIN = 1 << 20
 PART = 8
 MOST_COMPARED = 1 << 16  # Most untyped blocks of _DEFINITE, and of _OTHER, that are compared.
 MOST_ELEMENTS = 1 << 14  # Most elements of an array in a local variable that are followed.
+SOLE_ROUNDS = 2  # Most times that leaked blocks are compared with all types.
 MOST_SHAPES = 64  # Most types of a size that blocks are compared with by their pointers alone.
 
 # Kinds of blocks, as a bit for each. `compare` visits the blocks of _DEFINITE first.
 _DEFINITE = 1 << Kind.DEFINITE
+_LEAKED = 1 << Kind.DEFINITE | 1 << Kind.INDIRECT
 _OTHER = 1 << Kind.INDIRECT | 1 << Kind.POSSIBLE | 1 << Kind.REACHABLE
 
 _Rule = tuple[int, int, int]
@@ -71,6 +74,7 @@ class Spreading:
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
         self._tails = Tails(spread, heap, self.layouts, self.content, self.rules, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
+        self._sole_fits = SoleFits(heap, self.layouts, self.content, self.rules)
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content, self.rules)
         # By rule: the deferred pointers, the last answer, and the number of claims and arguments
         # when the rule was judged last.
@@ -250,7 +254,16 @@ class Spreading:
         self.fingerprints.learn(self.spread.sample(WITNESSES))
         for wanted in (_DEFINITE, _OTHER):
             self._progress("comparing blocks", 0.0)
-            self._compare(self.spread.untyped(kinds, wanted, MOST_COMPARED))
+            typeless = set().union(*map(self.judge.find_typeless, self._pending.values()))
+            blocks = self.spread.untyped(kinds, wanted, MOST_COMPARED)
+            self._compare(array("I", [index for index in blocks if index not in typeless]) if typeless else blocks)
+            self.settle()
+        for _ in range(SOLE_ROUNDS):
+            found = list(self._sole_fits.find(self.spread.untyped(kinds, _LEAKED, MOST_COMPARED)))
+            if not found:
+                break
+            for layout, some in found:
+                self.spread.seed_all(some, layout, Level.SHAPE)
             self.settle()
 
     def _compare(self, blocks: array[int]) -> None:

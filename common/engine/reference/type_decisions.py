@@ -82,6 +82,8 @@ class Chooser:
             if found:
                 return one.claim
         keyed = decision.keys.get(feature_value(self._spread, decision.feature, owner, place, index), 0) if decision.keys else 0
+        if keyed and not keyed & LAYOUT_MASK:
+            return 0
         if keyed:
             counts = self.compare(keyed & LAYOUT_MASK, used_size(self._spread, reference, place, index, keyed))
             if self.asked:
@@ -116,7 +118,8 @@ class Chooser:
     def choose(self, options: Sequence[Option], how: Choosing) -> int:
         """Return the claim of the option that fits the block best; 0 if no option is chosen. `how`
         is the rule by which an option is chosen."""
-        ranked: list[tuple[tuple[int, int], Option]] = []
+        # The third number of a rank prefers options without text in place of a number.
+        ranked: list[tuple[tuple[int, int, bool], Option]] = []
         is_likely = False  # Whether a word is an address where the only option has a pointer.
         options = [one for one in options if one.single == NOT_ARRAY]
         for one in options:
@@ -125,7 +128,8 @@ class Chooser:
                 return 0
             is_likely = any(counts[STRONG:TEXT_NUMBER])
             if not counts[WRONG]:
-                ranked.append(((counts[STRONG], 0 if how == Choosing.BY_SHAPE else counts[WEAK]), one))
+                weak = 0 if how == Choosing.BY_SHAPE else counts[WEAK]
+                ranked.append(((counts[STRONG], weak, not (counts[TEXT_NUMBER] and counts[STRONG] + weak)), one))
         if not ranked:
             return 0
         best = max(rank for rank, _ in ranked)
@@ -135,7 +139,7 @@ class Chooser:
         if len(equal) == 1 and how == Choosing.BY_CONTENT:
             claim = equal[0].claim
             is_only = len(options) == 1 and (is_likely or self._suffices(claim))
-            return claim if best != (0, 0) or is_only else 0
+            return claim if best > (0, 0, True) or is_only else 0
         if how == Choosing.BY_CONTENT and any(one.claim >> LEVEL_SHIFT & LEVEL_MASK != Level.BASE for one in equal):
             return 0
         return self._choose_by_end(equal)

@@ -20,6 +20,7 @@ CHAIN = 64  # Maximum number of blocks of a chain that are followed.
 MOST_GROUPS = 24  # Maximum number of values of a feature, except BEGINNING.
 PURE = 97  # Minimum percentage of a value's pointers that have its most frequent label.
 LEAST_ADDRESS = 1 << 16
+_IN_TARGET = (Feature.TARGET_BYTES, Feature.TARGET_BYTE)
 
 
 def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, target: int) -> int:
@@ -31,8 +32,8 @@ def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, 
         return _word_of_owner(spread, feature & 255, owner)
     arch = spread.blocks.arch
     is_word = sort in (Feature.STATIC_WORD, Feature.TARGET_WORD)
-    size = arch.word if is_word else {Feature.ONE_BYTE: 1, Feature.TWO_BYTES: 2}.get(sort, 4)
-    if sort in (Feature.TARGET_WORD, Feature.TARGET_BYTES):
+    size = arch.word if is_word else {Feature.ONE_BYTE: 1, Feature.TARGET_BYTE: 1, Feature.TWO_BYTES: 2}.get(sort, 4)
+    if sort in (Feature.TARGET_WORD, *_IN_TARGET):
         owner, place = target, spread.blocks.address(target)
     data = _bytes_of(spread, owner, place + offset, size)
     if not data:
@@ -48,9 +49,9 @@ def _is_part_of_address(spread: PureTypeSpread, feature: int, owner: int, place:
     """Return whether a feature is a number that is a part of an address. Such a number separates
     types only by chance, for example if the addresses in some blocks are null."""
     sort, arch = Feature(feature >> 8), spread.blocks.arch
-    if sort not in (Feature.TARGET_BYTES, Feature.FOUR_BYTES, Feature.ONE_BYTE):
+    if sort not in (*_IN_TARGET, Feature.FOUR_BYTES, Feature.ONE_BYTE):
         return False
-    if sort == Feature.TARGET_BYTES:
+    if sort in _IN_TARGET:
         owner, place = target, spread.blocks.address(target)
     at = place + (feature & 255) - 128
     value = int.from_bytes(_bytes_of(spread, owner, at - at % arch.word, arch.word), arch.byteorder)
@@ -126,6 +127,8 @@ def _features(word: int) -> Iterator[tuple[int, int]]:
         yield Feature.TARGET_WORD << 8 | at + 128, MOST_GROUPS
     for at in range(0, TAGGED, 4):
         yield Feature.TARGET_BYTES << 8 | at + 128, MOST_GROUPS
+    for at in range(word):
+        yield Feature.TARGET_BYTE << 8 | at + 128, MOST_GROUPS
     for at in range(-NEAREST, NEAREST + 1, word):
         if at:
             yield Feature.STATIC_WORD << 8 | at + 128, MOST_GROUPS
