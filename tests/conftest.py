@@ -44,6 +44,9 @@ SECONDS_TO_END = float(os.environ.get("FINDLEAKS_TEST_SECONDS_TO_END", "60"))
 """Seconds that processes have to end after the last test, such as a debugger whose parent was killed. On a busy machine, they need some
 seconds. If no process is left, the run does not wait."""
 
+LONGEST = {"test_graph_sanitizers.py", "test_graph_threads.py"}
+"""Files whose tests take up to a minute each."""
+
 DAYS_KEPT = 7
 """Days for which the output of a compiler is kept after its last use."""
 
@@ -70,6 +73,11 @@ def pytest_configure(config: pytest.Config) -> None:
     _keep_what_compilers_make(config)
     # Orphans of the processes that tests start become our children, so that we see them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first. If they ran last, one process would run them while the others have nothing left to do."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)  # the order of the others stays the same
 
 
 def _keep_what_compilers_make(config: pytest.Config) -> None:

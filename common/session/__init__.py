@@ -152,10 +152,10 @@ class Session(DebugInformation):
         self.drop_computed()
         return True
 
-    def drop_computed(self) -> None:
-        """Drop everything that was computed from the target."""
+    def drop_computed(self, keep: Sequence[str] = ()) -> None:
+        """Drop everything that was computed from the target, except the properties named in `keep`."""
         for name, attribute in vars(Session).items():
-            if isinstance(attribute, cached_property):
+            if isinstance(attribute, cached_property) and name not in keep:
                 self.__dict__.pop(name, None)
         self._results.clear()
         if self._origin is not None:

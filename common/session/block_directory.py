@@ -59,11 +59,8 @@ def compute_directory(session: Session) -> Directory:
         session.drop_computed()
         raise
     if found.has_own_graph:
-        runtimes = session.__dict__.get("runtimes")
-        session.drop_computed()
-        if runtimes is not None and not found.ranges:
-            # Runtimes depend on the blocks, not on the graph. Some take long to read.
-            session.__dict__["runtimes"] = runtimes
+        # Runtimes depend on the blocks, not on the graph. Some take long to read.
+        session.drop_computed(keep=() if found.ranges else ("runtimes",))
     if found.ranges:
         made = _walk_heaps(session, found.ranges)
         made.mappings.doubtful = found.doubtful

@@ -47,7 +47,7 @@ def check(words: Sequence[str], folder: Path, kind: str, **environment: str) -> 
         core.unlink()
 
 
-@pytest.mark.parametrize("kind", mark_matrix_except(KINDS, "whole", "excluded"))
+@pytest.mark.parametrize("kind", mark_matrix_except(KINDS, "excluded"))
 def test_node(kind: str, tmp_path: Path) -> None:
     check([real.executable("node"), "-e", NODE], tmp_path, kind, LD_PRELOAD=str(_library(tmp_path)))
 

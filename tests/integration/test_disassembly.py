@@ -50,7 +50,8 @@ def nested(folder: Path, version: str) -> Running:
     return Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], folder / "run")
 
 
-@pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in OLDER)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", [nodes.NEWEST, *OLDER])
 def test_nodes_own_code(version: str, tmp_path: Path) -> None:
     """Handles, scopes by their functions' code, global handles and V8's heap, in a core. A live process: see breakpoints."""
     program = nodes.get(version)

@@ -78,6 +78,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
     }
 
 
+@pytest.mark.matrix
 def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
     """It has all files of the repository; a second build at another time is identical. What it builds without a compiler lacks the
     libraries only, and uses the Python engine."""

@@ -181,7 +181,7 @@ def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
     return answer["runtimes"][0], [line for line in answer["warnings"] if line.startswith("node:")]
 
 
-SOME = (alike, wild_many, circle, entry, counter)
+SOME = (wild_many, circle, entry, counter)
 """Those that are tried always."""
 
 

@@ -54,6 +54,7 @@ def test_a_hundred_copies(busy: Watched) -> None:
     check(busy, before)
 
 
+@pytest.mark.matrix
 def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
     """Whole commands, the ones that keep figures and the ones that write cores."""
     before = lasting(busy)
