@@ -153,7 +153,7 @@ class Session(DebugInformation):
         return True
 
     def drop_computed(self, keep: Sequence[str] = ()) -> None:
-        """Drop everything that was computed from the target, except the properties named in `keep`."""
+        """Drop everything that was computed from the target, except the properties in `keep`."""
         for name, attribute in vars(Session).items():
             if isinstance(attribute, cached_property) and name not in keep:
                 self.__dict__.pop(name, None)
