@@ -177,7 +177,7 @@ def _command(words: list[str], prog: str) -> int:
 
     if words[0] not in CATALOGUE:
         if not words[0].startswith("-") and not os.path.exists(words[0]):
-            raise UsageError(_unknown(words[0]))
+            raise UsageError(_describe_unknown(words[0]))
         words = [DEFAULT, *words]
     cmd = commands.load(words[0])
     args = commands.parse(command_parser(cmd), words[1:])
@@ -293,7 +293,7 @@ def _on_screen(cmd: Command, args: argparse.Namespace, invocation: Invocation) -
     return 0
 
 
-def _unknown(word: str) -> str:
+def _describe_unknown(word: str) -> str:
     words = [*CATALOGUE, *FRONT, *SETUP]
     return f"no command and no file {word!r}" + (suggest_word(word, words) or f"; the commands are: {', '.join(words)}")
 
@@ -364,7 +364,7 @@ def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
         raise TargetError(f"{core}: no such file; for the process of this number: --pid {core}")
     target: Target
     if not core:
-        target = _attached(args, progress)
+        target = _attach(args, progress)
     else:
         from findleaks.target.core import open_core
 
@@ -383,7 +383,7 @@ def _running(pid: int) -> Session:
     return Session(LiveTarget(pid))
 
 
-def _attached(args: argparse.Namespace, progress: Progress) -> Target:
+def _attach(args: argparse.Namespace, progress: Progress) -> Target:
     """Return a copy of the live process. With --fork, it is a copy of the process's clone."""
     if getattr(args, "fork", False):
         from findleaks.injection.forked import fork

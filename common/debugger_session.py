@@ -141,9 +141,9 @@ class DebuggerSession:
     def _with_values(self, words: Sequence[str]) -> list[str]:
         """Return the words. Expressions of the debugger (`$rsp`, `&main_arena`) are replaced by
         their values."""
-        from findleaks.commands import named, parser
+        from findleaks.commands import find_command, parser
 
-        cmd = named(words[0]) if words else None
+        cmd = find_command(words[0]) if words else None
         if cmd is not None and cmd.subject:  # the word is a name, and is passed unchanged
             return [self._name_or_address(word) for word in self._hints(words)]
         if cmd is None or not cmd.positional or any(word in HELP[1:] for word in words[1:]):
@@ -248,12 +248,12 @@ def open_core_subject(
     `open_core`.
     `with_sources` returns a target that asks the debugger for source lines."""
 
-    def opened() -> Target:
+    def open_target() -> Target:
         from findleaks.target.core import open_core
 
         return with_sources(open_core(path, exe=exe, sysroot=sysroot, remedy=remedy))
 
-    return Subject(owner, ("core", read_file_state(path), exe, sysroot), False, opened)
+    return Subject(owner, ("core", read_file_state(path), exe, sysroot), False, open_target)
 
 
 def read_file_state(path: str) -> Hashable:

@@ -59,12 +59,12 @@ def _demangle_cpp(name: str) -> str:
     if not name.startswith("_Z"):
         return name
     plain, at, version = name.partition("@")
-    shown = _demangled(plain)
+    shown = _demangle(plain)
     # The library demangles names of function copies (f.cold), but not of data copies
     # (table.llvm.123).
     if shown is None and "." in plain:
         plain, _, copy = plain.partition(".")
-        shown = _demangled(plain)
+        shown = _demangle(plain)
         shown = shown and f"{shown} [clone .{copy}]"
     return name if shown is None else shown + at + version
 
@@ -73,10 +73,10 @@ def _demangle_cpp(name: str) -> str:
 def demangle_type(name: str) -> str:
     """Demangle the name of a type from std::type_info: `N3foo3BarE` -> `foo::Bar`. Returns "" if it
     is not such a name."""
-    return "" if name.startswith("_") else _demangled(name) or ""
+    return "" if name.startswith("_") else _demangle(name) or ""
 
 
-def _demangled(name: str) -> Optional[str]:
+def _demangle(name: str) -> Optional[str]:
     """Return the library's text.
     Returns None if `name` is invalid or exceeds a limit, or if there is no library."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from findleaks.escaping import visible
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
-NO_BREAK = "\u00a0"  # no-break space: `wrapped` does not break lines at it
+NO_BREAK = "\u00a0"  # no-break space: `wrap` does not break lines at it
 
 
 def size(count: int) -> str:
@@ -27,14 +27,14 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Format a number with its noun: "1 thread", "12,345 threads"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def blocks(count: int) -> str:
     """Format a number of blocks: "1 block", "12,345 blocks"."""
-    return counted(count, "block")
+    return format_count(count, "block")
 
 
 def again(name: str, number: int) -> str:
@@ -59,17 +59,17 @@ def with_article(phrase: str) -> str:
     return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}"
 
 
-def shortened(text: str, limit: int = 200) -> str:
+def shorten(text: str, limit: int = 200) -> str:
     """Return at most `limit` characters of a text. If some are left out, the last one is "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def printable(text: str, limit: int = 200) -> str:
     """Return text from the target, made `visible` and shortened to `limit` characters."""
-    return shortened(visible(text[: limit + 1]), limit)
+    return shorten(visible(text[: limit + 1]), limit)
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Wrap a sentence into lines of at most `width` columns. All lines except the first are
     indented.
     Words are not divided, because addresses must stay whole. Words that are joined by NO_BREAK stay
@@ -85,7 +85,7 @@ def hanging(lead: str, text: str, width: int, most: int = 80) -> Iterator[str]:
     """Wrap a sentence after `lead`.
     Further lines are indented by the width of `lead`, but by at most `most` columns."""
     margin = " " * min(len(lead), most)
-    for at, line in enumerate(wrapped(text, max(width - len(lead), 20))):
+    for at, line in enumerate(wrap(text, max(width - len(lead), 20))):
         yield (margin if at else lead) + line.strip()
 
 
@@ -104,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
     for row in body:
         cells = []
         for i, cell in enumerate(row):
-            cell = shortened(cell, wide[i])
+            cell = shorten(cell, wide[i])
             cells.append(cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]))
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines

@@ -12,7 +12,7 @@ from findleaks.catalogue import FRONT, SETUP
 from findleaks.commands import Parser, parse
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import json_line, visible
-from findleaks.formatting import hanging, shortened
+from findleaks.formatting import hanging, shorten
 from findleaks.results.written import document
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _init(args: argparse.Namespace, out: TextIO) -> int:
         out.write(f"The start-up files {'do not load findleaks' if args.remove else 'load findleaks already'}; nothing to change.\n")
         return 0
     for edit in edits:
-        out.writelines(visible(line) + "\n" for line in edit.shown())
+        out.writelines(visible(line) + "\n" for line in edit.format_diff())
     if not args.yes and not _confirm(out):
         out.write("Nothing was changed.\n")
         return 0
@@ -133,7 +133,7 @@ def _doctor(json: bool, out: TextIO, width: int) -> int:
 def environment_lines(found: Environment, width: int) -> Iterator[str]:
     """Yield the text of `doctor`: a line for each check, and the command that changes what is not
     ok."""
-    yield f"findleaks {found.version}, Python {found.python}, in {shortened(found.folder)}"
+    yield f"findleaks {found.version}, Python {found.python}, in {shorten(found.folder)}"
     area = ""
     wide = max((len(check.name) for check in found.checks), default=0)
     for check in found.checks:
@@ -141,6 +141,6 @@ def environment_lines(found: Environment, width: int) -> Iterator[str]:
             area = check.area
             yield ""
             yield area
-        yield from hanging(f"  {check.state:<8} {check.name:<{wide}}  ", shortened(check.detail, 400), width)
+        yield from hanging(f"  {check.state:<8} {check.name:<{wide}}  ", shorten(check.detail, 400), width)
         if check.remedy:
             yield " " * (wide + 13) + f"→ {check.remedy}"

@@ -25,7 +25,7 @@ class Edit(NamedTuple):
     before: Optional[str]
     after: str
 
-    def shown(self) -> Iterator[str]:
+    def format_diff(self) -> Iterator[str]:
         """Yield the lines of the change as a unified diff."""
         from difflib import unified_diff  # only `init` needs this
 

@@ -44,7 +44,7 @@ else:
     def fields(cls):
         """Return the fields of a class, in order. They have the attributes that dataclasses.Field
         has."""
-        return tuple(value.named(name) for name, value in vars(cls)[_PLAN].fields.items())
+        return tuple(value.with_name(name) for name, value in vars(cls)[_PLAN].fields.items())
 
     def replace(record, **changes):
         """The same as dataclasses.replace."""
@@ -63,7 +63,7 @@ else:
             self.default_factory = options.get("default_factory", MISSING)
             self.metadata = options.get("metadata") or {}
 
-        def named(self, name):
+        def with_name(self, name):
             return _Field(self.options, name)
 
     _PLAN = "_value_class_plan"

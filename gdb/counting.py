@@ -11,7 +11,7 @@ from typing import Any, Optional
 import gdb
 from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.keys import Keys
-from findleaks.gdb.target import GdbProcess, switched
+from findleaks.gdb.target import GdbProcess, switch
 from findleaks.injection.stub.proc_memory import ProcMemory
 from findleaks.target.base import Target
 from findleaks.target.control import Outcome
@@ -52,9 +52,9 @@ class GdbBreakpoints:
         self._hit = hit
         self._memory.open()
         # Print tables without a pager, as the user may not be present to press a key.
-        self._paged = switched("pagination", False)
-        gdb.events.stop.connect(self._stopped)
-        gdb.events.exited.connect(self._stopped)
+        self._paged = switch("pagination", False)
+        gdb.events.stop.connect(self._handle_stop)
+        gdb.events.exited.connect(self._handle_stop)
         for address in addresses:
             try:
                 self._breakpoints.append(Breakpoint(self, address))
@@ -68,13 +68,13 @@ class GdbBreakpoints:
             if made.is_valid():
                 made.delete()
         if self._memory.close():
-            gdb.events.stop.disconnect(self._stopped)
-            gdb.events.exited.disconnect(self._stopped)
+            gdb.events.stop.disconnect(self._handle_stop)
+            gdb.events.exited.disconnect(self._handle_stop)
 
     def close(self) -> None:
         """Restore the user's pager and GDB's handling of Ctrl-C, after everything is printed."""
         if self._paged:
-            switched("pagination", True)
+            switch("pagination", True)
             self._paged = False
         self._keys.restore()
 
@@ -93,7 +93,7 @@ class GdbBreakpoints:
             while True:
                 outcome = self._continue()
                 if outcome is not None:
-                    return self._collected(outcome)
+                    return self._collect(outcome)
         finally:
             for timer in timers:
                 timer.cancel()
@@ -103,7 +103,7 @@ class GdbBreakpoints:
             # process runs again.
             self._keys.deliver(False)
 
-    def opened(self) -> Target:
+    def open_target(self) -> Target:
         return GdbProcess(self.pid, self._inferior)
 
     def thread(self) -> int:
@@ -122,7 +122,7 @@ class GdbBreakpoints:
         except gdb.error as error:
             raise UsageError(f"--when {expression!r} cannot be evaluated: {' '.join(str(error).split())}") from None
 
-    def reached(self, address: int) -> bool:
+    def handle_breakpoint(self, address: int) -> bool:
         """Handle a breakpoint that was hit; returns whether to stop there."""
         # The counter has already requested a stop, but a signal is still pending.
         if self._asked:
@@ -152,16 +152,16 @@ class GdbBreakpoints:
                 return Outcome("stop", "one of your breakpoints was reached")
             return Outcome("asked" if self._asked else "time")
         if isinstance(last, gdb.SignalEvent):
-            return self._signalled(last.stop_signal)
+            return self._handle_signal(last.stop_signal)
         return Outcome("stop", "GDB stopped it")
 
-    def _collected(self, outcome: Outcome) -> Outcome:
+    def _collect(self, outcome: Outcome) -> Outcome:
         """The outcome, after any pending interrupt signal has stopped the process. A signal left
         pending would be reported by GDB later, or end the process."""
         self._noted += self._keys.count_new()
         self._pressed |= bool(self._noted)
         # GDB received the key, and sent a signal to the process.
-        missing = self._noted > self._keys.python_count and not _interrupted(self._last)
+        missing = self._noted > self._keys.python_count and not _is_interrupted(self._last)
         for _ in range(_MOST_SIGNALS):
             if outcome.why not in ("asked", "time", "interrupt") or not (missing or self._posted or waiting(self.pid, signal.SIGINT)):
                 break
@@ -191,7 +191,7 @@ class GdbBreakpoints:
         self._posted = False
         self._interrupt()
 
-    def _signalled(self, name: str) -> Optional[Outcome]:
+    def _handle_signal(self, name: str) -> Optional[Outcome]:
         if name in _INTERRUPTS:
             return Outcome("interrupt" if not self._interrupting else "asked" if self._asked else "time")
         return Outcome("stop", f"it received {name}") if name in FATAL else None
@@ -205,7 +205,7 @@ class GdbBreakpoints:
             self._interrupting = True
             gdb.execute("interrupt", to_string=True)
 
-    def _stopped(self, event: Any) -> None:
+    def _handle_stop(self, event: Any) -> None:
         self._last = event
 
 
@@ -217,7 +217,7 @@ def _timer(seconds: float, function: Callable[..., object], *arguments: object) 
     return made
 
 
-def _interrupted(event: Any) -> bool:
+def _is_interrupted(event: Any) -> bool:
     """Whether an interrupt's signal stopped the process."""
     return isinstance(event, gdb.SignalEvent) and event.stop_signal in _INTERRUPTS
 
@@ -242,4 +242,4 @@ class Breakpoint(gdb.Breakpoint):
         self._owner, self._address = owner, address
 
     def stop(self) -> bool:
-        return self._owner.reached(self._address)
+        return self._owner.handle_breakpoint(self._address)

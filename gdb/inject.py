@@ -9,7 +9,7 @@ from typing import Any
 import gdb
 from findleaks.errors import TargetError
 from findleaks.gdb.counting import GdbBreakpoints
-from findleaks.gdb.target import switched
+from findleaks.gdb.target import switch
 from findleaks.injection.remote_syscall import Remote
 from findleaks.target.control import ThreadPosition
 
@@ -34,7 +34,7 @@ class GdbInjection(GdbBreakpoints):
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         self.arm((), lambda address: True)
         # Exists since GDB 12. Users need not see findleaks' own stops.
-        self._noisy = switched("suppress-cli-notifications", True)
+        self._noisy = switch("suppress-cli-notifications", True)
 
     def hold(self) -> None:
         """Block Ctrl-C until the process runs again."""
@@ -45,7 +45,7 @@ class GdbInjection(GdbBreakpoints):
         self.disarm()
         super().close()
         if self._noisy:
-            switched("suppress-cli-notifications", False)
+            switch("suppress-cli-notifications", False)
             self._noisy = False
         if self._ending:
             os.kill(os.getpid(), self._ending)
@@ -69,7 +69,7 @@ class GdbInjection(GdbBreakpoints):
         """Stop the process if it is running."""
         gdb.post_event(self._interrupt)
 
-    def terminated(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether a signal requested that GDB ends."""
         if not self._ending:
             waiting = signal.sigtimedwait(_ENDS, 0)

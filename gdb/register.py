@@ -160,7 +160,7 @@ def completions(command: str, text: str, word: Optional[str], names: Sequence[st
         return [choice[kept:] for choice in found]
     if last.startswith("-"):
         return gdb.COMPLETE_NONE
-    cmd = commands.named(command)
+    cmd = commands.find_command(command)
     if cmd is not None and (cmd.takes_snapshots or commands.takes_file(cmd, before[-1])):
         return gdb.COMPLETE_FILENAME
     return gdb.COMPLETE_EXPRESSION if cmd is not None and cmd.positional else gdb.COMPLETE_NONE

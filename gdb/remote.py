@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gdb
-from findleaks.gdb.target import printed, sysroot, threads
+from findleaks.gdb.target import print_command, sysroot, threads
 from findleaks.target.arch import Arch
 from findleaks.target.base import Region, Thread
 from findleaks.target.maps import regions_of
@@ -39,10 +39,10 @@ def open_remote(pid: int, inferior: Any) -> RemoteTarget:
 def regions(pid: int) -> list[Region]:
     """Mapped regions: the kernel's list, through the stub; else GDB's list (with permissions since
     GDB 12); or []."""
-    return regions_of(_fetched(f"/proc/{pid}/maps")) or _shown()
+    return regions_of(_fetch(f"/proc/{pid}/maps")) or _read_shown()
 
 
-def _fetched(path: str) -> bytes:
+def _fetch(path: str) -> bytes:
     """The content of a file on the other machine; b"" if it cannot be fetched."""
     descriptor, local = tempfile.mkstemp(prefix="findleaks-")
     os.close(descriptor)
@@ -55,10 +55,10 @@ def _fetched(path: str) -> bytes:
         Path(local).unlink()
 
 
-def _shown() -> list[Region]:
+def _read_shown() -> list[Region]:
     """The regions that GDB prints, in the form of /proc/PID/maps."""
     try:
-        text = printed("info proc mappings")
+        text = print_command("info proc mappings")
     except gdb.error:
         return []
     matches = filter(None, map(_LINE.match, text.split("\n")))

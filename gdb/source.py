@@ -27,7 +27,7 @@ class GdbSources:
                 return ()
             place = _path(found.symtab), int(found.line)
             made = []
-            for symbol in _inlined(address):
+            for symbol in _find_inlined(address):
                 made.append(SourcePlace(_name(symbol), *place))
                 # For an inlined function, GDB's symbol has the location of the call.
                 place = _path(symbol.symtab) if symbol.symtab is not None else "", int(symbol.line)
@@ -36,7 +36,7 @@ class GdbSources:
             return ()
 
 
-def _inlined(address: int) -> list[Any]:
+def _find_inlined(address: int) -> list[Any]:
     """Symbols of the functions that are inlined at an address, the innermost first."""
     block: Optional[Any] = gdb.block_for_pc(address)
     functions: list[Any] = []

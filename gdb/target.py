@@ -79,14 +79,14 @@ def _strata() -> set[str]:
 def core_path(inferior: Any) -> str:
     corefile = getattr(inferior, "corefile", None)  # Exists since GDB 17.
     if corefile is not None:
-        return _named(lambda: corefile.filename)
-    match = _LOCAL_CORE.search(printed("info files"))
+        return _name(lambda: corefile.filename)
+    match = _LOCAL_CORE.search(print_command("info files"))
     if match is None:
         raise TargetError("GDB does not report which core file it has loaded; load it again with `core-file FILE`")
     return match["path"]
 
 
-def printed(command: str) -> str:
+def print_command(command: str) -> str:
     """The output of a GDB command.
 
     GDB decodes it strictly, and fails on file names that are not valid text. In this case the
@@ -100,7 +100,7 @@ def printed(command: str) -> str:
             return os.fsdecode(file.read_bytes())
 
 
-def _named(ask: Callable[[], object]) -> str:
+def _name(ask: Callable[[], object]) -> str:
     """A name from GDB, "" for None. If GDB's strict decoding (host-charset) fails, it is decoded
     byte by byte."""
     try:
@@ -116,13 +116,13 @@ def _named(ask: Callable[[], object]) -> str:
 
 def _exe() -> str:
     """The program that the user gave to GDB; "" if there is none: the core's notes then name it."""
-    return _named(lambda: gdb.current_progspace().filename)
+    return _name(lambda: gdb.current_progspace().filename)
 
 
 def sysroot() -> str:
     """The sysroot that the user has set: a folder with the files of another machine; "" if it is
     this machine."""
-    return re.sub(r"^(target|remote):", "", _named(lambda: gdb.parameter("sysroot"))).rstrip("/")
+    return re.sub(r"^(target|remote):", "", _name(lambda: gdb.parameter("sysroot"))).rstrip("/")
 
 
 class GdbProcess(LiveTarget):
@@ -260,15 +260,15 @@ def evaluate(expression: str) -> int:
 def _no_calls() -> Iterator[None]:
     """Forbid calls of the inferior's functions in the `with` block. Older GDBs lack this
     setting."""
-    forbidden = switched("may-call-functions", False)
+    forbidden = switch("may-call-functions", False)
     try:
         yield
     finally:
         if forbidden:
-            switched("may-call-functions", True)
+            switch("may-call-functions", True)
 
 
-def switched(setting: str, on: bool) -> bool:
+def switch(setting: str, on: bool) -> bool:
     """Change a setting of GDB; return whether its value changed. False if this GDB lacks it."""
     try:
         changed = bool(gdb.parameter(setting)) != on

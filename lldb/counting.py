@@ -96,8 +96,8 @@ class LldbBreakpoints:
                 error = self._process.Continue()
                 interrupted = timer.stop_timer()
                 if error.Fail():
-                    return self._gone() or Outcome("stop", f"LLDB: {error.GetCString()}")
-                outcome = self._stopped(interrupted)
+                    return self._find_end() or Outcome("stop", f"LLDB: {error.GetCString()}")
+                outcome = self._handle_stop(interrupted)
                 if outcome is None and limit is not None and time.monotonic() >= limit:
                     outcome = Outcome("time")
                 if outcome is not None:
@@ -114,7 +114,7 @@ class LldbBreakpoints:
                 self._debugger.SetAsync(before)
                 self._frame = None
 
-    def opened(self) -> Target:
+    def open_target(self) -> Target:
         return LldbProcess(self.pid, self._process)
 
     def thread(self) -> int:
@@ -142,15 +142,15 @@ class LldbBreakpoints:
             raise UsageError(f"--when {expression!r} cannot be evaluated: {' '.join(text.split())}")
         return bool(number)
 
-    def _gone(self) -> Optional[Outcome]:
+    def _find_end(self) -> Optional[Outcome]:
         if self._process.GetState() not in _GONE:
             return None
         exited = self._process.GetState() == lldb.eStateExited
         return Outcome("ended", f"exit code {self._process.GetExitStatus()}" if exited else "")
 
-    def _stopped(self, interrupted: bool) -> Optional[Outcome]:
+    def _handle_stop(self, interrupted: bool) -> Optional[Outcome]:
         """Count each thread that reached a breakpoint. Return why the run ends, or None."""
-        gone = self._gone()
+        gone = self._find_end()
         if gone is not None:
             return gone
         outcome = None
@@ -169,10 +169,10 @@ class LldbBreakpoints:
                     return Outcome("asked")
             elif not signal and not _internal(thread):
                 outcome = Outcome("stop", "one of your breakpoints was reached")
-            outcome = (self._signalled(signal, interrupted) if signal else None) or outcome
+            outcome = (self._handle_signal(signal, interrupted) if signal else None) or outcome
         return outcome
 
-    def _signalled(self, number: int, interrupted: bool) -> Optional[Outcome]:
+    def _handle_signal(self, number: int, interrupted: bool) -> Optional[Outcome]:
         """Why a thread's signal ends the run, or None."""
         name = self._process.GetUnixSignals().GetSignalAsCString(number) or ""
         if name in ("SIGINT", "SIGSTOP"):

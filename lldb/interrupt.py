@@ -31,7 +31,7 @@ class Interrupts:
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._look)
 
     @contextmanager
-    def raised(self) -> Iterator[None]:
+    def raise_interrupts(self) -> Iterator[None]:
         """A context in which KeyboardInterrupt is raised."""
         over = threading.Event()
         self._pressed = self._held = False

@@ -94,7 +94,7 @@ class LldbFrontEnd:
         out = Output(result, self._at_once(words, result))
         width = self._width()
         try:
-            with self._interrupts.raised():
+            with self._interrupts.raise_interrupts():
                 status = self._front.run(words, cast(TextIO, out), width, prog)
             out.flush()
             if status:

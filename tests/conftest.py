@@ -75,11 +75,6 @@ def pytest_configure(config: pytest.Config) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first. If they ran last, one process would run them while the others have nothing left to do."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)  # the order of the others stays the same
-
-
 def _keep_what_compilers_make(config: pytest.Config) -> None:
     """Put the folder support/compilers at the front of PATH. Outputs that were not used for DAYS_KEPT days are removed."""
     from debian import cache
@@ -148,8 +143,9 @@ def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that are marked `alone` come last: before each the workers wait for one another."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """Run the longest tests first: if they ran last, one worker would run them while the others have nothing left to do. Run tests that
+    are marked `alone` last, because all workers wait for each other before such a test."""
+    items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, item.path.name not in LONGEST))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

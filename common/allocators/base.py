@@ -193,7 +193,7 @@ class Allocator:
         (main_arena), thread caches with stale entries, radix trees, slab descriptors …"""
         return []
 
-    def reserved(self) -> Sequence[Range]:
+    def list_reserved(self) -> Sequence[Range]:
         """Return the addresses outside the heaps that the allocator has reserved for growth and not
         yet made accessible. They contain no data, even if a core has zeros there. The caller
         removes memory that the process can write to."""

@@ -145,10 +145,10 @@ class Directory:
         """Return the heaps, except heaps of slabs. Slabs are in other heaps or in `heaps.apart`."""
         return [heap for heap, _ in self.heaps.owners if not isinstance(heap, SlabHeap)]
 
-    def claimed(self) -> list[Range]:
+    def list_claimed(self) -> list[Range]:
         """Return the sorted ranges of heaps, and of metadata outside them. They are never root
         memory."""
-        ranges = [part for heap in self._whole() for part in heap.owned()] + self.heaps.apart
+        ranges = [part for heap in self._whole() for part in heap.list_owned()] + self.heaps.apart
         ranges += [metadata for allocator in self.allocators for metadata in allocator.metadata()]
         return sorted(ranges)
 

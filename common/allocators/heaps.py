@@ -54,7 +54,7 @@ class Heap:
         inside = blocks.totals_in(self.inner)
         return [Totals(*map(sub, one, other)) for one, other in zip(whole, inside)]
 
-    def owned(self) -> list[Range]:
+    def list_owned(self) -> list[Range]:
         """List the parts of [start, end) that are never root memory: everything but `foreign`."""
         whole = [Range(self.start, self.end)]
         return subtract(whole, self.foreign) if self.foreign else whole

@@ -92,7 +92,7 @@ def find_threads_inside(target: Target, allocators: Sequence[Allocator], blocks:
     unwinder: Optional[Unwinder] = None
     found = []
     for thread in target.threads() if codes else ():
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         stack = _read_stack(target, thread.sp, FIRST_LOOK)
         for code in codes:

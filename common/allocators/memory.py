@@ -106,7 +106,7 @@ class Memory:
     def scan(self, start: int, end: int) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield (address, words) for each readable part of [start, end). Raises Interrupted."""
         for piece in nonzero_pieces(self.target, start, end):
-            if self.target.interrupted():
+            if self.target.is_interrupted():
                 raise Interrupted
             skip = -piece.address % self.size
             data = piece.data[skip:]

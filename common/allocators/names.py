@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findleaks.allocators.memory import Memory
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 
 LONGEST_TEXT = 256  # bytes read of a text
 
@@ -15,4 +15,4 @@ def read_name(memory: Memory, address: int) -> str:
     if not name.isascii() or not (text := name.decode("ascii")).isprintable():
         return ""
     # Without the NUL byte, the text is cut off, or the bytes are not a text.
-    return shortened(text) if memory.read(address + len(name), 1) == b"\0" else ""
+    return shorten(text) if memory.read(address + len(name), 1) == b"\0" else ""

@@ -17,6 +17,6 @@ def find_words_between(target: Target, engine: Engine, ranges: Iterable[Range], 
     `low` must be above 0, since long runs of zeros are skipped. Raises Interrupted."""
     for start, end in ranges:
         for piece in nonzero_pieces(target, start, end):
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             yield from zip(*find_pointers(engine, piece, low, high))

@@ -91,7 +91,7 @@ class Recording:
 def poll_items(items: Iterable[Item], target: Target) -> Iterator[Item]:
     """Yield the items, and check for Ctrl-C every STEP of them. Raises Interrupted."""
     for count, item in enumerate(items):
-        if count % STEP == 0 and target.interrupted():
+        if count % STEP == 0 and target.is_interrupted():
             raise Interrupted
         yield item
 
@@ -126,7 +126,7 @@ def select_in_use(target: Target, blocks: Blocks, found: Iterable[tuple[int, int
     starts. Raises Interrupted."""
     left, end = iter(found), len(blocks)
     while batch := list(islice(left, STEP)):
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         indices, _ = blocks.find_all(array("Q", [one[0] for one in batch]))
         for one, i in zip(batch, indices):
@@ -188,9 +188,9 @@ class Sites:
     def of(self, address: int) -> int:
         """Return the number of the site of the block that starts at `address`, or 0 if it is
         unknown."""
-        return self.weighted(address)[0]
+        return self.weigh_block(address)[0]
 
-    def weighted(self, address: int) -> tuple[int, float]:
+    def weigh_block(self, address: int) -> tuple[int, float]:
         """Return the number of the block's site, as `of` does, and the number of blocks that this
         block represents."""
         for one, numbers in zip(self.recordings, self._numbers):

@@ -118,7 +118,7 @@ def _sites(session: Session, found: Sequence[AllocatorCaches], sites: Sequence[C
                 size=one.size,
                 blocks=one.live.blocks,
                 bytes=one.live.bytes,
-                estimated=Amount.known(one.estimated),
+                estimated=Amount.of_known(one.estimated),
                 site=allocation_site(session, names, one.site),
             )
 

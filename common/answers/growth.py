@@ -39,8 +39,8 @@ def growth_result(found: growth.Growth, rows: Sequence[growth.Grown], limit: Opt
         seconds=found.times[-1] - found.times[0] if found.times else None,
         several_processes=found.several or None,
         differences=list(differences(found.snapshots)),
-        total=_grown(found.total),
-        grown=[_grown(row) for row in rows[: limit or None]],
+        total=_make_grown(found.total),
+        grown=[_make_grown(row) for row in rows[: limit or None]],
         survivors=survived,
         survivors_unknown=why,
         objects=[GrownObjects(name, [_series(one) for one in types]) for name, types in found.objects()],
@@ -90,7 +90,7 @@ def _series(one: growth.Series) -> Series:
     )
 
 
-def _grown(row: growth.Grown) -> Grown:
+def _make_grown(row: growth.Grown) -> Grown:
     hour = row.per_hour
     rate = None if hour is None else Rate(hour.slope, hour.low, hour.high)
     return Grown(**vars(_series(row.series)), trend=row.trend.value, per_hour=rate, inside=[_series(one) for one in row.inside])
@@ -101,13 +101,13 @@ def survivors_result(found: Union[survivors.Survival, str], limit: Optional[int]
     sizes (0, None: all)."""
     if isinstance(found, str):
         return None, found
-    total = _stayed(found.total)
-    sizes = [(one.size or 0, _stayed(one)) for one in found.sizes[: limit or None]]
+    total = _make_stayed(found.total)
+    sizes = [(one.size or 0, _make_stayed(one)) for one in found.sizes[: limit or None]]
     by_size = [StayedOfSize(size, one.first, one.since, one.newest) for size, one in sizes]
     return Survivors(found.level > 0, total.first, total.since, total.newest, by_size), None
 
 
-def _stayed(one: survivors.Survivors) -> Stayed:
+def _make_stayed(one: survivors.Survivors) -> Stayed:
     return Stayed(_cohort(one.first), _cohort(one.since) if one.since else None, _amount(one.newest))
 
 

@@ -63,11 +63,11 @@ class FoundHeaps:
                 if (returned := self.trims.get(id(one))) is not None
             ],
             heaps=[_heap(session, area, instances[id(area.allocator)]) for area in self.map.areas],
-            managed=[ManagedMemoryMap(one.name, one.part.bytes, one.resident, one.part.ranges) for one in self.managed()],
+            managed=[ManagedMemoryMap(one.name, one.part.bytes, one.resident, one.part.ranges) for one in self.list_managed()],
             notes=list_runtime_notes(session),
         )
 
-    def managed(self) -> Iterator[ManagedPart]:
+    def list_managed(self) -> Iterator[ManagedPart]:
         """Yield the parts of runtimes' memory that are not in allocators' heaps."""
         known = self.map.residency
         for runtime in self.session.runtimes:
@@ -111,9 +111,9 @@ def _heap(session: Session, area: Area, instance: int) -> MappedHeap:
         mapped=area.size,
         resident=area.resident,
         swapped=area.swapped,
-        in_use=area.held(State.IN_USE),
-        cached=area.held(State.CACHED),
-        metadata=area.held(State.METADATA),
+        in_use=area.sum_state(State.IN_USE),
+        cached=area.sum_state(State.CACHED),
+        metadata=area.sum_state(State.METADATA),
         states=_by_state([area]),
         parts=[HeapRange(part.start, part.end) for part in area.parts],
         pages=list(_runs(session, area)),

@@ -48,7 +48,7 @@ def _object_heaps(session: Session, address: int) -> list[ManagedHeap]:
 
 
 def _heap(one: HeapRoots, expanded: int, most: int, objects: Sequence[HeapRoot] = (), shared: Sequence[HeapObjects] = ()) -> ManagedHeap:
-    total, rest = one.tree.total(), one.tree.shared() if one.is_partition else None
+    total, rest = one.tree.total(), one.tree.sum_shared() if one.is_partition else None
     last = min(most or len(one.roots), len(one.roots))
     roots = [*(_root(one, at, not expanded or at < expanded) for at in range(last)), *objects]
     shared_objects, shared_bytes = rest if rest is not None else (None, None)
@@ -71,7 +71,7 @@ def _root(heap: HeapRoots, at: int, has_types: bool) -> HeapRoot:
 
 
 def _object(one: HeapRoots, found: ManagedObject) -> HeapRoot:
-    totals = one.tree.retained(found.block)
+    totals = one.tree.sum_retained(found.block)
     name = f"{found.type} at {found.address:#x}"
     types = _types(one, found.block) if totals.blocks else ()
     return HeapRoot(name, "object", totals.blocks, totals.bytes, found.address, holder=one.holder_of(found) or None, types=types)

@@ -66,8 +66,8 @@ def find_leaks(
         kernel=summarise_kernel_pointers(session),
         groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
         next=(),
-        suppressed=_suppressed(suppressions),
-        unused_suppressions=[str(rule) for rule in suppressions.unused()] if suppressions else (),
+        suppressed=_list_suppressed(suppressions),
+        unused_suppressions=[str(rule) for rule in suppressions.list_unused()] if suppressions else (),
         recorders=_recorders(session) if by == SITE else None,
         mappings=_mappings(session, graph, Kind.DEFINITE, Kind.INDIRECT),
         possible_mappings=_mappings(session, graph, Kind.POSSIBLE),
@@ -123,7 +123,7 @@ def _mappings(session: Session, graph: Graph, *kinds: Kind) -> Amount:
     return Amount(len(found), sum(found))
 
 
-def _suppressed(suppressions: Optional[Suppressions]) -> Sequence[Suppressed]:
+def _list_suppressed(suppressions: Optional[Suppressions]) -> Sequence[Suppressed]:
     if not suppressions:
         return ()
     return [Suppressed(str(rule), use.groups, use.blocks, use.bytes) for rule, use in suppressions.uses.items()]

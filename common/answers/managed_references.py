@@ -31,7 +31,7 @@ class ObjectPath(NamedTuple):
 def list_object_references(session: Session, describer: Describer, answer: AddressDescription, exact: bool, limit: int) -> References:
     """List the roots and objects that refer to a managed object. With `exact`, list only references
     to this address in the object. `limit`: number of references to describe (0: all)."""
-    found = _known(answer)
+    found = _require_object(answer)
     low, high = (answer.address, answer.address + 1) if exact else found.graph.extent(found.object.block)
     made: list[Reference] = []
     count = live = 0
@@ -60,7 +60,7 @@ def find_object_path(session: Session, describer: Describer, found: FoundObject,
 
 def find_path_of_object(session: Session, describer: Describer, answer: AddressDescription, limit: int) -> Path:
     """Return the result of `path` for the managed object at an address."""
-    path = find_object_path(session, describer, _known(answer), limit)
+    path = find_object_path(session, describer, _require_object(answer), limit)
     return Path(answer.result(), [step.result() for step in path.steps], path.objects, path.skipped, None)
 
 
@@ -74,7 +74,7 @@ def describe_retainers(session: Session, graph: ObjectGraph, most: int) -> list[
     return made
 
 
-def _known(answer: AddressDescription) -> FoundObject:
+def _require_object(answer: AddressDescription) -> FoundObject:
     """Return the object that was found at the address. Raises UsageError if the runtime's
     references are unknown."""
     found = answer.object
@@ -90,7 +90,7 @@ def _references(session: Session, found: FoundObject, low: int, high: int) -> It
         yield word, -1
     start, _ = graph.extent(found.object.block)
     for count, source in enumerate(graph.referrers(found.object.block)):
-        if count % _CHUNK == _CHUNK - 1 and session.target.interrupted():
+        if count % _CHUNK == _CHUNK - 1 and session.target.is_interrupted():
             raise Interrupted
         words: Sequence[ObjectWord] = list(graph.references_of(source, low, high))
         yield from ((word, source) for word in words)

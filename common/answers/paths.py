@@ -19,7 +19,7 @@ from findleaks.audit.references import find_root_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.errors import Interrupted, UsageError
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.results.references import Path, Skipped
 from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
@@ -112,7 +112,7 @@ def _through_objects(session: Session, describer: Describer, chain: list[int]) -
             if len(links) > 2 * NEAREST:
                 left = len(links) - 2 * NEAREST
                 steps[NEAREST + 1] = replace(
-                    steps[NEAREST + 1], origin=f"… {counted(left, 'more reference')}, then {steps[NEAREST + 1].origin}"
+                    steps[NEAREST + 1], origin=f"… {format_count(left, 'more reference')}, then {steps[NEAREST + 1].origin}"
                 )
             return chain[last + 1 :], [*steps, _object_step(describer, one.runtime, word.address, word.value, word.offset)]
     return chain, _steps_from_root(session, describer, chain[0])
@@ -141,7 +141,7 @@ def _steps_from_root(session: Session, describer: Describer, index: int) -> list
             origin = f"{found.phrase()}{'; ' if member else ''}{member}"
             steps = [*path.steps, Step(origin, one.address, one.value, one.value - low, answer)]
             if path.skipped is not None:
-                after, left = path.skipped.after, counted(path.skipped.steps, "more reference")
+                after, left = path.skipped.after, format_count(path.skipped.steps, "more reference")
                 steps[after] = replace(steps[after], origin=f"… {left}, then {steps[after].origin}")
             return steps
     return [step]
@@ -219,7 +219,7 @@ def _from_leader(session: Session, graph: Graph, leader: int, index: int) -> lis
     while queue and index not in before and len(before) < SEARCH:
         at = queue.popleft()
         taken += 1
-        if taken % CHUNK == 0 and session.target.interrupted():
+        if taken % CHUNK == 0 and session.target.is_interrupted():
             raise Interrupted
         for to, _ in graph.references(at):
             if to not in before and graph.kind(to) in (Kind.DEFINITE, Kind.INDIRECT):

@@ -87,7 +87,7 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
             shared.totals.blocks,
             shared.totals.bytes,
             [SharedSize(one.size, one.children, one.blocks, one.bytes) for one in spread],
-            [_retained(row) for row in shared.fields],
+            [_make_retained(row) for row in shared.fields],
         ),
         heaps=list_heaps(session, expanded, most),
     )
@@ -184,7 +184,7 @@ def _root(row: RetainedNode) -> RetainedRoot:
     return RetainedRoot(**found, sort=cast(Any, WORDS[owner.sort]), thread=owner.thread or None, objects=objects)
 
 
-def _retained(row: RetainedNode) -> Retained:
+def _make_retained(row: RetainedNode) -> Retained:
     return Retained(**_fields(row))
 
 
@@ -201,10 +201,10 @@ def _fields(row: RetainedNode) -> dict[str, Any]:
         "sizes": [BlocksOfSize(*one) for one in row.sizes[:SIZES]] if row.sort == "field" else None,
         "alike": None if alike is None else Alike(alike.fields, alike.least or None, alike.most or None),
         "container": None if row.contents is None else _container(row.contents),
-        "children": [_retained(child) for child in row.fields],
+        "children": [_make_retained(child) for child in row.fields],
         "more": RetainedFields(row.left, row.more.blocks, row.more.bytes),
         "shared": RetainedAmount.of(row.shared),
-        "shared_children": tuple(_retained(one) for one in row.shared_rows),
+        "shared_children": tuple(_make_retained(one) for one in row.shared_rows),
         "holders": tuple(row.holders),
     }
 

@@ -67,7 +67,7 @@ def _runtime(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Re
         runtime.where or None,
         counters={name: count.value for name, count in runtime.counters().items()},
         parts=[_part(part) for part in runtime.parts()],
-        native=Amount.known(one.native),
+        native=Amount.of_known(one.native),
         types=[
             ObjectType(
                 row.type.name,
@@ -76,7 +76,7 @@ def _runtime(one: RuntimeHoldings, sites: Sequence[Site], retainers: Sequence[Re
                 native_blocks=row.native.blocks if row.native is not None else None,
                 native_bytes=row.native.bytes if row.native is not None else None,
                 reported_bytes=row.reported,
-                leaked=Amount.known(row.leaked),
+                leaked=Amount.of_known(row.leaked),
                 retained_bytes=row.retained,
                 own=row.type.own,
             )

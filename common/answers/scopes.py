@@ -71,7 +71,7 @@ def _isolate(
         one.handles,
         blocks=len(one.blocks),
         bytes=len(one.blocks) * block_bytes,
-        values=[HandleValue(held.value, held.handles, held.objects) for held in values.held(one.values)],
+        values=[HandleValue(held.value, held.handles, held.objects) for held in values.list_held(one.values)],
         scopes=opened,
         globals=None if kept is None else GlobalHandles(kept.handles, kept.weak, kept.blocks, kept.bytes, kept.problem or None),
         problem=one.problem or None,

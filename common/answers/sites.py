@@ -45,8 +45,8 @@ def allocation_site(session: Session, names: SiteNames, number: int) -> Site:
         number,
         recording.recorder,
         live=Amount.of(site.live),
-        allocated=Amount.known(site.allocated),
-        estimated=Amount.known(site.estimated),
+        allocated=Amount.of_known(site.allocated),
+        estimated=Amount.of_known(site.estimated),
         frames=[_frame(frame) for frame in names.frames(number)],
     )
 

@@ -23,7 +23,7 @@ from findleaks.audit.typed_blocks import list_typed_blocks
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.errors import TargetError
 from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
-from findleaks.history.sample import taken
+from findleaks.history.sample import take_sample
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.results.record import Record
 from findleaks.results.written import document
@@ -55,7 +55,7 @@ def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = No
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
     types = list_typed_blocks(session) if sections is None or "type" in sections else ()
     found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
-    return Snapshot(name, clock, process, found, answers, warnings, taken(session))
+    return Snapshot(name, clock, process, found, answers, warnings, take_sample(session))
 
 
 class _Answer(NamedTuple):

@@ -18,7 +18,7 @@ from findleaks.audit.references import SIGNAL_STACK
 from findleaks.audit.thread_local_names import ThreadLocal, find_thread_local
 from findleaks.audit.typed_places import field_at
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import shortened, with_article
+from findleaks.formatting import shorten, with_article
 from findleaks.libc.stacks import thread_stacks
 from findleaks.libc.thread_local import control_block, static_tls
 from findleaks.results import amounts
@@ -163,7 +163,7 @@ def _format_source(source: Sequence[SourcePlace]) -> str:
     *inlined, own = ((one.function, one.short()) for one in source)
     parts = [f" at {own[1]}"] if own[1] else []
     parts += [f"in {name or '?'} (inlined)" + (f" at {place}" if place else "") for name, place in reversed(inlined)]
-    return shortened(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
+    return shorten(", ".join(parts) if parts[0].startswith(" ") else " " + ", ".join(parts), 2000) if parts else ""
 
 
 def permissions(region: Region) -> str:
@@ -250,7 +250,7 @@ class Describer:
             return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
-                phrase = f"reserved by {shortened(reserved.owner)} to grow into: nothing is there yet"
+                phrase = f"reserved by {shorten(reserved.owner)} to grow into: nothing is there yet"
                 return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 
@@ -265,7 +265,7 @@ class Describer:
         place = f"{member}, {place}" if member and offset else place
         what = with_article(block.phrase()) if offset else block.phrase()
         owner = f"{block.allocator}, {block.arena}" if block.arena else block.allocator
-        phrase = f"{place}{what} at {block.address:#x} ({owner}){'' if block.managed else self._managed(address)}"
+        phrase = f"{place}{what} at {block.address:#x} ({owner}){'' if block.managed else self._describe_managed(address)}"
         holds = describe_in_flight(self.session, block.address)
         phrase += f"; {holds}" if holds else ""
         named = find_thread_local(self.session, address) if block.kind and not block.type else None
@@ -296,11 +296,11 @@ class Describer:
         if module is not None:
             source = self.session.sources.at(address) if region.executable else ()
             symbol = self.symbol(address, source)
-            name = shortened(module.path.rsplit("/", 1)[-1])
+            name = shorten(module.path.rsplit("/", 1)[-1])
             section = "data" if region.writable else ("code" if region.executable else "read-only data")
             where = _format_source(source)
             member = "" if region.executable else field_at(self.session, address)
-            shown = member or shortened(symbol)
+            shown = member or shorten(symbol)
             phrase = f"{shown}{where} ({name}, {section})" if shown else f"{name}+{address - module.bias:#x}{where}, {section}"
             return AddressDescription(address, "module", phrase, region=region, symbol=symbol, root=root, source=source, member=member)
         named = find_thread_local(self.session, address)
@@ -308,10 +308,9 @@ class Describer:
         is_local = named is not None
         if thread is not None:
             return AddressDescription(address, "mapping", phrase, region=region, thread=thread.tid, root=root, is_thread_local=is_local)
-        name = shortened(region.name) or "anonymous"
-        phrase = (
-            f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{self._managed(address)}"
-        )
+        name = shorten(region.name) or "anonymous"
+        managed = self._describe_managed(address)
+        phrase = f"{name} mapping {region.start:#x}-{region.end:#x} {permissions(region)}, +{address - region.start:#x}{managed}"
         return AddressDescription(address, "mapping", phrase, region=region, root=root)
 
     def content(self, answer: AddressDescription) -> str:
@@ -324,11 +323,11 @@ class Describer:
         function = find_stack_function(self.session, region.start, region.end)
         return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""
 
-    def _managed(self, address: int) -> str:
+    def _describe_managed(self, address: int) -> str:
         """Return "; Python object: dict" if a managed runtime has an object at the address, else
         ""."""
         texts = (runtime.describe(address) for runtime in self.session.runtimes)
-        return next((f"; {shortened(text)}" for text in texts if text), "")
+        return next((f"; {shorten(text)}" for text in texts if text), "")
 
     def _on_stack(self, address: int, thread: Thread, stack: Range, named: Optional[ThreadLocal]) -> str:
         """Describe an address on a thread's stack. `named`: the thread-local variable there.

@@ -124,11 +124,11 @@ class BlockRows:
 
     def index_batches(self) -> Iterator[array[int]]:
         """Yield the indices of the matching blocks, ascending, in batches."""
-        return (found for found, _ in self._selected(self._rows(typed=bool(self.filters.type))))
+        return (found for found, _ in self._select(self._rows(typed=bool(self.filters.type))))
 
     def totals(self) -> Totals:
         count = held = 0
-        for found, size in self._selected(self._rows(typed=bool(self.filters.type))):
+        for found, size in self._select(self._rows(typed=bool(self.filters.type))):
             count, held = count + len(found), held + size
         return Totals(count, held)
 
@@ -137,7 +137,7 @@ class BlockRows:
         all."""
         rows, size_of = self._rows(typed=bool(self.filters.type)), self.session.directory.blocks.size
         found = array("I")
-        for some, _ in self._selected(rows):
+        for some, _ in self._select(rows):
             found += some
         if rows is None:
             found = array("I", sorted(found, key=size_of, reverse=True))
@@ -167,11 +167,11 @@ class BlockRows:
         """Yield columns of the first `limit` blocks (0: all) in this order; None: by address.
         `hints`: whether to include text hints."""
         gathered = BatchCollector()
-        for _ in self._gathered(gathered, order, limit, hints):
+        for _ in self._gather(gathered, order, limit, hints):
             yield from gathered.batches()
         yield from gathered.batches(last=True)
 
-    def _gathered(self, to: BatchCollector, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
+    def _gather(self, to: BatchCollector, order: array[int] | None, limit: int, hints: bool) -> Iterator[None]:
         """Add columns of the blocks to `to`. Yields after each part that was added."""
         rows = self._rows(typed=True)
         if rows is None:
@@ -201,7 +201,7 @@ class BlockRows:
             at, left = made.at, left - made.rows
             if made.rare:
                 index = at if order is None else order[at]
-                if not memory.moved(index):
+                if not memory.move_to(index):
                     at, unformatted = at + 1, unformatted + 1
                     self._learn_types(rows, index)
                     if unformatted == MANY_ODD:
@@ -236,7 +236,7 @@ class BlockRows:
     def _end(self) -> int:
         return 0 if self.filters.none else len(self.session.directory.blocks)
 
-    def _selected(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
+    def _select(self, rows: Rows | None) -> Iterator[tuple[array[int], int]]:
         """Yield batches of matching blocks: indices, ascending, and the sum of their sizes."""
         blocks = self.session.directory.blocks
         if rows is None:
@@ -249,7 +249,7 @@ class BlockRows:
             self._check_interrupt()
             found, size, at, rare = rows.select(at, end)
             yield found, size
-            if rare and not memory.moved(at):
+            if rare and not memory.move_to(at):
                 self._learn_types(rows, at)
                 if self._type_passes(at):
                     yield array("I", [at]), blocks.size(at)
@@ -331,7 +331,7 @@ class BlockRows:
                 continue
             if not filters.any_state and blocks.state(index) not in filters.states:
                 continue
-            if filters.allocator and not self._owned(blocks.address(index)):
+            if filters.allocator and not self._is_owned(blocks.address(index)):
                 continue
             if self._type_passes(index):
                 yield index
@@ -347,7 +347,7 @@ class BlockRows:
     def _line(self, index: int) -> str:
         return json_line(self.describer.block(index).result().to_json()) + "\n"
 
-    def _owned(self, address: int) -> bool:
+    def _is_owned(self, address: int) -> bool:
         owned = self.session.directory.owner(address)
         return owned is not None and owned.allocator.name == self.filters.allocator
 
@@ -358,7 +358,7 @@ class BlockRows:
         return not self.filters.type or matches(self.filters.type, name)
 
     def _check_interrupt(self) -> None:
-        if self.session.target.interrupted():
+        if self.session.target.is_interrupted():
             raise Interrupted
 
 
@@ -381,7 +381,7 @@ class _MemoryWindows:
         if self._whole:
             rows.use(list(self._pieces(0, ANY_SIZE)))
 
-    def moved(self, index: int) -> bool:
+    def move_to(self, index: int) -> bool:
         """Load the window that starts at this block. Returns False if no window is loaded: all
         memory is mapped, the blocks are not in ascending order, or the current window contains the
         block."""

@@ -97,11 +97,11 @@ class BlockTable:
 
     @cached_property
     def _kind(self) -> memoryview:
-        return _picked("B", self._open.graph().kinds(), self._indices)
+        return _pick("B", self._open.graph().kinds(), self._indices)
 
     @cached_property
     def _group(self) -> memoryview:
-        return _picked("I", self._open.graph().leaders(), self._indices)
+        return _pick("I", self._open.graph().leaders(), self._indices)
 
     @cached_property
     def _named(self) -> _Named:
@@ -170,7 +170,7 @@ def _select(session: Session, filters: BlockFilters, limit: int) -> Optional[arr
     return found
 
 
-def _picked(typecode: Literal["B", "I"], column: memoryview, indices: Optional[array[int]]) -> memoryview:
+def _pick(typecode: Literal["B", "I"], column: memoryview, indices: Optional[array[int]]) -> memoryview:
     """Return the values of a column at these indices; all values if `indices` is None."""
     if indices is None:
         return _view(array(typecode, column.tobytes()))

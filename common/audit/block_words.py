@@ -14,7 +14,7 @@ from findleaks.audit.managed_graph import describe_fields
 from findleaks.audit.member_names import name_members
 from findleaks.block_types.text import quote
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shorten
 from findleaks.results.addresses import Word
 from findleaks.session import Session
 
@@ -142,7 +142,7 @@ class _Rows:
         if answer.sort == "module" and not region.writable and not region.executable:
             text = read_name(self._session.types.memory, value)
             if len(text) >= _LEAST_TEXT:
-                return f"{quote(text)} ({shortened(region.name.rsplit('/', 1)[-1])})"
+                return f"{quote(text)} ({shorten(region.name.rsplit('/', 1)[-1])})"
         return answer.phrase
 
     def _text(self, at: int) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from findleaks.audit.disguises import disguised_pointers
 from findleaks.engine.interior_structures import Structure
 from findleaks.engine.terms import Heuristic, Totals
-from findleaks.formatting import blocks, counted, number, size, some
+from findleaks.formatting import blocks, format_count, number, size, some
 from findleaks.graph.conventions import BY_CONTENT, Convention, Learned
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import Heuristics
@@ -55,7 +55,7 @@ def describe_structures(found: Iterable[Recognised]) -> Iterator[str]:
     """Yield sentences such as "5 hash tables of Rust (HashMap, HashSet): 2.6 MiB"."""
     for one in found:
         _, block, of = STRUCTURES[one.structure]
-        yield f"{counted(one.blocks, block)} {of}: {size(one.bytes)}"
+        yield f"{format_count(one.blocks, block)} {of}: {size(one.bytes)}"
 
 
 def describe_structure_of_block(session: Session, index: int) -> str:
@@ -80,7 +80,7 @@ def name_structure_of_block(session: Session, index: int) -> str:
         return ""
     structure, _, _, used, places = found
     _, block, of = STRUCTURES[structure]
-    filled = f", {counted(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
+    filled = f", {format_count(used, 'entry') if used == 1 else f'{number(used)} entries'} in {number(places)} places" if places else ""
     return f"{block} {of}{filled}"
 
 

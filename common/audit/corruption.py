@@ -11,13 +11,13 @@ from typing import Any, Optional, Union
 from findleaks.allocators.base import Problem
 from findleaks.audit.address_info import BlockInfo, Describer
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shorten
 from findleaks.results import verify as results
 from findleaks.results.addresses import AddressInfo
 from findleaks.results.verify import Content, DamagedBytes, Neighbours, WrittenBytes
 from findleaks.session import Session
 from findleaks.target.base import Range
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import dataclass, replace
 
 # Bytes before and after the damage that are searched for the ends of the overwritten range.
@@ -248,14 +248,14 @@ class Explainer:
             answer = self.describer.answer(value)
             count = (end - start) // size
             many = f", one of {count} adjacent pointers" if count > 1 else ""
-            phrase = f"a pointer, {value:#x}{many}: {shortened(answer.phrase)}"
+            phrase = f"a pointer, {value:#x}{many}: {shorten(answer.phrase)}"
             return OverwrittenBytes(start, end, "pointer", phrase, answer.result())
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
-            phrase = f"a link as glibc mangles it, to {clear:#x}: {shortened(answer.phrase)}"
+            phrase = f"a link as glibc mangles it, to {clear:#x}: {shorten(answer.phrase)}"
             return OverwrittenBytes(place.start, place.start + size, "link", phrase, answer.result())
-        number = signed(value, 8 * size)
+        number = decode_signed(value, 8 * size)
         if abs(number) < 1 << 32:
             shown = f"the number {number:,}" + (f" ({value:#x})" if abs(number) > 9 else "")
             return OverwrittenBytes(place.start, place.start + size, "number", shown, number)

@@ -142,10 +142,10 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     others = ", ".join(sorted(name for name in _module_names(session) if name.startswith(OTHERS)))
     if not directory.blocks.totals(State.IN_USE).blocks:
         loaded = f" ({others} is loaded)" if others else ""
-        unowned, _ = _count_unattributed(session, _managed(session))
+        unowned, _ = _count_unattributed(session, _list_managed(session))
         memory = f"{size(unowned)} of anonymous writable memory belongs to none of: {', '.join(list_names())}"
         found = "no allocator found" if not directory.allocators else "no block in use found"
-        if not any(part.bytes for part in _managed(session)):
+        if not any(part.bytes for part in _list_managed(session)):
             yield f"{found}{loaded}: leaks cannot be determined; {memory}. `whatis` still works"
         return
     unowned, total = _count_unattributed(session)
@@ -158,13 +158,13 @@ def _unread_memory(session: Session, reported: bool) -> Iterator[str]:
     if reported:
         return
     if unowned > max(UNOWNED * total, 1 << 20):
-        unowned, total = _count_unattributed(session, _managed(session))
+        unowned, total = _count_unattributed(session, _list_managed(session))
     if unowned > max(UNOWNED * total, 1 << 20):
         share = f"{size(unowned)} of anonymous writable memory ({unowned * 100 // total} % of {size(total)}) is unattributed"
         yield f"{share}{managed_heaps(session)}: it counts as root memory, and leaks inside it are not detected"
 
 
-def _managed(session: Session) -> list[Part]:
+def _list_managed(session: Session) -> list[Part]:
     return [part for runtime in session.runtimes for part in runtime.parts()]
 
 

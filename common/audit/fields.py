@@ -101,7 +101,7 @@ def read_fields(
     places = {address: place for address, value in words.items() for place in [reader.place(value)] if place is not None}
     held: dict[int, bool] = {}
 
-    def wanted(place: BlockPlace) -> bool:
+    def is_wanted(place: BlockPlace) -> bool:
         if place.block not in held:
             held[place.block] = whole.idom(place.block) == node
         return held[place.block]
@@ -113,11 +113,11 @@ def read_fields(
     containers: list[Container] = []
     found: Optional[Fields] = None
     while True:
-        heads = find_containers(reader, left, wanted, alone.__contains__) if len(left) <= MOST else []
+        heads = find_containers(reader, left, is_wanted, alone.__contains__) if len(left) <= MOST else []
         if found is not None and not any(made.words for made in heads if not any(made is one for one in containers)):
             return found  # no new container took a word of another field
         containers = heads
-        fields = _group_words(reader, words, places, [*arrays, *containers], wanted, alone if len(left) <= MOST else words.keys())
+        fields = _group_words(reader, words, places, [*arrays, *containers], is_wanted, alone if len(left) <= MOST else words.keys())
         found = _with_totals(session, whole, node, [*whole_arrays, *_merge_by_size(fields), *named])
         more = _find_near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
@@ -135,11 +135,11 @@ def _with_totals(session: Session, whole: Dominators, node: int, fields: list[Fi
         else:
             tree.refer(number, sorted({place.block for place in one.places}))
         one.node = root_node(number)
-    session.computed(tree, "computing what fields retain")
+    session.compute(tree, "computing what fields retain")
     for one, totals in zip(fields, tree.by_root()):
         one.totals = totals
     kept = sorted((f for f in fields if f.totals.blocks), key=lambda f: -f.totals.bytes)
-    return Fields(kept, tree, tree.retained(SHARED))
+    return Fields(kept, tree, tree.sum_retained(SHARED))
 
 
 def _find_same_target(words: Mapping[int, int], places: Mapping[int, BlockPlace]) -> set[int]:

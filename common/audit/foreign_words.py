@@ -96,9 +96,9 @@ class ForeignWords:
         names = {runtime.where for runtime in self._session.runtimes}
         shared = [one for one in self._modules if os.path.basename(one.path) in names]
         own = self._root_memory(one for one in self._modules if one not in shared)
-        return merge_ranges([*own, *self._shared(self._root_memory(shared))])
+        return merge_ranges([*own, *self._find_shared(self._root_memory(shared))])
 
-    def _shared(self, ranges: list[Range]) -> Iterator[Range]:
+    def _find_shared(self, ranges: list[Range]) -> Iterator[Range]:
         """Yield the words in these ranges that point into heaps and belong to a variable that is
         not the runtime's."""
         session, left = self._session, _MOST_NAMED
@@ -155,7 +155,7 @@ class ForeignWords:
         for piece in session.pieces(subtract(session.roots, managed), "looking for missing memory"):
             tree.scan_roots(piece)
         tree.root_words(session.register_words(), _OTHER)
-        return session.computed(tree, "looking for missing memory")
+        return session.compute(tree, "looking for missing memory")
 
 
 def _is_below(path: str, folders: set[str]) -> bool:

@@ -11,7 +11,7 @@ from findleaks.audit.address_info import Describer
 from findleaks.audit.references import Reference, find_references
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, counted, number, shortened, size, with_article
+from findleaks.formatting import blocks, format_count, number, shorten, size, with_article
 from findleaks.session import Session
 from findleaks.value_classes import NamedTuple
 
@@ -44,7 +44,7 @@ class InteriorHead(NamedTuple):
         first = self.pointers[0]
         where = f"The word at {first.address:#x}" if first.address else f"Register {first.register} of thread {first.tid}"
         into = f"{where} points {number(first.value - self.address)} B into the block of {number(self.size)} B at {self.address:#x}"
-        others = f"; the rest is reached from {counted(self.heads - 1, 'other block')} in the same way" if self.total != found else ""
+        others = f"; the rest is reached from {format_count(self.heads - 1, 'other block')} in the same way" if self.total != found else ""
         place = f" The word is {self.place}." if self.place else ""
         return f"{into}: a pointer that the program uses, or a number that looks like one{others}.{place}"
 
@@ -88,11 +88,11 @@ def _describe_place(session: Session, address: int) -> str:
         return ""
     found = Describer(session).answer(address)
     if found.sort == "module" and (found.symbol or found.member):
-        return f"in {shortened(found.phrase, 200)}"
+        return f"in {shorten(found.phrase, 200)}"
     block = found.block
     if block is None:
         return ""
-    phrase = with_article(shortened(block.phrase(), 200))
+    phrase = with_article(shorten(block.phrase(), 200))
     return f"at offset {number(address - block.address)} of {phrase} at {block.address:#x}"
 
 

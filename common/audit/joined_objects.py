@@ -167,7 +167,7 @@ class JoinedObjects(ObjectGraph):
         for _ in range(max(_FEWEST_VISITED, _MOST_EXAMINED // len(self.blocks))):
             if not waiting:
                 break
-            if self.target.interrupted():
+            if self.target.is_interrupted():
                 raise Interrupted
             at = waiting.popleft()
             if at in self._by_value:

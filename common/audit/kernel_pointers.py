@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.terms import NO_BLOCK, Kind, Totals
-from findleaks.formatting import counted, shortened, size
+from findleaks.formatting import format_count, shorten, size
 from findleaks.libc.thread_state import EPOLL_WAITS, URING_ENTER, count_waiting
 from findleaks.results.amounts import Amount
 from findleaks.results.notes import KernelReferences
@@ -90,7 +90,7 @@ def summarise_kernel_pointers(session: Session) -> KernelReferences:
         unreadable=[_to_unreadable(name, count) for name, count in unreadable.items()],
         epoll_waiters=waiters,
         uses=uses,
-        doubtful=_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
+        doubtful=_count_leaked(session) if unreadable or waiters or uses else Amount(0, 0),
         signal_stacks=_amount(session, session.signal_stacks),
         possible_signal_stacks=_possible_signal_stacks(session),
     )
@@ -121,19 +121,21 @@ def describe_unreadable_pointers(session: Session) -> Iterator[str]:
     stacks, threads = _possible_signal_stacks(session), len(session.target.threads())
     if stacks.blocks:
         most = (
-            f"up to {threads:,} of {stacks.blocks:,} leaked blocks" if stacks.blocks > threads else counted(stacks.blocks, "leaked block")
+            f"up to {threads:,} of {stacks.blocks:,} leaked blocks"
+            if stacks.blocks > threads
+            else format_count(stacks.blocks, "leaked block")
         )
         yield (
             f"{most} ({size(stacks.bytes)}) may be alternate signal stacks, whose addresses only the kernel stores: the process calls"
             " sigaltstack, and the blocks contain only zeros"
         )
-    held = [counted(count, name) for name, count in count_unreadable(session).items()]
+    held = [format_count(count, name) for name, count in count_unreadable(session).items()]
     waiting = count_epoll_waiters(session)
     if waiting:
-        held.append(f"epoll registrations ({counted(waiting, 'thread')} in epoll_wait)")
-    held += [f"{one.what} ({shortened(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
+        held.append(f"epoll registrations ({format_count(waiting, 'thread')} in epoll_wait)")
+    held += [f"{one.what} ({shorten(one.module, 40)} uses {one.function})" for one in list_kernel_uses(session)]
     if held:
-        leaked, target = _leaked(session), session.target
+        leaked, target = _count_leaked(session), session.target
         where = "cannot be read" if target.kernel_state() is not None or target.live else "are not in this core (use --pid)"
         count = "1 leaked block" if leaked.blocks == 1 else f"any of the {leaked.blocks:,} leaked blocks"
         yield f"{count} ({size(leaked.bytes)}) may be referenced by the kernel, by objects whose pointers {where}: {', '.join(held)}"
@@ -143,7 +145,7 @@ def _has_leaks(session: Session) -> bool:
     return bool(len(session.directory.blocks)) and session.graph().has_kind(Kind.DEFINITE, 1)
 
 
-def _leaked(session: Session) -> Amount:
+def _count_leaked(session: Session) -> Amount:
     """Return the number and bytes of all leaked blocks."""
     if not len(session.directory.blocks):
         return Amount(0, 0)
@@ -165,7 +167,7 @@ def _find_kernel_uses(session: Session) -> Iterator[KernelUse]:
         if name.removeprefix("lib").startswith(_INTERPRETERS):
             continue
         for table in list(target.symbol_tables(module))[-1:]:  # .dynsym, or static: .symtab
-            for function, (_, _, section, _, _) in table.named([one for one, what in _FUNCTIONS.items() if what not in excluded]):
+            for function, (_, _, section, _, _) in table.find_named([one for one, what in _FUNCTIONS.items() if what not in excluded]):
                 what = _FUNCTIONS[function]
                 # A static program defines these functions, so it does not import them.
                 if what not in found and (not section or len(modules) == 1):

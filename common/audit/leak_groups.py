@@ -119,7 +119,7 @@ class Leak(NamedTuple):
             cycle=self.cycle,
             blocks=self.blocks,
             bytes=self.bytes,
-            estimated=Amount.known(self.estimated),
+            estimated=Amount.of_known(self.estimated),
             indirect_blocks=self.indirect_blocks,
             indirect_bytes=self.indirect_bytes,
             indirect_range=(self.least_indirect, self.most_indirect),
@@ -151,7 +151,7 @@ def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressio
 def group_leaked_blocks(session: Session, graph: Graph) -> Sequence[Group]:
     """Return the engine's groups of DEFINITE and POSSIBLE blocks."""
 
-    def grouped() -> Sequence[Group]:
+    def list_groups() -> Sequence[Group]:
         if graph.has_cycles():
             words = session.pieces(graph.cycle_ranges(), "reading leaked blocks", whole=True)
             graph.represent_cycles(words, session.types.ranges())
@@ -160,7 +160,7 @@ def group_leaked_blocks(session: Session, graph: Graph) -> Sequence[Group]:
         marks = known.claims if known is not None else None
         return graph.groups(session.pieces(session.heap_ranges(), "reading leaked blocks"), session.types.ranges(), marks)
 
-    return session.once((group_leaked_blocks, graph), grouped)
+    return session.once((group_leaked_blocks, graph), list_groups)
 
 
 def _is_typed(group: Group) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, number, shortened, size
+from findleaks.formatting import blocks, number, shorten, size
 from findleaks.runtimes.base import Holders, Runtime, Type
 from findleaks.runtimes.garbage import GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES, GARBAGE_OBJECTS
 from findleaks.session import Session
@@ -134,23 +134,23 @@ class RuntimeHoldings(NamedTuple):
         if self.object_bytes > self.held.bytes:
             most, *others = sorted(self.types, key=lambda row: -row.bytes)
             count = _objects(most.type.objects)
-            words = f"the largest type is {shortened(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
-            more = [f"{shortened(row.type.name)}: {_objects(row.type.objects)}, {size(row.bytes)}" for row in others[:_NAMED] if row.bytes]
+            words = f"the largest type is {shorten(most.type.name)}: {count}, {size(most.bytes)} with the memory that only these retain"
+            more = [f"{shorten(row.type.name)}: {_objects(row.type.objects)}, {size(row.bytes)}" for row in others[:_NAMED] if row.bytes]
             words = f"{words}; then {'; '.join(more)}" if 2 * most.bytes < self.bytes else words
             graph = self.runtime.object_graph()
             path = graph.describe_example(example) if graph is not None and example is not None else ""
-            return f"{words}; one of the {shortened(most.type.name)} objects is reached by {shortened(path, 400)}" if path else words
+            return f"{words}; one of the {shorten(most.type.name)} objects is reached by {shorten(path, 400)}" if path else words
         top = self.by_native[0]
         unused, lost = top.type.own.get(GARBAGE_NATIVE_BYTES, 0), top.type.own.get(GARBAGE_OBJECTS, 0)
         total = top.type.objects + (lost if unused else 0)
         verb = "retains" if total == 1 else "retain"
-        words = f"{_objects(total)} of {shortened(top.type.name)} {verb} {size(top.held.bytes)}"
+        words = f"{_objects(total)} of {shorten(top.type.name)} {verb} {size(top.held.bytes)}"
         if unused:
             words += f"; {number(lost)} of these are garbage that was not collected yet, and retain {size(unused)}"
         if self.is_native_garbage and self.runtime.garbage_cause and not self.is_leaked_garbage:
             words += f"; {self.runtime.garbage_cause}"
         chain = self.runtime.reference_chain(top.type.name) if not self.is_native_garbage else ""
-        words += f"; one of them is reached by {shortened(chain, 400)}" if chain else ""
+        words += f"; one of them is reached by {shorten(chain, 400)}" if chain else ""
         if self.unreported:
             return f"{words}; {size(self.unreported)} of this memory was not reported to {self.name}, so its collector is not triggered"
         return words
@@ -337,7 +337,7 @@ def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_to
     for piece in session.pieces(sorted([*session.roots, *pages]), "reading references of managed objects"):
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), rest)
-    totals = session.computed(tree, "computing memory retained by managed objects").by_root()
+    totals = session.compute(tree, "computing memory retained by managed objects").by_root()
     for one, start in zip(holders, first):
         for kind, data in one.data:
             sizes = session.directory.blocks.columns_of(data).size

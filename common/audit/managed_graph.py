@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Optional
 
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shorten
 from findleaks.results import addresses
 from findleaks.runtimes.object_graph import ManagedObject, ObjectField, ObjectGraph
 from findleaks.session import Session
@@ -27,7 +27,7 @@ class FoundObject:
         """Return "live 224-byte Go object, main.Session"."""
         state = {True: "live ", False: "garbage ", None: ""}[self.object.is_live]
         noun = self.graph.noun_of(self.object.block)
-        return f"{state}{number(self.object.size)}-byte {noun}, {shortened(self.object.type, 200)}"
+        return f"{state}{number(self.object.size)}-byte {noun}, {shorten(self.object.type, 200)}"
 
     def phrase_at(self, address: int) -> str:
         """Return ".Next, 208 bytes into a live 224-byte Go object, main.Session at 0xc000012000"
@@ -42,7 +42,7 @@ class FoundObject:
     def member_at(self, address: int) -> str:
         """Return the name of the field at an address inside the object; "" if it is unknown."""
         offset = address - self.object.address
-        return shortened(self.graph.name_member(self.object.block, offset), 80) if offset >= 0 else ""
+        return shorten(self.graph.name_member(self.object.block, offset), 80) if offset >= 0 else ""
 
     def result(self) -> addresses.ManagedObject:
         """Return the object as a typed result."""

@@ -96,7 +96,7 @@ def _find_owned_objects(session: Session, runtime: Runtime) -> Optional[OwnedObj
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[_Joined, Sequence[Totals]]:
         found, places, replaced = _join_variables(variables, numbers, joint)
         tree = _compute_tree(session, runtime.name, nodes, found, values, places)
-        return _Joined(tree, found, replaced), [tree.retained(root_node(number)) for number in replaced]
+        return _Joined(tree, found, replaced), [tree.sum_retained(root_node(number)) for number in replaced]
 
     def list_referrers(block: int, limit: int) -> Sequence[int]:
         session.report_progress(f"computing memory retained by variables of {runtime.name}", 0.0)
@@ -137,7 +137,7 @@ def _compute_tree(
     tree.set_owners(parts, [root_node(number) for number in range(len(variables))])
     for number, value in zip(numbers, values):
         tree.root_words([value], number)
-    return session.computed(tree, f"computing memory retained by variables of {runtime}")
+    return session.compute(tree, f"computing memory retained by variables of {runtime}")
 
 
 def _count_global(variables: Sequence[Variable]) -> int:
@@ -189,7 +189,7 @@ def _select_largest(tree: Dominators, blocks: Blocks, variables: Sequence[Variab
         length = one.length or 0
         lengths[number, one.what, one.unit] += length
         is_node = counts[number] > 1 and index < len(blocks)
-        retained = tree.retained(index).bytes if is_node else 0
+        retained = tree.sum_retained(index).bytes if is_node else 0
         # The characters of a text are not a node of the tree.
         size = retained + (length if one.unit == "bytes" else 0)
         rank = is_node and tree.idom(index) == root_node(number), size, length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.errors import UnreadableMemory
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.session import Session
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.ranges import region_at
@@ -47,7 +47,7 @@ def find_stack_function(session: Session, start: int, end: int, in_block: bool =
             continue
         symbol = target.symbolize(value - 1)
         if symbol is not None:
-            return shortened(symbol.name, 100)
+            return shorten(symbol.name, 100)
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from findleaks.audit.address_info import AddressDescription, BlockInfo
 from findleaks.audit.declared_types import declared_types
 from findleaks.audit.thread_local_names import find_thread_local
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.session import Session
 
 
@@ -22,7 +22,7 @@ def name_members(session: Session, answer: AddressDescription, start: int) -> Ca
     type_ = session.members.variable(start)
     if type_ is None or (not type_.is_structure and type_.die.tag != "DW_TAG_array_type"):
         return lambda offset: ""
-    return lambda offset: shortened(type_.at(offset)[0].removeprefix("."), 60)
+    return lambda offset: shorten(type_.at(offset)[0].removeprefix("."), 60)
 
 
 def _name_members_of_block(session: Session, block: BlockInfo, start: int) -> Callable[[int], str]:
@@ -31,13 +31,13 @@ def _name_members_of_block(session: Session, block: BlockInfo, start: int) -> Ca
     if type_ is None:
         return lambda offset: name_in_block(session, start + offset)
     size = type_.size
-    return lambda offset: shortened(type_.at(offset)[0].removeprefix("."), 60) if offset < size else ""
+    return lambda offset: shorten(type_.at(offset)[0].removeprefix("."), 60) if offset < size else ""
 
 
 def name_managed_member(session: Session, address: int, holder: int = 0) -> str:
     """Return the runtime's name for the member at this address, in one of its objects or frames;
     see Runtime.name_member."""
-    return next(filter(None, (shortened(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
+    return next(filter(None, (shorten(runtime.name_member(address, holder), 80) for runtime in session.runtimes)), "")
 
 
 def name_in_block(session: Session, address: int, holder: int = 0) -> str:
@@ -51,7 +51,7 @@ def name_in_block(session: Session, address: int, holder: int = 0) -> str:
 
 def name_managed_object(session: Session, index: int) -> str:
     """Return the runtime's phrase for the object in a block; see Runtime.name_object."""
-    return next(filter(None, (shortened(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
+    return next(filter(None, (shorten(runtime.name_object(index), 120) for runtime in session.runtimes)), "")
 
 
 def is_telling(member: str) -> bool:

@@ -99,7 +99,7 @@ def _plausible(session: Session) -> Iterator[Uncertain]:
     target = session.target
     known = [part for one in session.reserved for part in one.ranges]
     known += [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
-    known += [*session.directory.claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
+    known += [*session.directory.list_claimed(), *thread_stacks(target).values(), *(Range(m.start, m.end) for m in target.modules())]
     known += random_states(target)
     holes = merge_ranges(known)
     protected = [one for one in target.uncertain if one.what == PROTECTED]

@@ -20,7 +20,7 @@ def compute_tree_of_objects(session: Session, graph: Graph, roots: Sequence[Rang
     for piece in session.pieces(roots, "reading references to managed objects"):
         tree.scan_roots(piece)
     tree.root_words(session.register_words(), 0)
-    return session.computed(tree, "computing memory retained by managed objects")
+    return session.compute(tree, "computing memory retained by managed objects")
 
 
 def name_roots_of_objects(session: Session, blocks: Blocks, found: Sequence[int], roots: Sequence[Range]) -> Iterator[tuple[str, int]]:

@@ -43,14 +43,14 @@ def _compute(session: Session) -> OwnerTree:
     reader = ContainerReader(session)
     named = find_owners(session, reader)
     tree = _compute_tree(session, reader, named)
-    shared = tree.retained(SHARED).bytes
+    shared = tree.sum_retained(SHARED).bytes
     if not shared or shared < LEAST * tree.total().bytes or named.all[0].apart:
         return OwnerTree(reader, named, tree)
 
     def join(joint: Sequence[tuple[int, ...]]) -> tuple[OwnerTree, Sequence[Totals]]:
         joined, numbers = join_owners(named, joint)
         tree = _compute_tree(session, reader, joined)
-        return OwnerTree(reader, joined, tree), [tree.retained(root_node(number)) for number in numbers]
+        return OwnerTree(reader, joined, tree), [tree.sum_retained(root_node(number)) for number in numbers]
 
     names = [owner.name if owner.has_symbol else "" for owner in named.all]
     sets = select_joint_roots(tree, _find_root_sets(session, named, tree), names.__getitem__)
@@ -102,7 +102,7 @@ def _compute_tree(session: Session, reader: ContainerReader, named: Owners) -> D
     for number, owner in enumerate(named.all):
         if owner.words and not owner.apart:
             tree.root_words([value for _, value in owner.words], number)
-    return session.computed(tree, "computing retained memory")
+    return session.compute(tree, "computing retained memory")
 
 
 def _add_disguised(session: Session, tree: Dominators, named: Owners) -> None:

@@ -86,7 +86,7 @@ class Area:
         """Return the bytes of the area's pages in this state."""
         return sum(self.sums[state * COLUMNS : (state + 1) * COLUMNS])
 
-    def held(self, state: int, *pages: PageState) -> int:
+    def sum_state(self, state: int, *pages: PageState) -> int:
         """Return how many bytes of blocks in this state are on pages in the states `pages`
         (default: on all pages). `state`: engine.terms.State (FREE includes memory that is in no
         block) or engine.pages.FOREIGN."""
@@ -137,7 +137,7 @@ class PageMap:
     @property
     def used(self) -> int:
         """Bytes in use, including headers, both resident and not resident."""
-        return sum(area.held(State.IN_USE) for area in self.areas)
+        return sum(area.sum_state(State.IN_USE) for area in self.areas)
 
     @property
     def resident(self) -> Optional[int]:
@@ -252,4 +252,4 @@ def measure_free(session: Session, allocator: Allocator, arenas: Sequence[ArenaU
     """Return the argument of Allocator.retention. `arenas`: the arenas of this allocator."""
     returns = predict_released_bytes(session, allocator, residency)
     found = read_areas(session, residency, lambda one: one is allocator)
-    return FreeMemory(arenas, returns, sum(area.held(State.FREE, PageState.IN_USE) for area in found))
+    return FreeMemory(arenas, returns, sum(area.sum_state(State.FREE, PageState.IN_USE) for area in found))

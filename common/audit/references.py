@@ -45,7 +45,7 @@ def find_references(session: Session, low: int, high: int) -> Iterator[Reference
     word = target.arch.word
     for piece in session.pieces(ranges, "searching memory", dead=True):
         for count, address in enumerate(session.engine.search(piece, low, high)):
-            if count % CHUNK == CHUNK - 1 and target.interrupted():
+            if count % CHUNK == CHUNK - 1 and target.is_interrupted():
                 raise Interrupted
             at = address - piece.address
             value = int.from_bytes(piece.data[at : at + word], target.arch.byteorder)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from findleaks.errors import FindleaksError
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
 from findleaks.target.notes import AT_BASE, AT_ENTRY, AT_EXECFN, AT_PHDR, AT_RANDOM, AT_SYSINFO_EHDR
@@ -133,9 +133,7 @@ def read_residency_file(file: str, target: Target) -> Presence:
         raise FindleaksError(f"{file}: {(error.strerror or str(error)).lower()}") from None
     head = _parse_head(file, line)
     if head[_FORMAT] != _VERSION:
-        raise FindleaksError(
-            f"{file}: has residency format {shortened(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}"
-        )
+        raise FindleaksError(f"{file}: has residency format {shorten(str(head[_FORMAT]), 20)}, but this findleaks reads format {_VERSION}")
     _check_process(file, head, target)
     page, counts = head.get("page"), [head.get(name) for name in ("known", "resident", "swapped")]
     if page != target.arch.page or not all(isinstance(count, int) and 0 <= count <= _MAX_RANGES for count in counts):
@@ -145,7 +143,7 @@ def read_residency_file(file: str, target: Target) -> Presence:
         Range(*part) for part in _as_list(head.get("undecided")) if len(_as_list(part)) == 2 and all(isinstance(at, int) for at in part)
     ]
     rss = head.get("rss")
-    saved = shortened(str(head.get("saved") or ""), 40)
+    saved = shorten(str(head.get("saved") or ""), 40)
     return Presence("side file", known, resident, swapped, rss if isinstance(rss, int) else None, tuple(unsure), saved=saved)
 
 
@@ -170,11 +168,11 @@ def _check_process(file: str, head: dict[str, Any], target: Target) -> None:
     differs."""
     pid = head.get("pid")
     if target.pid is not None and pid != target.pid:
-        raise FindleaksError(f"{file}: belongs to process {shortened(str(pid), 20)}, but the target is process {target.pid}")
+        raise FindleaksError(f"{file}: belongs to process {shorten(str(pid), 20)}, but the target is process {target.pid}")
     own, said = identify_process(target), head.get("identity")
     started = target.live and head.get("start_time") not in (None, start_time(target.pid))
     if started or (own and said and own != said):
-        raise FindleaksError(f"{file}: belongs to another process that had pid {shortened(str(pid), 20)}")
+        raise FindleaksError(f"{file}: belongs to another process that had pid {shorten(str(pid), 20)}")
 
 
 def _unpack_lists(file: str, body: bytes, counts: Sequence[int], page: int) -> list[Runs]:

@@ -53,7 +53,7 @@ def build_shared_row(builder: TreeBuilder, named: Owners, limit: int, spread: Se
     retain most of this memory.
     `spread`: number and bytes of this memory by size of block."""
     tree = builder.tree
-    made = RetainedNode(SHARED_NAME, tree.retained(SHARED), "shared")
+    made = RetainedNode(SHARED_NAME, tree.sum_retained(SHARED), "shared")
     found = tree.children(SHARED, limit + 1 if limit else len(builder.reader.blocks))
     lists: list[array[int]] = []
     for child in found[: limit or None]:
@@ -179,7 +179,7 @@ def build_leaked_tree(session: Session) -> Dominators:
     possibly lost blocks under root 1."""
     tree = session.graph().dominators(2, lost=True)
     tree.refer_lost(0, 1)
-    return session.computed(tree, "computing retained sizes")
+    return session.compute(tree, "computing retained sizes")
 
 
 def list_leak_heads(builder: TreeBuilder, limit: int) -> list[tuple[RetainedNode, str]]:

@@ -9,7 +9,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.owner import Owner
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted, size
+from findleaks.formatting import format_count, size
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 
@@ -114,7 +114,7 @@ def describe_managed_variable(owner: Owner) -> str:
     """Describe a managed variable: "Array, 60,000 elements, with 60,001 objects of 2.3 MiB"."""
     unit, objects = owner.unit if owner.length != 1 else _SINGULAR.get(owner.unit, owner.unit), owner.objects
     length = f", {owner.length:,} {unit}" if owner.length is not None else ""
-    held = f", with {counted(objects.blocks, 'object')} of {size(objects.bytes)}" if objects.blocks else ""
+    held = f", with {format_count(objects.blocks, 'object')} of {size(objects.bytes)}" if objects.blocks else ""
     return f"{owner.what}{length}{held}"
 
 

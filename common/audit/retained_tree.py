@@ -71,7 +71,7 @@ class TreeBuilder:
 
     def of_root(self, owner: Owner, node: int, expand: bool = True) -> RetainedNode:
         """Return the row of a root, with its fields if `expand`."""
-        made = RetainedNode(owner.label, self.tree.retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
+        made = RetainedNode(owner.label, self.tree.sum_retained(node), "root", owner, address=owner.ranges[0].start if owner.ranges else 0)
         self._least(made)
         if owner.sort == OwnerSort.MANAGED and owner.length is not None:
             made.contents = Contents(Container(owner.what, 0, 0, owner.length, owner.unit), 0, 0, 0, [])
@@ -87,7 +87,7 @@ class TreeBuilder:
     def of_block(self, index: int, expand: bool = True) -> RetainedNode:
         """Return the row of a block, with its fields if `expand`."""
         block, name = self.reader.block(index), self.name(index)
-        made = RetainedNode(f"{self._label(index)} at {block.start:#x}", self.tree.retained(index), "block", address=block.start)
+        made = RetainedNode(f"{self._label(index)} at {block.start:#x}", self.tree.sum_retained(index), "block", address=block.start)
         self._least(made)
         if not expand or made.totals.blocks < 2:
             made.what = self._hint(index, name)
@@ -181,7 +181,7 @@ class TreeBuilder:
         steps: list[tuple[str, str]] = []
         for _ in range(STEPS):
             only = found.all[0] if len(found.all) == 1 and not found.shared.blocks else None
-            container = self._agreed(only, origin) if only is not None else None
+            container = self._check_declared(only, origin) if only is not None else None
             if only is not None and container is not None and origin.start and only.spans[0].start == origin.start:
                 # The owner consists only of this container.
                 made = self._field_row(only, found.tree, origin, -1)
@@ -262,7 +262,7 @@ class TreeBuilder:
             made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
         # Show at least the largest ones.
-        if not rows and least > 1 and tree.retained(SHARED).bytes:
+        if not rows and least > 1 and tree.sum_retained(SHARED).bytes:
             most = next(iter(tree.spread(SHARED, 1)), None)
             return self._shared_rows(tree, max(min(most.bytes, least - 1), 1), depth, origin) if most is not None else rows
         return sorted(rows, key=lambda row: (-row.totals.bytes, row.address))
@@ -282,7 +282,7 @@ class TreeBuilder:
             made.what = self._hint(child.block, origin.name)
         return made
 
-    def _agreed(self, one: Field, origin: Origin) -> Optional[Container]:
+    def _check_declared(self, one: Field, origin: Origin) -> Optional[Container]:
         """Return the container that the field heads, unless debug information contradicts it."""
         if one.container is not None and one.spans and origin.start:
             if is_managed(self.session, self.reader.blocks.find(origin.start)) or origin.holder:
@@ -328,7 +328,7 @@ class TreeBuilder:
         place = origin.name if is_whole else place
         made = RetainedNode(place, one.totals, "field", place=place, address=one.spans[0].start if one.spans else 0, offset=offset)
         made.sizes = tree.sizes(one.node, SIZES)
-        container = self._agreed(one, origin)
+        container = self._check_declared(one, origin)
         if container is not None:
             made.contents = self._contents(one.node, one.totals, container, tree, made.sizes)
             if made.contents is not None:

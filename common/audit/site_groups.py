@@ -114,7 +114,7 @@ def _is_suppressed(
 ) -> bool:
     name = find_block_type(session, session.directory.blocks.find(start))
     hint = "" if name else find_hint(session, start, size)
-    rule = suppressions.match(name, size, hint, "", names.searched(number) if number else "")
+    rule = suppressions.match(name, size, hint, "", names.search_text(number) if number else "")
     if rule is not None:
         suppressions.add(rule, 1 + hanging.blocks, size + hanging.bytes)
     return rule is not None

@@ -38,7 +38,7 @@ class SiteNames:
 
     def frames(self, number: int) -> list[StackFrame]:
         """Return all recorded frames, innermost first. Inlined functions are included."""
-        return [named for frame in self._session.sites[number].site.frames for named in self._named(frame)]
+        return [named for frame in self._session.sites[number].site.frames for named in self._name_frame(frame)]
 
     def callers(self, number: int) -> list[StackFrame]:
         """Return `frames` without the innermost ones that belong to the recorder or to an
@@ -58,13 +58,13 @@ class SiteNames:
         labels = [frame_label(frame) for frame in self.callers(number)]
         return " ← ".join([*labels[:most], *(["…"] if len(labels) > most else [])]) or "an empty stack"
 
-    def searched(self, number: int) -> str:
+    def search_text(self, number: int) -> str:
         """Return the functions and files of the stack as text that suppressions search."""
         if number not in self._searched:
             self._searched[number] = "\n".join(_names(self.frames(number)))
         return self._searched[number]
 
-    def _named(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
+    def _name_frame(self, frame: Union[int, SourceFrame]) -> Sequence[StackFrame]:
         if isinstance(frame, SourceFrame):
             return (frame,)
         # A return address is named after the call instruction that precedes it.

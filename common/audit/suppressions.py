@@ -79,7 +79,7 @@ class Suppressions:
         use.blocks += blocks
         use.bytes += size
 
-    def unused(self) -> list[SuppressionRule]:
+    def list_unused(self) -> list[SuppressionRule]:
         """Return rules that never matched: they may be misspelt, or their leak may be fixed."""
         return [rule for rule in self.rules if rule not in self.uses]
 

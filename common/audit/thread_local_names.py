@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Optional
 
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.libc.thread_local import Block, thread_local_blocks
 from findleaks.session import Session
 from findleaks.target.base import Symbol
@@ -40,7 +40,7 @@ def find_thread_local(session: Session, address: int) -> Optional[ThreadLocal]:
     found = next((one for one in symbols[block.module.path] if one.address <= offset < one.address + one.size), None)
     if found is None:
         return None
-    return ThreadLocal(shortened(found.name), offset - found.address, shortened(block.module.path.rsplit("/", 1)[-1]), block.thread)
+    return ThreadLocal(shorten(found.name), offset - found.address, shorten(block.module.path.rsplit("/", 1)[-1]), block.thread)
 
 
 class _Storage(NamedTuple):

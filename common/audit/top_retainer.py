@@ -194,7 +194,7 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
     they retain less than the fraction `least` of the reachable memory, or if no part is much larger
     than the others."""
     reader, named, tree = build_owner_tree(session)
-    totals = tree.retained(SHARED)
+    totals = tree.sum_retained(SHARED)
     if totals.bytes < least * tree.total().bytes:
         return None
     shared = build_shared_row(TreeBuilder(session, reader, tree, 1, NAMED), named, NAMED, tree.spread(SHARED, NAMED))
@@ -205,7 +205,7 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
     if not part.what and content is not None and content.name.endswith(f" at {content.address:#x}"):
         part = replace(part, what=content.name)  # for example the list in a queue
     index = reader.blocks.find(part.address)
-    is_one_block = index >= 0 and tree.retained(index) == part.totals
+    is_one_block = index >= 0 and tree.sum_retained(index) == part.totals
     field = None
     if is_one_block and is_managed(session, index):
         row = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST).of_block(index)

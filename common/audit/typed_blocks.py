@@ -20,7 +20,7 @@ class TypedBlocks(NamedTuple):
 def list_typed_blocks(session: Session) -> list[TypedBlocks]:
     """Return blocks by type and kind, the most bytes first."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
+    for group in session.graph().group_typed(session.pieces(session.heap_ranges(), "reading types"), session.types.ranges()):
         name = session.types.name(group.type_word)
         if not name:  # the word points into a range of type descriptions, but not to one
             continue

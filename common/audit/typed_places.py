@@ -14,7 +14,7 @@ from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.escaping import visible
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.results.addresses import Member
 from findleaks.session import Session
 from findleaks.session.known_types import known_types, type_table
@@ -38,7 +38,7 @@ def name_template(session: Session, owner: Owner) -> str:
     otherwise ""."""
     start = owner.ranges[0].start if owner.sort == OwnerSort.VARIABLE and len(owner.ranges) == 1 else 0
     type_ = session.members.variable(start) if start else None
-    return shortened(type_.name, LONGEST_TYPE) if type_ is not None and type_.is_structure and "<" in type_.name else ""
+    return shorten(type_.name, LONGEST_TYPE) if type_ is not None and type_.is_structure and "<" in type_.name else ""
 
 
 class _Leaf(NamedTuple):

@@ -90,11 +90,12 @@ class UnreadMemory(NamedTuple):
         mapped = "" if self.resident else " without zeros"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
         parts = some(
-            [f"{size(part.bytes)} in {part.what or self._unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes], NAMED
+            [f"{size(part.bytes)} in {part.what or self._describe_unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes],
+            NAMED,
         )
         return f"findleaks does not read {whole}: {parts}. Leaks inside it are not reported."
 
-    def _unowned(self) -> str:
+    def _describe_unowned(self) -> str:
         owners = f" ({' or '.join(map(printable, self.owners))} may own them)" if self.owners else ""
         return f"unattributed anonymous mappings{owners}"
 

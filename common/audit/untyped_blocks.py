@@ -71,9 +71,9 @@ def find_untyped(session: Session, limit: int = 0) -> Untyped:
     marks = _marks(session)
     groups = _group_reachable(session, marks)
     _add_leaked(session, marks, groups)
-    named = _named(session, groups)
+    named = _name_groups(session, groups)
     untyped = Totals(0, 0)
-    for indices in _untyped(session, marks):
+    for indices in _find_untyped(session, marks):
         untyped = Totals(untyped.blocks + len(indices), untyped.bytes + sum(session.directory.blocks.columns_of(indices).size))
     found = [_source(session, origin, is_leaked, one) for (origin, is_leaked), one in named]
     in_use = session.directory.blocks.totals(State.IN_USE)
@@ -89,7 +89,7 @@ def _marks(session: Session) -> Sequence[int]:
     return array("I", (1 if label != NO_LABEL else claim for label, claim in zip(objects.types, claims)))
 
 
-def _untyped(session: Session, marks: Sequence[int]) -> Iterator[array[int]]:
+def _find_untyped(session: Session, marks: Sequence[int]) -> Iterator[array[int]]:
     """Yield the indices of the blocks in use without a type, in batches."""
     states = session.directory.blocks.columns().state
     for first in range(0, len(states), CHUNK):
@@ -102,12 +102,12 @@ def _group_reachable(session: Session, marks: Sequence[int]) -> dict[_Key, _Grou
     """Group the reachable blocks without a type that no other block without a type dominates."""
     tree, blocks = build_owner_tree(session).tree, session.directory.blocks
     groups: dict[_Key, _Group] = {}
-    for indices in _untyped(session, marks):
+    for indices in _find_untyped(session, marks):
         for index, size in zip(indices, blocks.columns_of(indices).size):
             holder = tree.idom(index)
             if holder is None or (holder >= 0 and not marks[holder] & _MASK):
                 continue
-            reached = tree.retained(index)
+            reached = tree.sum_retained(index)
             if reached.blocks > 1 or _refers(session, index):
                 of = marks[holder] & _MASK if holder >= 0 else holder
                 groups.setdefault(_Key(of, size, False), _Group()).add(index, size, reached, holder)
@@ -131,7 +131,7 @@ def _add_leaked(session: Session, marks: Sequence[int], groups: dict[_Key, _Grou
             groups.setdefault(_Key(0, size, True), _Group()).add(head, size, Totals(below.blocks + 1, below.bytes + size), SHARED)
 
 
-def _named(session: Session, groups: dict[_Key, _Group]) -> list[tuple[tuple[str, bool], _Group]]:
+def _name_groups(session: Session, groups: dict[_Key, _Group]) -> list[tuple[tuple[str, bool], _Group]]:
     """Return the groups by origin, and whether they are leaked; those that reach most bytes
     first. Of the groups that reach least, the origin is not looked for."""
     _, owners, tree = build_owner_tree(session)

@@ -14,7 +14,7 @@ from findleaks.block_types.hallmarks import Hallmarks, Rule, parse_table
 from findleaks.block_types.known_objects import TABLE
 from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.errors import UsageError
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.target.base import Target
 from findleaks.target.ranges import range_at, region_at
 
@@ -82,7 +82,7 @@ class Contents:
         word = self._memory.size
         words = self._memory.words(address, min(size // word, WORDS)) or () if address % word == 0 else ()
         found: dict[str, list[str]] = {}
-        for name, file in self._named(words):
+        for name, file in self._name_by_words(words):
             names = found.setdefault(file, [])
             if name not in names:
                 names.append(name)
@@ -92,14 +92,14 @@ class Contents:
         known = [name for name in found[files[0]] if name]
         return f"→ {', '.join([*known[:_SHOWN], files[0]])}" if known else f"→ {files[0]}"
 
-    def _named(self, words: Sequence[int]) -> Iterator[tuple[str, str]]:
+    def _name_by_words(self, words: Sequence[int]) -> Iterator[tuple[str, str]]:
         """Yield (name, file) of pointers to functions and to static data that has a name."""
         for value in words:
             if range_at(self._ranges.code, value) is not None:
                 file = self._code_file(value)
                 symbol = self._target.symbolize(value) if file else None
                 if symbol is not None and symbol.address == value & self._target.arch.code_bits:
-                    yield shortened(symbol.name, 80), file
+                    yield shorten(symbol.name, 80), file
                 elif file and symbol is None and self._looks_like_function(value):
                     yield "", file
             elif range_at(self._ranges.tables, value) is not None and value % self._memory.size == 0:
@@ -118,18 +118,18 @@ class Contents:
         for other data."""
         symbol = self._target.symbolize(address)
         if symbol is not None and symbol.address == address:
-            return shortened(symbol.name, 80) if symbol.name not in LINKER_SYMBOLS else ""
+            return shorten(symbol.name, 80) if symbol.name not in LINKER_SYMBOLS else ""
         for word in self._memory.words(address, 2) or ():
             region = region_at(self._target.regions(), word)
             if region is not None and region.name.startswith("/") and not region.writable and not region.executable:
                 text = read_name(self._memory, word)
                 if len(text) >= _LEAST_TEXT:
-                    return f'"{shortened(text, 40)}"'
+                    return f'"{shorten(text, 40)}"'
         return ""
 
     def _file(self, address: int) -> str:
         module = region_at(self._target.modules(), address)
-        return shortened(os.path.basename(module.path), 60) if module is not None else ""
+        return shorten(os.path.basename(module.path), 60) if module is not None else ""
 
     def _code_file(self, address: int) -> str:
         return self._file(address) if range_at(self._ranges.code, address) is not None else ""

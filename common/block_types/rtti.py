@@ -23,7 +23,7 @@ from findleaks.block_types.type_ranges import TypeRanges
 from findleaks.demangle import demangle_type
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
@@ -69,7 +69,7 @@ class Rtti:
             return False, 0
         words = self._memory.words(word - 2 * size, 3)
         function = (words[2] or self._memory.word(word + size)) if words is not None else None
-        if words is None or function is None or abs(signed(words[0], 8 * size)) >= _OFFSETS:
+        if words is None or function is None or abs(decode_signed(words[0], 8 * size)) >= _OFFSETS:
             return False, 0
         info = words[1]
         certain = range_at(self._ranges.code, function) if function else self.typeinfo(info)

@@ -101,7 +101,7 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
     own = pointer == address + 2 * word
     if not pointer or length > (15 if own else 1 << 32) or (not own and not 15 < capacity < 1 << 32) or (not own and length > capacity):
         return False
-    if not own and _loaded(target, capacity):
+    if not own and _is_loaded(target, capacity):
         return False
     try:
         if target.read(pointer + length, 1) != b"\0":
@@ -111,7 +111,7 @@ def is_string(target: Target, words: Sequence[int], address: int, size: int) -> 
         return False
 
 
-def _loaded(target: Target, value: int) -> bool:
+def _is_loaded(target: Target, value: int) -> bool:
     """Whether `value` is in a module or other code. Most capacities are below all mappings."""
     regions = target.regions()
     if not regions or value < regions[0].start:

@@ -5,7 +5,7 @@
 
 The catalogue contains the name, the summary and the example of each command. The function's
 docstring is the description in the command's help. Importing this package imports no command.
-`named()` imports a command, and front ends run it with `execute()`."""
+`find_command()` imports a command, and front ends run it with `execute()`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from findleaks.commands.help import HelpFormatter, HelpRequested, add_help_all, 
 from findleaks.commands.options import add_json, add_pools
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 from findleaks.value_classes import NamedTuple
 
@@ -183,7 +183,7 @@ def command(
     return decorate
 
 
-def named(word: str) -> Optional[Command]:
+def find_command(word: str) -> Optional[Command]:
     """Return the command with this name, or None. Only the command's module is imported, so that
     findleaks starts fast."""
     return load(word) if word in CATALOGUE else None
@@ -229,7 +229,7 @@ def complete(words: Sequence[str], last: str, kept: Iterable[str] = ()) -> list[
     `last`; the first is the command. `kept`: names of a debugger's snapshots."""
     if not words:
         return [name for name in CATALOGUE if name.startswith(last)]
-    cmd = named(words[0])
+    cmd = find_command(words[0])
     if cmd is None:
         return []
     actions = parser(cmd, "leaks")._actions
@@ -264,7 +264,7 @@ def execute(
     if not words or words[0] in ("help", "-h", "--help"):
         out.write(overview(prog))
         return 0
-    cmd = named(words[0])
+    cmd = find_command(words[0])
     if cmd is None:
         raise UsageError(
             f"{prog}: no command {words[0]!r}" + (suggest_word(words[0], CATALOGUE) or f"; the commands are: {', '.join(CATALOGUE)}")
@@ -297,14 +297,14 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
         invocation = invocation._replace(options=f"--pools {shell_quoted(args.pools)}")
     found = cmd.run(session, args)
     if not isinstance(found, Generator):
-        session.done()
+        session.end_progress()
         return emit_result(found, args.json, out, invocation, width)
     status = 0
     with closing(found):
         result = next(found, None)
         while result is not None:
             try:
-                session.done()
+                session.end_progress()
                 status = emit_result(result, args.json, out, invocation, width)
                 out.flush()  # Flush now, because the next result may take long.
             except KeyboardInterrupt as stop:
@@ -359,7 +359,7 @@ def emit_result(result: Result, json: bool, out: TextIO, invocation: Invocation,
 def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[str]:
     """Yield the lines of a result's text. Text from the target is escaped with `visible`, and long
     lines are shortened, so that long names cannot fill the terminal."""
-    return (line if isinstance(line, Markup) else visible(shortened(line, _LONGEST)) for line in result.text(width, invocation))
+    return (line if isinstance(line, Markup) else visible(shorten(line, _LONGEST)) for line in result.text(width, invocation))
 
 
 def overview(prog: str) -> str:

@@ -16,7 +16,7 @@ HEADINGS = ("BLOCKS", "BYTES", "LEAKED", "TYPE", "EXAMPLE")
 
 def text(found: BlockTypes, shown: int, words: str, width: int, invocation: Invocation) -> Iterator[str]:
     """Yield the first `shown` rows. `words`: the options that selected the blocks."""
-    rows = [(number(one.blocks), size(one.bytes), _leaked(one), _what(one), hex(one.example)) for one in found.types[:shown]]
+    rows = [(number(one.blocks), size(one.bytes), _format_leaked(one), _what(one), hex(one.example)) for one in found.types[:shown]]
     if rows:
         yield from table(HEADINGS, rows, (0, 1, 2), width, cut=3)
         yield ""
@@ -29,7 +29,7 @@ def text(found: BlockTypes, shown: int, words: str, width: int, invocation: Invo
         yield from invocation.next(width, f"whatis {most.example:#x}", f"blocks {choice}{words} --limit 10")
 
 
-def _leaked(one: BlocksOfType) -> str:
+def _format_leaked(one: BlocksOfType) -> str:
     return size(one.leaked.bytes) if one.leaked.blocks else "–"
 
 

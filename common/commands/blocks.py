@@ -21,7 +21,7 @@ from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import UsageError
 from findleaks.escaping import json_line
 from findleaks.formatting import blocks as blocks_of
-from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.formatting import format_count, number, size, table, wrap
 from findleaks.quoting import shell_quoted
 from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile, written_json
@@ -124,7 +124,7 @@ class Listing:
         more = f", {number(count - len(rows))} not shown (--limit 0)" if count > len(rows) else ""
         yield f"  {blocks_of(count)}, {size(held)}{more}"
         if not count and self.filters.sizes is not None:
-            yield from wrapped(_requested(self.session, self.filters.sizes), width)
+            yield from wrap(_parse_sizes(self.session, self.filters.sizes), width)
         if rows:
             yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from written_lines(self.written, width)
@@ -147,7 +147,7 @@ class Listing:
         return Totals(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
 
 
-def _requested(session: Session, sizes: SizeRange) -> str:
+def _parse_sizes(session: Session, sizes: SizeRange) -> str:
     """Return a sentence about the usable size of the blocks that the program gets for requests of
     this size. Example: glibc returns blocks of 56 usable bytes for requests of 50."""
     directory = session.directory
@@ -160,7 +160,7 @@ def _requested(session: Session, sizes: SizeRange) -> str:
 def _site(session: Session, number: int | None) -> int:
     """Return `number` unchanged, or 0 for None. Raises UsageError if there is no such site."""
     if number is not None and not 1 <= number <= len(session.sites):
-        raise UsageError(f"no site {number}: {counted(len(session.sites), 'allocation stack')} recorded in this process")
+        raise UsageError(f"no site {number}: {format_count(len(session.sites), 'allocation stack')} recorded in this process")
     return number or 0
 
 

@@ -14,7 +14,7 @@ from findleaks.commands import Invocation
 from findleaks.commands.caches_text import headline, size_name
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.site_text import amounts, sampling_lines, unrecorded_lines
-from findleaks.formatting import counted, table, wrapped
+from findleaks.formatting import format_count, table, wrap
 from findleaks.session import Session
 
 STACKS = 5  # Maximum number of stacks of a size class printed as text without --limit.
@@ -36,7 +36,7 @@ def sites_text(
         return
     names = SiteNames(session)
     for instance, group in groupby(sites, key=lambda one: one.instance):
-        yield from wrapped(headline(found[instance]), width)
+        yield from wrap(headline(found[instance]), width)
         yield ""
         rows, more = [], 0
         for _, alike in groupby(group, key=size_class):
@@ -46,7 +46,7 @@ def sites_text(
             rows += [_row(names, one, not i) for i, one in enumerate(shown)]
         yield from table(HEAD, rows, (0, 1, 2, 3), width, cut=4)
         if more:
-            yield f"  … {counted(more, 'more stack')} (--limit 0)"
+            yield f"  … {format_count(more, 'more stack')} (--limit 0)"
         yield ""
     if not sites:
         yield "no block in use of these sizes has a recorded stack"

@@ -11,7 +11,7 @@ from typing import Optional, TypeVar
 from findleaks.allocators.base import Arena, Cache, ThreadCache
 from findleaks.audit.caches import AllocatorCaches, Amount, sort_arenas, sort_caches, sort_thread_caches, sum_caches
 from findleaks.commands import Invocation
-from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, format_count, number, printable, size, table, wrap
 
 MANY = 40  # Maximum number of rows of a table by arena or thread without --limit.
 # The summary mentions an allocator if it has at least this many free bytes, and if they are more
@@ -49,7 +49,7 @@ def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int,
         yield "no allocator found: there are no size classes to list"
         return
     for holding in found:
-        yield from wrapped(headline(holding), width)
+        yield from wrap(headline(holding), width)
         yield ""
         if not _without_memory(holding):
             yield from _tables(holding, args, width)
@@ -80,7 +80,7 @@ def headline(holding: AllocatorCaches) -> str:
     if _without_memory(holding):
         return f"{named}: holds no memory"
     if holding.arena_count:
-        named += f", {counted(holding.arena_count, 'arena')}"
+        named += f", {format_count(holding.arena_count, 'arena')}"
     parts = (
         (total.in_use_bytes, "in use"),
         (total.cached_bytes, "in thread caches"),
@@ -102,7 +102,7 @@ def _classes(holding: AllocatorCaches, args: argparse.Namespace, width: int) -> 
     def cells(write: Callable[[int], str]) -> Iterator[Sequence[str]]:
         for cache in rows:
             own = [printable(cache.arena) or NONE] * args.by_arena + [printable(cache.name)] * named + [size_name(cache.name, cache.size)]
-            yield [*own, *_amounts(sum_caches([cache]), write), *(_counted(getattr(cache, name), write) for name in counts)]
+            yield [*own, *_amounts(sum_caches([cache]), write), *(_write_count(getattr(cache, name), write) for name in counts)]
         if len(filled) > 1:
             sums = [sum(getattr(cache, name) or 0 for cache in holding.caches) for name in counts]
             yield [*([""] * len(left)), "all", *_amounts(holding.total, write), *map(write, sums)]
@@ -188,7 +188,7 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
     line = f"{blocks(total.in_use)} in use: {size(total.in_use_bytes)} of the {size(mapped)} that"
     busy = [holding for holding in found if not _without_memory(holding)] or found
     names = list(dict.fromkeys(printable(holding.allocator.name) for holding in busy))
-    yield from _indented(
+    yield from _indent(
         f"{line} {' and '.join(names)} {'has' if len(names) == 1 else 'have'} mapped ({percent(total.in_use_bytes, mapped)})", width
     )
     for holding in found:
@@ -196,7 +196,7 @@ def _summary(found: Sequence[AllocatorCaches], width: int) -> Iterator[str]:
             cached = f", {size(holding.total.cached_bytes)} of it in thread caches" if holding.total.cached_bytes else ""
             share = percent(holding.kept, holding.mapped)
             words = f"{printable(holding.allocator.name)} keeps {size(holding.kept)} ({share}) unused{cached}: free, not leaked"
-            yield from _indented(words, width)
+            yield from _indent(words, width)
 
 
 def _next(found: Sequence[AllocatorCaches], args: argparse.Namespace) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _amounts(held: Amount, write: Callable[[int], str]) -> Sequence[str]:
     return [*counts, write(held.total), size(held.memory), percent(held.in_use_bytes, held.bytes)]
 
 
-def _counted(count: Optional[int], write: Callable[[int], str]) -> str:
+def _write_count(count: Optional[int], write: Callable[[int], str]) -> str:
     return NONE if count is None else write(count)
 
 
@@ -286,5 +286,5 @@ def _thread(kept: ThreadCache) -> str:
     return str(kept.thread) if kept.thread else printable(kept.owner) or "unknown"
 
 
-def _indented(sentence: str, width: int) -> list[str]:
-    return ["  " + line for line in wrapped(sentence, width - 2)]
+def _indent(sentence: str, width: int) -> list[str]:
+    return ["  " + line for line in wrap(sentence, width - 2)]

@@ -47,7 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "all stacks, at the end,", FILES)
 
 
-def wanted(args: argparse.Namespace) -> CountRequest:
+def list_wanted(args: argparse.Namespace) -> CountRequest:
     """Return the counter's options. Raises UsageError if the arguments contradict each other."""
     scoped = bool(args.outside_scope or args.enter or args.leave)
     one = rule(args.outside_scope, args.enter, args.leave) if scoped else None
@@ -78,7 +78,7 @@ def injection_host(target: Target) -> InjectionHost:
     return host
 
 
-@command(arguments=_arguments, check=wanted)
+@command(arguments=_arguments, check=list_wanted)
 def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, None, None]:
     """Count the calls of a function while the process runs, by call stack, until --for, --events or
     Ctrl-C. The process keeps running afterwards.
@@ -96,17 +96,19 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
     if args.inject:
         injection = injection_host(target)
         notes = remove_leftover_stubs(target, injection)
-        counter = Injected(injection, wanted(args))
+        counter = Injected(injection, list_wanted(args))
     else:
         breakpoints = breakpoint_host(target)
         notes = remove_leftover_stubs(target)
-        counter = Counter(breakpoints, wanted(args))
+        counter = Counter(breakpoints, list_wanted(args))
     with closing(counter.tables()) as tables:
         for number, table in enumerate(tables):
-            yield CountResult(counter, table, number, args, notes, _written(session, table, args) if table.last and args.output else None)
+            yield CountResult(
+                counter, table, number, args, notes, _write_stacks(session, table, args) if table.last and args.output else None
+            )
 
 
-def _written(session: Session, table: Table, args: argparse.Namespace) -> Union[WrittenFile, str]:
+def _write_stacks(session: Session, table: Table, args: argparse.Namespace) -> Union[WrittenFile, str]:
     """Write the stacks of the last table to the file of -o. If writing fails, return the reason as
     a sentence, because the table must be printed anyway."""
     from findleaks.commands.export import of_target, write_profile

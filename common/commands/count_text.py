@@ -15,7 +15,7 @@ from findleaks.commands.result import written_lines
 from findleaks.counting.calls import counted_calls
 from findleaks.counting.counter import Counter, Table
 from findleaks.counting.stub_counter import Injected
-from findleaks.formatting import counted, number, printable
+from findleaks.formatting import format_count, number, printable
 from findleaks.results.written import WrittenFile, document
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 
@@ -48,7 +48,7 @@ class CountResult:
         ended."""
         if self._args.folded:
             if self._table.last:
-                yield from _folded(self._table)
+                yield from _fold_stacks(self._table)
             return
         if self._index:
             yield ""
@@ -60,7 +60,7 @@ class CountResult:
     def _stacks(self, width: int) -> Iterator[str]:
         table = self._table
         made = "made outside a scope" if self._counter.wanted.rule is not None else "match" if self._args.when else ""
-        calls, stacks = counted(table.events, "call"), counted(len(table.stacks), "stack")
+        calls, stacks = format_count(table.events, "call"), format_count(len(table.stacks), "stack")
         yield f"{table.seconds:.1f} s: " + (f"{number(table.matched)} of {calls} {made}, {stacks}" if made else f"{calls}, {stacks}")
         shown = first(table.stacks, in_text(self._args.limit, STACKS))
         wide = max((len(number(stack.count)) for stack in shown), default=0)
@@ -76,8 +76,8 @@ class CountResult:
         if len(shown) < len(table.stacks):
             rest = table.stacks[len(shown) :]
             of = number(sum(stack.count for stack in rest))
-            yield f"  {counted(len(rest), 'more stack')} of {of} calls (--limit 0)"
-        for line in _lost(table):
+            yield f"  {format_count(len(rest), 'more stack')} of {of} calls (--limit 0)"
+        for line in _describe_lost(table):
             yield f"  {line}"
 
     def _end(self, invocation: Invocation) -> Iterator[str]:
@@ -101,7 +101,7 @@ class CountResult:
 
     def json(self) -> Iterator[Mapping[str, object]]:
         table = self._table
-        warnings = [*self._notes, *table.notes, *_lost(table)]
+        warnings = [*self._notes, *table.notes, *_describe_lost(table)]
         yield document("count", counted_calls(self._counter, table, self._args.limit), warnings, self._written)
 
 
@@ -109,7 +109,7 @@ def _label(frame: NamedFrame, width: int) -> str:
     return frame_label(frame._replace(function=without_parameters(frame.function) or frame.function), width)
 
 
-def _folded(table: Table) -> Iterator[str]:
+def _fold_stacks(table: Table) -> Iterator[str]:
     lines: collections.Counter[str] = collections.Counter()
     for stack in table.stacks:
         lines[";".join(_name(frame) for frame in reversed(stack.frames))] += stack.count
@@ -122,7 +122,7 @@ def _name(frame: NamedFrame) -> str:
     return printable(name, 2000).replace(";", ",")
 
 
-def _lost(table: Table) -> Iterator[str]:
+def _describe_lost(table: Table) -> Iterator[str]:
     if table.stack_table_full:
         calls = "call has" if table.stack_table_full == 1 else "calls have"
         yield f"{number(table.stack_table_full)} {calls} no stack here: the table of stacks is full"

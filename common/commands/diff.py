@@ -21,7 +21,7 @@ from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import warning_lines, written_lines
 from findleaks.commands.samples import gather
 from findleaks.errors import UsageError
-from findleaks.formatting import printable, wrapped
+from findleaks.formatting import printable, wrap
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import is_snapshot
@@ -110,7 +110,7 @@ class Comparison:
     def write(self, file: str, form: str) -> None:
         """Write the page, or the growth by stack. Raises FindleaksError if the file cannot be
         written."""
-        from findleaks.commands.export import rendered
+        from findleaks.commands.export import render
         from findleaks.report.files import write_file
 
         if form == "page":
@@ -120,13 +120,13 @@ class Comparison:
         else:
             from findleaks.commands.diff_profile import of_growth
 
-            data = rendered(of_growth(self.growth), form)
+            data = render(of_growth(self.growth), form)
         write_file(file, data)
         self.written = WrittenFile(file, len(data), form)
 
     def _by(self, word: str) -> list[Grown]:
         series = all_series(self.growth.snapshots, frozenset(SECTIONS[word])).values()
-        rows = [self.growth.judged(one) for one in series]
+        rows = [self.growth.judge(one) for one in series]
         return sorted(rows, key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
     def result(self) -> GrowthResult:
@@ -139,7 +139,7 @@ class Comparison:
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         limit = in_text(self.limit, ROWS)
         if self.by == SURVIVORS:
-            yield from wrapped(headline(self.growth), width)
+            yield from wrap(headline(self.growth), width)
             yield from diff_survivors.lines(self.growth.survival, limit, width)
         else:
             yield from text(self.growth, self.rows, limit, width, invocation, self.current or bool(invocation.target))
@@ -172,16 +172,16 @@ def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
 
     bar = Bar(sys.stderr)
 
-    def opened(path: str) -> Session:
+    def open_file(path: str) -> Session:
         session = shell.open(path, bar)
         use_pools(session, args)
         session.use_debug_types(args.debug_types)
         return session
 
     try:
-        found, warnings = gather(args.samples, opened, sections(args), progress=bar)
+        found, warnings = gather(args.samples, open_file, sections(args), progress=bar)
         if args.pid is not None:
-            with closing(opened("")) as session:
+            with closing(open_file("")) as session:
                 found.append(take_snapshot(session, f"pid {args.pid}"))
     finally:
         bar.clear()

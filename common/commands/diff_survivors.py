@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional, Union
 
 from findleaks.engine.sampling import LARGE
-from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.formatting import format_count, number, size, table, wrap
 from findleaks.history.growth import Series
 from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
 
@@ -47,13 +47,13 @@ def _clause(one: Survivors) -> str:
 
 def percent(part: Estimate) -> str:
     """Return a percentage: "99 %", "96 to 99 %" for an estimate, "all", "none"."""
-    low, high = (_rounded(value) for value in (part.low, part.high))
+    low, high = (_round_percent(value) for value in (part.low, part.high))
     if low == high:
         return {"100": "all", "0": "none"}.get(low, f"{low} %")
     return f"{low} to {high} %"
 
 
-def _rounded(part: float) -> str:
+def _round_percent(part: float) -> str:
     """Return a rounded percentage. It is 0 or 100 only if exactly none or all remain."""
     if part in (0.0, 1.0):
         return f"{part:.0%}"[:-1]
@@ -64,15 +64,15 @@ def lines(found: Union[Survival, str], limit: int, width: int) -> Iterator[str]:
     """Yield the lines of the table of --by survivors."""
     yield ""
     if isinstance(found, str):
-        yield from wrapped(f"  Survivors are not known: {found}.", width)
+        yield from wrap(f"  Survivors are not known: {found}.", width)
         return
     shown = found.sizes[: limit or None]
     head = ("SIZE", "FIRST", "STILL THERE", "MADE SINCE", "STILL THERE", "NEWEST")
     yield from table(head, map(_cells, (*shown, found.total)), range(6), width, 5)
     if len(found.sizes) > len(shown):
-        yield f"  … {counted(len(found.sizes) - len(shown), 'more size')} (--limit 0)"
+        yield f"  … {format_count(len(found.sizes) - len(shown), 'more size')} (--limit 0)"
     if found.level:
-        yield from wrapped(
+        yield from wrap(
             f"  Estimates from one in {1 << found.level:,} of the blocks below {size(LARGE)}; percentages are 95 % intervals.",
             width,
         )
@@ -82,7 +82,7 @@ def _cells(one: Survivors) -> tuple[str, ...]:
     since = one.since
     made = _blocks(since.made) if since else "–"
     name = f"{one.size:,} B" if one.size is not None else "all sizes"
-    return (name, _blocks(one.first.made), _stayed(one.first), made, _stayed(since), _blocks(one.newest))
+    return (name, _blocks(one.first.made), _format_stayed(one.first), made, _format_stayed(since), _blocks(one.newest))
 
 
 def _blocks(one: Amount) -> str:
@@ -90,5 +90,5 @@ def _blocks(one: Amount) -> str:
     return number(round(one.blocks.value)) if exact else f"~{float(f'{one.blocks.value:.3g}'):,.0f}"
 
 
-def _stayed(one: Optional[Cohort]) -> str:
+def _format_stayed(one: Optional[Cohort]) -> str:
     return percent(one.part) if one is not None and one.part is not None else "–"

@@ -9,7 +9,7 @@ from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
-from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.formatting import format_count, number, size, table, wrap
 from findleaks.history.figures import ARROW, SEVERAL
 from findleaks.history.growth import CLASS_METADATA, EXPLAINS, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
@@ -48,11 +48,11 @@ _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING
 def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocation: Invocation, suggests: bool = True) -> Iterator[str]:
     """Yield all lines. `rows`: the rows from which the table is printed. `limit`: maximum number of
     rows (0: all). `suggests`: whether further commands can be suggested for a core or process."""
-    yield from wrapped(headline(growth), width)
+    yield from wrap(headline(growth), width)
     for line in differences(growth.snapshots):
         # Otherwise the headline already contains it
         if not growth.several or growth.several not in line:
-            yield from wrapped(f"  {line}", width)
+            yield from wrap(f"  {line}", width)
     # With --by, all rows are of one kind. Then rows that changed little are listed, too.
     explaining = rows is growth.rows
     known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
@@ -64,7 +64,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     shown = changed[: limit or None]
     if not shown and not explaining:
         yield ""
-        yield f"  {counted(len(rest), 'row')}, none of which changed" if rest else "  there are no figures of this kind"
+        yield f"  {format_count(len(rest), 'row')}, none of which changed" if rest else "  there are no figures of this kind"
     if shown:
         yield ""
         if growth.several:
@@ -75,7 +75,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     if len(changed) > len(shown):
         yield f"  … {number(len(changed) - len(shown))} more (--limit 0)"
     if changed:
-        yield from _unchanged([row.series for row in rest if row.series.in_bytes])
+        yield from _format_unchanged([row.series for row in rest if row.series.in_bytes])
     if explaining:
         yield from _findings(growth, width, invocation, suggests)
         yield from _objects(growth, width)
@@ -88,16 +88,16 @@ def headline(growth: Growth) -> str:
     program = visible(identity.program) or "the program"
     build = f" (build-id {visible(identity.build_id[:8])}…)" if identity.build_id else ""
     over = f" in {duration(growth.times[-1] - growth.times[0])}" if growth.times and growth.times[-1] > growth.times[0] else ""
-    grew = f"{program}{build}: {_signed(total.series, total.series.delta)} {total.series.key[2]}{over}"
+    grew = f"{program}{build}: {_format_signed(total.series, total.series.delta)} {total.series.key[2]}{over}"
     top = next(iter(_by_importance(growth)), None)
     if growth.several:
-        differs = f"; what differs most: {_signed(top.series, top.series.delta)}, {label(top)}" if top is not None else ""
-        total_ = f"{_signed(total.series, total.series.delta)} {total.series.key[2]}"
+        differs = f"; what differs most: {_format_signed(top.series, top.series.delta)}, {label(top)}" if top is not None else ""
+        total_ = f"{_format_signed(total.series, total.series.delta)} {total.series.key[2]}"
         return f"several processes of {program}{build}, not one ({growth.several}): {total_} from the first to the last{differs}"
     if top is None:
         return f"{grew}; {_nothing(growth)}"
     rate = f", {_rate(top)} an hour" if top.per_hour is not None else ""
-    return f"{grew}; what grew most: {_signed(top.series, top.series.delta)}{rate}, {label(top)}" + (
+    return f"{grew}; what grew most: {_format_signed(top.series, top.series.delta)}{rate}, {label(top)}" + (
         f"; {_TRENDS[top.trend]}" if top.trend in _TRENDS else ""
     )
 
@@ -119,7 +119,7 @@ def grows(row: Grown) -> bool:
 def _nothing(growth: Growth) -> str:
     ended = [row for row in growth.rows if row.trend is Trend.PLATEAU]
     if ended:
-        return f"nothing grows any more; grew at first: {_signed(ended[0].series, ended[0].series.delta)}, {label(ended[0])}"
+        return f"nothing grows any more; grew at first: {_format_signed(ended[0].series, ended[0].series.delta)}, {label(ended[0])}"
     swings = [row for row in growth.rows if row.trend is Trend.SAWTOOTH]
     if swings:
         top = max(swings, key=lambda row: max(row.series.values) - min(row.series.values))
@@ -133,13 +133,13 @@ def _cells(row: Grown) -> tuple[str, ...]:
     before, after = (_amount(series, value) for value in (series.values[0], series.values[-1]))
     hour = _rate(row) if row.per_hour is not None and grows(row) else "–"
     ending = f" ({_SHORT[row.trend]})" if row.trend in _SHORT else ""
-    return before, after, _signed(series, series.delta), hour, label(row) + ending
+    return before, after, _format_signed(series, series.delta), hour, label(row) + ending
 
 
-def _unchanged(rest: Sequence[Series]) -> Iterator[str]:
+def _format_unchanged(rest: Sequence[Series]) -> Iterator[str]:
     if rest:
         first, last = (sum(one.values[at] for one in rest) for at in (0, -1))
-        yield f"  everything else ({counted(len(rest), 'row')}): {size(first)}, then {size(last)}"
+        yield f"  everything else ({format_count(len(rest), 'row')}): {size(first)}, then {size(last)}"
 
 
 def label(row: Grown) -> str:
@@ -161,7 +161,7 @@ def label(row: Grown) -> str:
     if section == "user threads":
         return f"stacks of {_change(row.series, row.series.note)}: {name}"
     if section in ("root", "field", "container", "handles", "native"):
-        return _held(row)
+        return _format_held(row)
     if section == "share":
         return _share(row)
     what = (f"{within}: " if within else "") + name
@@ -181,7 +181,7 @@ _NOUNS = {
 }
 
 
-def _held(row: Grown) -> str:
+def _format_held(row: Grown) -> str:
     chain = (row.series, *(one for one in row.inside if one.key[0] != "objects"))
     parts = {one.key[0]: one for one in chain}
     root = row.series.key[1 if row.series.key[0] in ("field", "container") else 2]
@@ -230,19 +230,19 @@ def _objects(growth: Growth, width: int) -> Iterator[str]:
     if listed:
         yield ""
     for runtime, types in listed:
-        yield from wrapped(f"  Objects of {runtime} that grew most: {_types(types)}", width)
+        yield from wrap(f"  Objects of {runtime} that grew most: {_types(types)}", width)
 
 
 def _amount(series: Series, value: int) -> str:
     return size(value) if series.in_bytes else number(value)
 
 
-def _signed(series: Series, value: float) -> str:
+def _format_signed(series: Series, value: float) -> str:
     return f"{'−' if value < 0 else '+'} {_amount(series, abs(int(value)))}"
 
 
 def _rate(row: Grown) -> str:
-    return _signed(row.series, row.per_hour.slope) if row.per_hour is not None else ""
+    return _format_signed(row.series, row.per_hour.slope) if row.per_hour is not None else ""
 
 
 def duration(span: float) -> str:
@@ -264,7 +264,7 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
     for at, row in enumerate(findings(growth), 1):
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
-        yield from wrapped(f"  {at}. {sentence(row, bool(growth.several))}" + (f" {stayed}" if stayed else ""), width)
+        yield from wrap(f"  {at}. {sentence(row, bool(growth.several))}" + (f" {stayed}" if stayed else ""), width)
         if suggests and (words := suggestion(row)):
             yield from ("   " + line for line in invocation.next(width - 3, words))
 
@@ -278,11 +278,11 @@ def sentence(row: Grown, several: bool = False) -> str:
         kind = {"lost": "More is leaked in the last process", "share": more, "garbage": more}.get(
             section, "More is retained in the last process"
         )
-        return f"{kind}: {_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
+        return f"{kind}: {_format_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
     rate = f", {_rate(row)} an hour" if row.per_hour is not None else ""
     error = ""
     if row.trend is Trend.GROWING and row.per_hour is not None:
-        low, high = (_signed(row.series, value) for value in (row.per_hour.low, row.per_hour.high))
+        low, high = (_format_signed(row.series, value) for value in (row.per_hour.low, row.per_hour.high))
         # With fewer points, the slopes do not give a 95 % interval.
         error = f" (Theil–Sen; {'95 %: ' if len(row.series.values) >= MIN_INTERVAL else ''}{low} to {high})"
     if section == "lost":

@@ -28,12 +28,12 @@ def write_profile(session: Session, profile: Profile, file: str, form: str) -> W
     """Write the profile in this format, one of output.FORMATS. Raises UsageError if the format
     cannot represent the profile, and FindleaksError if the file cannot be written."""
     session.report_progress(f"writing {os.path.basename(file)}", 0.0)
-    data = rendered(profile, form)
+    data = render(profile, form)
     write_file(file, data)
     return WrittenFile(file, len(data), form, profile.notes)
 
 
-def rendered(profile: Profile, form: str) -> bytes:
+def render(profile: Profile, form: str) -> bytes:
     """Return the content of the file."""
     if form == "flamegraph":
         from findleaks.report.flamegraph.html import render

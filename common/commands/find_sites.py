@@ -9,7 +9,7 @@ from findleaks.audit.site_stacks import SiteNames
 from findleaks.commands import Invocation
 from findleaks.commands.find_text import closing, commands, opening
 from findleaks.commands.site_text import amounts, sampling_lines, stack_lines, unrecorded_lines
-from findleaks.formatting import counted, number, size, table
+from findleaks.formatting import format_count, number, size, table
 from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
@@ -47,7 +47,7 @@ def site_text(
             yield from (" " * INDENT + frame for frame in stack_lines(names, leak.site, width - INDENT, frames))
         yield ""
     if len(rows) < len(leaks) and rows:
-        yield f"  … {counted(len(leaks) - len(rows), 'more group')} (--limit 0 shows all)"
+        yield f"  … {format_count(len(leaks) - len(rows), 'more group')} (--limit 0 shows all)"
         yield ""
     yield from closing(session, found, width)
     yield from sampling_lines(session, width)

@@ -21,7 +21,7 @@ from findleaks.audit.reference_evidence import describe_evidence
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import blocks, counted, number, printable, size, table, wrapped
+from findleaks.formatting import blocks, format_count, number, printable, size, table, wrap
 from findleaks.quoting import shell_quoted
 from findleaks.results.amounts import Amount
 from findleaks.results.leaks import AllocatorInUse, Leaks
@@ -78,24 +78,24 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
     """Yield the lines before the table. Returns whether a table follows."""
     unread = find_unread_memory(session)
     if unread.is_most:
-        yield from wrapped(unread.sentences(), width)
+        yield from wrap(unread.sentences(), width)
     allocators = found_allocators(session.directory.allocators, found.allocators)
     in_use = found.totals.in_use
     seconds = sum(session.seconds.values())
-    yield from wrapped(f"{blocks(in_use.blocks)} in use, {size(in_use.bytes)} ({allocators}); {seconds:.2f} s", width)
+    yield from wrap(f"{blocks(in_use.blocks)} in use, {size(in_use.bytes)} ({allocators}); {seconds:.2f} s", width)
     # If the process's allocator could not be read, "nothing leaked" must not be printed.
     if not in_use.blocks:
         known = any(part.bytes for runtime in session.runtimes for part in runtime.parts())
         yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
         for note in found.notes:
-            yield from wrapped(f"  {note}", width)
+            yield from wrap(f"  {note}", width)
         yield from invocation.next(width, *found.next)
         return False
     if not found.trusted:
         yield "NOT TRUSTED: memory is missing or corrupt; blocks reported as leaked may be referenced from the missing memory"
-    yield from wrapped(format_in_flight(found.in_flight), width)
+    yield from wrap(format_in_flight(found.in_flight), width)
     for note in found.notes:
-        yield from wrapped(note, width)
+        yield from wrap(note, width)
     yield ""
     return True
 
@@ -104,7 +104,7 @@ def closing(session: Session, found: Leaks, width: int) -> Iterator[str]:
     """Yield the lines after the table."""
     yield from _summary(found, _qualifier(session, found.trusted))
     for line in describe_evidence(session):
-        yield from ("  " + part for part in wrapped(line, width - 2))
+        yield from ("  " + part for part in wrap(line, width - 2))
     yield from _convention_lines(session, width)
 
 
@@ -149,14 +149,15 @@ def _summary(found: Leaks, qualifier: str) -> Iterator[str]:
     if mapped.blocks:
         rest = leaked.blocks - mapped.blocks
         others = f" and {size(leaked.bytes - mapped.bytes)} in {blocks(rest)}" if rest else ""
-        yield f"  leaked: {size(mapped.bytes)} in {counted(mapped.blocks, 'anonymous mapping')}{others} ({counted(heads, 'leak')})"
+        mappings = format_count(mapped.blocks, "anonymous mapping")
+        yield f"  leaked: {size(mapped.bytes)} in {mappings}{others} ({format_count(heads, 'leak')})"
     elif leaked.blocks:
-        yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({counted(heads, 'leak')})"
+        yield f"  leaked: {size(leaked.bytes)} in {blocks(leaked.blocks)} ({format_count(heads, 'leak')})"
     else:
         yield f"  nothing is leaked{qualifier}"
     doubtful = found.possible_mappings
     if doubtful.blocks:
-        mappings = counted(doubtful.blocks, "anonymous mapping")
+        mappings = format_count(doubtful.blocks, "anonymous mapping")
         yield f"  possibly lost: {size(doubtful.bytes)} in {mappings} without a plain reference in memory"
         possible = Amount(possible.blocks - doubtful.blocks, possible.bytes - doubtful.bytes)
     if possible.blocks:
@@ -170,11 +171,11 @@ def _convention_lines(session: Session, width: int) -> Iterator[str]:
     block."""
     held = summarise_interior_blocks(count_interior_blocks(session))
     if held:
-        yield from ("  " + part for part in wrapped(held, width - 2))
+        yield from ("  " + part for part in wrap(held, width - 2))
         for line in (*describe_structures(session.structures.found), *describe_conventions(session.learned, session.target.arch.word)):
-            yield from ("    " + part for part in wrapped(line, width - 4))
+            yield from ("    " + part for part in wrap(line, width - 4))
     for line in disguise_sentences(session):
-        yield from ("  " + part for part in wrapped(line, width - 2))
+        yield from ("  " + part for part in wrap(line, width - 2))
 
 
 def found_allocators(allocators: Sequence[Allocator], entries: Sequence[AllocatorInUse]) -> str:
@@ -186,14 +187,14 @@ def found_allocators(allocators: Sequence[Allocator], entries: Sequence[Allocato
     (first, entry), *others = ordered
     arenas = entry.details.get("arenas")
     count = arenas if isinstance(arenas, int) else len(arenas or ())
-    words = [_named(first, bool(others)) + (f", {counted(count, 'arena')}" if count else "")]
+    words = [_name_place(first, bool(others)) + (f", {format_count(count, 'arena')}" if count else "")]
     for other, entry in others:
         held = f", {blocks(entry.blocks)}" if entry.blocks else ", no block in use"
-        words.append(f"{_named(other, other.name == first.name)} also present{held}")
+        words.append(f"{_name_place(other, other.name == first.name)} also present{held}")
     return "; ".join(words)
 
 
-def _named(allocator: Allocator, place: bool) -> str:
+def _name_place(allocator: Allocator, place: bool) -> str:
     """Return the name, version and file of the allocator. The usual file (libc.so.6 for glibc) is
     omitted unless `place` is set."""
     named = allocator.title

@@ -13,7 +13,7 @@ from findleaks.commands.limits import in_text
 from findleaks.commands.result import Plain, blocks_status
 from findleaks.commands.untyped_reason import join_candidates
 from findleaks.errors import UsageError
-from findleaks.formatting import blocks, number, size, table, wrapped
+from findleaks.formatting import blocks, number, size, table, wrap
 from findleaks.results.untyped import Untyped, UntypedSource
 from findleaks.session import Session
 
@@ -45,7 +45,7 @@ def _text(found: Untyped, shown: int, width: int, invocation: Invocation) -> Ite
         yield f"  … {number(found.rows - len(rows))} more rows (--limit 0 shows all)"
     yield ""
     first = rows[0]
-    yield from ("  " + line for line in wrapped(advise(first), width - 2))
+    yield from ("  " + line for line in wrap(advise(first), width - 2))
     yield from invocation.next(width, f"whatis {first.example:#x}", f"refs {first.example:#x}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.commands.limits import add_limit
 from findleaks.commands.options import add_frames
-from findleaks.formatting import counted, printable, shortened
+from findleaks.formatting import format_count, printable, shorten
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
@@ -27,7 +27,7 @@ class Repeated(NamedTuple):
     def describe(self) -> str:
         """Return "… and 99 more times"; "… and these 2 frames 49 more times"."""
         which = "" if len(self.frames) == 1 else f"these {len(self.frames)} frames "
-        return f"… and {which}{counted(self.times - 1, 'more time')}"
+        return f"… and {which}{format_count(self.times - 1, 'more time')}"
 
 
 def add_stack_options(parser: argparse.ArgumentParser, stacks: int) -> None:
@@ -51,7 +51,7 @@ def frame_label(frame: NamedFrame, width: int) -> str:
     label = printable(frame.label(), 2000)
     if len(label) + len(at) > width and frame.function:
         label = printable(frame._replace(function=without_parameters(frame.function)).label(), 2000)
-    return shortened(label, max(20, width - len(at))) + at
+    return shorten(label, max(20, width - len(at))) + at
 
 
 def find_repeated(frames: Sequence[NamedFrame]) -> Iterator[Repeated]:

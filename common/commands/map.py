@@ -20,7 +20,7 @@ from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.engine.pages import PageState
 from findleaks.errors import UsageError
-from findleaks.formatting import number, printable, size, wrapped
+from findleaks.formatting import number, printable, size, wrap
 from findleaks.quoting import shell_quoted
 from findleaks.report.files import write_file
 from findleaks.report.heapmap.cells import Picture
@@ -54,7 +54,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     if args.save_residency:
         if args.output or args.residency:
             raise UsageError("--save-residency only saves the residency: omit the other options, and draw the core later")
-        return _saved(session, args.save_residency)
+        return _save(session, args.save_residency)
     form = output_format(args, FORMATS)
     found = map_heaps(session, args.residency, args.allocator)
     picture = Picture(found.map.title, found.map.areas, found.map.residency, found.map.page)
@@ -66,7 +66,7 @@ def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     return result
 
 
-def _saved(session: Session, file: str) -> Plain:
+def _save(session: Session, file: str) -> Plain:
     saved = save_residency(session, file)
     rss = f"{size(saved.resident.total if saved.rss is None else saved.rss)} resident"
     body = SavedResidency(SavedFile(saved.source, saved.rss, file))
@@ -75,7 +75,7 @@ def _saved(session: Session, file: str) -> Plain:
         pid = session.target.pid
         yield f"{rss}: saved to {printable(file)} ({size(os.path.getsize(file))})"
         first, core = (f"gcore {pid}", f"core.{pid}") if session.target.live else ("copy or pack the core", "CORE")
-        yield from wrapped(f"  next: {first}, then: {invocation.prog} map --residency {shell_quoted(file)} {core}", width)
+        yield from wrap(f"  next: {first}, then: {invocation.prog} map --residency {shell_quoted(file)} {core}", width)
 
     return Plain(session, "map", body, text)
 
@@ -104,7 +104,7 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
         yield from _runtime_lines(found, width)
         return
     if args.output:
-        yield from wrapped(f"{number(len(picture.areas))} heaps, {size(picture.mapped)}", width)
+        yield from wrap(f"{number(len(picture.areas))} heaps, {size(picture.mapped)}", width)
         return
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     colour = bool(getattr(sys.stdout, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -117,7 +117,7 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
         if returned:
             yield f"  {one.rename_settings(one.release_call)} would return {size(returned)} to the kernel ({one.title})"
     if not picture.residency and any(area.bytes(PageState.FREE) for area in picture.areas):
-        yield from wrapped(
+        yield from wrap(
             "  This core does not show which free pages were returned to the kernel. Next time save that before gcore: "
             "findleaks map --save-residency core.PID.residency --pid PID",
             width,
@@ -126,8 +126,8 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
 
 
 def _runtime_lines(found: FoundHeaps, width: int) -> Iterator[str]:
-    for one in found.managed():
+    for one in found.list_managed():
         held = f", {size(one.resident)} of it resident" if one.resident is not None else ""
-        yield from wrapped(f"  {one.name}: {size(one.part.bytes)}{held}", width)
+        yield from wrap(f"  {one.name}: {size(one.part.bytes)}{held}", width)
     for note in list_runtime_notes(found.session):
-        yield from wrapped(f"  {note}", width)
+        yield from wrap(f"  {note}", width)

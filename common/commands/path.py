@@ -13,7 +13,7 @@ from findleaks.arg_types import parse_address, parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.session import Session
 
 
@@ -41,7 +41,7 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
         yield "leaked: no root reaches it; it is reachable from the leak head"
     for count, step in enumerate([*path.steps, None]):
         if path.skipped is not None and count == path.skipped.after:
-            yield f"  … {counted(path.skipped.steps, 'more step')} (--limit 0 shows all)"
+            yield f"  … {format_count(path.skipped.steps, 'more step')} (--limit 0 shows all)"
         if step is None:
             break
         where = f"{hex(step.address)}  " if step.address else ""

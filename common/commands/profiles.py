@@ -93,13 +93,13 @@ def of_retained(title: str, rows: Sequence[RetainedNode], rest: Totals) -> Profi
     """Return a profile of retained trees. The steps are a root, its fields, and the blocks that the
     fields refer to. The value of a step does not include the rows below it. `rest`: the memory that
     is in no row."""
-    samples = list(_retained(rows))
+    samples = list(_list_retained(rows))
     if rest.blocks:
         samples.append(Sample((Frame("others"),), (rest.blocks, rest.bytes)))
     return Profile(title, blocks_measures("retained"), samples)
 
 
-def _retained(rows: Sequence[RetainedNode]) -> Iterator[Sample]:
+def _list_retained(rows: Sequence[RetainedNode]) -> Iterator[Sample]:
     waiting: list[tuple[tuple[Frame, ...], RetainedNode]] = [((), row) for row in reversed(rows)]
     while waiting:
         above, row = waiting.pop()

@@ -12,7 +12,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
-from findleaks.formatting import counted, number, table
+from findleaks.formatting import format_count, number, table
 from findleaks.results.references import Reference, References
 from findleaks.session import Session
 
@@ -51,7 +51,7 @@ def _text(found: References, width: int, invocation: Invocation) -> Iterator[str
         yield ""
     what = "blocks" if target.object is None else "objects"
     more = f", {number(found.count - len(rows))} more not shown (--limit 0)" if found.count > len(rows) else ""
-    yield f"  {counted(found.count, 'reference')}, {number(found.live)} of them in roots or {what} in use{more}"
+    yield f"  {format_count(found.count, 'reference')}, {number(found.live)} of them in roots or {what} in use{more}"
     if target.object is not None or (target.block is not None and target.block.kind):
         yield from invocation.next(width, f"path {hex(target.address)}")
 

@@ -9,7 +9,7 @@ from findleaks.answers.warnings import warnings_of
 from findleaks.commands import Invocation
 from findleaks.commands.output import file_lines
 from findleaks.engine.terms import State
-from findleaks.formatting import printable, wrapped
+from findleaks.formatting import printable, wrap
 from findleaks.results.record import Record
 from findleaks.results.written import WrittenFile, document
 from findleaks.session import Session
@@ -20,14 +20,14 @@ Body = Union[Record, Callable[[], Record]]
 
 def warning_lines(warnings: Iterable[str], width: int) -> Iterator[str]:
     for warning in warnings:
-        yield from wrapped(f"warning: {warning}", width)
+        yield from wrap(f"warning: {warning}", width)
 
 
 def written_lines(written: Optional[WrittenFile], width: int) -> Iterator[str]:
     if written is not None:
         yield ""
         for line in file_lines(written):
-            yield from wrapped(line, width)
+            yield from wrap(line, width)
 
 
 def blocks_status(session: Session) -> int:
@@ -74,7 +74,7 @@ class Plain:
         body = self._body
         if callable(body):
             body = body()
-            self._session.done()  # Computing the body may have shown progress.
+            self._session.end_progress()  # Computing the body may have shown progress.
         return [document(self._command, body, self.warnings, self.written)]
 
     def text(self, width: int, invocation: Invocation) -> Iterable[str]:

@@ -36,7 +36,7 @@ def write(session: Session, args: argparse.Namespace, form: str) -> WrittenFile:
     depth = max(args.depth, DEPTH)
     if args.lost:
         tree = build_leaked_tree(session)
-        rows, rest = _lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
+        rows, rest = _write_lost(TreeBuilder(session, ContainerReader(session), tree, depth, FIELDS, LEAST), args.limit or LEADERS)
         title = "Leaks, with the memory reachable only from each"
     else:
         reader, named, tree = build_owner_tree(session)
@@ -80,7 +80,7 @@ def _heap(heap: ManagedHeap) -> RetainedNode:
     return made
 
 
-def _lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
+def _write_lost(builder: TreeBuilder, limit: int) -> tuple[Sequence[RetainedNode], Totals]:
     """Return the leak heads by kind, and the memory that further leak heads retain."""
     rows = []
     for row, kind in list_leak_heads(builder, limit):

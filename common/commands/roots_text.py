@@ -9,7 +9,7 @@ from findleaks.audit.retained_rows import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
 from findleaks.escaping import visible
-from findleaks.formatting import blocks, counted, number, shortened, size, some
+from findleaks.formatting import blocks, format_count, number, shorten, size, some
 from findleaks.quoting import shell_quoted
 
 _Line = tuple[str, str, str]  # The cells of a row: retained bytes, number of blocks, owner.
@@ -39,7 +39,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
         lines += _lines(row, 0)
     rest = shown.rows[len(first) :]
     if rest:
-        lines.append(_line(Totals.sum_of(row.totals for row in rest), f"{counted(len(rest), 'more root')} (--limit 0: all)"))
+        lines.append(_line(Totals.sum_of(row.totals for row in rest), f"{format_count(len(rest), 'more root')} (--limit 0: all)"))
     if shown.rest.blocks:
         lines.append(_line(shown.rest, "other leaked blocks (--limit 0: all)"))
     if not lines:
@@ -49,16 +49,16 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     yield f"  {'RETAINS':>{wide[0]}}  {'BLOCKS':>{wide[1]}}  {'LEAK' if shown.lost else 'ROOT'}"
     for retained, count, phrase in lines:
         head = f"  {retained:>{wide[0]}}  {count:>{wide[1]}}  "
-        yield from _wrapped(head, phrase, width)
+        yield from _wrap_phrase(head, phrase, width)
     if shown.left:
-        yield f"  {counted(shown.left, 'more root')} of that name (--limit 0: all)"
+        yield f"  {format_count(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
     yield from invocation.next(width, *_next(shown))
 
 
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     indent = "" if level == 0 else "  " * level + "└ "
-    name, what = shortened(row.name), shortened(row.what)
+    name, what = shorten(row.name), shorten(row.what)
     phrase = f"{name}: {what}" if what and not name.startswith(f"{what} at ") else name
     if row.holders:
         phrase += f" ← {some(row.holders)}"
@@ -70,7 +70,7 @@ def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:
     for child in row.fields:
         yield from _lines(child, level + 1)
     if row.fields and row.left and row.more.blocks:
-        fields = counted(row.left, "more field") if row.sort != "shared" else "more"
+        fields = format_count(row.left, "more field") if row.sort != "shared" else "more"
         yield _line(row.more, "  " * (level + 1) + f"└ {fields}")
     if not shared_first:
         yield from shared
@@ -89,7 +89,7 @@ def _line(totals: Totals, phrase: str) -> _Line:
     return size(totals.bytes), number(totals.blocks), phrase
 
 
-def _wrapped(head: str, phrase: str, width: int) -> Iterator[str]:
+def _wrap_phrase(head: str, phrase: str, width: int) -> Iterator[str]:
     """Wrap a row. Its continuation lines are indented like its text."""
     import textwrap
 

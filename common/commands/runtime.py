@@ -14,10 +14,10 @@ from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
 from findleaks.errors import UsageError
-from findleaks.formatting import counted, number, printable, size, table, wrapped
+from findleaks.formatting import format_count, number, printable, size, table, wrap
 from findleaks.results.runtimes import Runtime as RuntimeResult
 from findleaks.runtimes.base import Count, Part, Runtime, Site
-from findleaks.runtimes.directory import known
+from findleaks.runtimes.directory import list_known
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
 from findleaks.session import Session
@@ -29,7 +29,7 @@ PARTS = 20  # At least this many rows are printed below a part, even with a smal
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", choices=known(), metavar="RUNTIME", help=f"only {', '.join(known())}")
+    parser.add_argument("--only", choices=list_known(), metavar="RUNTIME", help=f"only {', '.join(list_known())}")
     parser.add_argument(
         "--no-native", action="store_true", help="do not search for leaked objects and for native memory of objects: faster"
     )
@@ -84,7 +84,7 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
 
 def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invocation: Invocation) -> Iterator[str]:
     if not found.holdings:
-        yield f"no managed runtime found; supported are: {', '.join(known())}"
+        yield f"no managed runtime found; supported are: {', '.join(list_known())}"
         return
     for at, (one, its, result) in enumerate(zip(found.holdings, found.sites, found.result.runtimes)):
         if at:
@@ -92,7 +92,7 @@ def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invoca
         yield from _sites(one.runtime, its, limit, width) if only_sites else _page(one, its, result, limit, width)
     for deadlock in found.result.deadlocks:
         yield ""
-        yield from wrapped(f"deadlock: {deadlock.text}", width)
+        yield from wrap(f"deadlock: {deadlock.text}", width)
     yield from invocation.next(width, "roots", "verdict")
 
 
@@ -103,10 +103,10 @@ def _page(one: RuntimeHoldings, sites: Sequence[Site], result: RuntimeResult, li
     held = f", which retain {size(one.native.bytes - garbage)} of native memory" if one.native is not None else ""
     held += f"; garbage retains {size(garbage)}" if garbage else ""
     what = "object" if runtime.counts_garbage else "live object"
-    live = f": {counted(one.objects, what)} of {size(one.object_bytes)}{held}" if one.types else ""
-    yield from wrapped(f"{headline}{live}", width)
+    live = f": {format_count(one.objects, what)} of {size(one.object_bytes)}{held}" if one.types else ""
+    yield from wrap(f"{headline}{live}", width)
     if result.note:
-        yield from wrapped(f"  {result.note}", width)
+        yield from wrap(f"  {result.note}", width)
     parts = runtime.parts()
     if parts:
         yield ""
@@ -166,7 +166,7 @@ def _types(one: RuntimeHoldings, limit: int, width: int) -> Iterator[str]:
     arrays = any(row.type.own.get(ARRAY_BYTES) for row in one.types)
     own = [(GARBAGE_BYTES, garbage), (ARRAY_BYTES, arrays)]
     further: list[Callable[[TypeHoldings], str]] = [
-        *([_leaked] if leaked else []),
+        *([_format_leaked] if leaked else []),
         *(partial(_own, key) for key, is_shown in own if is_shown),
     ]
     rows = [[*_row(row, retained)[: len(head)], *(cell(row) for cell in further), printable(row.type.name)] for row in shown]
@@ -181,7 +181,7 @@ def _row(row: TypeHoldings, retained: bool) -> list[str]:
     return [number(row.type.objects), size(row.type.bytes), *held, *native, size(row.reported) if row.reported is not None else NONE]
 
 
-def _leaked(row: TypeHoldings) -> str:
+def _format_leaked(row: TypeHoldings) -> str:
     return number(row.leaked.blocks) if row.leaked is not None and row.leaked.blocks else NONE
 
 
@@ -191,7 +191,7 @@ def _own(key: str, row: TypeHoldings) -> str:
 
 def _more(count: int, limit: int, what: str) -> Iterator[str]:
     if limit and count > limit:
-        yield f"  … {counted(count - limit, f'more {what}')} (--limit 0)"
+        yield f"  … {format_count(count - limit, f'more {what}')} (--limit 0)"
 
 
 def _value(count: Count) -> str:

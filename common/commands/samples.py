@@ -12,7 +12,7 @@ from typing import Optional
 from findleaks.answers.snapshots import take_snapshot
 from findleaks.commands.snapshot import SUFFIX
 from findleaks.errors import TargetError
-from findleaks.formatting import counted, some
+from findleaks.formatting import format_count, some
 from findleaks.history.snapshot import Snapshot, seconds
 from findleaks.history.store import is_snapshot, load
 from findleaks.session import Session
@@ -96,7 +96,7 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
         except (OSError, TargetError) as error:
             warnings.append(f"skipped: {error}")
     if others:
-        warnings.append(f"{folder}: {counted(len(others), 'file')} skipped, neither snapshots nor cores: {some(others)}")
+        warnings.append(f"{folder}: {format_count(len(others), 'file')} skipped, neither snapshots nor cores: {some(others)}")
     if not found:
         why = "".join(f"; {warning}" for warning in warnings[before:][:1])
         raise TargetError(f"{folder}: no snapshots and no cores in this folder{why}")

@@ -11,7 +11,7 @@ from findleaks.answers.scopes import describe_scopes
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, first, in_text
 from findleaks.commands.result import Plain
-from findleaks.formatting import blocks, counted, number, printable, size, some, table, wrapped
+from findleaks.formatting import blocks, format_count, number, printable, size, some, table, wrap
 from findleaks.results.scopes import InnerFunction, Isolate, Scopes
 from findleaks.session import Session
 from findleaks.value_classes import replace
@@ -55,7 +55,7 @@ def _text(found: Scopes, limit: int, live: bool, width: int, invocation: Invocat
 
 
 def _isolate(isolate: Isolate, limit: int, width: int) -> Iterator[str]:
-    held = f"{counted(isolate.handles, 'handle')} in {blocks(isolate.blocks)}, {size(isolate.bytes)}"
+    held = f"{format_count(isolate.handles, 'handle')} in {blocks(isolate.blocks)}, {size(isolate.bytes)}"
     yield f"Isolate {isolate.address:#x}: {held}; scope level {isolate.level}"
     yield ""
     rows = [(number(one.handles), one.frame or "before the scopes that were found", str(one.thread or "")) for one in isolate.scopes]
@@ -67,12 +67,12 @@ def _isolate(isolate: Isolate, limit: int, width: int) -> Iterator[str]:
         kinds = [(number(one.handles), _share(one.handles, whole), number(one.objects), printable(one.value, 60)) for one in shown]
         yield from table(("HANDLES", "", "OBJECTS", "HOLD"), kinds, (0, 1, 2), width, cut=3)
         if len(shown) < len(isolate.values):
-            yield f"  … {counted(len(isolate.values) - len(shown), 'more kind')} (--limit 0)"
+            yield f"  … {format_count(len(isolate.values) - len(shown), 'more kind')} (--limit 0)"
     kept = isolate.globals
     if kept is not None:
         yield ""
         held = f"{number(kept.handles)} in {blocks(kept.blocks)}, {size(kept.bytes)}; {number(kept.weak)} of them weak"
-        yield from wrapped(f"  Global handles: {held}", width)
+        yield from wrap(f"  Global handles: {held}", width)
 
 
 def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -> Iterator[str]:
@@ -84,16 +84,16 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     top = isolate.values[0] if isolate.values else None
     whole = isolate.handles
     share = f"; {_share(top.handles, whole)} of all refer to {top.value}" if top is not None and 2 * top.handles > whole else ""
-    yield from wrapped(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
+    yield from wrap(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
     if most.inner_functions:
-        yield from wrapped(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
-    yield from wrapped("  Handles created while no inner scope is open are freed only when that scope closes.", width)
+        yield from wrap(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
+    yield from wrap("  Handles created while no inner scope is open are freed only when that scope closes.", width)
     # `count` can find only the callers of the outermost scope: see runtimes/rules.py.
     if most is isolate.scopes[-1]:
         if live:
             yield from invocation.next(width, COUNT)
         else:
-            yield from wrapped(f"  In a running process, `{invocation.prog} {COUNT}` lists the callers that make them.", width)
+            yield from wrap(f"  In a running process, `{invocation.prog} {COUNT}` lists the callers that make them.", width)
 
 
 def _inside(one: InnerFunction) -> str:

@@ -9,7 +9,7 @@ from findleaks.allocators.sites import SourceFrame
 from findleaks.audit.site_stacks import SiteNames, frame_label, list_recording_hints
 from findleaks.catalogue import CATALOGUE
 from findleaks.commands.stacks import line
-from findleaks.formatting import number, printable, size, wrapped
+from findleaks.formatting import number, printable, size, wrap
 from findleaks.results.amounts import Counted
 from findleaks.session import Session
 
@@ -37,7 +37,7 @@ def site_lines(session: Session, which: int, width: int) -> Iterator[str]:
     count, amount = amounts(site.live, site.estimated)
     held = f"{count} block{'' if count == '1' else 's'} in use, {amount}, " if site.live.blocks else ""
     words = f"site {which} ({recording.recorder}): {held}{'freed' if recording.freed else 'allocated'} by"
-    yield from ("  " + part for part in wrapped(words, width - 2))
+    yield from ("  " + part for part in wrap(words, width - 2))
     yield from ("    " + frame for frame in stack_lines(SiteNames(session), which, width - 4, DEEP))
 
 
@@ -53,13 +53,13 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
     for one in session.sites.recordings:
         if one.sampled:
             words = f"{one.recorder} takes one sample every {size(one.interval)} on average; figures with ≈ are estimates"
-            yield from ("  " + part for part in wrapped(words, width - 2))
+            yield from ("  " + part for part in wrap(words, width - 2))
 
 
 def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
     """If no allocation stacks were recorded, yield lines that say how to record them."""
-    yield from wrapped("no allocation stacks were recorded in this process; to record them:", width)
+    yield from wrap("no allocation stacks were recorded in this process; to record them:", width)
     for words in list_recording_hints(session):
-        yield from ("  " + part for part in wrapped(words, width - 2))
+        yield from ("  " + part for part in wrap(words, width - 2))
     if TRACKS in CATALOGUE and session.target.live:
-        yield from wrapped(f"  `{TRACKS}` records those of a running process", width)
+        yield from wrap(f"  `{TRACKS}` records those of a running process", width)

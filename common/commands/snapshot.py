@@ -21,7 +21,7 @@ from findleaks.commands.options import add_every
 from findleaks.commands.output import add_destination
 from findleaks.commands.result import warning_lines
 from findleaks.errors import Interrupted, TargetError, UsageError
-from findleaks.formatting import counted, printable, size, wrapped
+from findleaks.formatting import format_count, printable, size, wrap
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import save
 from findleaks.quoting import shell_quoted
@@ -88,9 +88,9 @@ class Taken:
         one, total = self.snapshot, self.snapshot.total()
         where = f"{self.file} ({size(os.path.getsize(self.file))})" if self.file else one.name
         still = f"; the process was stopped for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
-        what = f"{size(total.bytes or 0)} {total.name}, {counted(len(one.figures), 'figure')}"
+        what = f"{size(total.bytes or 0)} {total.name}, {format_count(len(one.figures), 'figure')}"
         replaced = "; it replaces the earlier snapshot of this name" if self.replaces else ""
-        yield from wrapped(f"{where}: {what}{still}{replaced}", width)
+        yield from wrap(f"{where}: {what}{still}{replaced}", width)
         if self.file is None:
             yield from invocation.next(width, f"diff {shell_quoted(one.name)}")
         elif self.single and ("--pid" in invocation.target or not invocation.target):
@@ -104,7 +104,7 @@ class WrittenCore:
     status = 0
 
     def __init__(self, written: Written, target: Target, single: bool) -> None:
-        self.written, self.pid, self.stopped, self.single = written, target.pid, _stopped(target), single
+        self.written, self.pid, self.stopped, self.single = written, target.pid, _describe_stop(target), single
         self.warnings = [printable(warning, 600) for warning in target.warnings]
 
     def json(self) -> Iterable[Mapping[str, object]]:
@@ -115,8 +115,8 @@ class WrittenCore:
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         one = self.written
         still = f"; the process was stopped for {_milliseconds(self.stopped)}" if self.stopped is not None else ""
-        what = f"a core of {size(one.memory)}, {size(one.on_disk)} on the disk, {counted(one.threads, 'thread')}"
-        yield from wrapped(f"{one.path}: {what}{still}", width)
+        what = f"a core of {size(one.memory)}, {size(one.on_disk)} on the disk, {format_count(one.threads, 'thread')}"
+        yield from wrap(f"{one.path}: {what}{still}", width)
         if self.single:
             yield from invocation._replace(target="").next(width, f"verdict {shell_quoted(one.path)}")
         yield from warning_lines(self.warnings, width)
@@ -136,7 +136,7 @@ class Series:
 
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         why = f"{self.ended}: " if self.ended else ""
-        yield from wrapped(f"{why}{counted(self.taken, 'snapshot')} in {self.folder}", width)
+        yield from wrap(f"{why}{format_count(self.taken, 'snapshot')} in {self.folder}", width)
         if self.taken > 1:
             yield from invocation._replace(target="").next(width, f"diff {shell_quoted(self.folder)}")
 
@@ -185,7 +185,7 @@ def snapshot(session: Session, args: argparse.Namespace) -> Generator[Union[Take
             if kept is not None and args.name:
                 kept.pop(args.name, None)
                 kept[args.name] = replace(one, name=args.name)
-            yield Taken(one, path, _stopped(current.target), not args.every)
+            yield Taken(one, path, _describe_stop(current.target), not args.every)
     except Ended as error:
         reason = str(error)
     except (KeyboardInterrupt, Interrupted):
@@ -218,7 +218,7 @@ def _check(session: Session, args: argparse.Namespace) -> None:
         raise UsageError(f"{'--fork' if args.fork else '--weight core'} needs a process: --pid PID")
 
 
-def _stopped(target: Target) -> Optional[float]:
+def _describe_stop(target: Target) -> Optional[float]:
     """Return the number of seconds for which the process was stopped for copying. If there were
     several stops, return the longest."""
     stops = getattr(target, "stops", ())

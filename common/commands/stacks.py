@@ -13,7 +13,7 @@ from findleaks.commands.frames import add_stack_options, find_repeated, frame_la
 from findleaks.commands.limits import first
 from findleaks.commands.output import STACKS, add_output, output_format
 from findleaks.commands.result import Plain
-from findleaks.formatting import counted, number, printable, some, wrapped
+from findleaks.formatting import format_count, number, printable, some, wrap
 from findleaks.results.stacks import Deadlock
 from findleaks.runtimes.user_threads import UserThreadGroup, describe_state
 from findleaks.session import Session
@@ -74,7 +74,7 @@ def _text(
     yield from _threads_text(every, found, names, args, width)
     for deadlock in deadlocks:
         yield ""
-        yield from wrapped(f"deadlock: {deadlock.text}", width)
+        yield from wrap(f"deadlock: {deadlock.text}", width)
     for one in scheduled:
         yield ""
         yield from _scheduled_text(one, args, width)
@@ -90,26 +90,26 @@ def _counts(found: Sequence[Stack], scheduled: Sequence[ScheduledThreads]) -> li
 def _folded_text(
     found: Sequence[Stack], scheduled: Sequence[ScheduledThreads], limit: Optional[int], width: int, invocation: Invocation
 ) -> Iterator[str]:
-    yield from folded(first(_counts(found, scheduled), limit))
+    yield from fold_stacks(first(_counts(found, scheduled), limit))
 
 
 def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int) -> Iterator[str]:
     word, groups = one.runtime.user_thread, one.found
     shown = sum(len(group.threads) for group in groups)
     own = sum(len(group.threads) for group in groups if group.first.is_internal)
-    whole = f"{counted(one.total, word)} of {one.runtime.name}" + (f", and {number(own)} of the runtime itself" if own else "")
-    yield f"{whole}, in {counted(len(groups), 'stack')}" if shown - own == one.total else f"{number(shown)} of {whole}"
+    whole = f"{format_count(one.total, word)} of {one.runtime.name}" + (f", and {number(own)} of the runtime itself" if own else "")
+    yield f"{whole}, in {format_count(len(groups), 'stack')}" if shown - own == one.total else f"{number(shown)} of {whole}"
     listed = first(groups, args.limit)
     for group in listed:
         yield ""
         numbers = some([str(thread.number) for thread in group.threads], 8)
-        yield f"  {counted(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}: {numbers}"
+        yield f"  {format_count(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}: {numbers}"
         yield from _frames_text(group.frames, args.frames, width, lambda at: ())
         if group.first.creator is not None:
             yield f"    created by {frame_label(group.first.creator, width - 15)}"
     if len(listed) < len(groups):
         yield ""
-        yield f"  … {counted(len(groups) - len(listed), 'more stack')} (--limit 0)"
+        yield f"  … {format_count(len(groups) - len(listed), 'more stack')} (--limit 0)"
 
 
 def _wait(group: UserThreadGroup) -> str:
@@ -121,7 +121,7 @@ def _wait(group: UserThreadGroup) -> str:
 def _threads_text(
     every: Sequence[Stack], found: Sequence[Stack], names: Mapping[int, str], args: argparse.Namespace, width: int
 ) -> Iterator[str]:
-    threads, all_stacks = counted(count_threads(every), "thread"), counted(len(every), "stack")
+    threads, all_stacks = format_count(count_threads(every), "thread"), format_count(len(every), "stack")
     if len(found) == len(every):
         yield f"{threads} in {all_stacks}"
     else:
@@ -129,13 +129,13 @@ def _threads_text(
     listed = first(found, args.limit)
     for stack in listed:
         yield ""
-        yield f"  {counted(len(stack.threads), 'thread')}: {some([_who(tid, names) for tid in stack.threads], 8)}"
+        yield f"  {format_count(len(stack.threads), 'thread')}: {some([_who(tid, names) for tid in stack.threads], 8)}"
         yield from _frames_text(stack.frames, args.frames, width, partial(_locks, stack, names))
         if stack.end:
             yield f"    … {stack.end}"
     if len(listed) < len(found):
         yield ""
-        yield f"  … {counted(len(found) - len(listed), 'more stack')} (--limit 0)"
+        yield f"  … {format_count(len(found) - len(listed), 'more stack')} (--limit 0)"
 
 
 def _frames_text(frames: Sequence[NamedFrame], limit: Optional[int], width: int, locks: Callable[[int], Iterable[str]]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _who(tid: int, names: Mapping[int, str]) -> str:
     return f"{tid} ({printable(name, 32)})" if name else str(tid)
 
 
-def folded(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
+def fold_stacks(stacks: Iterable[tuple[Sequence[NamedFrame], int]]) -> Iterator[str]:
     """Yield folded stacks (Brendan Gregg): functions, outermost first, then the number of
     threads."""
     for frames, count in stacks:

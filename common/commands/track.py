@@ -17,7 +17,7 @@ from findleaks.commands.options import add_seconds
 from findleaks.commands.output import STACKS as FILES
 from findleaks.commands.output import add_output, output_format
 from findleaks.commands.result import Plain
-from findleaks.commands.track_text import STACKS, folded, text
+from findleaks.commands.track_text import STACKS, fold_stacks, text
 from findleaks.errors import TargetError, UsageError
 from findleaks.formatting import number
 from findleaks.injection.stub.stub_removal import remove_leftover_stubs
@@ -96,7 +96,7 @@ def track(session: Session, args: argparse.Namespace) -> Generator[Plain, None, 
                 name_holders(copied, holding, build_owner_tree(copied))
             modules = {hook.module for hook in tracker.hooks}
             why = [] if found else find_reasons(copied, recorded.records, sizes, sampling, tracker.probe, span, modules, args.mmap)
-            copied.done()
+            copied.end_progress()
             tracker.remove()
             all_notes = [*notes, *tracker.notes, *tracker.names.warnings]
             result = _result(copied, args, FoundSites(found, merge_stacks(found), why), recorded, span, all_notes, host.pid)
@@ -146,7 +146,7 @@ def _copied_session(session: Session, host: InjectionHost) -> Session:
     trace the process, and during the copy that is the copying thread. Also, threads inside a stub
     must leave the stub before it can be removed."""
     if not isinstance(session.host, LiveHost):
-        made = Session(host.opened())
+        made = Session(host.open_target())
         made.progress = session.progress
         return made
     assert isinstance(host, TracedProcess)
@@ -163,5 +163,5 @@ def _result(
         if not args.mmap:
             what = "blocks were not recorded, as the table was full: --size or --sample records fewer"
         notes.append(f"{number(recorded.missed)} further {what}")
-    write = partial(folded, found.sites) if args.folded else partial(text, found.entries, body, args)
+    write = partial(fold_stacks, found.sites) if args.folded else partial(text, found.entries, body, args)
     return Plain(copied, "track", body, write, further=notes)

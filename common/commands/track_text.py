@@ -9,7 +9,7 @@ from typing import Union
 from findleaks.commands import Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.stacks import line
-from findleaks.formatting import counted, hanging, number, printable, size, wrapped
+from findleaks.formatting import format_count, hanging, number, printable, size, wrap
 from findleaks.results.amounts import Amount
 from findleaks.results.track import Tracked
 from findleaks.tracking.merging import MergedStack, Variant
@@ -33,13 +33,13 @@ def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, 
         yield from _entry(entry, about, args.frames, width, noun)
         yield ""
     if len(shown) < len(found):
-        yield f"  {counted(sum(len(entry.sites) for entry in found[len(shown) :]), 'more stack')} (--limit 0)"
+        yield f"  {format_count(sum(len(entry.sites) for entry in found[len(shown) :]), 'more stack')} (--limit 0)"
         yield ""
     if found:
         yield from _summary(found, body, about)
     else:
         yield from _nothing(body, args, width)
-    yield f"  {counted(body.recorded, noun)} recorded; {_afterwards(body, invocation)}."
+    yield f"  {format_count(body.recorded, noun)} recorded; {_afterwards(body, invocation)}."
     example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
         yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
@@ -49,7 +49,7 @@ def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterato
     totals = body.totals
     noun = body.what.removesuffix("s")
     parts = ", ".join(f"{_amount(getattr(totals, name), about, noun)} {_word(name, noun)}" for name in FATES)
-    stacks = counted(sum(len(entry.sites) for entry in found), "stack")
+    stacks = format_count(sum(len(entry.sites) for entry in found), "stack")
     verb = "allocated" if noun == "block" else "mapped"
     yield f"{_amount(totals.allocated, about, noun)} {verb} in {body.seconds:.1f} s by {stacks}: {parts}"
     if not totals.lost.blocks and not totals.held.blocks:
@@ -59,7 +59,7 @@ def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterato
 def _nothing(body: Tracked, args: argparse.Namespace, width: int) -> Iterator[str]:
     of = f" of {args.size} bytes (requested or usable)" if args.size else ""
     what = "No block{} was allocated" if body.what == "blocks" else "No mapping{} was made"
-    yield from wrapped(f"{what.format(printable(of))} in {body.seconds:.1f} s.", width)
+    yield from wrap(f"{what.format(printable(of))} in {body.seconds:.1f} s.", width)
     for reason in body.reasons:
         yield from hanging("  - ", f"{reason.text}.", width)
 
@@ -75,10 +75,10 @@ def _entry(entry: MergedStack, about: str, most: int, width: int, noun: str) -> 
     fates = ", ".join(_fates(site, about, noun))
     if len(entry.sites) > 1 and entry.key is not None:
         label = without_parameters(entry.key.function) or entry.key.label()
-        fates = f"{printable(label, 200)}: {fates}, by {counted(len(entry.sites), 'stack')}"
+        fates = f"{printable(label, 200)}: {fates}, by {format_count(len(entry.sites), 'stack')}"
     yield f"  {fates}"
     for label, count in site.holders:
-        yield f"    retained by {printable(label, width - 20)}: {counted(count, 'recorded block')}"
+        yield f"    retained by {printable(label, width - 20)}: {format_count(count, 'recorded block')}"
     frames = first(entry.frames, most)
     yield from (f"      {line(frame, width - 6)}" for frame in frames)
     if len(frames) < len(entry.frames):
@@ -92,14 +92,14 @@ def _variants(variants: Sequence[Variant], about: str, width: int, noun: str) ->
     for variant in variants[:VARIANTS]:
         labels = [printable(without_parameters(frame._replace(offset=0).label()), 100) for frame in variant.frames]
         callers = " ← ".join(labels) or "(the stack ends there)"
-        stacks = f" ({counted(variant.stacks, 'stack')})" if variant.stacks > 1 else ""
+        stacks = f" ({format_count(variant.stacks, 'stack')})" if variant.stacks > 1 else ""
         yield f"      ← {', '.join(_fates(variant.total, about, noun))}: {callers}{stacks}"[:width]
     rest = variants[VARIANTS:]
     if rest:
         total = TrackedSite()
         for variant in rest:
             add_tallies(total, variant.total)
-        yield f"      ← {', '.join(_fates(total, about, noun))}: {counted(len(rest), 'more variant')} (--json)"
+        yield f"      ← {', '.join(_fates(total, about, noun))}: {format_count(len(rest), 'more variant')} (--json)"
 
 
 def _fates(site: TrackedSite, about: str, noun: str) -> list[str]:
@@ -112,10 +112,10 @@ def _word(fate: str, noun: str) -> str:
 
 
 def _amount(tally: Union[Tally, Amount], about: str, noun: str) -> str:
-    return f"{about}{counted(round(tally.blocks), noun)} ({size(round(tally.bytes))})"
+    return f"{about}{format_count(round(tally.blocks), noun)} ({size(round(tally.bytes))})"
 
 
-def folded(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
+def fold_stacks(found: Sequence[TrackedSite], width: int, invocation: Invocation) -> Iterator[str]:
     """Yield folded stacks with the lost bytes. If none are lost, yield the held bytes."""
     for site in found:
         value = round(site.lost.bytes or site.held.bytes)

@@ -16,7 +16,7 @@ from findleaks.commands import Invocation, Shell, command, emit_result, triage_t
 from findleaks.commands.options import add_choice_of_debug_types, add_fail_over
 from findleaks.commands.output import add_outputs, format_by_name
 from findleaks.errors import FindleaksError, TargetError, UsageError
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.progress import Bar
 from findleaks.report.files import write_file
 from findleaks.results.triage import Triage
@@ -26,8 +26,8 @@ from findleaks.triage import coredumpctl
 from findleaks.triage import store as files
 from findleaks.triage.examine import Source
 from findleaks.triage.fleet import examined_by
-from findleaks.triage.groups import grouped
-from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examined
+from findleaks.triage.groups import group_leaks
+from findleaks.triage.pool import Limits, ctrl_c_later, default_limits, examine_all
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row, utf8
 from findleaks.triage.sources import COREDUMPS, Sources, sources
 
@@ -126,7 +126,7 @@ class Groups:
 
     def __init__(self, rows: Sequence[Row], args: argparse.Namespace, left: int = 0, before: Optional[Sequence[Row]] = None) -> None:
         self.left = left
-        self.groups, self.rows = grouped(rows, before)
+        self.groups, self.rows = group_leaks(rows, before)
         self.top: Optional[int] = args.top
         self.counts = {status: sum(row.status == status for row in rows) for status in (OK, PARTIAL, FAILED)}
         self.limit = parse_size(args.fail_over) if args.fail_over else None
@@ -221,7 +221,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     if args.coredumpctl:
         final.notes += filter(None, [coredumpctl.absent()])
     if found.links:
-        final.notes.append(f"{counted(found.links, 'symbolic link')} in folders not followed")
+        final.notes.append(f"{format_count(found.links, 'symbolic link')} in folders not followed")
     _write(final, outputs)
     return emit_result(final, args.json, out, invocation, width)
 
@@ -246,7 +246,7 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
         if outputs.database:
             base = (files.resume if args.resume else files.create)(outputs.database, __version__)
             stack.callback(base.close)
-            done = base.done()
+            done = base.list_done()
             finished = {source.core for source in cores if done.get(utf8(source.core)) == (source.size, source.changed)}
             left = [source for source in cores if source.core not in finished]
             kept = {utf8(core): core for core in finished}
@@ -257,11 +257,11 @@ def _rows(cores: Sequence[Source], limits: Limits, args: argparse.Namespace, out
             memory = limits.memory if args.memory else None
             found = examined_by(args.scheduler, left, memory, limits.timeout, limits.sysroot, progress.show)
         else:
-            found = examined(left, limits, progress.show)
+            found = examine_all(left, limits, progress.show)
         for source, row in stack.enter_context(closing(found)):
             if base is not None:
                 base.add(source, row)
-            progress.done(source)
+            progress.advance(source)
             yield row
 
 
@@ -274,7 +274,7 @@ class _Progress:
         self._cores, self._bytes = len(left), sum(source.size + 1 for source in left)
         self._read = self._read_bytes = 0
 
-    def done(self, source: Source) -> None:
+    def advance(self, source: Source) -> None:
         self._read += 1
         self._read_bytes += source.size + 1
 
@@ -283,7 +283,7 @@ class _Progress:
         spent = time.monotonic() - self._began
         left = f", about {triage_text.lasting(spent * (1 - part) / part)}" if part > 0.02 else ""
         unread = triage_text.bytes_of(self._bytes - self._read_bytes)
-        said = f"{counted(self._cores, 'core')}, {self._cores - self._read:,} left ({unread}){left}"
+        said = f"{format_count(self._cores, 'core')}, {self._cores - self._read:,} left ({unread}){left}"
         self._bar(said, part)
 
 

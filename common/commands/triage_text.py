@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.commands import Invocation
 from findleaks.commands.output import file_lines
-from findleaks.formatting import counted, number, printable, size, table, wrapped
+from findleaks.formatting import format_count, number, printable, size, table, wrap
 from findleaks.quoting import shell_quoted
 from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import FAILED, OK, PARTIAL, Row
@@ -43,26 +43,26 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
     if groups:
         yield from table(HEAD, [_row(group) for group in groups], (0, 2, 3), width, cut=4)
         if len(groups) < len(final.groups):
-            yield f"  … {counted(len(final.groups) - len(groups), 'more group')} (--top 0)"
+            yield f"  … {format_count(len(final.groups) - len(groups), 'more group')} (--top 0)"
         doubtful = sum(group.doubtful for group in final.groups)
         if doubtful:
-            said = f"the last {counted(doubtful, 'group')} of all" if doubtful < len(final.groups) else "these"
-            yield from wrapped(f"  {said}: only in cores read in part: references to the blocks may be in missing memory", width)
+            said = f"the last {format_count(doubtful, 'group')} of all" if doubtful < len(final.groups) else "these"
+            yield from wrap(f"  {said}: only in cores read in part: references to the blocks may be in missing memory", width)
         yield ""
-    yield from wrapped(f"  {headline(final)}", width)
+    yield from wrap(f"  {headline(final)}", width)
     if final.left:
         on = " (--resume continues)" if final.database else ""
-        yield f"  interrupted: {counted(final.left, 'core')} left{on}"
+        yield f"  interrupted: {format_count(final.left, 'core')} left{on}"
     if final.limit is not None:
         over = final.over
-        yield f"  {counted(over, 'core')} {'has' if over == 1 else 'have'} leaked more than {size(final.limit)} (--fail-over)"
+        yield f"  {format_count(over, 'core')} {'has' if over == 1 else 'have'} leaked more than {size(final.limit)} (--fail-over)"
     for file in final.written:
         for line in file_lines(file):
-            yield from wrapped(line, width)
+            yield from wrap(line, width)
     if groups and groups[0].example:
         yield from invocation._replace(target=shell_quoted(groups[0].example)).next(width, "find --kind definite", "verdict")
     for note in final.notes:
-        yield from wrapped(f"warning: {note}", width)
+        yield from wrap(f"warning: {note}", width)
 
 
 def headline(final: Groups) -> str:
@@ -73,7 +73,7 @@ def headline(final: Groups) -> str:
     parts = [f"{number(counts[status])} {word}" for status, word in ((OK, "read"), (PARTIAL, "in part"), (FAILED, "not")) if counts[status]]
     lost = sum(row.lost_bytes or 0 for row in final.rows)
     work = f"{lasting(final.seconds)}, {final.jobs} at a time"
-    return f"{counted(len(final.rows), 'core')}, {size(held)}: {', '.join(parts) or 'none read'}; {size(lost)} leaked; {work}"
+    return f"{format_count(len(final.rows), 'core')}, {size(held)}: {', '.join(parts) or 'none read'}; {size(lost)} leaked; {work}"
 
 
 def _row(group: LeakGroup) -> tuple[str, ...]:

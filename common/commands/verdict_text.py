@@ -9,7 +9,7 @@ from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.leak_groups import select_usable_commands
 from findleaks.commands import Invocation
-from findleaks.formatting import NO_BREAK, blocks, counted, hanging, number, printable, size, some, wrapped
+from findleaks.formatting import NO_BREAK, blocks, format_count, hanging, number, printable, size, some, wrap
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -26,24 +26,24 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
     accounting, found = answer.accounting, answer.findings
     unread = [finding for finding in found[:1] if finding.kind == "unread-memory"]
     for finding in unread:
-        yield from wrapped(f"{finding.title} {finding.cause}".rstrip(), width)
+        yield from wrap(f"{finding.title} {finding.cause}".rstrip(), width)
         yield from invocation.next(width, *finding.commands)
         yield ""
-    yield from wrapped(_headline(session, accounting), width)
+    yield from wrap(_headline(session, accounting), width)
     yield ""
     yield from _table(accounting, width)
     absent = sum(store.absent for store in accounting.stores)
     if accounting.known and absent > accounting.total // 20:
         yield f"  {size(absent)} more of heaps are mapped but not resident"
-    yield from wrapped(_reserved(accounting), width)
+    yield from wrap(_describe_reserved(accounting), width)
     for note in answer.result.notes:
-        yield from wrapped(f"  {note}", width)
+        yield from wrap(f"  {note}", width)
     yield ""
     for at, finding in enumerate((finding for finding in found if finding not in unread), 1):
         yield from _finding(session, at, finding, width, invocation)
 
 
-def _reserved(accounting: Accounting) -> str:
+def _describe_reserved(accounting: Accounting) -> str:
     """Return a clause about reserved address space without memory; "" if it is at most a twentieth
     of the total."""
     total = sum(one.bytes for one in accounting.reserved)
@@ -100,7 +100,7 @@ def _names(share: Share) -> str:
 
 def label(share: Share) -> str:
     """Return the name of a share: "glibc 2.36: free and not returned, in 16 arenas"."""
-    count, threads = number(share.count), counted(share.count, "thread")
+    count, threads = number(share.count), format_count(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == ShareSort.FILES:
         names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
@@ -114,10 +114,10 @@ def label(share: Share) -> str:
         "stacks": f"{stacks} of {threads}",
         "unjoined": f"{stacks} of {threads} that ended and {'was' if share.count == 1 else 'were'} never joined",
         "cached-stacks": "stacks of ended threads, cached for new ones",
-        "shared": f"shared memory ({counted(share.count, 'mapping')}{_names(share)})",
+        "shared": f"shared memory ({format_count(share.count, 'mapping')}{_names(share)})",
         "kernel": "kernel mappings (vdso)",
-        "leaked-mappings": f"{counted(share.count, 'anonymous mapping')} that nothing refers to",
-        "unknown": f"unattributed ({counted(share.count, 'mapping')})",
+        "leaked-mappings": f"{format_count(share.count, 'anonymous mapping')} that nothing refers to",
+        "unknown": f"unattributed ({format_count(share.count, 'mapping')})",
     }
     return words[share.sort]
 

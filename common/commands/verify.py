@@ -13,7 +13,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator
 from findleaks.commands.result import Plain
-from findleaks.formatting import again, counted, hanging, number, printable, wrapped
+from findleaks.formatting import again, format_count, hanging, number, printable, wrap
 from findleaks.formatting import blocks as blocks_of
 from findleaks.results.verify import Damage, HeapCheck, Neighbour, Verification
 from findleaks.session import Session
@@ -63,7 +63,7 @@ def _text(found: Verification, problems: Sequence[Damage], width: int, invocatio
         if one.part_of is not None:
             parts.setdefault(one.part_of, []).append(one)
     for check in found.allocators:
-        yield from wrapped(_verdict(check, found.complete), width)
+        yield from wrap(_verdict(check, found.complete), width)
     for count, one in enumerate(damage, 1):
         yield ""
         yield from _finding(one, count, width)
@@ -72,7 +72,7 @@ def _text(found: Verification, problems: Sequence[Damage], width: int, invocatio
     rest = sum(check.problems for check in found.allocators) - sum(1 + len(parts.get(one.address, ())) for one in damage)
     if rest > 0:
         yield ""
-        yield f"  … {counted(rest, 'more problem')} (--limit 0 shows all)"
+        yield f"  … {format_count(rest, 'more problem')} (--limit 0 shows all)"
     yield from _threads_inside(found, width)
     if damage:
         yield ""
@@ -84,17 +84,17 @@ def _threads_inside(found: Verification, width: int) -> Iterator[str]:
     for one in found.inside:
         yield ""
         line = f"thread {one.thread} was stopped inside {one.where}: data that it was changing may look wrong. Check again"
-        yield from wrapped(f"  {line}, or resume it and stop it elsewhere.", width)
+        yield from wrap(f"  {line}, or resume it and stop it elsewhere.", width)
     if found.in_flight.half_changed:
         yield ""
-        yield from wrapped(f"  {format_in_flight(found.in_flight)}", width)
+        yield from wrap(f"  {format_in_flight(found.in_flight)}", width)
 
 
 def _verdict(check: HeapCheck, whole: bool) -> str:
     name = again(f"{check.name} {check.version}".strip(), check.ordinal) + (f" ({check.where})" if check.where else "")
     checked = ", ".join(f"{number(count)} {what if count != 1 else what[:-1]}" for what, count in check.checked.items())
     if check.problems:
-        return f"{name}: CORRUPT, {counted(check.problems, 'problem')}; checked: {blocks_of(check.blocks)}, {checked}"
+        return f"{name}: CORRUPT, {format_count(check.problems, 'problem')}; checked: {blocks_of(check.blocks)}, {checked}"
     if not check.blocks:
         return f"{name}: no blocks"
     sound = "heap sound" if whole else "nothing wrong in what could be read"
@@ -122,7 +122,7 @@ def _place(one: Damage) -> str:
         begins = written.address - before.address
         inside = f"from byte {number(begins)} of the preceding block" if begins >= 0 else "from an address before the preceding block"
         most = written.address + written.bytes - before.end
-        end = counted(one.overrun, "byte") if most == one.overrun else f"between {number(one.overrun)} and {number(most)} bytes"
+        end = format_count(one.overrun, "byte") if most == one.overrun else f"between {number(one.overrun)} and {number(most)} bytes"
         return f"; {inside} to {end} past its end"
     if one.past_end == 0:
         return "; directly after the end of the preceding block"

@@ -17,7 +17,7 @@ from findleaks.commands.options import add_every, add_seconds
 from findleaks.commands.output import add_destination
 from findleaks.commands.snapshot import destination
 from findleaks.errors import UsageError
-from findleaks.formatting import counted, printable, size, wrapped
+from findleaks.formatting import format_count, printable, size, wrap
 from findleaks.history.growth import RANKED
 from findleaks.history.series import Thinned, only
 from findleaks.history.snapshot import Snapshot
@@ -61,9 +61,9 @@ class Watched(Comparison):
     def text(self, width: int, invocation: Invocation) -> Iterator[str]:
         first, last = self.growth.snapshots[0], self.growth.snapshots[-1]
         total, name = last.total(), last.identity.program or "the program"
-        head = f"{last.name}: {name}, pid {last.identity.pid}: {size(total.bytes or 0)} {total.name}, {counted(self.taken, 'sample')}"
+        head = f"{last.name}: {name}, pid {last.identity.pid}: {size(total.bytes or 0)} {total.name}, {format_count(self.taken, 'sample')}"
         head += f" since {first.name}" if self.taken > 1 else ""
-        yield from wrapped(head + (f", kept in {self.folder}" if self.folder else ""), width)
+        yield from wrap(head + (f", kept in {self.folder}" if self.folder else ""), width)
         if len(self.growth.snapshots) > 1:
             yield from super().text(width, invocation)
         elif not self.ended:

@@ -15,7 +15,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
 from findleaks.escaping import visible
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.results.addresses import Addresses, Word
 from findleaks.session import Session
 
@@ -75,7 +75,7 @@ def _word_lines(words: Sequence[Word], size: int, width: int) -> Iterator[str]:
     for offset, member, value, what in rows:
         cells = [offset.ljust(wide[0]), *([member.ljust(wide[1])] if wide[1] else []), value.ljust(min(wide[2], 18)), visible(what)]
         line = ("  " + "  ".join(cells)).rstrip()
-        yield shortened(line, width)
+        yield shorten(line, width)
     if words and words[-1].offset + words[-1].bytes + 8 <= size:
         yield f"  … {size:,} bytes in all (--words 0 shows all)"
 

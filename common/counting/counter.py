@@ -106,7 +106,7 @@ class Counter:
     def prepare(self) -> None:
         """Find the functions to count, and what the rule needs to test scopes. Raises TargetError
         or UsageError."""
-        target = self.process.opened()
+        target = self.process.open_target()
         self._targets.append(target)
         self.functions = find_functions(target, self.wanted.function)
         if self.wanted.rule is not None:
@@ -239,13 +239,13 @@ class Counter:
             key = tuple(frame.pc for frame in trace.frames), trace.end
             row = self._table.get(key)
             if row is None:
-                row = self._table[key] = _Row(self._named(address, trace), trace.end)
+                row = self._table[key] = _Row(self._name_stack(address, trace), trace.end)
             if len(self._rows) > MAX_STACKS:
                 self._rows.clear()
             known = self._rows[id(trace)] = trace, row
         known[1].count += 1
 
-    def _named(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
+    def _name_stack(self, address: int, trace: Trace) -> tuple[NamedFrame, ...]:
         assert self._namer is not None
         return self._with_own_name(address, tuple(chain.from_iterable(map(self._namer.names, trace.frames))))
 
@@ -259,7 +259,7 @@ class Counter:
 
     def _reopen(self) -> None:
         assert self.unwind_cache is not None
-        target = self.process.opened()
+        target = self.process.open_target()
         self._targets.append(target)
         self.unwind_cache.reload(target)
         self._namer = self.wanted.namer(target, self.unwind_cache.unwinder)

@@ -137,10 +137,10 @@ class GilScope(ReadScope):
 
     def outside(self, process: BreakpointHost) -> bool:
         word = Words(process, self._arch)
-        if self._lock.held(word, self.pointer(process)):
+        if self._lock.is_held_by(word, self.pointer(process)):
             return False
         self.forget(process.thread())
-        return not self._lock.held(word, self.pointer(process))
+        return not self._lock.is_held_by(word, self.pointer(process))
 
 
 class Words:

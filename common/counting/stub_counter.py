@@ -150,14 +150,14 @@ class Injected:
                     continue
                 for count, broken in ((node.calls, False), (node.broken, True)):
                     if count:
-                        key = self._names.followed(keys, broken)
+                        key = self._names.follow(keys, broken)
                         rows[key] = rows.get(key, 0) + count
         # The lock is released after each stack, because threads of the process may wait for it, and
         # reading debug information may take long.
         named: dict[tuple[tuple[NamedFrame, ...], str], int] = {}
         for (keys, end), count in rows.items():
             with running.rules.lock:
-                frames = self._names.named(keys)
+                frames = self._names.name_frames(keys)
             # Stacks with different keys may have the same names; WalkedStacks.stacks explains why.
             named[frames, end] = named.get((frames, end), 0) + count
         stacks = [StackCount(count, frames, end) for (frames, end), count in named.items()]

@@ -39,7 +39,7 @@ class WalkedStacks:
         # The last table is made after the process has closed its memory.
         self._memory = ProcMemory(process.pid)
         self._memory.open()
-        self._rules = Rules(process.opened, process.pid, self._memory.read, lambda address: False, describe_code)
+        self._rules = Rules(process.open_target, process.pid, self._memory.read, lambda address: False, describe_code)
         self._names = StackNames(self._rules, namer)
         self._counts: Counter[tuple[tuple[int, ...], bool]] = Counter()
 
@@ -66,12 +66,12 @@ class WalkedStacks:
         self._rules.check()
         sums: Counter[tuple[tuple[int, ...], str]] = Counter()
         for (keys, is_broken), count in self._counts.items():
-            sums[self._names.followed(keys, is_broken)] += count
+            sums[self._names.follow(keys, is_broken)] += count
         # Stacks with different keys may have the same names: a runtime may move the code of a
         # function, or compile the function again.
         named: Counter[tuple[int, tuple[NamedFrame, ...], str]] = Counter()
         for (keys, end), count in sums.items():
-            named[keys[0] & ~EXACT, self._names.named(keys), end] += count
+            named[keys[0] & ~EXACT, self._names.name_frames(keys), end] += count
         for (address, frames, end), count in named.items():
             yield WalkedStack(address, count, frames, end)
 

@@ -53,7 +53,7 @@ class Client:
         if not self.servers or len(build_id) < 8:
             return False
         path = os.path.join(self._cache, build_id, "debuginfo")
-        known = self._cached(path, accept)
+        known = self._is_accepted(path, accept)
         if known is not None:
             return known
         missing = True
@@ -69,7 +69,7 @@ class Client:
             _note_missing(path)
         return False
 
-    def _cached(self, path: str, accept: Callable[[str], bool]) -> Optional[bool]:
+    def _is_accepted(self, path: str, accept: Callable[[str], bool]) -> Optional[bool]:
         """Return whether the cached file is accepted. False: the cache records that no server has
         the file. None: unknown."""
         try:

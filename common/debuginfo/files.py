@@ -53,7 +53,7 @@ class DebugFiles:
                 continue
         return [file for file in found if file is not None]
 
-    def missed(self, file: DebugFile, module: Module) -> None:
+    def record_failure(self, file: DebugFile, module: Module) -> None:
         """Record that a lookup in a file of this module failed. If the file refers to another file
         that is not supported, `warning` is set, once."""
         elsewhere = file.elsewhere or ("in .dwo files (-gsplit-dwarf)" if file.ask(file.split, False) else "")

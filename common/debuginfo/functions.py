@@ -57,7 +57,7 @@ class Functions:
         work = work_of(file)
         self._unit, top = open_unit(file, at, work)
         self._ranges = CodeRanges(file, self._unit.head, top, work)
-        self._index = self._indexed(False)
+        self._index = self._index_ranges(False)
         self._deep = False
 
     def at(self, address: int) -> Optional[Function]:
@@ -65,9 +65,9 @@ class Functions:
         found = self._function(address)
         if found is None and not self._deep:
             # The function is nested in another function, or in a type.
-            self._index, self._deep = self._indexed(True), True
+            self._index, self._deep = self._index_ranges(True), True
             found = self._function(address)
-        return Function(*found, self._inlined(found[1], address)[::-1]) if found is not None else None
+        return Function(*found, self._find_inlined(found[1], address)[::-1]) if found is not None else None
 
     def _function(self, address: int) -> Optional[tuple[int, int]]:
         """Return the start of the function's code, and the offset of its entry; None if there is
@@ -78,7 +78,7 @@ class Functions:
                 return low, offset
         return None
 
-    def _indexed(self, deep: bool) -> list[tuple[int, int, int]]:
+    def _index_ranges(self, deep: bool) -> list[tuple[int, int, int]]:
         """Return (start, end, entry) of each range of each function. If not `deep`, functions are
         left out that are inside another function, or inside a type whose end is known."""
         unit = self._unit
@@ -96,7 +96,7 @@ class Functions:
         index.sort()
         return index
 
-    def _inlined(self, function: int, address: int) -> list[Inlined]:
+    def _find_inlined(self, function: int, address: int) -> list[Inlined]:
         """Return the functions that are inlined in the function at an address, outermost first."""
         found: list[Inlined] = []
         for entry, values in self._covering(function, address):

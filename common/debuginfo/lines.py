@@ -66,10 +66,10 @@ class Lines:
     def path(self, number: int) -> str:
         """Return the path of the file with this number in the table; "" if there is none."""
         if number not in self._paths:
-            self._paths[number] = self._file.ask(lambda: self._joined(number), "")
+            self._paths[number] = self._file.ask(lambda: self._join_path(number), "")
         return self._paths[number]
 
-    def _joined(self, number: int) -> str:
+    def _join_path(self, number: int) -> str:
         if self._program is None:
             return ""
         files, folders = self._program["file_entry"], self._program["include_directory"]

@@ -211,14 +211,14 @@ class Members:
                 for file in self._files.for_members(module):
                     if file not in self._variables:
                         self._variables[file] = Variables(file)
-                    made = _declared(file, self._variables[file].at(address - module.bias))
+                    made = _read_declared_type(file, self._variables[file].at(address - module.bias))
                     if made is not None:
                         return made
-                    self._files.missed(file, module)
+                    self._files.record_failure(file, module)
         return None
 
 
-def _declared(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
+def _read_declared_type(file: DebugFile, die: Optional[DIE]) -> Optional[Type]:
     """Return the type of a variable, which may be in the entry of its declaration."""
     for _ in range(MAX_DECLARATIONS):
         made = _type_of(file, die) if die is not None else None

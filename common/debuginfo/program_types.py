@@ -38,7 +38,7 @@ class ProgramTypes:
 
 def only_table(module: Module, table: TypeTable) -> ProgramTypes:
     """Return the types of a process of which only one module has types."""
-    addresses = _moved(table.variable_addresses, module)
+    addresses = _move(table.variable_addresses, module)
     return ProgramTypes(replace(table, variable_addresses=addresses), {module.start: array("I", range(len(table)))})
 
 
@@ -48,14 +48,14 @@ def place_types(modules: Sequence[Module], columns: Sequence[array[int]]) -> Pro
     counts, numbers, addresses, first, row = columns[_COUNTS], {}, array("Q"), 0, 0
     for module, own, variables in zip(modules, counts[1::2], counts[2::2]):
         numbers[module.start] = columns[_NUMBERS][first : first + own]
-        addresses.extend(_moved(columns[TYPE_COLUMNS][row : row + variables], module))
+        addresses.extend(_move(columns[TYPE_COLUMNS][row : row + variables], module))
         first, row = first + own, row + variables
     types, names = columns[TYPE_COLUMNS + 1 : TYPE_COLUMNS + 3]
     table = TypeTable.of(counts[0], columns[:TYPE_COLUMNS])
     return ProgramTypes(replace(table, variable_addresses=addresses, variable_types=types, variable_names=names), numbers)
 
 
-def _moved(addresses: Sequence[int], module: Module) -> array[int]:
+def _move(addresses: Sequence[int], module: Module) -> array[int]:
     return array("Q", [address + module.bias & _MASK for address in addresses])
 
 

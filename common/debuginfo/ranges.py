@@ -59,7 +59,7 @@ class CodeRanges:
         dropped, whose addresses are at 0 or at the end of the address space, is left out."""
         if AT_RANGES in values:
             form, value = values[AT_RANGES]
-            found = self._listed(value, form) if self._unit.version >= 5 else self._pairs(value)
+            found = self._read_list(value, form) if self._unit.version >= 5 else self._pairs(value)
         else:
             low, (form, high) = self._address(values.get(AT_LOW_PC)), values.get(AT_HIGH_PC, (0, 0))
             if low is None or AT_HIGH_PC not in values:
@@ -71,9 +71,9 @@ class CodeRanges:
     def _address(self, value: Optional[tuple[int, int]]) -> Optional[int]:
         if value is None:
             return None
-        return self._indexed(value[1]) if value[0] in ADDRX else value[1]
+        return self._read_indexed(value[1]) if value[0] in ADDRX else value[1]
 
-    def _indexed(self, index: int) -> int:
+    def _read_indexed(self, index: int) -> int:
         data, size = self._file.sections.get(".debug_addr", b""), self._unit.address
         at = self._indices + index * size
         if at + size > len(data):
@@ -98,7 +98,7 @@ class CodeRanges:
                 found.append((base + low, base + high))
         return found
 
-    def _listed(self, at: int, form: int) -> Ranges:
+    def _read_list(self, at: int, form: int) -> Ranges:
         """Read a list of .debug_rnglists: entries of several kinds (7.25), up to an end marker."""
         file, size = self._file, self._unit.address
         data = file.sections.get(".debug_rnglists", b"")
@@ -114,14 +114,14 @@ class CodeRanges:
             if kind in (1, 2, 3, 4):
                 first, at = uleb(data, at)
                 if kind == 1:  # base_addressx
-                    base = self._indexed(first)
+                    base = self._read_indexed(first)
                     continue
                 second, at = uleb(data, at)
                 if kind == 4:  # offset_pair
                     found.append((base + first, base + second))
                 else:  # startx_endx, startx_length
-                    low = self._indexed(first)
-                    found.append((low, self._indexed(second) if kind == 2 else low + second))
+                    low = self._read_indexed(first)
+                    found.append((low, self._read_indexed(second) if kind == 2 else low + second))
             elif kind in (5, 6, 7):
                 low = file.number(data, at, size)
                 at += size
@@ -161,7 +161,7 @@ class UnitsByAddress:
     def __init__(self, file: DebugFile) -> None:
         self._file = file
         ranges: list[tuple[int, int, int]] = []
-        listed = self._listed(ranges)
+        listed = self._read_ranges(ranges)
         self._read_first_entries(ranges, listed)
         ranges.sort()
         self._starts = array("Q", [low for low, _, _ in ranges])
@@ -176,7 +176,7 @@ class UnitsByAddress:
                 return self._units[index]
         return None
 
-    def _listed(self, ranges: list[tuple[int, int, int]]) -> set[int]:
+    def _read_ranges(self, ranges: list[tuple[int, int, int]]) -> set[int]:
         """Add the ranges of .debug_aranges to `ranges`. Returns the units that the section
         lists."""
         file, known = self._file, set(self._file.units)

@@ -145,7 +145,7 @@ class Sections(Mapping[str, elf.Buffer]):
             if not section.name.startswith(".zdebug_") and not section.flags & SHF_COMPRESSED:
                 self._packed[name] = _Packed(raw, len(raw))
                 continue
-            packed = _gnu_packed(raw) if section.name.startswith(".zdebug_") else _packed(raw, head)
+            packed = _gnu_packed(raw) if section.name.startswith(".zdebug_") else _parse_header(raw, head)
             if packed.size <= min(left, max(MAX_RATIO * len(raw), ANY_RATIO_BYTES)):
                 left -= packed.size
                 self._packed[name] = packed
@@ -173,7 +173,7 @@ class Sections(Mapping[str, elf.Buffer]):
         return self._packed[name].size if name in self._packed else 0
 
 
-def _packed(raw: memoryview, head: elf.Header) -> _Packed:
+def _parse_header(raw: memoryview, head: elf.Header) -> _Packed:
     """Parse the Elf_Chdr of a section (gABI, chapter 4); size 0 if it cannot be inflated."""
     # 64 bits: type, reserved, size, alignment; 32 bits: type, size, alignment
     form = struct.Struct(head.prefix + ("IIQQ" if head.bits == 64 else "III"))

@@ -104,7 +104,7 @@ class Sources:
         """Whether a module has debug information: on this machine, or from a server if `download`
         is set."""
         name = os.path.basename(module.path)
-        return any(map(has_debug_info, self._target.debug_data(module))) or (download and self._downloaded(module, name))
+        return any(map(has_debug_info, self._target.debug_data(module))) or (download and self._is_downloaded(module, name))
 
     def _debug_files(self) -> DebugFiles:
         from findleaks.debuginfo.files import DebugFiles
@@ -114,7 +114,7 @@ class Sources:
             self._files = lambda: made
         return self._files()
 
-    def _downloaded(self, module: Module, name: str) -> bool:
+    def _is_downloaded(self, module: Module, name: str) -> bool:
         """Whether the module's debug file came from a server that the environment names. If so, it
         is used."""
         if not os.environ.get("DEBUGINFOD_URLS") or not module.build_id:
@@ -131,5 +131,5 @@ class Sources:
         )
 
     def _poll(self, phase: str, part: float) -> None:
-        if self._target.interrupted():
+        if self._target.is_interrupted():
             raise Interrupted

@@ -142,10 +142,10 @@ class TypeSources:
                 self.missing += 1
                 continue
             made = [source._replace(**self._addresses(one)) for source in made]
-            yield _numbered(made, key)
+            yield _number_sources(made, key)
             key += sum(len(source.info) for source in made)
         for source in package.type_units() if package is not None else ():
-            yield _numbered([source], key)
+            yield _number_sources([source], key)
             key += len(source.info)
 
     def _addresses(self, one: Skeleton) -> dict[str, Any]:
@@ -156,11 +156,11 @@ class TypeSources:
     @cached_property
     def _package(self) -> Optional[Package]:
         data = self._open("") if self.skeletons else None
-        sections = self._opened(data)
+        sections = self._open_sections(data)
         return Package(sections, self._head.byteorder) if sections is not None else None
 
     def _dwo(self, one: Skeleton) -> list[Source]:
-        sections = self._opened(self._open(os.path.join(one.folder, one.name)))
+        sections = self._open_sections(self._open(os.path.join(one.folder, one.name)))
         if sections is None:
             return []
         rest = self._rest(sections, ".dwo")
@@ -169,7 +169,7 @@ class TypeSources:
             return []
         return found + [Source(data, flags=SPLIT | OLD_TYPES, **rest) for data in sections.every(".debug_types.dwo")]
 
-    def _opened(self, data: Optional[elf.Buffer]) -> Optional[Sections]:
+    def _open_sections(self, data: Optional[elf.Buffer]) -> Optional[Sections]:
         if data is None:
             return None
         try:
@@ -230,7 +230,7 @@ class Package:
         return found
 
 
-def _numbered(sources: Sequence[Source], key: int) -> list[Source]:
+def _number_sources(sources: Sequence[Source], key: int) -> list[Source]:
     """Return the sources with ascending keys. References in each source are to the units of the
     first one."""
     made, first = [], key

@@ -290,13 +290,13 @@ class TypeTable:
     def name(self, number: int) -> str:
         """Return the name of a type as GDB prints it, without `struct`: "request", "char *",
         "std::vector<int, std::allocator<int> >", "int [4]"."""
-        return self._written(number, False, 0)
+        return self._write_type(number, False, 0)
 
     def expression(self, number: int) -> str:
         """Return the name of a type as debuggers parse it: "struct request" in C."""
-        return self._written(number, True, 0)
+        return self._write_type(number, True, 0)
 
-    def _written(self, number: int, tags: bool, level: int) -> str:
+    def _write_type(self, number: int, tags: bool, level: int) -> str:
         """Return the text of a type in C syntax. `inner` is the inner part of the declarator so
         far, such as "*" or "(*)(void)". It grows from the outermost type to the innermost one."""
         inner, words = "", []
@@ -334,7 +334,7 @@ class TypeTable:
         if "<" in name or level >= 8 or self.first_part[number] == self.first_part[number + 1]:
             return ""
         given = [one for one in self.parts_of(number) if one.kind <= PartKind.VALUE_ARGUMENT]
-        words = [self._written(one.type, False, level + 1) if one.kind == PartKind.TYPE_ARGUMENT else str(one.value) for one in given]
+        words = [self._write_type(one.type, False, level + 1) if one.kind == PartKind.TYPE_ARGUMENT else str(one.value) for one in given]
         return f"<{', '.join(words)}{' ' if words[-1].endswith('>') else ''}>" if words else ""
 
     @cached_property

@@ -68,7 +68,7 @@ class Variables:
     def _at(self, address: int) -> Optional[DIE]:
         if not self._noted_all:
             self._note_locations()
-        for _, place in zip(range(MAX_TRIED), self._noted(address)):
+        for _, place in zip(range(MAX_TRIED), self._iterate_offsets(address)):
             found = self._variable(self._file.unit_of(place), place)
             if found is not None:
                 return found
@@ -99,7 +99,7 @@ class Variables:
                 break
         self._noted_all = True
 
-    def _noted(self, key: int) -> Iterator[int]:
+    def _iterate_offsets(self, key: int) -> Iterator[int]:
         """Yield the offsets of the locations with this key, the last one first."""
         at = self._last.get(key, -1)
         while at >= 0:
@@ -109,13 +109,13 @@ class Variables:
     def _variable(self, unit: Unit, place: int) -> Optional[DIE]:
         """Return the entry of the variable whose location is at `place`; None if no location is
         there."""
-        likely = [die for die in self._beginnings(unit, place) if _located(die, place) and self._refers(die)]
+        likely = [die for die in self._beginnings(unit, place) if _is_located_at(die, place) and self._refers(die)]
         if len(likely) == 1:
             return likely[0]
         if likely:
             for die in self._file.walk(unit, unit.cu_die_offset, place):
                 if die.offset + die.size > place:
-                    return die if _located(die, place) else None
+                    return die if _is_located_at(die, place) else None
         return None
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
@@ -164,7 +164,7 @@ class Variables:
             number, rest = divmod(match.start() - self._bases[index], size) if index >= 0 else (0, 1)
             if rest:
                 continue
-            for place in self._of_base(list(self._noted(-1 - number))[::-1], self._bases[index]):
+            for place in self._of_base(list(self._iterate_offsets(-1 - number))[::-1], self._bases[index]):
                 found = self._variable(self._file.unit_of(place), place)
                 if found is not None:
                     return found
@@ -196,7 +196,7 @@ class Variables:
         return list(takewhile(lambda place: base_at(place) == base, places[low : low + MAX_TRIED]))
 
 
-def _located(die: DIE, place: int) -> bool:
+def _is_located_at(die: DIE, place: int) -> bool:
     """Whether this entry is a variable whose location is at `place`."""
     location = die.attributes.get("DW_AT_location") if die.tag == "DW_TAG_variable" else None
     return location is not None and location.offset == place

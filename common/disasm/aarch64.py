@@ -154,11 +154,11 @@ class _Machine:
 
     def _set(self, register: int, value: Optional[Sum]) -> None:
         if value is None:
-            self._unknown(register)
+            self._set_unknown(register)
         elif register <= _SP:
             self._holds[register] = value
 
-    def _unknown(self, register: int) -> int:
+    def _set_unknown(self, register: int) -> int:
         """Give the register a new unknown value; return its number."""
         self._next += 1
         if register <= _SP:
@@ -169,7 +169,7 @@ class _Machine:
     def _not_tracked(self, at: int, name: str, operands: Sequence[Any]) -> None:
         for operand in operands[:1] if all(one.type != _MEMORY for one in operands) else operands:
             if operand.type == _REGISTER:
-                self._unknown(self._register(operand))
+                self._set_unknown(self._register(operand))
 
     def _compare(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         """Translate an instruction that sets no register. A test of a mask becomes `and`."""
@@ -199,7 +199,7 @@ class _Machine:
         is a constant."""
         register, (one, two, *more) = self._register(operands[0]), (self._read(self._register(operand)) for operand in operands[1:])
         if one.terms and two.terms:
-            self._unknown(register)
+            self._set_unknown(register)
             return Instruction(at, 4, "")
         if two.terms:
             one, two = two, one
@@ -222,14 +222,14 @@ class _Machine:
 
     def _mask(self, at: int, name: str, operands: Sequence[Any]) -> Instruction:
         register = self._register(operands[0])
-        self._unknown(register)
+        self._set_unknown(register)
         mask = _low_mask(operands[2])
         return Instruction(at, 4, "") if mask is None else Instruction(at, 4, "and", number(register), immediate=mask)
 
     def _shift(self, at: int, name: str, operands: Sequence[Any]) -> Optional[Instruction]:
         register = self._register(operands[0])
         if operands[2].type != _IMMEDIATE:
-            self._unknown(register)
+            self._set_unknown(register)
             return None
         self._set(register, Sum().plus(self._read(self._register(operands[1])), 1 << operands[2].imm))
         return Instruction(at, 4, "shl", number(register), immediate=operands[2].imm)
@@ -279,7 +279,7 @@ class _Machine:
             yield from self._argument(at)
         base, displacement = self._loaded_from(operands) if target is None else (NONE, None)
         for register in (*range(19), 30):
-            self._unknown(register)
+            self._set_unknown(register)
         if added is not None:
             yield added._replace(name="xadd", source=number(0), width=8, locked=True)
         else:
@@ -297,7 +297,7 @@ class _Machine:
             size = _SIZES.get(access[3], width)
             there = where.plus(Sum((), order * size))
             # Vector registers are not tracked.
-            made = self._moved(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
+            made = self._translate_move(at, register, there, size, loads) if register < _OTHER else Instruction(at, 4, "")
             if insn.insn_name() in ("stxr", "stlxr") and self._adds_to(register, made):
                 made = made._replace(name="xadd", locked=True)
             yield made
@@ -314,7 +314,7 @@ class _Machine:
         made = self._operand(self._read(self._number_width(place.mem.base)[0]), at) if place.type == _MEMORY else None
         source, width = self._number_width(operands[0].reg)
         if len(operands) > 2:
-            self._unknown(self._register(operands[1]))
+            self._set_unknown(self._register(operands[1]))
         return made._replace(name="xadd", source=number(source), width=width, locked=True) if made is not None else None
 
     def _where(self, insn: Any, place: Any, last: Any) -> Sum:
@@ -334,11 +334,11 @@ class _Machine:
             return Instruction(at, 4, "imul", immediate=most)
         return Instruction(at, 4, "shl", immediate=shift) if shift > 3 else Instruction(at, 4, "")
 
-    def _moved(self, at: int, register: int, where: Sum, size: int, loads: bool) -> Instruction:
+    def _translate_move(self, at: int, register: int, where: Sum, size: int, loads: bool) -> Instruction:
         """Translate a load or a store of one general register."""
         made = self._operand(where, at)
         if loads:
-            value = self._unknown(register)
+            value = self._set_unknown(register)
             if made is None or made.displacement is None:
                 return Instruction(at, 4, "")
             self._place[value] = made.base, made.displacement

@@ -113,8 +113,8 @@ def effect(insn: Any) -> Effect:
         return Effect(address, 4, 0b11 << 16, 0, changed=1 << 17)
     if name == "hint":
         return Effect(address, 4, 0b11 << 16 | _LINK, 0, changed=0b11 << 16 | _LINK)
-    kills = _overwritten(insn, name, names, operands)
-    through = _addressed(insn, operands)
+    kills = _find_overwritten(insn, name, names, operands)
+    through = _find_address_registers(insn, operands)
     sets = names[0] if names else ""
     if sets in ("sp", "wsp") and name not in ("cmp", "cmn") and not _same_stack(name, names):
         return Effect(address, 4, REGISTERS, 0, "unknown")
@@ -146,7 +146,7 @@ def effect(insn: Any) -> Effect:
     )
 
 
-def _overwritten(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int:
+def _find_overwritten(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int:
     """Return the mask of registers that an instruction sets as a whole; 0 if unknown."""
     if not names or any(one[:1] in ("z", "p") and one[1:].isdigit() for one in names):
         return 0
@@ -206,7 +206,7 @@ def _base(insn: Any, operands: Sequence[Any]) -> str:
     return next((insn.reg_name(one.mem.base) or "" for one in operands if one.type == _MEM), "")
 
 
-def _addressed(insn: Any, operands: Sequence[Any]) -> int:
+def _find_address_registers(insn: Any, operands: Sequence[Any]) -> int:
     """Return the mask of the registers that are used to compute addresses."""
     return _mask([insn.reg_name(part) or "" for one in operands if one.type == _MEM for part in (one.mem.base, one.mem.index)])
 
@@ -238,7 +238,7 @@ def _value_set(insn: Any, name: str, names: Sequence[str], operands: Sequence[An
     return nothing
 
 
-def _called(before: bytes) -> str:
+def _find_call(before: bytes) -> str:
     """See Machine. TLS descriptors are called by a blr after instructions that set x0 to the
     descriptor."""
     *_, earlier, call = struct.unpack("<2I", before)
@@ -287,7 +287,7 @@ AARCH64 = Machine(
     red_zone=False,
     calls=AARCH64_CALLS,
     before_return=8,
-    called=_called,
+    called=_find_call,
     in_stub=_in_stub,
     stub_bytes=stub_bytes,
 )

@@ -65,7 +65,7 @@ class CodeState:
     def copy(self, address: int) -> CodeState:
         return CodeState(address, self.thumb, list(self.registers), dict(self.memory), self.loads)
 
-    def loaded(self, address: Optional[Value]) -> Optional[Value]:
+    def load(self, address: Optional[Value]) -> Optional[Value]:
         """Return the word at an address: the one stored on the path, otherwise its initial
         value."""
         if address is None:
@@ -105,7 +105,7 @@ class Code:
                 if given == MOST_RETURNS:
                     return
 
-    def reached(self, start: int, address: int, thumb: bool) -> Optional[CodeState]:
+    def run_to(self, start: int, address: int, thumb: bool) -> Optional[CodeState]:
         """Return the state when the code from `start` on reaches `address`; None if it does not
         reach it."""
         ways = self._ways(self._begin(start, thumb, False), address)
@@ -126,7 +126,7 @@ class Code:
             place.address += insn.size
         return False
 
-    def called(self, address: int, thumb: bool) -> Optional[tuple[int, bool]]:
+    def find_callee(self, address: int, thumb: bool) -> Optional[tuple[int, bool]]:
         """Return the target of the direct call before `address`, and whether it is Thumb code; None
         if there is no such call."""
         insn = self._instruction(address - 4, thumb)
@@ -175,7 +175,7 @@ class Code:
                 if name in ("B", "CBZ", "CBNZ"):
                     self._branch(place, insn, name, waiting)
                 elif self._jumps(place, insn, name, waiting):
-                    yield from self._jumped(place, name)
+                    yield from self._follow_jump(place, name)
                     break
 
     @staticmethod
@@ -201,7 +201,7 @@ class Code:
         return jumps
 
     @staticmethod
-    def _jumped(place: CodeState, name: str) -> Iterator[CodeState]:
+    def _follow_jump(place: CodeState, name: str) -> Iterator[CodeState]:
         """Treat a computed jump as a return, and yield the possible states. A function may end with
         a jump to another function, after it restored lr or without using the stack. Then the return
         address is in lr. Otherwise it is the new pc."""
@@ -256,13 +256,13 @@ class Code:
             self._compute(place, insn, name)
         else:
             self._forget(place, insn)
-        return name not in ("BL", "BLX") and PC in self._written(insn)
+        return name not in ("BL", "BLX") and PC in self._find_written(insn)
 
-    def _written(self, insn: Any) -> set[int]:
+    def _find_written(self, insn: Any) -> set[int]:
         return {self._numbers[register] for register in insn.regs_access()[1] if register in self._numbers}
 
     def _forget(self, place: CodeState, insn: Any) -> None:
-        for register in self._written(insn):
+        for register in self._find_written(insn):
             place.registers[register] = None
         if insn.writeback and insn.operands and insn.operands[0].type == _REGISTER:
             self._write(place, insn.operands[0].reg, None)
@@ -307,7 +307,7 @@ class Code:
 
     def _load_all(self, place: CodeState, low: Optional[Value], words: list[int]) -> None:
         for at, register in enumerate(words):
-            self._write(place, register, place.loaded(low.plus(Value(CONSTANT, 4 * at)) if low else None))
+            self._write(place, register, place.load(low.plus(Value(CONSTANT, 4 * at)) if low else None))
 
     def _store_all(self, place: CodeState, low: Optional[Value], words: list[int]) -> None:
         for at, register in enumerate(words):
@@ -331,7 +331,7 @@ class Code:
             self._write(place, memory.base, moved)
         if name[:3] == "STR":
             self._store_all(place, address, words)
-        elif address is not None and address.base == CONSTANT and PC not in self._written(insn):
+        elif address is not None and address.base == CONSTANT and PC not in self._find_written(insn):
             for number, register in enumerate(words):
                 self._write(place, register, self._literal(place, address.offset + 4 * number))
         else:
@@ -341,7 +341,7 @@ class Code:
         """Return the constant at a literal's address in the code, or a load if the address is in
         other memory."""
         if abs(address - place.address) > 1 << 12:
-            return place.loaded(Value(CONSTANT, address & _MASK))
+            return place.load(Value(CONSTANT, address & _MASK))
         try:
             return Value(CONSTANT, int.from_bytes(self._read(address, 4), "little"))
         except UnreadableMemory:

@@ -136,7 +136,7 @@ def effect(insn: Any) -> Effect:
         return Effect(address, size, 0, _CLEARED.get(name, 0))
     if name in STOPS:
         return Effect(address, size, 0, 0, "stop")
-    moved = _moved(insn, name, names, operands)
+    moved = _find_stack_change(insn, name, names, operands)
     masks = _masks(insn, name, names, through)
     if isinstance(moved, str) or masks is None:
         return Effect(address, size, REGISTERS, 0, "unknown")
@@ -242,7 +242,7 @@ def _memory(insn: Any, name: str, operands: Sequence[Any]) -> tuple[tuple[Memory
     return tuple(found), through
 
 
-def _moved(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
+def _find_stack_change(insn: Any, name: str, names: Sequence[str], operands: Sequence[Any]) -> int | str | None:
     """Return the number that is added to rsp. None means that rsp moves elsewhere in the
     same stack, "unknown" that it may move to another stack."""
     if name == "push":
@@ -319,7 +319,7 @@ def _implicit(insn: Any, without: str = "") -> int:
     return _read([name for name in names if name != without])
 
 
-def _called(before: bytes) -> str:
+def _find_call(before: bytes) -> str:
     """See Machine. TLS descriptors are called by `call *(%rax)`."""
     if before[2] == 0xE8 or any(before[-size] == 0xFF and before[-size + 1] >> 3 & 7 == 2 for size in (2, 3, 4, 6, 7)):
         return "keeping" if before[5:7] == b"\xff\x10" else "call"
@@ -354,7 +354,7 @@ X86_64 = Machine(
     red_zone=True,
     calls=X86_64_CALLS,
     before_return=7,
-    called=_called,
+    called=_find_call,
     in_stub=_in_stub,
     stub_bytes=lambda code: 0,  # stubs have call frame information
 )

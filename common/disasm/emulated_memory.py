@@ -28,9 +28,9 @@ class EmulatedMemory:
             return int.from_bytes(self._target.read(place, width), "little")
         if width != 8:
             raise Unknown
-        return self.stacked(place)
+        return self.read_stacked(place)
 
-    def stacked(self, place: int) -> int:
+    def read_stacked(self, place: int) -> int:
         """Return the word that was stored on the stack at `place`. Raises Unknown if none was
         stored."""
         if place not in self._stack:

@@ -21,7 +21,7 @@ from findleaks.disasm.registers import RAX, RBP, RDI, RSI, RSP
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 DECODED_BYTES = 64  # bytes of code decoded at once
 MASK = (1 << 64) - 1
@@ -111,7 +111,7 @@ class _Run:
         elif name == "lea":
             self._put(one, self._place(one))
         elif name == "movsxd" and one.wide:
-            self._put(one, signed(self._source(one, 4), 32))
+            self._put(one, decode_signed(self._source(one, 4), 32))
         elif name == "imul" and one.immediate is not None:
             factor = self.registers[one.source] if one.source >= 0 else self._memory(one, one.width)
             self._put(one, factor * one.immediate)
@@ -160,7 +160,7 @@ class _Run:
         self.memory.store(self.registers[RSP], 8, number)
 
     def _pop(self) -> int:
-        number = self.memory.stacked(self.registers[RSP])
+        number = self.memory.read_stacked(self.registers[RSP])
         self.registers[RSP] += 8
         return number
 

@@ -129,17 +129,17 @@ class Liveness:
         except _Exhausted:
             return self._unknown
 
-    def clobbered(self, pc: int) -> int:
+    def find_clobbered(self, pc: int) -> int:
         """Return the registers that the function at `pc` overwrites somewhere. No caller keeps
         values in these registers across the call, even if both were compiled together. (With gcc
         -fipa-ra, a caller may keep values in caller-saved registers that the function does not
         overwrite.)"""
         try:
-            return self._clobbered(pc, 2)
+            return self._find_clobbered(pc, 2)
         except _Exhausted:
             return 0
 
-    def _clobbered(self, pc: int, depth: int) -> int:
+    def _find_clobbered(self, pc: int, depth: int) -> int:
         extent = self._code.extent(pc)
         if extent is None:
             return 0
@@ -154,7 +154,7 @@ class Liveness:
                     if not target:
                         found = self._machine.registers
                     elif depth and self._code.arguments_of_last(target) is None:
-                        found |= self._clobbered(target, depth - 1)
+                        found |= self._find_clobbered(target, depth - 1)
             self._clobbers[extent.start] = found & ~kept & ~self._machine.callee_saved
         return self._clobbers[extent.start]
 
@@ -203,10 +203,10 @@ class Liveness:
         if key not in self._flows:
             # Valid during the analysis, for functions that call themselves
             self._flows[key] = self._unknown
-            self._flows[key] = self._solved(pc, bp, depth, vectors, dict(known))
+            self._flows[key] = self._solve(pc, bp, depth, vectors, dict(known))
         return self._flows[key]
 
-    def _solved(self, pc: int, bp: int | None, depth: int, vectors: bool, known: dict[int, int]) -> Flow:
+    def _solve(self, pc: int, bp: int | None, depth: int, vectors: bool, known: dict[int, int]) -> Flow:
         states: dict[int, _State] = {}
         nodes: dict[int, _Node] = {}
         todo = [(pc, _State(0, bp, tuple(map(known.get, range(len(self._no_numbers)))), False))]
@@ -222,7 +222,7 @@ class Liveness:
                 nodes[address] = _Node(self._everything, 0)
                 continue
             node = nodes[address] = self._node(one, merged, depth, vectors)
-            following = self._followed(one, merged)
+            following = self._step(one, merged)
             todo += [(after, following) for after in node.after]
         use = dict.fromkeys(nodes, 0)
         through = dict.fromkeys(nodes, 0)
@@ -283,7 +283,7 @@ class Liveness:
         use &= ~machine.link
         return _Node(reads | use | zone, kills | (machine.registers & ~found.through) | (ALL_ZONE & ~zone), (after,))
 
-    def _followed(self, one: Effect, state: _State) -> _State:
+    def _step(self, one: Effect, state: _State) -> _State:
         """Return the state after an instruction."""
         sp = state.sp
         if one.moved is None:

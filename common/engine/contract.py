@@ -201,7 +201,7 @@ class Graph(Protocol):
         """Return whether `mark_starts` reached every block that one of these words refers to. If
         so, these words would not change the kind of any block if they were roots."""
 
-    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+    def find_unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
         """Return the indices of unreferenced blocks, ascending. An unreferenced block is in use,
         and no root and no other block refers to any part of it. Only blocks with usable sizes from
         `smallest` to `largest` are returned. Call after `mark_starts`. Returns [] if `mark_starts`
@@ -284,7 +284,7 @@ class Graph(Protocol):
     def label_totals(self, kinds: Iterable[Kind]) -> list[Totals]:
         """Return the number and bytes of the blocks in use of these kinds, by label."""
 
-    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def group_typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         """Group all blocks in use that have a type_word by kind, type_word and size, most bytes
         first. Cycles and indirect blocks are not counted: these fields are 1 and 0."""
 

@@ -178,19 +178,19 @@ class Dominators(Protocol):
         """Return all blocks that the roots reach."""
         ...
 
-    def shared(self) -> Totals:
+    def sum_shared(self) -> Totals:
         """Return the blocks that no single root retains: those that SHARED retains, without the
         roots."""
         ...
 
     def by_root(self) -> list[Totals]:
         """Return the blocks and bytes that each root retains, by root number. The sum of these and
-        `shared` is `total`."""
+        `sum_shared` is `total`."""
         ...
 
-    def retained(self, node: int) -> Totals:
+    def sum_retained(self, node: int) -> Totals:
         """Return the blocks and bytes that a node retains. A block includes itself. (0, 0) if no
-        root reaches the node. For SHARED, return the result of `shared`."""
+        root reaches the node. For SHARED, return the result of `sum_shared`."""
         ...
 
     def by_label(self, labels: array[int], rows: array[int]) -> list[Totals]:

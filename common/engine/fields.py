@@ -75,17 +75,17 @@ class FieldsTree(RootedTree):
         self._after()
         return Totals(sum(self._sums[0::2]), sum(self._sums[1::2]))
 
-    def shared(self) -> Totals:
-        return self.retained(SHARED)
+    def sum_shared(self) -> Totals:
+        return self.sum_retained(SHARED)
 
     def by_root(self) -> list[Totals]:
         self._after()
         return [Totals(self._sums[2 * field], self._sums[2 * field + 1]) for field in range(self.roots)]
 
-    def retained(self, node: int) -> Totals:
+    def sum_retained(self, node: int) -> Totals:
         field = self._field(node)
         if field is None:
-            return self._tree.retained(node) if self._head(node) is not None else Totals(0, 0)
+            return self._tree.sum_retained(node) if self._head(node) is not None else Totals(0, 0)
         return Totals(self._sums[2 * field], self._sums[2 * field + 1])
 
     def idom(self, index: int) -> Optional[int]:
@@ -103,7 +103,7 @@ class FieldsTree(RootedTree):
         if field is None:
             return self._tree.children(node, limit) if self._head(node) is not None else []
         blocks = [self._tree.blocks_at(place, place + 1)[0] for place in self._children(field, max(0, limit))]
-        return sorted((Child(block, *self._tree.retained(block)) for block in blocks), key=lambda child: (-child.bytes, child.block))
+        return sorted((Child(block, *self._tree.sum_retained(block)) for block in blocks), key=lambda child: (-child.bytes, child.block))
 
     def spread(self, node: int, limit: int) -> list[Spread]:
         field = self._field(node)

@@ -14,8 +14,8 @@ from enum import IntEnum
 from typing import Protocol
 
 ROW = 6
-"""Words of a row of `Examination.found`: Structure, block index, offset of the pointer in the
-block, address where the pointer is stored (0: unknown), number of entries and capacity (tables;
+"""Words of a row of `Examination.list_accepted`: Structure, block index, offset of the pointer in
+the block, address where the pointer is stored (0: unknown), number of entries and capacity (tables;
 else 0)."""
 
 
@@ -47,6 +47,6 @@ class Examination(Protocol):
         """Examine the next `budget` references. Return True when all are examined."""
         ...
 
-    def found(self) -> array[int]:
+    def list_accepted(self) -> array[int]:
         """Return rows ("Q", see ROW) of the accepted references, in the order of recording."""
         ...

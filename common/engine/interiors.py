@@ -71,7 +71,7 @@ class Interiors(Protocol):
         """Return the rows with at least `least` blocks, sorted by size, then by offset."""
         ...
 
-    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+    def count_held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
         """Count REACHABLE and POSSIBLE blocks by size. Return the index at which to continue.
 
         Examines `budget` blocks from index `first` on. Adds to `counts` ("Q"), which has an element

@@ -125,14 +125,14 @@ class WholeTree(RootedTree):
         self._after()
         return Totals(self.count_at(0) - 1 - self.roots, self.bytes_at(0))
 
-    def shared(self) -> Totals:
-        return self.retained(SHARED)
+    def sum_shared(self) -> Totals:
+        return self.sum_retained(SHARED)
 
     def by_root(self) -> list[Totals]:
         self._after()
         return [Totals(self.count_at(place) - 1, self.bytes_at(place)) for place in self._roots_at]
 
-    def retained(self, node: int) -> Totals:
+    def sum_retained(self, node: int) -> Totals:
         place = self.place(node)
         if place is None:
             return Totals(0, 0)

@@ -32,7 +32,7 @@ NO_SAMPLE: Sample = (0, array("Q"))
 _WORD = (1 << 64) - 1
 
 
-def mixed(word: int) -> int:
+def mix(word: int) -> int:
     """Return the hash of a 64-bit word: splitmix64's mixer, a bijection (Steele, Lea, Flood, "Fast
     splittable pseudorandom number generators", OOPSLA 2014, figure 16; constants: Stafford's
     Mix13)."""
@@ -43,7 +43,7 @@ def mixed(word: int) -> int:
 
 def level_of(address: int, size: int) -> int:
     """Return the level of a block, 0 to MAX_LEVEL."""
-    return 64 - mixed(address).bit_length() + (size >> LARGE_SHIFT).bit_length()
+    return 64 - mix(address).bit_length() + (size >> LARGE_SHIFT).bit_length()
 
 
 def probability(size: int, level: int) -> float:
@@ -51,7 +51,7 @@ def probability(size: int, level: int) -> float:
     return 0.5 ** max(level - (size >> LARGE_SHIFT).bit_length(), 0)
 
 
-def thinned(rows: array[int], level: int, most: int) -> tuple[int, array[int]]:
+def thin_out(rows: array[int], level: int, most: int) -> tuple[int, array[int]]:
     """Thin out the rows of a sample of `level` or below: return the new level and its rows.
 
     The new level is the lowest, `level` or above, at which there are at most `most` rows."""

@@ -50,7 +50,7 @@ def check_granule(granule: int) -> None:
         raise ValueError(f"granule {granule}: not a power of two between 4 and 4096")
 
 
-def clipped(first: int, last: int | None, count: int) -> tuple[int, int]:
+def clip(first: int, last: int | None, count: int) -> tuple[int, int]:
     """Return the part of the range of indices [first, last) that exists; `last` None: up to the
     end."""
     first = min(max(first, 0), count)
@@ -70,7 +70,7 @@ class RangeSet:
         return len(self.ranges)
 
 
-def ordered(groups: Iterable[Group]) -> list[Group]:
+def sort_groups(groups: Iterable[Group]) -> list[Group]:
     """Return groups sorted by bytes (direct + indirect), most first. No two groups compare equal,
     so both engines return the same order."""
     return sorted(

@@ -267,7 +267,7 @@ class TypeSpread(Protocol):
         DEFERRED, or DECISION | the number of a decision. Question explains the answers to other
         questions. An answer may replace an earlier one."""
 
-    def deferred(self) -> list[Pointers]:
+    def take_deferred(self) -> list[Pointers]:
         """Return and forget the deferred pointers, and pointers to blocks to which a decision gave
         no claim. The rules are in the order in which their first pointers were found."""
 
@@ -298,7 +298,7 @@ class TypeSpread(Protocol):
         values; without any, NO_FEATURE. At most MOST_SEPARATED pointers are compared, and labels
         are below MOST_SEPARATED."""
 
-    def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
+    def find_untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
         """Return the first `most` untyped blocks in use ("I") for whose kind a bit is set in
         `wanted`. `kinds` has a byte for each block."""
 

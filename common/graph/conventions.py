@@ -188,9 +188,9 @@ def learn_conventions(
         report(at / len(keys))
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
-    rules = rules_of(found, _held(interiors, found, len(blocks), budget, report), word) if found else []
+    rules = rules_of(found, _count_held(interiors, found, len(blocks), budget, report), word) if found else []
     rules = sorted({*rules, *known})
-    sample = list(_sampled(blocks, keys, frozenset(rules), fits, has_elements))
+    sample = list(_sample_pointers(blocks, keys, frozenset(rules), fits, has_elements))
     unexplained = _by_content(sample, len(keys))
     if unexplained:
         counted = [one.has_elements for one in sample if not one.explained and one.fitting & Heuristic.NEWARRAY]
@@ -204,7 +204,7 @@ def learn_conventions(
         report()
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
-    names = {offset: _named(sample, offset) for offset in {offset for _, offset in rules}}
+    names = {offset: _name_convention(sample, offset) for offset in {offset for _, offset in rules}}
     return Learned(tuple(_conventions(rules, effects, names)), held=before.minus(after))
 
 
@@ -218,7 +218,7 @@ def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[],
     return engine.sum_by_value(keys, array("Q"))[0]
 
 
-def _held(
+def _count_held(
     interiors: Interiors, found: Sequence[Candidate], count: int, budget: int, report: Callable[[float], None]
 ) -> Callable[[int], int]:
     """Count the reachable and possible blocks of the sizes of all candidates. Return a function
@@ -228,7 +228,7 @@ def _held(
     at = 0
     while at < count:
         report(at / count)
-        at = interiors.held(sizes, counts, at, budget)
+        at = interiors.count_held(sizes, counts, at, budget)
     return dict(zip([*sizes, 0], counts)).__getitem__
 
 
@@ -241,7 +241,7 @@ class Sampled(NamedTuple):
     has_elements: bool  # whether NEWARRAY fits, and the elements as well
 
 
-def _sampled(
+def _sample_pointers(
     blocks: Blocks, keys: Sequence[int], rules: frozenset[Rule], fits: HeuristicMatcher, has_elements: ArrayTest
 ) -> Iterator[Sampled]:
     """Yield a sample of the pointers in `keys`, at equal distances.
@@ -281,7 +281,7 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
     return accepted
 
 
-def _named(sample: Sequence[Sampled], offset: int) -> str:
+def _name_convention(sample: Sequence[Sampled], offset: int) -> str:
     """Return memcheck's name for a convention if the contents of nearly all sampled blocks fit its
     rule; otherwise "". For newarray, the elements must fit as well."""
     named = (one for one in sample if one.explained and one.offset == offset)

@@ -132,14 +132,14 @@ def search_disguises(
     forms = search.promising(search.all_forms(mangled, total), -(-total // (TRIAL * STRIP)))
     if total > LITTLE:
         step = max(STEP, -(-total // SAMPLE))
-        likely = sorted({one.form for one in search.shown(forms, step) if _is_likely(one, step)})
+        likely = sorted({one.form for one in search.find_shown(forms, step) if _is_likely(one, step)})
         if likely:
             forms = [forms[number] for number in likely]
         elif all(_is_conclusive(count, step) for count in (*counts, leaks) if count >= LEAST):
             return NOT_DISGUISED, array("Q")
         elif total > WHOLE:
             return Disguised(left_out=total), array("Q")
-    return search.accepted(forms, search.shown(forms, 1))
+    return search.accept(forms, search.find_shown(forms, 1))
 
 
 def _is_conclusive(count: int, step: int) -> bool:
@@ -195,10 +195,10 @@ class _Search:
             Form(Disguise.SAFE_LINKED),
             *map(Form, DISTANCES),
             *(Form(Disguise.HALVES, base) for base in list(segments)[:BASES]),
-            *self._compressed(total),
+            *self._list_compressed(total),
         ]
 
-    def _compressed(self, total: int) -> list[Form]:
+    def _list_compressed(self, total: int) -> list[Form]:
         starts = [start for start, _ in self._ranges]
         low, high = min(start >> 32 << 32 for start in starts), self._ranges[-1].end
         pointers = list(islice(root_words(self._engine, self._memory.pieces(self._roots, PHASE), low, high), MOST_POINTERS))
@@ -219,10 +219,10 @@ class _Search:
         searching for these forms would take much time. One strip in `step` is searched."""
         return [form for form, (tries, starts) in zip(forms, self._tries(forms, step, False)) if tries < TRIED or 2 * starts >= tries]
 
-    def shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
+    def find_shown(self, forms: Sequence[Form], step: int) -> list[Shown]:
         """Search one strip in `step` of the memory, and return the forms found."""
         self._found = self._search(forms, step, self._most)
-        result = list(self._judged(forms, self._found.keys(self._sizes)))
+        result = list(self._judge(forms, self._found.keys(self._sizes)))
         self._tried += sum(one.size > 0 for one in result)
         return result
 
@@ -235,7 +235,7 @@ class _Search:
                 found.scan(piece, step, is_root)
         return found
 
-    def _judged(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
+    def _judge(self, forms: Sequence[Form], keys: Keys) -> Iterator[Shown]:
         """Yield one result for each group of words with the same form and block size."""
         hits, heads, live = (dict(zip(*self._engine.sum_by_value(one, array("Q")))) for one in keys)
         by_group: dict[tuple[int, int], dict[int, int]] = {}
@@ -335,7 +335,7 @@ class _Search:
             kept = bytearray(keep or (near and form not in mixed) for keep, near, form in zip(kept, company, groups.forms))
         return select(words, kept)
 
-    def accepted(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
+    def accept(self, forms: Sequence[Form], found: Sequence[Shown]) -> tuple[Disguised, array[int]]:
         """Return the conventions that the found forms show, and the references that are accepted by
         them."""
         # by size: the first of several forms that explain the same words

@@ -51,7 +51,7 @@ def rebuild_until_joint(
     None if there are none. For `rebuild`, see `join_roots`."""
     while joint:
         made, totals = rebuild(joint)
-        members = ([tree.retained(root_node(number)) for number in some] for some in joint)
+        members = ([tree.sum_retained(root_node(number)) for number in some] for some in joint)
         proven = [some for some, total, alone in zip(joint, totals, members) if is_joint(tree, total, alone)]
         if proven == joint:
             return made
@@ -77,7 +77,7 @@ def find_joint_roots(
     be joined; they have the first priority. name: returns the name of a root.
     If one block retains most of the shared memory, this block explains the memory. Then only roots
     with a common holder are joined."""
-    shared, least = tree.retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
+    shared, least = tree.sum_retained(SHARED).bytes, LEAST * max(tree.total().bytes, 1)
     if shared < least:
         return []
     children = tree.children(SHARED, _EXAMINED)
@@ -100,7 +100,7 @@ def select_joint_roots(tree: Dominators, sets: Iterable[RootSet], name: Callable
     `sets`: the roots that reach the shared memory; see RootSets.sets."""
     least = LEAST * max(tree.total().bytes, 1)
     largest = next(iter(tree.children(SHARED, 1)), None)
-    block = largest.bytes if largest is not None and 2 * largest.bytes >= tree.retained(SHARED).bytes else 0
+    block = largest.bytes if largest is not None and 2 * largest.bytes >= tree.sum_retained(SHARED).bytes else 0
     likely = [one for one in sets if len(one.roots) > 1 and one.bytes >= least]
     likely = [one for one in likely if not 0 < block <= one.bytes or find_holder([*map(name, one.roots)])]
     return _unite([frozenset(one.roots) for one in likely])

@@ -55,13 +55,13 @@ def signal_stacks(target: Target, engine: Engine, blocks: Blocks, graph: Graph, 
     returns the parts of stacks that are not in use."""
     if not _calls_sigaltstack(target, engine):
         return SignalStacks()
-    indices = graph.unreferenced(_SMALLEST, _LARGEST, _MOST)
+    indices = graph.find_unreferenced(_SMALLEST, _LARGEST, _MOST)
     if not indices:
         # There may be too many unreferenced blocks, such as blocks that only interior pointers
         # reach. So the search is limited to likely sizes.
         computed, constants = recommended_sizes(target)
         likely = sorted(size for size in {computed, *constants} if size)
-        indices = [index for size in likely for index in graph.unreferenced(size, size + _PADDING, _MOST)]
+        indices = [index for size in likely for index in graph.find_unreferenced(size, size + _PADDING, _MOST)]
     sizes = {blocks.address(index): blocks.size(index) for index in indices}
     if not sizes:
         return SignalStacks()

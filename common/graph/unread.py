@@ -124,7 +124,7 @@ def doubtful(target: Target, engine: Engine, blocks: Blocks) -> Doubtful:
     slots: dict[int, dict[int, int]] = {}
     registers = False
     for thread, suspects in zip(threads, _suspects(target, blocks, threads)):
-        signals = _interrupted(target, engine, thread, restorers)
+        signals = _is_interrupted(target, engine, thread, restorers)
         if suspects.values or suspects.slots or signals:
             found.append((thread, signals))
             words |= suspects.values | set(suspects.slots.values())
@@ -172,7 +172,7 @@ def unread(target: Target, blocks: Blocks, doubtful: Doubtful) -> Unread:
     reader = LivenessReader(target, capstone)
     numbers = {thread.tid: number for number, thread in enumerate(target.threads(), 1)}
     for thread, signals in doubtful.threads:
-        if target.interrupted():
+        if target.is_interrupted():
             raise Stopped
         who = f"thread {numbers[thread.tid]} (tid {thread.tid})"
         _judge(found, reader, target, blocks, thread, who, signals)
@@ -312,7 +312,7 @@ def _returns_to(target: Target, thread: Thread, wanted: set[int]) -> bool:
     return False
 
 
-def _interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequence[int]) -> bool:
+def _is_interrupted(target: Target, engine: Engine, thread: Thread, restorers: Sequence[int]) -> bool:
     """Whether a signal handler's return address is on the thread's stack."""
     if not restorers:
         return False

@@ -83,10 +83,10 @@ def figures(answers: Mapping[str, Answer]) -> list[Figure]:
 
 
 def _sum(one: Figure, other: Figure) -> Figure:
-    return one._replace(number=_added(one.number, other.number), bytes=_added(one.bytes, other.bytes))
+    return one._replace(number=_add(one.number, other.number), bytes=_add(one.bytes, other.bytes))
 
 
-def _added(one: Optional[int], other: Optional[int]) -> Optional[int]:
+def _add(one: Optional[int], other: Optional[int]) -> Optional[int]:
     return one if other is None else other if one is None else one + other
 
 

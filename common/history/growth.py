@@ -220,9 +220,9 @@ class Growth:
         self.series = all_series(snapshots, RANKED)
         totals = [one.total() for one in snapshots]
         note = totals[-1].name
-        self.total = self.judged(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
+        self.total = self.judge(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
         self._objects = {key[2]: one for key, one in self.series.items() if key[0] == "objects"}
-        rows = [*self._lost(), *self._garbage(), *self._held(), *self._shares()]
+        rows = [*self._list_lost(), *self._garbage(), *self._list_held(), *self._shares()]
         self.rows = sorted(rows, key=lambda row: -row.series.delta)
 
     @cached_property
@@ -230,7 +230,7 @@ class Growth:
         """The blocks that were not freed, or the reason why they are unknown."""
         return survival(self.snapshots)
 
-    def judged(self, series: Series, inside: Iterable[Series] = ()) -> Grown:
+    def judge(self, series: Series, inside: Iterable[Series] = ()) -> Grown:
         """Return a series with its trend and rate."""
         values, in_bytes = series.values, series.in_bytes
         least = max(MIN_BYTES, MIN_PART * values[0]) if in_bytes else MIN_COUNT
@@ -247,36 +247,36 @@ class Growth:
             slope = rate(self.times, values)
         return Grown(series, kind, slope and Rate(*(value * HOUR for value in slope)), tuple(inside))
 
-    def _lost(self) -> Iterator[Grown]:
+    def _list_lost(self) -> Iterator[Grown]:
         """Yield rows of leaked groups. A leak of blocks of many sizes has many groups, so groups
         that hardly changed are merged into one row. Possibly lost blocks are counted with their
         roots."""
         lost = [one for key, one in self.series.items() if key[0] == "lost" and key[1] == "definite"]
         small = [one for one in lost if abs(one.delta) <= MIN_BYTES]
-        yield from (self.judged(one) for one in lost if abs(one.delta) > MIN_BYTES)
+        yield from (self.judge(one) for one in lost if abs(one.delta) > MIN_BYTES)
         if small:
-            yield self.judged(_sum(("lost", "definite", SMALL_GROUPS), small))
+            yield self.judge(_sum(("lost", "definite", SMALL_GROUPS), small))
 
     def _garbage(self) -> Iterator[Grown]:
         """Yield rows of garbage that collectors have not freed, with the types that grew."""
         for key, one in self.series.items():
             if key[0] == "garbage":
                 types = [part for of, part in self.series.items() if of[:2] == ("garbage type", key[2])]
-                yield self.judged(one, _most_grown(types, one.delta))
+                yield self.judge(one, _most_grown(types, one.delta))
 
     def _shares(self) -> Iterator[Grown]:
         """Yield rows of the shares of resident memory. Blocks in use and leaked mappings are left
-        out, because `_lost` and `_held` include them."""
+        out, because `_list_lost` and `_list_held` include them."""
         for key, one in self.series.items():
             if key[0] == "share" and not key[2].endswith(": in-use") and key[2] != ShareSort.LEAKED_MAPPINGS:
                 parts = self._parts_of_heap(one)
-                yield from map(self.judged, parts)
+                yield from map(self.judge, parts)
                 objects = [*self._objects_in(one), *(part._replace(counts=[0] * len(part.counts)) for part in parts)]
                 rest = _less(one, objects) if objects else one
                 if parts:  # parts of objects may not be resident
                     rest = rest._replace(bytes=[value if value is None else max(value, 0) for value in rest.bytes])
                 explained = rest.delta < (1 - EXPLAINS) * one.delta
-                yield self.judged(rest, () if explained else self._causes(key[2], one))
+                yield self.judge(rest, () if explained else self._causes(key[2], one))
 
     def _causes(self, name: str, share: Series) -> list[Series]:
         """Return what explains the growth of a share: call stacks of threads, kinds of mappings,
@@ -317,7 +317,7 @@ class Growth:
         of = heap.key[2].partition(" ")[0]
         return _most_grown([one for key, one in self.series.items() if key[0] == "runtime type" and key[1] == of], heap.delta)
 
-    def _held(self) -> Iterator[Grown]:
+    def _list_held(self) -> Iterator[Grown]:
         """Yield rows of roots. A row names the part that explains it, or is divided into its
         parts."""
         parts: dict[str, list[Series]] = {}
@@ -334,7 +334,7 @@ class Growth:
             objects = self._objects.get(root.key[2])
             if objects is not None:
                 root, inside = _with_objects(root, objects), [_with_objects(one, objects) for one in inside]
-            for row in self._divided(root, [*inside, *handles.get(root.key[2], ())]):
+            for row in self._divide(root, [*inside, *handles.get(root.key[2], ())]):
                 yield row if objects is None or row.series.note == REST or row.series.key[0] != "root" else row.with_objects(objects)
 
     def _holders_of_handles(self, roots: Sequence[Series]) -> dict[str, list[Series]]:
@@ -348,11 +348,11 @@ class Growth:
                     found.setdefault(root.key[2], []).append(one)
         return found
 
-    def _divided(self, root: Series, parts: Sequence[Series]) -> Iterator[Grown]:
+    def _divide(self, root: Series, parts: Sequence[Series]) -> Iterator[Grown]:
         """Yield one row for the root if some parts explain its growth. Otherwise yield a row for
         each part that is large enough, and a row for the rest of the root."""
         if explaining := list(self._explaining(root, parts)):
-            yield self.judged(root, [*explaining, *self._objects_of(explaining[-1])])
+            yield self.judge(root, [*explaining, *self._objects_of(explaining[-1])])
             return
         outer = [one for one in parts if one.key[0] in ("handles", "native") or (one.key[0] == "field" and ARROW not in one.key[2])]
         if handles := [one for one in outer if one.key[0] == "handles"]:
@@ -361,8 +361,8 @@ class Growth:
         several = [one for one in outer if one.known and one.delta >= least]
         for one in several:
             below = [part for part in parts if part is not one and _below(part, one)]
-            yield self.judged(one, [*self._explaining(one, below), *self._objects_of(one)])
-        yield self.judged(_less(root, several) if several else root)
+            yield self.judge(one, [*self._explaining(one, below), *self._objects_of(one)])
+        yield self.judge(_less(root, several) if several else root)
 
     def _explaining(self, whole: Series, parts: Iterable[Series]) -> Iterator[Series]:
         """Yield the parts that explain the growth of the whole, outer parts first. If a part was

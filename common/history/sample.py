@@ -50,7 +50,7 @@ def triples(rows: array[int]) -> Iterator[tuple[int, int, int]]:
     return zip(rows[::COLUMNS], rows[1::COLUMNS], rows[2::COLUMNS])
 
 
-def taken(session: Session, most: int = MOST) -> BlockSample:
+def take_sample(session: Session, most: int = MOST) -> BlockSample:
     """Take a sample of a session's blocks in use, with checks for Ctrl-C."""
     blocks, found = session.directory.blocks, NO_SAMPLE
     for first in range(0, len(blocks), session.budget):

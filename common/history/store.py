@@ -112,27 +112,27 @@ def _fill(snapshot: Snapshot, part: str, version: str) -> None:
         base.execute(f"PRAGMA application_id = {APPLICATION}")
         base.execute(f"PRAGMA user_version = {VERSION}")
         base.executescript(_TABLES)
-        program = _encoded(one.program), one.build_id, _counted(one.pid), _counted(one.started)
+        program = _encode(one.program), one.build_id, _limit_count(one.pid), _limit_count(one.started)
         row = clock.time, clock.uptime, clock.boot, *program, version, one.image
         base.execute(f"INSERT INTO snapshot VALUES (?, ?, ?, {_TEXT}, ?, ?, ?, ?, ?)", row)
-        base.executemany(f"INSERT INTO allocators VALUES ({_TEXT})", [(_encoded(name),) for name in one.allocators])
+        base.executemany(f"INSERT INTO allocators VALUES ({_TEXT})", [(_encode(name),) for name in one.allocators])
         rows = (_row(one) for one in snapshot.figures)
         base.executemany(f"INSERT INTO figures VALUES ({_TEXT}, {_TEXT}, {_TEXT}, ?, ?, {_TEXT})", rows)
         base.executemany("INSERT INTO answers VALUES (?, ?)", [(word, json.dumps(body)) for word, body in snapshot.answers.items()])
-        base.executemany(f"INSERT INTO warnings VALUES ({_TEXT})", [(_encoded(text),) for text in snapshot.warnings])
+        base.executemany(f"INSERT INTO warnings VALUES ({_TEXT})", [(_encode(text),) for text in snapshot.warnings])
         if snapshot.sample is not None:
             blocks.write(base, snapshot.sample)
 
 
 def _row(one: Figure) -> tuple[object, ...]:
-    names = map(_encoded, (one.section, one.within, one.name))
-    return (*names, _counted(one.number), _counted(one.bytes), _encoded(one.note))
+    names = map(_encode, (one.section, one.within, one.name))
+    return (*names, _limit_count(one.number), _limit_count(one.bytes), _encode(one.note))
 
 
-_TEXT = "CAST(? AS TEXT)"  # the argument is a result of `_encoded`
+_TEXT = "CAST(? AS TEXT)"  # the argument is a result of `_encode`
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     """Return a name as UTF-8 bytes. Bytes that came from the target are unchanged, because SQLite
     stores any bytes."""
     try:
@@ -141,7 +141,7 @@ def _encoded(text: str) -> bytes:
         return text.encode("utf-8", "backslashreplace")
 
 
-def _counted(number: Optional[int]) -> Optional[int]:
+def _limit_count(number: Optional[int]) -> Optional[int]:
     """Return the number; None if it is too large. A damaged process may contain any number."""
     return number if number is None or abs(number) <= MAX_COUNT else None
 
@@ -162,7 +162,7 @@ def load(path: str, sections: Optional[Collection[str]] = None, answers: bool = 
         size = os.path.getsize(path)
         if size > MAX_BYTES:
             raise TargetError(f"{path}: not a snapshot: larger than {MAX_BYTES >> 20} MiB")
-        with contextlib.closing(blocks.opened(path)) as base:
+        with contextlib.closing(blocks.open_read_only(path)) as base:
             steps = _steps(size)
             base.set_progress_handler(lambda: next(steps, True), STEP)
             return _read(base, path, name, sections, answers)

@@ -14,7 +14,7 @@ from findleaks.history.sample import MOST, Block, BlockSample
 _SIGN, _WORD = 1 << 63, 1 << 64
 
 
-def opened(path: str) -> sqlite3.Connection:
+def open_read_only(path: str) -> sqlite3.Connection:
     """Open the database read-only. Raises sqlite3.Error if it is not a database."""
     base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=ro&immutable=1", uri=True)
     base.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
@@ -24,13 +24,13 @@ def opened(path: str) -> sqlite3.Connection:
 
 def write(base: sqlite3.Connection, sample: BlockSample) -> None:
     """Fill the tables `sampling` and `sample`."""
-    rows = [(_signed(address), min(size, _SIGN - 1), level_of(address, size)) for address, size in sample.blocks(sample.level)]
+    rows = [(_make_signed(address), min(size, _SIGN - 1), level_of(address, size)) for address, size in sample.blocks(sample.level)]
     rows.sort(key=lambda row: (-row[2], row[0]))
     base.execute("INSERT INTO sampling VALUES (?, ?)", (sample.level, len(rows)))
     base.executemany("INSERT INTO sample VALUES (?, ?, ?)", rows)
 
 
-def _signed(word: int) -> int:
+def _make_signed(word: int) -> int:
     """Return a word as a signed integer, because SQLite's integers are signed."""
     return word - _WORD if word >= _SIGN else word
 
@@ -51,7 +51,7 @@ def _blocks(path: str, rows: int, least: int) -> set[Block]:
     """Return the blocks of the sample with at least this level. Raises TargetError if the file is
     missing or damaged."""
     try:
-        with contextlib.closing(opened(path)) as base:
+        with contextlib.closing(open_read_only(path)) as base:
             wanted = _rows_of(base, rows, least)
             found = base.execute("SELECT address, size FROM sample WHERE rowid <= ?", (wanted,)).fetchall()
     except sqlite3.Error as error:

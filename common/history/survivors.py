@@ -88,7 +88,7 @@ def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survi
         return why or "a snapshot does not contain its blocks"
     level = common_level(samples, most)
     try:
-        return _counted(samples, level)
+        return _count_survivors(samples, level)
     except TargetError as error:
         return str(error)
 
@@ -123,7 +123,7 @@ class _Seen(NamedTuple):
     newest: Counter[int]
 
 
-def _counted(samples: Sequence[BlockSample], level: int) -> Survival:
+def _count_survivors(samples: Sequence[BlockSample], level: int) -> Survival:
     seen, last = _Seen(Counter(), Counter(), Counter(), Counter(), Counter()), len(samples) - 1
     before: set[Block] = set()
     # For each block of the preceding snapshot: the first snapshot that contains it.

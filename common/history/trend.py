@@ -74,7 +74,7 @@ def trend(values: Sequence[float], flat: float = 0.0) -> Trend:
         return Trend.FLAT
     net, swing = values[-1] - values[0], _swing(values, max(flat, MIN_TURN * extent))
     early, late = middle - first, last - middle
-    ended = swing < MIN_SWING * abs(net) and _ended(values)
+    ended = swing < MIN_SWING * abs(net) and _has_ended(values)
     rises = late > flat and late >= MIN_LATE_PART * abs(early) and last - first >= MIN_RISE * extent
     end = values[2 * len(values) // 3 :]
     # The series began flat. A single step up is not continuing growth.
@@ -110,7 +110,7 @@ def _swing(values: Sequence[float], turn: float) -> float:
     return total + (high - start if rising else start - low if falling else 0.0)
 
 
-def _ended(values: Sequence[float]) -> bool:
+def _has_ended(values: Sequence[float]) -> bool:
     """Whether the floor of the last quarter hardly rises, compared with the quarters before."""
     if len(values) < MIN_QUARTERED:
         return False

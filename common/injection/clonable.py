@@ -25,7 +25,7 @@ class Refused(TargetError):
     clone."""
 
 
-def refused(pid: int, why: str) -> Refused:
+def refuse(pid: int, why: str) -> Refused:
     return Refused(f"pid {pid}: cannot be cloned: {why}; without --fork it is stopped while it is copied")
 
 
@@ -33,12 +33,12 @@ def check_clonable(pid: int) -> dict[int, set[str]]:
     """Return the flags of the mappings; the key is the start of a mapping.
     Raises Refused if a clone would harm the process."""
     if os.uname().machine != "x86_64":
-        raise refused(pid, "only x86-64 is supported")
+        raise refuse(pid, "only x86-64 is supported")
     flags = dict(mapping_flags(pid))
     if any(found & _WATCHED for found in flags.values()):
-        raise refused(pid, "a userfaultfd watches its memory, and may have to answer first")
+        raise refuse(pid, "a userfaultfd watches its memory, and may have to answer first")
     if not pages_are_pinned(os.uname().release) and _direct_files(pid):
-        raise refused(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may lose data that are being read from them")
+        raise refuse(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may lose data that are being read from them")
     return flags
 
 

@@ -35,7 +35,7 @@ from typing import NamedTuple, Optional, Union
 
 from findleaks.errors import Interrupted, TargetError
 from findleaks.injection import seized
-from findleaks.injection.clonable import NOT_COPIED, check_clonable, clone_failure, link, mapping_flags, refused, unforkable
+from findleaks.injection.clonable import NOT_COPIED, check_clonable, clone_failure, link, mapping_flags, refuse, unforkable
 from findleaks.injection.clone_pages import compose_moment, pages_of
 from findleaks.injection.remote_syscall import entry
 from findleaks.injection.requests import ORIG_RAX, WALL, Requests
@@ -43,7 +43,7 @@ from findleaks.injection.seized import SeizedThread, instruction_at, unsuitable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region, Thread
 from findleaks.target.copying import KERNELS, CopiedRuns, Transfer
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.files import read_file, read_memory
 from findleaks.target.maps import regions_of
 from findleaks.target.moment import Moment, read_moment
@@ -102,10 +102,10 @@ class Cloning:
         process."""
         flags = check_clonable(self.pid)
         proc = folder_of(self.pid)
-        before = read_moment(proc, X86_64.page, _mapped(proc), _ignore)
+        before = read_moment(proc, X86_64.page, _read_mappings(proc), _ignore)
         if before is None:
             self._check_alive()
-            raise refused(self.pid, "the system does not report which of its pages are in memory")
+            raise refuse(self.pid, "the system does not report which of its pages are in memory")
         seconds = 0.0
         gc.disable()  # a garbage collection may take longer than the stop
         found: Union[Taken, str] = ""
@@ -131,7 +131,7 @@ class Cloning:
             time.sleep(_SLEEP if self._late else _PAUSE)
             if self.watch():
                 break
-        raise refused(self.pid, str(found))
+        raise refuse(self.pid, str(found))
 
     def watch(self) -> bool:
         """Resume the threads that were in uninterruptible sleep during the stop. Returns False when
@@ -171,15 +171,15 @@ class Cloning:
             if isinstance(thread, str):
                 return thread
             if unforkable(self.pid, thread.tid):
-                raise refused(self.pid, "its children would start a pid namespace (unshare)")
+                raise refuse(self.pid, "its children would start a pid namespace (unshare)")
             try:
                 self._closes = _check_seccomp(thread)
             except TargetError as error:
-                raise refused(self.pid, str(error)) from None
+                raise refuse(self.pid, str(error)) from None
             scanned, copied, kept, absent = self._copy_uncloned(proc, memory, regions, flags, before)
             clone, self._local = thread.clone(seized.CLONE_FILES)
             if not clone:
-                raise refused(self.pid, clone_failure(-self._local))
+                raise refuse(self.pid, clone_failure(-self._local))
             self._clone = SeizedThread(clone, clone, thread.instruction)
             return Taken(
                 clone,
@@ -296,7 +296,7 @@ def _wait4(pid: int, tracer: Tracer, local: int) -> Union[int, str]:
     proc = folder_of(pid)
     memory = os.open(f"{proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        thread = _injector(pid, tracer, memory, _mapped(proc))
+        thread = _injector(pid, tracer, memory, _read_mappings(proc))
         if isinstance(thread, str):
             return thread
         thread.check_seccomp(thread.tid, thread.instruction, seized.WAIT4, (local, 0, WALL | os.WNOHANG, 0))
@@ -315,7 +315,7 @@ def _injector(pid: int, tracer: Tracer, memory: int, regions: Sequence[Region]) 
 
     requests, why = Requests(), "none of its threads can be stopped between two instructions"
     found = [(tid, words) for tid, number in tracer.stops.items() if number == 0 and (words := requests.registers(tid))]
-    for tid, words in sorted(found, key=lambda row: signed(row[1][ORIG_RAX], 64) < 0):
+    for tid, words in sorted(found, key=lambda row: decode_signed(row[1][ORIG_RAX], 64) < 0):
         reason = unsuitable(requests, tid, words, read)
         if not reason:
             return SeizedThread(pid, tid, instruction_at(words, read) or entry(regions, read))
@@ -346,7 +346,7 @@ def _ignore(part: float) -> None:
     """Ignore progress."""
 
 
-def _mapped(proc: str) -> list[Region]:
+def _read_mappings(proc: str) -> list[Region]:
     """Return the current mappings of the process with this /proc directory; [] if it has ended."""
     try:
         return regions_of(read_file(f"{proc}/maps"))

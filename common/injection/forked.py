@@ -36,7 +36,7 @@ class ForkedProcess(CopiedProcess):
     def _copy(self) -> None:
         clone = HeldClone(self._pid, self._progress)
         try:
-            plan, stop = self._copied(clone)
+            plan, stop = self._copy_clone(clone)
         except BaseException:
             try:
                 clone.end()
@@ -52,7 +52,7 @@ class ForkedProcess(CopiedProcess):
         self.exe_path = clone.taken.exe
         self._adopt(plan, stop, clone.taken.threads, clone.taken.registers, clone.taken.warnings)
 
-    def _copied(self, clone: HeldClone) -> tuple[CopyPlan, StopData]:
+    def _copy_clone(self, clone: HeldClone) -> tuple[CopyPlan, StopData]:
         taken, stop = clone.taken, StopData()
         stop.proc, stop.maps, stop.regions, stop.at = taken.proc, taken.maps, regions_of(taken.maps), taken.at
         stop.stat, stop.taken_at = taken.stat, taken.taken_at
@@ -79,13 +79,13 @@ class ForkedProcess(CopiedProcess):
             finally:
                 os.close(memory)
         except (ProcessLookupError, FileNotFoundError):
-            raise self._killed() from None
+            raise self._explain_kill() from None
         if state(taken.clone, taken.clone) in "ZX":
-            raise self._killed()
+            raise self._explain_kill()
         self._warn_of_shared(stop, taken)
         return plan, stop
 
-    def _killed(self) -> TargetError:
+    def _explain_kill(self) -> TargetError:
         return TargetError(f"pid {self._pid}: its clone was killed while it was copied")
 
     def _copy_kept(self, clone: HeldClone, layout: CopyPlacement) -> None:

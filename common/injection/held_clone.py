@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from findleaks.errors import TargetError
-from findleaks.injection.clonable import Refused, refused
+from findleaks.injection.clonable import Refused, refuse
 from findleaks.injection.cloning import Taken
 from findleaks.injection.interpreter import interpreter
 
@@ -28,7 +28,7 @@ class _Helper:
     def __init__(self, pid: int, words: Sequence[str], descriptor: int) -> None:
         python = interpreter()
         if python is None:
-            raise refused(pid, "python3 is not installed")
+            raise refuse(pid, "python3 is not installed")
         here = Path(__file__).resolve().parent
         self._process = subprocess.Popen(
             [python, "-I", str(here / "clone_holder.py"), str(here.parent), str(pid), *words],

@@ -17,7 +17,7 @@ from findleaks.errors import TargetError
 from findleaks.injection.requests import ALL_BUT_TRAP, ARGUMENTS, FS_BASE, M64, ORIG_RAX, RAX, RIP, RSP, WALL, Requests
 from findleaks.target.base import Region
 from findleaks.target.control import ThreadPosition
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.maps import regions_of
 from findleaks.target.ptrace import state, tasks
 
@@ -92,7 +92,7 @@ class Remote(Requests):
             self.set_signal_mask(tid, mask)
             if stopped:  # the debugger sent this SIGSTOP, and waits for it
                 self.libc.tgkill(self.pid, tid, signal.SIGSTOP)
-        return signed(after[RAX], 64)
+        return decode_signed(after[RAX], 64)
 
     def _step(self, tid: int) -> int:
         """Execute one instruction. Returns the signal that stopped the thread."""

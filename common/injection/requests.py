@@ -35,20 +35,20 @@ class Requests:
     def __init__(self) -> None:
         self.libc = ptrace_library()
 
-    def failed(self, request: int, tid: int, address: int = 0, data: int = 0) -> bool:
+    def attempt(self, request: int, tid: int, address: int = 0, data: int = 0) -> bool:
         """Make a ptrace request. Returns True if it failed; ctypes' errno then has the reason."""
         return bool(self.libc.ptrace(request, tid, address, data) == -1)
 
     def require(self, what: str, request: int, tid: int, address: int = 0, data: int = 0) -> None:
         """Make a ptrace request. Raises TargetError if it failed."""
-        if self.failed(request, tid, address, data):
+        if self.attempt(request, tid, address, data):
             raise TargetError(f"thread {tid}{what}: {os.strerror(ctypes.get_errno()).lower()}")
 
     def registers(self, tid: int) -> Optional[tuple[int, ...]]:
         """Return the 27 words of struct user_regs_struct; None unless the thread is stopped and
         traced."""
         buffer = ctypes.create_string_buffer(_FORM.size)
-        return None if self.failed(_GETREGS, tid, 0, ctypes.addressof(buffer)) else _FORM.unpack(buffer.raw)
+        return None if self.attempt(_GETREGS, tid, 0, ctypes.addressof(buffer)) else _FORM.unpack(buffer.raw)
 
     def set_registers(self, tid: int, words: Sequence[int]) -> None:
         buffer = ctypes.create_string_buffer(_FORM.pack(*words), _FORM.size)
@@ -63,7 +63,7 @@ class Requests:
     def set_signal_mask(self, tid: int, mask: int) -> None:
         """Block these signals. Failure is ignored, because the thread may have ended."""
         word = ctypes.c_uint64(mask)
-        self.failed(_SETSIGMASK, tid, 8, ctypes.addressof(word))
+        self.attempt(_SETSIGMASK, tid, 8, ctypes.addressof(word))
 
     def check_seccomp(self, tid: int, instruction: int, number: int, arguments: Sequence[int]) -> None:
         """Check that seccomp permits the call, so that it neither fails nor ends the process.

@@ -18,7 +18,7 @@ from typing import Optional
 
 from findleaks.errors import TargetError
 from findleaks.injection.requests import ARGUMENTS, CS, M64, ORIG_RAX, RAX, RDI, RIP, WALL, Requests
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 # Numbers of system calls (Linux arch/x86/entry/syscalls/syscall_64.tbl).
 CLOSE, CLONE, WAIT4, EXIT_GROUP, UNSHARE, CLOSE_RANGE = 3, 56, 61, 231, 272, 436
@@ -78,11 +78,11 @@ class SeizedThread(Requests):
     def end(self) -> None:
         """Let a parked process exit, and wait for its end. A process that has already ended is
         ignored."""
-        if self.failed(_CONT, self.tid):
-            self.failed(_DETACH, self.tid)
+        if self.attempt(_CONT, self.tid):
+            self.attempt(_DETACH, self.tid)
         try:
             while os.WIFSTOPPED(os.waitpid(self.tid, WALL)[1]):
-                self.failed(_CONT, self.tid)
+                self.attempt(_CONT, self.tid)
         except ChildProcessError:
             pass
 
@@ -108,10 +108,10 @@ class SeizedThread(Requests):
             self.set_registers(self.tid, words)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
             stopped |= self._run(_SYSCALL_STOP, _AT_SYSCALL)
-            result = signed(self._registers()[RAX], 64)
+            result = decode_signed(self._registers()[RAX], 64)
             # Only if it is resumed from this stop does the kernel restart an interrupted system
             # call.
-            self.failed(_INTERRUPT, self.tid)
+            self.attempt(_INTERRUPT, self.tid)
             stopped |= self._run(_CONT, _EVENT_STOP)
         except ChildProcessError:
             before = ()
@@ -130,7 +130,7 @@ class SeizedThread(Requests):
         is withheld from it. Raises ChildProcessError if the thread has ended."""
         stopped = False
         while True:
-            self.failed(request, self.tid)  # fails for a dying thread, which the wait below detects
+            self.attempt(request, self.tid)  # fails if the thread is dying: see below
             _, how = os.waitpid(self.tid, WALL)
             if not os.WIFSTOPPED(how):
                 raise ChildProcessError
@@ -157,7 +157,7 @@ class SeizedThread(Requests):
             pass
 
     def _options(self, options: int) -> None:
-        self.failed(_SETOPTIONS, self.tid, 0, options)
+        self.attempt(_SETOPTIONS, self.tid, 0, options)
 
     def _registers(self) -> tuple[int, ...]:
         words = self.registers(self.tid)
@@ -170,7 +170,7 @@ def instruction_at(words: tuple[int, ...], read: Read) -> int:
     """Return the address of the `syscall` instruction that a thread with these registers is
     executing; 0 if there is none."""
     at = words[RIP] - len(_SYSCALL)
-    return at if signed(words[ORIG_RAX], 64) >= 0 and read(at, 2) == _SYSCALL else 0
+    return at if decode_signed(words[ORIG_RAX], 64) >= 0 and read(at, 2) == _SYSCALL else 0
 
 
 def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read) -> str:
@@ -179,11 +179,11 @@ def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read)
     if words[CS] != _USER_CS:
         return "it executes 32-bit code"
     buffer = ctypes.create_string_buffer(32)
-    if not requests.failed(_DISPATCH_CONFIGURATION, tid, 32, ctypes.addressof(buffer)) and any(buffer.raw[:8]):
+    if not requests.attempt(_DISPATCH_CONFIGURATION, tid, 32, ctypes.addressof(buffer)) and any(buffer.raw[:8]):
         return "its system calls are dispatched to the process (PR_SET_SYSCALL_USER_DISPATCH)"
-    if signed(words[ORIG_RAX], 64) >= 0:  # no restartable sequence has system calls
+    if decode_signed(words[ORIG_RAX], 64) >= 0:  # no restartable sequence has system calls
         return ""
-    if requests.failed(_RSEQ_CONFIGURATION, tid, 24, ctypes.addressof(buffer)):
+    if requests.attempt(_RSEQ_CONFIGURATION, tid, 24, ctypes.addressof(buffer)):
         return "it is not in a system call, and this kernel does not report whether it is in a restartable sequence"
     (area,) = struct.unpack_from("<Q", buffer.raw)
     described = int.from_bytes(read(area + _RSEQ_CS, 8), "little") if area else 0

@@ -77,7 +77,7 @@ def dead_stacks(target: Target, engine: Engine, regions: Sequence[Region]) -> li
     ended = [tcb for tcb in cached if tcb not in live]
     offset = _live_offset(target, threads)
     if offset == NO_OFFSET:
-        offset = _offset(_candidates(target, tcb) for tcb in _sampled(ended))
+        offset = _offset(_candidates(target, tcb) for tcb in _pick_sample(ended))
     stacks = set()
     for tcb, stack in zip(ended, _stacks_at(target, ended, offset)):
         if stack is not None:
@@ -131,7 +131,7 @@ def unjoined_threads(target: Target, engine: Engine, regions: Sequence[Region]) 
     ]
     bounds = _live_offset(target, threads)
     if bounds == NO_OFFSET:
-        bounds = _offset(_candidates(target, tcb) for tcb in _sampled(chosen))
+        bounds = _offset(_candidates(target, tcb) for tcb in _pick_sample(chosen))
     start, routines = _routines(target, chosen, handling + word, bounds)
     found = zip(chosen, _stacks_at(target, chosen, bounds))
     stacks = {stack: tcb for tcb, stack in found if stack is not None}
@@ -208,7 +208,7 @@ def _stacks_at(target: Target, descriptors: Sequence[int], offset: int) -> Itera
 _T = TypeVar("_T")
 
 
-def _sampled(items: Sequence[_T]) -> Sequence[_T]:
+def _pick_sample(items: Sequence[_T]) -> Sequence[_T]:
     """Return all items, or MAX_VOTERS of them at equal distances."""
     return items[:: -(-len(items) // MAX_VOTERS)] if len(items) > MAX_VOTERS else items
 
@@ -250,7 +250,7 @@ def _live_offset(target: Target, threads: Sequence[Thread]) -> int:
 
     return _offset(
         {offset: stack for offset, stack in _candidates(target, thread.thread_pointer).items() if plausible(thread, stack)}
-        for thread in _sampled(threads)
+        for thread in _pick_sample(threads)
     )
 
 
@@ -299,7 +299,7 @@ def _descriptor_check(target: Target, threads: Sequence[Thread]) -> Callable[[in
 
     In variant II, `tcb` and `self` of tcbhead_t (words 0 and 2) both point to it. In variant I it
     lies in the stack that it describes, or belongs to a live thread."""
-    if any(_variant_two(target, thread.thread_pointer) for thread in _sampled(threads)):
+    if any(_variant_two(target, thread.thread_pointer) for thread in _pick_sample(threads)):
         return lambda tcb: tcb > 0 and word_at(target, tcb) == tcb == word_at(target, tcb + 2 * target.arch.word)
     live, offset = {thread.thread_pointer for thread in threads}, _live_offset(target, threads)
 
@@ -315,18 +315,18 @@ def _list_offset(target: Target, threads: Sequence[Thread]) -> int:
     """Return the offset of `list` in struct pthread, or NO_OFFSET. Its neighbours point back, and
     the tid follows."""
     word = target.arch.word
-    for thread in _sampled(threads):
+    for thread in _pick_sample(threads):
         tcb = thread.thread_pointer
         first, words = _pthread_words(target, tcb)
         for index in range(len(words) - 2):
             tid = target.arch.leading(words[index + 2], 4)
             node = tcb + first + index * word
-            if tid == thread.tid and _linked(target, node, words[index], words[index + 1]):
+            if tid == thread.tid and _is_linked(target, node, words[index], words[index + 1]):
                 return node - tcb
     return NO_OFFSET
 
 
-def _linked(target: Target, node: int, after: int, before: int) -> bool:
+def _is_linked(target: Target, node: int, after: int, before: int) -> bool:
     """Whether the neighbours of a list node point back to it."""
     return after > 0 and before > 0 and word_at(target, after + target.arch.word) == node == word_at(target, before)
 
@@ -372,14 +372,14 @@ def _rings(target: Target, threads: Sequence[Thread]) -> _Rings:
     regions = target.regions()
     low, high = (regions[0].start, regions[-1].end) if regions else (0, target.arch.mask)
     for start, end in _windows(sorted(_in_modules(target, heads) or heads)[:MAX_HEADS], word):
-        for address, words in _aligned(target, start, end):
+        for address, words in _read_aligned(target, start, end):
             for index, (after, before) in enumerate(zip(words, words[1:])):
                 head = address + index * word
                 # This comes before other reads, since most words are no pointers.
                 if not (low <= after < high and low <= before < high) or after % word:
                     continue
                 if head not in heads and head not in seen and is_descriptor(after - offset):
-                    if _linked(target, head, after, before):
+                    if _is_linked(target, head, after, before):
                         seen.add(head)
                         cached += [node - offset for node in _ring(target, after, seen)]
     return _Rings(used, cached)
@@ -405,7 +405,7 @@ def _windows(heads: Iterable[int], word: int) -> list[Range]:
     return merge_ranges(Range(max(head - HEADS_WINDOW, 0) & -word, head + HEADS_WINDOW) for head in heads)
 
 
-def _aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _read_aligned(target: Target, start: int, end: int) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield (address, words) for the readable memory of [start, end)."""
     for piece in nonzero_pieces(target, start, end):
         skip = -piece.address % target.arch.word

@@ -28,12 +28,12 @@ def _file(folder: str, name: str) -> str:
 def script_json(value: object) -> str:
     """Encode a value as JSON for a script element. Text is made `visible`, because marks of text
     direction also act in browsers. Nothing in the text can end the element."""
-    return json_line(_shown(value)).replace("<", "\\u003c")
+    return json_line(_show_value(value)).replace("<", "\\u003c")
 
 
-def _shown(value: object) -> object:
+def _show_value(value: object) -> object:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, (list, tuple)):
-        return [_shown(one) for one in value]
-    return {name: _shown(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return [_show_value(one) for one in value]
+    return {name: _show_value(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Optional, cast
 
 from findleaks.results.amounts import Kind, State, TypeSource
-from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
+from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, with_key
 from findleaks.results.sites import Site
 from findleaks.value_classes import dataclass, field
 
@@ -122,7 +122,7 @@ class Word(Record):
     """The value of the word; None for text."""
     member: Optional[str]
     """The name of the member at this offset; None if unknown."""
-    sort: Literal["pointer", "text", "zeros", "number"] = field(metadata=named("is"))
+    sort: Literal["pointer", "text", "zeros", "number"] = field(metadata=with_key("is"))
     """What the row contains."""
     text: Optional[str]
     """What a pointer refers to, the text, or the number as a person writes it."""
@@ -152,7 +152,7 @@ class AddressInfo(Record):
 
     address: int = field(metadata=ADDRESS)
     """The address that the user passed."""
-    sort: Literal["block", "stack", "module", "allocator", "mapping", "unmapped"] = field(metadata=named("is"))
+    sort: Literal["block", "stack", "module", "allocator", "mapping", "unmapped"] = field(metadata=with_key("is"))
     """The kind of memory that contains the address."""
     text: str
     """A description of the address as text."""

@@ -44,6 +44,6 @@ class Amount(Record):
         return cls(counted.blocks, counted.bytes)
 
     @classmethod
-    def known(cls, counted: Optional[Counted]) -> Optional[Amount]:
+    def of_known(cls, counted: Optional[Counted]) -> Optional[Amount]:
         """Return the same as `of`; None if `counted` is None."""
         return None if counted is None else cls(counted.blocks, counted.bytes)

@@ -33,7 +33,7 @@ INTERNAL: Mapping[str, Any] = {"internal": True}
 """Metadata of a field that has no key in JSON."""
 
 
-def named(key: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_key(key: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata of a field whose JSON key differs from its name, for example because the
     key is a keyword of Python ("from")."""
     found = {"key": key}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.results.addresses import AddressInfo
-from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+from findleaks.results.record import ADDRESS, OPTIONAL, Record, with_key
 from findleaks.value_classes import dataclass, field
 
 
@@ -38,7 +38,7 @@ class Reference(Record):
     """Why the reference is not live."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The form of a disguised pointer; None for a plain address."""
-    origin: Optional[AddressInfo] = field(default=None, metadata=named("from", OPTIONAL))
+    origin: Optional[AddressInfo] = field(default=None, metadata=with_key("from", OPTIONAL))
     """The memory that contains the word."""
 
 
@@ -60,7 +60,7 @@ class References(Record):
 class Step(Record):
     """One reference of a chain. It refers to the next block."""
 
-    origin: str = field(metadata=named("from"))
+    origin: str = field(metadata=with_key("from"))
     """A description of the memory or register that contains the reference."""
     address: Optional[int] = field(metadata=ADDRESS)
     """The address of the word; None if the word is not in memory."""
@@ -73,7 +73,7 @@ class Step(Record):
     """Whether the word refers to the inside of the block."""
     disguise: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The form of a disguised pointer; None for a plain address."""
-    place: Optional[AddressInfo] = field(default=None, metadata=named("in", OPTIONAL))
+    place: Optional[AddressInfo] = field(default=None, metadata=with_key("in", OPTIONAL))
     """The memory that contains the word."""
 
 
@@ -93,7 +93,7 @@ class Path(Record):
 
     target: AddressInfo
     """A description of the address that the user passed."""
-    steps: Sequence[Step] = field(metadata=named("path"))
+    steps: Sequence[Step] = field(metadata=with_key("path"))
     """The references, starting at a root or at a leak head. The list is empty if no root reaches
     the block and the block is itself a leak head."""
     blocks: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Optional
 
 from findleaks.results.amounts import Amount
-from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+from findleaks.results.record import ADDRESS, OPTIONAL, Record, with_key
 from findleaks.results.sites import StackFrame
 from findleaks.value_classes import dataclass, field
 
@@ -84,7 +84,7 @@ class AllocatedSize(Record):
 class UnseenReason(Record):
     """A reason why no block was recorded."""
 
-    what: Literal["stopped", "idle", "other_sizes", "other_allocator", "pymalloc", "sampled"] = field(metadata=named("reason"))
+    what: Literal["stopped", "idle", "other_sizes", "other_allocator", "pymalloc", "sampled"] = field(metadata=with_key("reason"))
     """The reason as a word for scripts."""
     text: str
     """The reason as a sentence."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Optional
 
 from findleaks.results.notes import Heuristics, KernelReferences, UnreadMemory
-from findleaks.results.record import ADDRESS, OPTIONAL, Record, named
+from findleaks.results.record import ADDRESS, OPTIONAL, Record, with_key
 from findleaks.value_classes import dataclass, field
 
 ShareWord = Literal[
@@ -173,7 +173,7 @@ class ManagedMemory(Record):
 class Finding(Record):
     """A problem of the process's memory, or useful information about it."""
 
-    kind: str = field(metadata=named("finding"))
+    kind: str = field(metadata=with_key("finding"))
     """The kind of finding, as a word for scripts: "lost"."""
     bytes: int
     """Bytes of the memory that the finding is about."""
@@ -183,9 +183,9 @@ class Finding(Record):
     """The finding as a sentence."""
     cause: Optional[str]
     """The cause as a sentence."""
-    remedies: Sequence[str] = field(metadata=named("try"))
+    remedies: Sequence[str] = field(metadata=with_key("try"))
     """Changes of settings or code that may help."""
-    commands: Sequence[str] = field(metadata=named("next"))
+    commands: Sequence[str] = field(metadata=with_key("next"))
     """Commands that show more about the finding."""
     evidence: Mapping[str, Any]
     """The numbers that the finding is based on. The keys depend on `kind`."""

@@ -7,7 +7,7 @@ from typing import Literal, Optional
 
 from findleaks.results.addresses import AddressInfo, Block
 from findleaks.results.notes import InFlight
-from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, named
+from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, with_key
 from findleaks.value_classes import dataclass, field
 
 Content = Literal["text", "pattern", "zeros", "pointer", "link", "number", "bytes"]
@@ -32,7 +32,7 @@ class WrittenBytes(Record):
     """Length of the run."""
     address: int = field(metadata=ADDRESS)
     """The address of the first byte of the run."""
-    sort: Content = field(metadata=named("is"))
+    sort: Content = field(metadata=with_key("is"))
     """The form of the bytes. The field with the same name contains their value."""
     description: str
     """A description of the bytes."""

@@ -213,8 +213,8 @@ class Runtime:
         was read, or ""."""
         return ""
 
-    def reserved(self) -> Sequence[Range]:
-        """Return addresses reserved for its heap but not mapped yet; see Allocator.reserved."""
+    def list_reserved(self) -> Sequence[Range]:
+        """Return addresses reserved for its heap but not mapped yet. See also Allocator."""
         return []
 
     user_thread = ""

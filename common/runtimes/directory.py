@@ -54,7 +54,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 imported only if a file with this prefix is loaded. Some runtimes have no entry."""
 
 
-def known() -> list[str]:
+def list_known() -> list[str]:
     """Return the names of the runtimes that can be read."""
     return [finder.rsplit(".", 1)[-1] for finder in FINDERS]
 

@@ -46,7 +46,7 @@ class Lock:
     offset: int = 0
     module: int = 0
 
-    def held(self, word: Callable[[int], int], thread_pointer: int) -> bool:
+    def is_held_by(self, word: Callable[[int], int], thread_pointer: int) -> bool:
         """Return whether the thread with this thread pointer, which is pthread_self(), holds the
         lock. `word` returns the word at an address, or raises UnreadableMemory."""
         try:

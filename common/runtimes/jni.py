@@ -82,7 +82,7 @@ def functions(target: Target) -> Mapping[str, int]:
         if region.writable and region.readable and region.start < module.end and module.start < region.end:
             start, end = max(region.start, module.start), min(region.end, module.end)
             for piece in nonzero_pieces(target, start, min(end, start + MAX_DATA)):
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 table = _table(target, piece, code)
                 if table is not None:

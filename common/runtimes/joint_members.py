@@ -40,15 +40,15 @@ def find_joint_members(
 
     members: name and object of each variable of `holder`."""
     least = LEAST * tree.total().bytes
-    if len(members) < 2 or tree.retained(holder).bytes < least:
+    if len(members) < 2 or tree.sum_retained(holder).bytes < least:
         return []
     inner = _compute(tree, holder, [[value] for _, value in members], target)
     found = []
     for some in find_joint_roots(inner, stoppable_referrers(graph, target), len(members)):
         # The first field has all variables of the set, and each further field another variable.
         fields = [[members[number][1] for number in some], *([value] for number, (_, value) in enumerate(members) if number not in some)]
-        retained = _compute(tree, holder, fields, target).retained(root_node(0))
-        if is_joint(tree, retained, [inner.retained(root_node(number)) for number in some]):
+        retained = _compute(tree, holder, fields, target).sum_retained(root_node(0))
+        if is_joint(tree, retained, [inner.sum_retained(root_node(number)) for number in some]):
             found.append(JointMembers(holder, [members[one][0] for one in some], [members[one][1] for one in some], retained))
     return sorted(found, key=lambda one: -one.retained.bytes)
 

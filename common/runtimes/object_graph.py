@@ -269,7 +269,7 @@ class ObjectGraph(ReferrerSearch):
                 waiting += tree.children(index, _MOST_CHILDREN)
             else:
                 owner = self.owner_of(index)
-                found.append(Retainer(self.object(owner), tree.retained(owner)))
+                found.append(Retainer(self.object(owner), tree.sum_retained(owner)))
         return sorted(found, key=lambda one: (-one.retained.bytes, one.object.address))
 
     def innermost(self, tree: Dominators, index: int) -> int:
@@ -277,7 +277,7 @@ class ObjectGraph(ReferrerSearch):
         one retains."""
         for _ in range(MOST_LEVELS):
             inner = next(iter(tree.children(index, 1)), None)
-            if inner is None or inner.bytes < NEARLY_ALL * tree.retained(index).bytes:
+            if inner is None or inner.bytes < NEARLY_ALL * tree.sum_retained(index).bytes:
                 break
             if self.type_of(inner.block) == self.type_of(index):  # a list
                 break

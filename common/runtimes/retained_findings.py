@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted, number, shortened, size, some
+from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
@@ -62,17 +62,17 @@ def find_retainer(
         if retained.bytes < share * live or 2 * known >= retained.bytes:
             return
         root, path = graph.describe_holder(one.block), graph.describe_path(one.block)
-        title = f"In use, not leaked: {shortened(root, 120)} retains {size(retained.bytes)} in "
-        title += f"{counted(retained.blocks, 'object')} of {runtime}."
+        title = f"In use, not leaked: {shorten(root, 120)} retains {size(retained.bytes)} in "
+        title += f"{format_count(retained.blocks, 'object')} of {runtime}."
         content = graph.describe_content(one.block)
-        cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shortened(path, 400)}."
+        cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shorten(path, 400)}."
         cause += "" if content else f" Most live objects by type: {_largest(types)}."
         yield make_retained_finding(runtime, one.address, one.type, root, path, retained, title, cause)
 
 
 def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, types: Sequence[Type]) -> Finding:
-    title = f"In use, not leaked: {shortened(joint.name, 120)} together retain {size(joint.retained.bytes)} in "
-    title += f"{counted(joint.retained.blocks, 'object')} of {runtime}."
+    title = f"In use, not leaked: {shorten(joint.name, 120)} together retain {size(joint.retained.bytes)} in "
+    title += f"{format_count(joint.retained.blocks, 'object')} of {runtime}."
     content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
     cause = content or f"Most live objects by type: {_largest(types)}."
     address, type_, path = graph.extent(joint.holder)[0], graph.type_of(joint.holder), graph.describe_path(joint.holder)
@@ -94,7 +94,7 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
     path = graph.describe_example(example) if example is not None else ""
     title = f"In use, not leaked: {number(count)} live objects of {runtime} occupy {size(live)}."
     cause = f"Most by type: {_largest(types)}."
-    cause += f" One of the {shortened(name)} objects is reached by {shortened(path, 400)}." if path else ""
+    cause += f" One of the {shorten(name)} objects is reached by {shorten(path, 400)}." if path else ""
     facts: dict[str, object] = {
         "runtime": runtime,
         "objects": count,
@@ -104,7 +104,7 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
     root = _find_largest_root(graph, live, example is None)
     if root is not None:
         name, totals = root
-        cause += f" Most of them, {size(totals.bytes)} in {counted(totals.blocks, 'object')}, are retained by {shortened(name, 120)}."
+        cause += f" Most of them, {size(totals.bytes)} in {format_count(totals.blocks, 'object')}, are retained by {shorten(name, 120)}."
         facts.update(root=name, retained_objects=totals.blocks, retained_bytes=totals.bytes)
     commands = [f"runtime --only {runtime.lower()}", f"path {example:#x}" if example is not None else "roots"]
     if root is not None and example is not None:
@@ -130,4 +130,4 @@ def _rank(types: Sequence[Type]) -> list[Type]:
 
 def _largest(types: Sequence[Type]) -> str:
     """Return the largest types with their objects and bytes, in words."""
-    return some([f"{number(one.objects)} {shortened(one.name)} ({size(one.bytes)})" for one in _rank(types)], _TYPES)
+    return some([f"{number(one.objects)} {shorten(one.name)} ({size(one.bytes)})" for one in _rank(types)], _TYPES)

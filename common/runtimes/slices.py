@@ -15,7 +15,7 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
     """Call `step` of the engine with a number of objects until it returns True. Raises Interrupted
     if the user asked to stop."""
     while not step(SLICE):
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
 
 
@@ -23,7 +23,7 @@ def stoppable_referrers(graph: Graph, target: Target) -> Callable[[int, int], Se
     """Return `graph.referrers` with a check for Ctrl-C before each search of all references."""
 
     def list_referrers(block: int, limit: int) -> Sequence[int]:
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         return graph.referrers(block, limit)
 

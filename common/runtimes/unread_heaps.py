@@ -70,7 +70,7 @@ itself: if another program embeds them, most blocks belong to that program."""
 def owners(target: Target, heaps: Sequence[UnreadHeap]) -> list[str]:
     """Return the owners of these heaps that are present in the process."""
     files = [module.path.rsplit("/", 1)[-1] for module in target.modules()]
-    return list(dict.fromkeys(_found(target, files, heaps)))
+    return list(dict.fromkeys(_find_heaps(target, files, heaps)))
 
 
 def list_holders(owner: str, target: Target, blocks: Blocks, heaps: Sequence[Range], check: Callable[[], None]) -> list[Holder]:
@@ -82,7 +82,7 @@ def list_holders(owner: str, target: Target, blocks: Blocks, heaps: Sequence[Ran
     return found
 
 
-def _found(target: Target, files: Sequence[str], heaps: Sequence[UnreadHeap]) -> Iterator[str]:
+def _find_heaps(target: Target, files: Sequence[str], heaps: Sequence[UnreadHeap]) -> Iterator[str]:
     for heap in heaps:
         by_file = bool(heap.files) and any(file.startswith(heap.files) or file == heap.files[0].rstrip(".") for file in files)
         program = os.path.basename(target.exe_path) or (files[0] if files else "")

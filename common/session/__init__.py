@@ -106,7 +106,7 @@ class Session(DebugInformation):
         if key in self._results:
             self.uses.repeat(key)
         else:
-            with self.uses.recorded(key):
+            with self.uses.record(key):
                 self._results[key] = compute()
         return cast(Result, self._results[key])
 
@@ -135,7 +135,7 @@ class Session(DebugInformation):
         return made
 
     @contextmanager
-    def timed(self, work: str) -> Iterator[None]:
+    def measure(self, work: str) -> Iterator[None]:
         """Measure the time of `work`. Work that is timed inside it does not count."""
         began, before = time.perf_counter(), self._timed_seconds
         yield
@@ -182,7 +182,7 @@ class Session(DebugInformation):
     def root_memory(self) -> list[Range]:
         """`roots`, and the memory of words that threads will not read again."""
         nothing = [part for one in self.reserved for part in one.ranges]
-        claimed = sorted([*self.directory.claimed(), *nothing, *self._own_memory()])
+        claimed = sorted([*self.directory.list_claimed(), *nothing, *self._own_memory()])
         return root_ranges(self.target, self.engine, claimed, self.stack_at)
 
     def dead_stack(self) -> list[Range]:
@@ -207,8 +207,8 @@ class Session(DebugInformation):
     @cached_property
     def reserved(self) -> Sequence[Reserved]:
         """Address ranges without data that allocators and runtimes have reserved for growth."""
-        owners = [(one.title, one.reserved()) for one in self.directory.allocators]
-        return reserved_by_owner(self.target, [*owners, *((one.name, one.reserved()) for one in self.runtimes)])
+        owners = [(one.title, one.list_reserved()) for one in self.directory.allocators]
+        return reserved_by_owner(self.target, [*owners, *((one.name, one.list_reserved()) for one in self.runtimes)])
 
     @property
     def unread(self) -> Unread:
@@ -216,7 +216,7 @@ class Session(DebugInformation):
         return self.once("unread", self._find_unread)
 
     def _find_unread(self) -> Unread:
-        with self.timed("unread"):
+        with self.measure("unread"):
             suspects = self.doubtful
             self.report_progress("reading what threads do next", 0.0)
             return unread(self.target, self.directory.blocks, suspects)
@@ -224,7 +224,7 @@ class Session(DebugInformation):
     @cached_property
     def doubtful(self) -> Doubtful:
         """Words for which only the code shows whether threads will read them again."""
-        with self.timed("doubtful"):
+        with self.measure("doubtful"):
             return doubtful(self.target, self.engine, self.directory.blocks)
 
     def register_words(self) -> list[int]:
@@ -267,7 +267,7 @@ class Session(DebugInformation):
     def _read_sites(self) -> Sites:
         from findleaks.allocators.sites import Sites  # imported here: few commands need it
 
-        with self.timed("sites"):
+        with self.measure("sites"):
             blocks = self.directory.blocks
             found = [one for runtime in self.runtimes for one in runtime.recordings()]
             return Sites([*found, *(one for allocator in self.directory.allocators for one in allocator.recordings(blocks))])
@@ -301,7 +301,7 @@ class Session(DebugInformation):
         references in any graph; see stale_slots/."""
         from findleaks.stale_slots import find_stale_slots
 
-        with self.timed("stale slots"):
+        with self.measure("stale slots"):
             managed = merge_ranges(part for one in self.directory.allocators if one.managed for part in self.directory.of(one))
             blocks, poll = self.directory.blocks, partial(self.report_progress, "finding containers", 0.0)
             return find_stale_slots(self.target, self.engine, blocks, self.root_memory, self.heap_ranges(), poll, managed)
@@ -389,7 +389,7 @@ class Session(DebugInformation):
         the engine uses threads."""
         return PURE_SLICE if self.engine.name == "pure" else SLICE * min(self.engine.threads, 4)
 
-    def computed(self, tree: Dominators, phase: str) -> Dominators:
+    def compute(self, tree: Dominators, phase: str) -> Dominators:
         """Compute `tree` with progress and checks for Ctrl-C, and return it."""
         while not tree.compute(self.budget):
             self.report_progress(phase, tree.progress())
@@ -399,7 +399,7 @@ class Session(DebugInformation):
         """The memory of all heaps, sorted and disjoint."""
         return self.once(("heap ranges",), self.directory.ranges)
 
-    def done(self) -> None:
+    def end_progress(self) -> None:
         """Remove the progress line, because the work is done and output follows."""
         if self.progress is not None:
             self.progress.clear()
@@ -413,7 +413,7 @@ class Session(DebugInformation):
 
     def report_progress(self, phase: str, part: float) -> None:
         """Report progress (part 0: unknown). Raises Interrupted if the user asked to stop."""
-        if self.target.interrupted():
+        if self.target.is_interrupted():
             raise Interrupted
         if self.progress is not None:
             self.progress(phase, part)

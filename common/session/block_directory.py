@@ -88,7 +88,7 @@ def use_pool_file(session: Session, file: Optional[PoolFile]) -> None:
 def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
     """Read the heaps. While a thread is changing them, let the process run for a while, and read
     them again."""
-    with session.timed("walk"):
+    with session.measure("walk"):
         while True:
             session.report_progress("finding the heaps", 0.0)
             made = build_directory(session.target, session.engine, mapped)
@@ -114,7 +114,7 @@ def list_candidates(session: Session) -> list[Mapping]:
     if sum(end - start for start, end in runs) < LEAST:
         return []
     known = [Range(module.start, module.end) for module in session.target.modules()]
-    runs = _without(runs, [*known, *session.directory.claimed(), *thread_stacks(session.target).values()])
+    runs = _without(runs, [*known, *session.directory.list_claimed(), *thread_stacks(session.target).values()])
     if sum(end - start for start, end in runs) < LEAST:
         return []
     # Stacks of ended threads are searched for only in the candidates.

@@ -86,12 +86,12 @@ def _recognise(session: Session, graph: Graph, php: bool, links: bool) -> Struct
     places = None if php else interiors.places(FEW)
     heaps = session.heap_ranges()
     code = merge_ranges(Range(region.start, region.end) for region in session.target.regions() if region.executable)
-    pieces = list(_all_memory(session, heaps) if places is None else _read(session, merge_ranges(_named(session, places))))
+    pieces = list(_all_memory(session, heaps) if places is None else _read(session, merge_ranges(_iterate_named(session, places))))
     credit = CREDIT * sum(end - start for start, end in heaps)
     examination = interiors.examine(pieces, code, credit, php, links)
     while not examination.step(session.budget):
         session.report_progress("looking for structures", 0.0)
-    rows = examination.found()
+    rows = examination.list_accepted()
     if not rows:
         return Structures()
     before = graph.totals(Kind.POSSIBLE)
@@ -126,7 +126,7 @@ def _has_php(session: Session) -> bool:
     return any(module.path.rpartition("/")[2].startswith(_PHP) for module in session.target.modules())
 
 
-def _named(session: Session, places: array[int]) -> Iterator[Range]:
+def _iterate_named(session: Session, places: array[int]) -> Iterator[Range]:
     """Yield the memory that `Interiors.places` refers to."""
     blocks, around = session.directory.blocks, AROUND * session.target.arch.word
     for source, root in zip(places[0::3], places[1::3]):

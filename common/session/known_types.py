@@ -80,7 +80,7 @@ def find_known_types(session: Session) -> Optional[KnownTypes]:
         return None
     from findleaks.types.known import KnownTypes
 
-    with session.timed("types"):
+    with session.measure("types"):
         modules = _modules(session, program)
         search = _spread(session, program, pieces, modules)
         return KnownTypes(program.table, search.layouts.specs, search.spread.claims(), search.heap.headers, *modules)
@@ -208,7 +208,7 @@ def _classes(session: Session, table: TypeTable) -> Iterator[tuple[int, str]]:
     if not any(flags & Flag.POLYMORPHIC for flags in table.flags):
         return
     types, seen = session.types, set()
-    for group in session.graph().typed(session.pieces(session.heap_ranges(), "reading types"), types.ranges()):
+    for group in session.graph().group_typed(session.pieces(session.heap_ranges(), "reading types"), types.ranges()):
         if group.type_word not in seen and types.is_class(group.type_word):
             seen.add(group.type_word)
             yield group.type_word, types.full_name(group.type_word)

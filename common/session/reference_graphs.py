@@ -108,7 +108,7 @@ class ReferenceGraphs:
         later."""
         session = self._session
         unread, stale = session.doubtful.all_dead or session.unread, session.stale_slots
-        with session.timed("scan"):
+        with session.measure("scan"):
             vtables = session.types.vtables() if heuristics & Heuristic.MULTIPLE_INHERITANCE else ()
             customary, types = self._customary
             graph = session.engine.graph(session.directory.blocks, heuristics | customary, vtables, types)
@@ -169,7 +169,7 @@ class ReferenceGraphs:
     def _classify(self, graph: Graph) -> Graph:
         """Return the graph, marked and classified. It is a new graph if marking found that other
         heuristics are needed."""
-        with self._session.timed("mark"):
+        with self._session.measure("mark"):
             graph = self._mark_by_conventions(graph)
             self._sort_lost(graph)
         self._add_disguised(graph)
@@ -185,7 +185,7 @@ class ReferenceGraphs:
         session = self._session
         if not self._heuristics & Heuristic.AUTO or not graph.has_kind(Kind.DEFINITE, 1):
             return
-        with session.timed("disguised"):
+        with session.measure("disguised"):
             # Words that threads perhaps do not read again are not searched, because examining them
             # takes too long. Mappings that look leaked are not searched either, because they may
             # refer to their own handles. No program stores pointers in ld.so, whose start_time is a

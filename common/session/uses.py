@@ -24,7 +24,7 @@ class Uses:
         self.names = set()
 
     @contextmanager
-    def recorded(self, key: Hashable) -> Iterator[None]:
+    def record(self, key: Hashable) -> Iterator[None]:
         """Record the names that are used in the `with` block as the names that `key` needs. If the
         key is a string, it is a name, too."""
         outer, self.names = self.names, {key} if isinstance(key, str) else set()

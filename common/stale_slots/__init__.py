@@ -92,7 +92,7 @@ class _HeadSearch:
             if len(others) + len(double) > MAX_SEQUENCES:
                 self._left_out = True
                 break
-        yield from self._unused(certain, others, double)
+        yield from self._iterate_unused(certain, others, double)
 
     def _rust_buffers(self, words: HeapPointers) -> Iterator[Range]:
         from findleaks.stale_slots import rust_stdio  # few programs contain code of Rust
@@ -128,7 +128,9 @@ class _HeadSearch:
             self._pointers.add(words)
             yield words, True
 
-    def _unused(self, certain: list[SequenceStorage], others: list[SequenceStorage], double: list[SequenceStorage]) -> Iterator[Range]:
+    def _iterate_unused(
+        self, certain: list[SequenceStorage], others: list[SequenceStorage], double: list[SequenceStorage]
+    ) -> Iterator[Range]:
         """Yield the unused parts of vectors in variables (`certain`), of other vectors (`others`),
         and of deques (`double`). Other vectors and deques must have no other user."""
         memory = self._memory

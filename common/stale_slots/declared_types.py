@@ -117,7 +117,7 @@ class DeclaredTypes:
         if start not in self._blocks:
             self._blocks[start] = None  # ends the recursion in a cycle of links
             word = self._referrers.get(start)
-            found = self._referred(word, depth) if word is not None and depth < MAX_DEPTH else None
+            found = self._find_referred(word, depth) if word is not None and depth < MAX_DEPTH else None
             self._blocks[start] = found if found is not None and self._fits(found, size) else None
         return self._blocks[start]
 
@@ -133,7 +133,7 @@ class DeclaredTypes:
         # its hash.
         return each > 0 and wastes_little(size, found.begin + each, self._memory.size)
 
-    def _referred(self, word: int, depth: int) -> Optional[BlockType]:
+    def _find_referred(self, word: int, depth: int) -> Optional[BlockType]:
         """Return the content of the block that the word at `word` refers to."""
         holder = self._memory.blocks.lookup(word)
         above = self._of_block(holder[1], holder[2], depth + 1) if holder is not None else None
@@ -147,11 +147,11 @@ class DeclaredTypes:
         for begin, part in reversed(parts):
             name = standard_name(part)
             if name:
-                return self._contained(part, name, word - begin)
+                return self._find_content(part, name, word - begin)
         target = parts[-1][1].pointee() if parts else None
         return BlockType(target) if target is not None and target.name and target.size else None
 
-    def _contained(self, part: Type, name: str, offset: int) -> Optional[BlockType]:
+    def _find_content(self, part: Type, name: str, offset: int) -> Optional[BlockType]:
         """Return the content of a block that a container or smart pointer refers to at `offset`."""
         size, element = self._memory.size, part.element()
         if element is None:

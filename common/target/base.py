@@ -329,7 +329,7 @@ class Target(MappedMemory, Protocol):
         """Return the process if a debugger can change and run it; otherwise None."""
         return None
 
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Return True if the user has asked to stop. Poll this at least every 200 ms of work."""
         return False
 

@@ -164,7 +164,7 @@ class _Output:
 
     def __init__(self, name: str) -> None:
         self.name, self.at = name, 0
-        self.fd, self.folder = _unnamed(name)
+        self.fd, self.folder = _create_unlinked(name)
         found = os.fstatvfs(self.fd)
         self.free = found.f_bavail * found.f_frsize
         self._left = self.free - self.free // _KEPT_FREE
@@ -206,7 +206,7 @@ class _Output:
             raise TargetError(f"{self.name}: {self.at:,} bytes do not fit into {self.folder}: {error.strerror}") from None
 
 
-def _unnamed(name: str) -> tuple[int, str]:
+def _create_unlinked(name: str) -> tuple[int, str]:
     """Create an unlinked file in $TMPDIR, or in /var/tmp, since /tmp is often in memory.
     Returns its descriptor and its folder."""
     first = os.environ.get("TMPDIR") or "/var/tmp"

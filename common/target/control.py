@@ -33,7 +33,7 @@ class ProcessHost(Protocol):
 
     pid: int
 
-    def opened(self) -> Target:
+    def open_target(self) -> Target:
         """Return the process as it is now, as a read-only target that the caller closes."""
         ...
 
@@ -114,6 +114,6 @@ class InjectionHost(PatchHost, Protocol):
         """Stop the running process soon. Called by another thread."""
         ...
 
-    def terminated(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether a signal asked the debugger to exit. Called by another thread."""
         ...

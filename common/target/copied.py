@@ -31,7 +31,7 @@ from findleaks.target.stopped import CopyPlan, StopData, extents_of, join_pages
 from findleaks.target.unread_data import UnreadReader
 
 PIECE = 4 << 20  # most bytes of a mapped file read at once
-_LONGEST = 8 << 20  # most bytes of a piece of `stored`
+_LONGEST = 8 << 20  # most bytes of a piece that `iterate_stored` yields
 _SPARE = 64 << 20
 """Bytes of memory that must be available for the analysis, in addition to the copy and a quarter of
 its size."""
@@ -72,7 +72,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
     # -- before, during and after the stop
 
     def _copy(self) -> None:
-        plan = self._planned()
+        plan = self._plan_copy()
         stop = StopData()
         tracer = Tracer(self._pid, self.arch)
         try:
@@ -103,7 +103,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             self._add_unread(*gap)
         self._describe(len(self._threads))
 
-    def _planned(self) -> CopyPlan:
+    def _plan_copy(self) -> CopyPlan:
         try:
             maps = read_file(f"{self._proc}/maps")
         except OSError as error:
@@ -206,10 +206,10 @@ class CopiedProcess(ExtentReader, LocalProcess):
     def _file_end(self, region: Region) -> int:
         return region.end if region.anonymous or self._files is None else self._files.end(region)
 
-    def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
+    def _slice_extent(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
         if isinstance(extent.source, MappedFile):
             return self._readable_pieces(low, high, PIECE, extent.source.some)
-        return super()._sliced(extent, low, high)
+        return super()._slice_extent(extent, low, high)
 
     def resident(self, start: int, end: int) -> Optional[int]:
         found = self._presence
@@ -228,7 +228,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
         """Return the data, other than memory, that a core records about the process."""
         return self._record
 
-    def stored(self, start: int, end: int) -> Iterator[Piece]:
+    def iterate_stored(self, start: int, end: int) -> Iterator[Piece]:
         """Yield the parts of [start, end) that may be nonzero, ascending, at most 8 MiB each: the
         copied pages, and the contents of mapped files."""
         for extent, low, high in find_overlaps(self._extents, self._starts, start, end):

@@ -79,10 +79,10 @@ class CoreTarget(ExtentReader, ImageTarget):
             self._add_bare()
         self._places = ModuleIndex(self._images, arch.page)
         self._main = self._main_image()
-        self._modules = [self._named(image) for image in self._images]
+        self._modules = [self._name_module(image) for image in self._images]
         self._checked = self._fill()
         named = [m for m in self._files if m.path] if self._process.files else []
-        self._set_regions(self._mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
+        self._set_regions(self._read_mapped() or regions_of(loads, named, self._stack(), self._places.is_code))
         self.unread = self._find_unread()
         self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
@@ -134,7 +134,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.taken_at, self.start_time = found.taken_at or None, found.start_time or None
         return found
 
-    def _mapped(self) -> Optional[Sequence[Region]]:
+    def _read_mapped(self) -> Optional[Sequence[Region]]:
         """Return the regions from findleaks' note, and record what it lists as unreadable."""
         note = self._snapshot
         if note is None:
@@ -180,7 +180,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         at = self._process.auxv.get(notes.AT_PHDR, 0) or self._process.auxv.get(notes.AT_ENTRY, 0)
         return self._places.at(at) or next(iter(self._images), None)
 
-    def _named(self, found: Image) -> Module:
+    def _name_module(self, found: Image) -> Module:
         """Return a module with its path: from a note, else DT_SONAME or the program's name."""
         module = found.module
         if module.path or found.head is None:

@@ -114,7 +114,7 @@ class Table(NamedTuple):
             name, value, size, info, _, section = entry
         return name, info, section, value, size
 
-    def named(self, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, int, int, int, int]]]:
+    def find_named(self, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, int, int, int, int]]]:
         """Yield the entries that have one of these names: the name, and the fields of the entry."""
         # String tables share the ends of names: a name may begin inside another one.
         places = {at: name for name in names for at in occurrences(self.strings, name.encode() + b"\0")}
@@ -265,7 +265,7 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
     `read(at, size)` reads the image by file offset (`bias` None), or by address (p_vaddr + bias).
     Unreadable notes count as missing."""
 
-    def found() -> Iterator[Note]:
+    def iterate_notes() -> Iterator[Note]:
         for seg in loads:
             if seg.type == PT_NOTE and seg.filesz:
                 try:
@@ -274,7 +274,7 @@ def build_id(read: Callable[[int, int], Buffer], head: Header, loads: Sequence[S
                     continue
                 yield from notes(data, head, seg.align)
 
-    return _build_id_among(found())
+    return _build_id_among(iterate_notes())
 
 
 def build_id_of_file(data: Buffer) -> str:

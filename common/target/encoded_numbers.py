@@ -9,7 +9,7 @@ from typing import Union
 LONGEST = 10  # most bytes of a 64-bit LEB128 number (DWARF 5, section 7.6)
 
 
-def signed(value: int, bits: int) -> int:
+def decode_signed(value: int, bits: int) -> int:
     """Interpret a word of `bits` bits as two's complement."""
     return value - (1 << bits) if value >> (bits - 1) else value
 
@@ -30,7 +30,7 @@ def sleb128(data: bytes, at: int) -> tuple[int, int]:
     """Decode the signed number at `data[at]`; return it and the offset after it. ValueError as for
     `uleb128`."""
     value, end = uleb128(data, at)
-    return signed(value, 7 * (end - at)), end
+    return decode_signed(value, 7 * (end - at)), end
 
 
 def sleb128_bytes(value: int) -> bytes:

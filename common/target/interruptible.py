@@ -16,6 +16,6 @@ def interruptible(target: Target, items: Iterable[_Item], every: int = 1) -> Ite
     Raises Interrupted if the user has asked to stop. Polls before the first item, and after every
     `every` items."""
     for number, item in enumerate(items):
-        if number % every == 0 and target.interrupted():
+        if number % every == 0 and target.is_interrupted():
             raise Interrupted
         yield item

@@ -52,7 +52,7 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
             loads.append(Load(s.vaddr, end, s.flags, s.offset, filesz, max(0, min(filesz, size - s.offset))))
     known = data if data is not None else Runs.of([(0, size)])
     if sum(known.bytes(d.offset, d.offset + d.there) for d in loads) > known.total:
-        loads = _unshared(loads)
+        loads = _remove_shared(loads)
     loads.sort()
     for index, after in enumerate(loads[1:]):
         # The missing part of a segment must not hide the next one
@@ -61,7 +61,7 @@ def loads_of(headers: Sequence[elf.Segment], size: int, word: int, data: Optiona
     return [d for d in loads if d.start < d.end]
 
 
-def _unshared(loads: Sequence[Load]) -> list[Load]:
+def _remove_shared(loads: Sequence[Load]) -> list[Load]:
     """Remove those bytes of each load that an earlier load in the file already contains."""
     found = []
     reached = 0

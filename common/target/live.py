@@ -159,7 +159,7 @@ class LiveTarget(PagedReader, LocalProcess):
     def _touched_pieces(self, pagemap: PageMap, low: int, high: int) -> Iterator[Piece]:
         while low < high:
             size = min(PIECE - low % PIECE if high - low > PIECE else PIECE, high - low)
-            runs = pagemap.touched(low, low + size)
+            runs = pagemap.list_touched(low, low + size)
             if not runs:
                 following = pagemap.next_touched(low + size, high)
                 if following - low >= SKIP:
@@ -184,7 +184,7 @@ class LiveTarget(PagedReader, LocalProcess):
     def resident(self, start: int, end: int) -> Optional[int]:
         if self._pagemap is None:
             return None
-        runs = self._pagemap.touched(start, end)
+        runs = self._pagemap.list_touched(start, end)
         return sum(max(0, min(run.end, end) - max(run.start, start)) for run in runs)
 
     @cached_property
@@ -216,7 +216,7 @@ class LiveTarget(PagedReader, LocalProcess):
             registers = [RegisterNotes(one.tid, 0, packed(*(one.registers.get(name, 0) for name in names)), ()) for one in self.threads()]
         return StopRecord(self._proc, stat_of(f"/proc/{self._pid}"), maps, at, registers)
 
-    def stored(self, start: int, end: int) -> Iterator[Piece]:
+    def iterate_stored(self, start: int, end: int) -> Iterator[Piece]:
         """Yield the readable parts of [start, end), ascending, at most 4 MiB each. A piece is valid
         until the next one is requested. Every page is read, which makes it resident."""
         buffer = memoryview(bytearray(min(PIECE, end - start)))

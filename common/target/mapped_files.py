@@ -75,10 +75,10 @@ class MappedFiles:
         if known is None:
             if len(self._files) >= _MOST_FILES:
                 self._close_files()
-            known = self._files[key] = self._opened(region, fields)
+            known = self._files[key] = self._open_region(region, fields)
         return known
 
-    def _opened(self, region: Region, fields: list[bytes]) -> tuple[int, int]:
+    def _open_region(self, region: Region, fields: list[bytes]) -> tuple[int, int]:
         try:
             major, _, minor = fields[3].partition(b":")
             wanted = os.makedev(int(major, 16), int(minor, 16)), int(fields[4])

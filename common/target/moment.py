@@ -48,14 +48,14 @@ def read_moment(proc: str, page: int, regions: Sequence[Region], progress: Calla
     except OSError:
         return None
     try:
-        return _scanned(fd, regions, progress)
+        return _scan(fd, regions, progress)
     except OSError:
         return _read(fd, proc, page, regions, progress)  # a kernel before 6.7
     finally:
         os.close(fd)
 
 
-def _scanned(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Moment:
+def _scan(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Moment:
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     vector = ctypes.create_string_buffer(RUN * VECTOR)
     at, end = regions[0].start, regions[-1].end

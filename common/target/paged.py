@@ -45,7 +45,7 @@ class PagedReader(ImageTarget):
         parts = []
         while at < end:
             size_left = end - at
-            data = self._cached(at, size_left) if size_left <= _AHEAD else self._read_some(at, min(size_left, self.longest_read))
+            data = self._read_cached(at, size_left) if size_left <= _AHEAD else self._read_some(at, min(size_left, self.longest_read))
             if not data:
                 region = self._region_at(at)
                 if region is None:
@@ -55,7 +55,7 @@ class PagedReader(ImageTarget):
             at += len(data)
         return b"".join(parts)
 
-    def _cached(self, address: int, size: int) -> bytes:
+    def _read_cached(self, address: int, size: int) -> bytes:
         """Return at most `size` bytes of the page that contains `address`. If the page is not
         cached, fetch it and a few more pages."""
         base = address & -_PAGE

@@ -209,17 +209,17 @@ class ExtentReader:
         Omits very long runs of known zeros."""
         for extent, low, high in find_overlaps(self._extents, self._starts, start, end):
             if extent.source.data is None or high - low < SKIP:
-                yield from self._sliced(extent, low, high)
+                yield from self._slice_extent(extent, low, high)
             else:
                 following = low  # start of the bytes that are not yielded yet
                 for part in self._nonzero(extent, low, high, MARGIN):
                     if part.start - following >= SKIP:
-                        yield from self._sliced(extent, low, following)
+                        yield from self._slice_extent(extent, low, following)
                         low = part.start
                     following = part.end
-                yield from self._sliced(extent, low, following if high - following >= SKIP else high)
+                yield from self._slice_extent(extent, low, following if high - following >= SKIP else high)
 
-    def _sliced(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
+    def _slice_extent(self, extent: Extent, low: int, high: int) -> Iterator[Piece]:
         while low < high:
             at = low - extent.start + extent.offset
             size = min(high - low, PIECE)

@@ -52,7 +52,7 @@ class RemoteTarget(PagedReader):
         readable = ((region.start, region.end, region.readable) for region in self._regions)
         mappings = mapped_files(self._regions) if offsets else find_unnamed_files(self.read, readable)
         found = images(self.read, mappings, self.arch.machine, self.arch.page)
-        self._images = [image._replace(module=self._named(image.module)) for image in found]
+        self._images = [image._replace(module=self._name_module(image.module)) for image in found]
         self._modules = [image.module for image in self._images]
         self._threads: Optional[Sequence[Thread]] = None
         self.exe_path = self._modules[0].path if self._modules else ""
@@ -68,7 +68,7 @@ class RemoteTarget(PagedReader):
                 return supported_arch(head, f"{where}: a process")
         raise TargetError(f"{where}: no program found in its memory")
 
-    def _named(self, module: Module) -> Module:
+    def _name_module(self, module: Module) -> Module:
         region = self._region_at(module.start)
         return module if module.path or region is None else module._replace(path=region.name)
 

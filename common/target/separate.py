@@ -61,7 +61,7 @@ class SeparateFiles:
 
     def add(self, module: Module, path: str) -> bool:
         """Use the file at `path` for a module. Return False if the file does not match."""
-        found = _opened(FilePlace(path), module.build_id, None)
+        found = _open_file(FilePlace(path), module.build_id, None)
         if found is not None:
             self._found[module.start], self._beside[module.start] = found, os.path.dirname(path)
         return found is not None
@@ -73,7 +73,7 @@ class SeparateFiles:
             folders = (self._beside.get(module.start, ""), os.path.dirname(module.path))
             named = [os.path.normpath(os.path.join(folder, wanted.path)) for folder in folders if folder]
         places = [*(FilePlace(path, sysroot, self.shunned) for path in named), *self._by_build_id(wanted.build_id, sysroot)]
-        return next((data for place in places if (data := _opened(place, wanted.build_id, None)) is not None), None)
+        return next((data for place in places if (data := _open_file(place, wanted.build_id, None)) is not None), None)
 
     def split(self, module: Module, path: str, sysroot: str) -> Optional[elf.Buffer]:
         """Return a .dwo file. It is searched at its path, and by its name beside the module and
@@ -92,7 +92,7 @@ class SeparateFiles:
 
     def _find(self, module: Module, own: Optional[elf.Buffer], place: Optional[FilePlace], sysroot: str) -> Optional[memoryview]:
         for candidate in self._by_build_id(module.build_id, sysroot):
-            found = _opened(candidate, module.build_id, None)
+            found = _open_file(candidate, module.build_id, None)
             if found is not None:
                 self._beside[module.start] = os.path.dirname(candidate.path)
                 return found
@@ -101,7 +101,7 @@ class SeparateFiles:
             # The file may be in another folder now than in the process.
             beside = [place._replace(path=path) for path in self._by_link(place.path, link)] if place is not None else []
             for candidate in (*beside, *(FilePlace(path, sysroot, self.shunned) for path in self._by_link(module.path, link))):
-                found = _opened(candidate, module.build_id, link)
+                found = _open_file(candidate, module.build_id, link)
                 if found is not None:
                     self._beside[module.start] = os.path.dirname(candidate.path)
                     return found
@@ -121,7 +121,7 @@ class SeparateFiles:
         return (f"{one}/{link.name}" for one in (folder, f"{folder}/.debug", *below) if f"{one}/{link.name}" != path)
 
 
-def _opened(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
+def _open_file(place: FilePlace, build_id: str, link: Optional[Link]) -> Optional[memoryview]:
     """Map the file; None if it is missing or does not match. If the file or the module has no
     build-id, the checksum in `link` is compared."""
     try:

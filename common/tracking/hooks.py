@@ -172,7 +172,7 @@ def _find_defined(target: Target, module: Module, wanted: HookSet) -> dict[str, 
     """Return the addresses of the wanted functions that a module defines."""
     found: dict[str, int] = {}
     for table in target.symbol_tables(module):
-        for name, (_, info, section, value, size) in table.named(wanted.stubs):
+        for name, (_, info, section, value, size) in table.find_named(wanted.stubs):
             if section not in (0, _SHN_ABS) and info & 15 == _FUNCTION and value and size:
                 found.setdefault(name, value + module.bias)
     return found

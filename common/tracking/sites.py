@@ -147,13 +147,13 @@ class _Wanted:
 
     def __call__(self, requested: int, usable: Optional[int]) -> bool:
         """`usable`: the usable size; None for a block that was freed."""
-        return self._sizes is None or self._in(requested) or self._in(self._inferred(requested) if usable is None else usable)
+        return self._sizes is None or self._in(requested) or self._in(self._infer_size(requested) if usable is None else usable)
 
     def _in(self, size: int) -> bool:
         assert self._sizes is not None
         return self._sizes.low <= size <= self._sizes.high
 
-    def _inferred(self, requested: int) -> int:
+    def _infer_size(self, requested: int) -> int:
         known = self._usable.get(requested)
         if known is None:
             known = min((usable for size, usable in self._usable.items() if size >= requested), default=requested)
@@ -168,9 +168,9 @@ def _name_sites(found: Mapping[int, TrackedSite], nodes: Mapping[int, Node], nam
     alike: dict[tuple[tuple[NamedFrame, ...], str], TrackedSite] = {}
     for stack, site in found.items():
         keys = _keys(stack & ~1, nodes)
-        key = names.followed(keys, bool(stack & 1)) if keys else ((), FULL)
+        key = names.follow(keys, bool(stack & 1)) if keys else ((), FULL)
         if key not in made:
-            site.frames, site.end = names.named(key[0]), key[1]
+            site.frames, site.end = names.name_frames(key[0]), key[1]
             # Different keys may have the same frames: a runtime may move the code of a function,
             # or compile the function again.
             made[key] = alike.setdefault((site.frames, site.end), site)

@@ -8,7 +8,7 @@ from typing import Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.arg_types import SizeRange
-from findleaks.formatting import blocks, counted, size, some
+from findleaks.formatting import blocks, format_count, size, some
 from findleaks.results.track import AllocatedSize, UnseenReason
 from findleaks.session import Session
 from findleaks.tracking.probe import Probe
@@ -44,7 +44,7 @@ def find_reasons(
     if mappings:
         calls = "system calls that the program makes itself, as Go does, are not seen"
         return [UnseenReason("idle", f"the process mapped no such memory by functions of {some(sorted(modules))}; {calls}")]
-    seen, unreached = list(_allocated(records, sampling, probe)), list(_unreached(session, modules))
+    seen, unreached = list(_find_other_sizes(records, sampling, probe)), list(_list_unreached(session, modules))
     if not seen and not unreached:
         seen = [UnseenReason("idle", f"the process is idle: it allocated no block of any size by {some(sorted(modules))}")]
     return [
@@ -52,11 +52,11 @@ def find_reasons(
         *_small_objects(session, sizes),
         *unreached,
         *([UnseenReason("stopped", f"it was stopped by a signal for {100 * part:.0f} % of the time")] if part else []),
-        *(_missed(sampling) if sampling.mean else ()),
+        *(_list_missed(sampling) if sampling.mean else ()),
     ]
 
 
-def _allocated(records: Sequence[Record], sampling: Sampling, probe: Optional[Probe]) -> Iterator[UnseenReason]:
+def _find_other_sizes(records: Sequence[Record], sampling: Sampling, probe: Optional[Probe]) -> Iterator[UnseenReason]:
     """If blocks of other sizes were allocated, yield this as the reason."""
     counts: Counter[int] = Counter()
     for record in records:
@@ -65,7 +65,7 @@ def _allocated(records: Sequence[Record], sampling: Sampling, probe: Optional[Pr
     if most:
         first = f"in the first {probe.seconds:.1f} s " if probe is not None and probe.seconds is not None else ""
         named = some([f"{count:,} of {size(one)}" for one, count in most], SIZES)
-        rest = f", and {counted(len(counts) - len(most), 'further size')}" if len(counts) > len(most) else ""
+        rest = f", and {format_count(len(counts) - len(most), 'further size')}" if len(counts) > len(most) else ""
         yield UnseenReason(
             "other_sizes",
             f"{first}{blocks(sum(counts.values()))} of other sizes were allocated: {named}{rest}",
@@ -81,7 +81,7 @@ def _small_objects(session: Session, sizes: Optional[SizeRange]) -> Iterator[Uns
         yield UnseenReason("pymalloc", f"{what}; a Python started with PYTHONMALLOC=malloc allocates each by malloc")
 
 
-def _unreached(session: Session, modules: Collection[str]) -> Iterator[UnseenReason]:
+def _list_unreached(session: Session, modules: Collection[str]) -> Iterator[UnseenReason]:
     """Yield allocators that have blocks but whose functions have no stub. They are linked
     statically under other names, or are too far away."""
     seen = sorted(modules)
@@ -100,7 +100,7 @@ def _count_in_use(session: Session, allocator: Allocator) -> int:
     return sum(row.in_use for row in allocator.caches(session.directory.blocks))
 
 
-def _missed(sampling: Sampling) -> Iterator[UnseenReason]:
+def _list_missed(sampling: Sampling) -> Iterator[UnseenReason]:
     of = f"bytes ({size(sampling.mean)})" if sampling.by_bytes else "blocks"
     yield UnseenReason(
         "sampled", f"only one in {sampling.mean:,} {of} is recorded, so a few blocks may be missed; omit --sample to record each block"

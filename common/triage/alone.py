@@ -9,13 +9,13 @@ import sys
 
 from findleaks.triage.examine import Source
 from findleaks.triage.fleet import end_with_parent
-from findleaks.triage.pool import default_limits, examined
+from findleaks.triage.pool import default_limits, examine_all
 
 
 def main() -> None:
     end_with_parent()
     asked = json.load(sys.stdin)
     limits = default_limits(1, asked["memory"], asked["timeout"], asked["sysroot"])
-    ((_, row),) = examined([Source(*asked["source"])], limits)
+    ((_, row),) = examine_all([Source(*asked["source"])], limits)
     with os.fdopen(1, "w", encoding="ascii") as out:
-        json.dump(row.packed(), out)
+        json.dump(row.pack(), out)

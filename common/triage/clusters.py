@@ -69,7 +69,7 @@ class Cluster:
         self.ring = 2 * sum(leader.leaks for leader in members if leader.shape.ring) > self.weight
         self.words = _words(members, self.weight)
 
-    def joined(self, other: Cluster) -> Cluster:
+    def join(self, other: Cluster) -> Cluster:
         """Return both clusters as one, with the size and the words of this one."""
         made = Cluster(self.size, [*self.members, *other.members])
         made.words = self.words
@@ -118,7 +118,7 @@ def _split(leaders: list[Leader], work: _Work) -> Iterator[list[Leader]]:
 def _hold_no_remains(leaders: Sequence[Leader], work: _Work) -> bool:
     """Whether each combination of words occurs in several blocks. The result is False if the
     comparison takes too long."""
-    combinations = len({tuple(map(said, leader.shape.words)) for leader in leaders})
+    combinations = len({tuple(map(describe_word, leader.shape.words)) for leader in leaders})
     return len(leaders) >= REPEATED * combinations and work.take(combinations * len(leaders))
 
 
@@ -202,21 +202,21 @@ def _of_few(leaders: Sequence[Leader]) -> Iterator[list[Leader]]:
 def alike(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether blocks with these words may be of one leak. Of the words that are a pointer in either
     block, most must be the same in both. Null pointers and unclear words are not compared."""
-    agree, contradict = compared(one, other)
+    agree, contradict = compare_words(one, other)
     return contradict < agree or not contradict
 
 
-def compared(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+def compare_words(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
     """Return the number of words in which both blocks have the same pointer, and the number in
     which they contradict. It does not matter whether the target is leaked, because other blocks may
     refer to it."""
-    both = [(said(a), said(b)) for a, b in zip(one, other)]
+    both = [(describe_word(a), describe_word(b)) for a, b in zip(one, other)]
     clear = [(a, b) for a, b in both if a and b and (a, b) != (DATA, DATA)]
     agree = sum(a == b for a, b in clear)
     return agree, len(clear) - agree
 
 
-def said(word: str) -> str:
+def describe_word(word: str) -> str:
     """Return the part of a word's class that identifies a leak; "" if there is none."""
     return "" if word in (ZERO, UNCLEAR) else LOST if word == HELD else _broad(word)
 
@@ -230,10 +230,10 @@ def _words(members: Sequence[Leader], weight: float) -> tuple[str, ...]:
     for leader in members:
         for at, word in enumerate(leader.shape.words):
             counts[at][word] = counts[at].get(word, 0) + leader.leaks
-    return tuple(_agreed(one, weight) for one in counts)
+    return tuple(_agree(one, weight) for one in counts)
 
 
-def _agreed(counts: dict[str, float], weight: float) -> str:
+def _agree(counts: dict[str, float], weight: float) -> str:
     present = {word: count for word, count in counts.items() if word not in (ZERO, UNCLEAR)}
     total = sum(present.values())
     if not present or total < PRESENT * weight:
@@ -265,7 +265,7 @@ def with_larger(found: Iterable[Cluster]) -> list[Cluster]:
         ]
         if near:
             _, other = min(near)
-            left[other] = left[other].joined(small)
+            left[other] = left[other].join(small)
             del left[at]
     return list(left.values())
 
@@ -275,7 +275,7 @@ def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster
     if there are at least `sizes` of them; their size is then 0."""
     same: dict[tuple[str, tuple[str, ...]], list[Cluster]] = {}
     for cluster in found:
-        same.setdefault((cluster.label, tuple(map(said, cluster.words))), []).append(cluster)
+        same.setdefault((cluster.label, tuple(map(describe_word, cluster.words))), []).append(cluster)
     for several in same.values():
         total = sum(cluster.weight for cluster in several)
         small = {cluster.size for cluster in several if cluster.weight < OWN_SIZE * total}
@@ -285,7 +285,7 @@ def varying(found: Iterable[Cluster], sizes: int) -> Iterator[tuple[int, Cluster
 
 def pointers(words: Iterable[str]) -> int:
     """Return the number of a cluster's words that are pointers."""
-    return sum(said(word) not in ("", DATA) for word in words)
+    return sum(describe_word(word) not in ("", DATA) for word in words)
 
 
 def common_tokens(leaders: Sequence[Leader]) -> list[Leader]:

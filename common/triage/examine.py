@@ -15,7 +15,7 @@ from findleaks.audit.crash import crashed_frames, own_frame, signal_name
 from findleaks.audit.diagnostics import is_trusted, result_warnings, target_warnings
 from findleaks.engine.terms import Kind, State
 from findleaks.errors import FindleaksError, Interrupted
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Progress, Session
 from findleaks.target.base import Target
@@ -55,17 +55,17 @@ def examine(source: Source, sysroot: str = "", progress: Optional[Progress] = No
     return replace(row, seconds=time.perf_counter() - began)
 
 
-def failed(source: Source, why: str) -> Row:
+def make_failure(source: Source, why: str) -> Row:
     """Return the row of a core that cannot be read."""
     when = source.time if source.time is not None else source.changed / 1e9 or None
-    return Row(source.core, FAILED, program=source.program, time=when, error=shortened(why, 600), size=source.size)
+    return Row(source.core, FAILED, program=source.program, time=when, error=shorten(why, 600), size=source.size)
 
 
 def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Opened) -> Row:
     try:
         mode = os.stat(source.path).st_mode
         if not stat.S_ISREG(mode):
-            return failed(source, f"{kind_of_file(mode)}, not a core file")
+            return make_failure(source, f"{kind_of_file(mode)}, not a core file")
         report = progress or (lambda phase, part: None)
         with closing(open_core(source.path, sysroot=sysroot, progress=report)) as target:
             opened(target)
@@ -75,13 +75,13 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
     except Interrupted:
         raise
     except FindleaksError as error:
-        return failed(source, _why(source, str(error)))
+        return make_failure(source, _why(source, str(error)))
     except (OSError, ValueError) as error:
-        return failed(source, getattr(error, "strerror", None) or str(error))
+        return make_failure(source, getattr(error, "strerror", None) or str(error))
     except MemoryError:
-        return failed(source, "out of memory: examine it alone, or with a larger --memory")
+        return make_failure(source, "out of memory: examine it alone, or with a larger --memory")
     except Exception as error:
-        return failed(source, f"internal error: {type(error).__name__}: {error}")
+        return make_failure(source, f"internal error: {type(error).__name__}: {error}")
 
 
 def _why(source: Source, text: str) -> str:
@@ -110,7 +110,7 @@ def _of_session(source: Source, session: Session) -> Row:
         findings=tuple(FindingLine(one.kind, one.bytes, one.title) for one in found[:FINDINGS]),
         signatures=tuple(leak_sums(session, name)),
         warnings=tuple(dict.fromkeys(warnings[:WARNINGS])),
-        error=shortened(_why(source, target.lacks), 600),
+        error=shorten(_why(source, target.lacks), 600),
         size=source.size,
     )
 
@@ -122,11 +122,11 @@ def _frame(target: Target, found: Sequence[Finding]) -> str:
     crash = next((one.facts for one in found if one.kind == "crash"), {})
     managed = crash.get("managed_frame")
     if crash.get("function"):
-        return shortened(without_parameters(str(crash["function"])), 200)
+        return shorten(without_parameters(str(crash["function"])), 200)
     if isinstance(managed, dict):
-        return shortened(str(managed["function"]), 200)
+        return shorten(str(managed["function"]), 200)
     frame = own_frame(crashed_frames(target))
-    return shortened(frame.short_name(), 200) if frame is not None else ""
+    return shorten(frame.short_name(), 200) if frame is not None else ""
 
 
 def kind_of_file(mode: int) -> str:

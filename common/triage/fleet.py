@@ -20,9 +20,9 @@ from importlib import import_module
 from typing import Any, Optional
 
 from findleaks.errors import FindleaksError
-from findleaks.triage.examine import Source, failed
+from findleaks.triage.examine import Source, make_failure
 from findleaks.triage.pool import PR_SET_PDEATHSIG, WAIT
-from findleaks.triage.row import Row, unpacked
+from findleaks.triage.row import Row, unpack_row
 
 CONNECT = 20.0  # seconds to wait for the scheduler
 _ALONE = "from findleaks.triage.alone import main; main()"
@@ -57,7 +57,7 @@ def examined_by(
     tasks: dict[str, tuple[Source, Any]] = {}
     try:
         for number, source in enumerate(sources):
-            asked = _asked(source, memory, timeout, sysroot)
+            asked = _request_row(source, memory, timeout, sysroot)
             task = client.submit(examine_apart, asked, key=f"findleaks-{run}-{number}", pure=False)
             tasks[task.key] = source, task
             task.add_done_callback(ended.put)
@@ -75,7 +75,7 @@ def examined_by(
         client.close()
 
 
-def _asked(source: Source, memory: Optional[int], timeout: float, sysroot: str) -> dict[str, Any]:
+def _request_row(source: Source, memory: Optional[int], timeout: float, sysroot: str) -> dict[str, Any]:
     there = source._replace(path=os.path.abspath(source.path))
     return {"source": list(there), "memory": memory, "timeout": timeout, "sysroot": os.path.abspath(sysroot) if sysroot else ""}
 
@@ -84,13 +84,13 @@ def _row(source: Source, task: Any) -> Row:
     """Return the row of a finished task. If the worker ended before the row was fetched, the
     scheduler repeats the task, and this function waits for it."""
     try:
-        return unpacked(task.result())
+        return unpack_row(task.result())
     except (KeyError, TypeError, ValueError):
-        return failed(source, "the worker returned no row; check that it has the same version of findleaks")
+        return make_failure(source, "the worker returned no row; check that it has the same version of findleaks")
     except Exception as error:  # the exception that the task raised on the worker, or KilledWorker
         if type(error).__name__ == "KilledWorker":
-            return failed(source, "every worker that read it was killed")
-        return failed(source, f"the worker failed: {type(error).__name__}: {error}")
+            return make_failure(source, "every worker that read it was killed")
+        return make_failure(source, f"the worker failed: {type(error).__name__}: {error}")
 
 
 def examine_apart(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def examine_apart(asked: Mapping[str, Any]) -> dict[str, Any]:
         [sys.executable, "-c", _ALONE], input=json.dumps(asked).encode("ascii"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     if not done.stdout:
-        return failed(Source(*asked["source"]), f"the process that read it ended with status {done.returncode}").packed()
+        return make_failure(Source(*asked["source"]), f"the process that read it ended with status {done.returncode}").pack()
     row: dict[str, Any] = json.loads(done.stdout)
     return row
 

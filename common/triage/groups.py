@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Optional
 
 from findleaks.results.triage import LeakInCores
-from findleaks.triage.identity import described, signature_of
+from findleaks.triage.identity import describe_signature, signature_of
 from findleaks.triage.row import PARTIAL, LeakSum, Row
 from findleaks.triage.same import same_leaks
 
@@ -89,7 +89,7 @@ class Grouped(NamedTuple):
     rows: list[Row]
 
 
-def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grouped:
+def group_leaks(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grouped:
     """Return the leaks of all rows as groups. `before`: rows of the baseline, if any."""
     every = [*rows, *(before or ())]
     by_program: dict[str, list[tuple[int, LeakSum]]] = {}
@@ -101,14 +101,14 @@ def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grou
     for program, leaks in by_program.items():
         for same in same_leaks(leaks):
             signature = signature_of(program, same.label, same.size, same.words)
-            what = described(same.label, same.size, same.ring, same.words)
+            what = describe_signature(same.label, same.size, same.ring, same.words)
             group = groups.setdefault(signature, LeakGroup(signature, program, what, new=None if before is None else True))
             group.signatures.update(same.signatures)
             names.update(dict.fromkeys(same.signatures, group))
     for row in before or ():
         for leak in row.signatures:
             names[leak.signature].new = False
-    made = [_named(row, names) for row in rows]
+    made = [_name_leaks(row, names) for row in rows]
     for row in made:
         for leak in row.signatures:
             groups[leak.signature].add(row, leak)
@@ -116,12 +116,12 @@ def grouped(rows: Sequence[Row], before: Optional[Sequence[Row]] = None) -> Grou
     return Grouped(sorted(found, key=lambda group: (group.doubtful, -group.cores, -group.bytes, group.signature)), made)
 
 
-def _named(row: Row, names: Mapping[str, LeakGroup]) -> Row:
+def _name_leaks(row: Row, names: Mapping[str, LeakGroup]) -> Row:
     """Return the row, in which leaks of the same group are merged."""
     merged: dict[str, LeakSum] = {}
     for leak in row.signatures:
         group = names[leak.signature]
         leak = leak._replace(signature=group.signature, what=group.what)
         before = merged.get(group.signature)
-        merged[group.signature] = leak if before is None else before.joined(leak)
+        merged[group.signature] = leak if before is None else before.join(leak)
     return replace(row, signatures=tuple(sorted(merged.values(), key=lambda leak: (-leak.bytes, leak.signature))))

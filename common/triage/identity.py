@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from findleaks.formatting import number
-from findleaks.triage.clusters import said
+from findleaks.triage.clusters import describe_word
 from findleaks.triage.shapes import DATA, LOST, UNCLEAR, ZERO, ZEROS_LABEL
 
 
 def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
     """Return the signature: 12 hexadecimal digits of a digest of the program's name and of the
     properties of the leaked blocks. Only words that identify a leak are included."""
-    meant = ["" if said(word) == DATA else said(word) for word in words]
+    meant = ["" if describe_word(word) == DATA else describe_word(word) for word in words]
     key = "\n".join([program, label, str(size), "\t".join(meant).rstrip("\t")])
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
 
 
-def described(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
+def describe_signature(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
     """Describe the blocks with a signature: "48 B → text, 48 B", "cycle of 64 B", "Foo"."""
     sized = f"{number(size)} B" if size else ""
     if label == ZEROS_LABEL:

@@ -23,8 +23,8 @@ from typing import NamedTuple, NoReturn, Optional
 from findleaks.engine.load import THREADS, missing_native
 from findleaks.formatting import size as human
 from findleaks.target.base import Target
-from findleaks.triage.examine import Source, examine, failed
-from findleaks.triage.row import Row, unpacked
+from findleaks.triage.examine import Source, examine, make_failure
+from findleaks.triage.row import Row, unpack_row
 
 LEAST_MEMORY = 128 << 20  # bytes of memory that a process needs for any core
 PART = 0.5  # bytes of memory for each byte of a core on disk
@@ -70,7 +70,7 @@ def default_limits(jobs: Optional[int], memory: Optional[int], timeout: float, s
     return Limits(jobs or usual, free, timeout, sysroot)
 
 
-def examined(
+def examine_all(
     sources: Sequence[Source], limits: Limits, waiting: Callable[[], None] = lambda: None
 ) -> Generator[tuple[Source, Row], None, None]:
     """Yield each source with its row, when it has been examined. `waiting` is called at least every
@@ -135,7 +135,7 @@ def _preload() -> None:
     missing_native()  # this also loads the C engine
 
 
-def estimated(source: Source) -> int:
+def estimate_memory(source: Source) -> int:
     """Return the estimated number of bytes of memory for examining a file."""
     try:
         stored = os.stat(source.path).st_blocks * 512
@@ -147,7 +147,7 @@ def estimated(source: Source) -> int:
 def _fits(source: Source, running: dict[int, _Job], limits: Limits) -> bool:
     if not running:
         return True
-    return len(running) < limits.jobs and sum(job.memory for job in running.values()) + estimated(source) <= limits.memory
+    return len(running) < limits.jobs and sum(job.memory for job in running.values()) + estimate_memory(source) <= limits.memory
 
 
 def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
@@ -158,7 +158,7 @@ def _start(source: Source, limits: Limits) -> tuple[_Job, int]:
     if not pid:
         _child(source, limits, writes, parent)
     os.close(writes)
-    return _Job(pid, source, time.monotonic(), estimated(source), bytearray()), reads
+    return _Job(pid, source, time.monotonic(), estimate_memory(source), bytearray()), reads
 
 
 def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn:
@@ -179,7 +179,7 @@ def _child(source: Source, limits: Limits, writes: int, parent: int) -> NoReturn
             os.environ.setdefault(THREADS, "1")
         row = examine(source, limits.sysroot, opened=lambda target: _bound_memory(target, limits.memory))
         with os.fdopen(writes, "wb") as out:
-            out.write(json.dumps(row.packed()).encode("ascii"))
+            out.write(json.dumps(row.pack()).encode("ascii"))
         status = 0
     except (Exception, KeyboardInterrupt):
         pass  # the parent detects that the row is incomplete
@@ -201,8 +201,8 @@ def _result(job: _Job) -> Row:
     """Return the row of a process that has closed its pipe."""
     _, status = os.waitpid(job.pid, 0)
     with suppress(ValueError, KeyError, TypeError):
-        return unpacked(json.loads(job.said))
-    return _failed(job, _why(status))
+        return unpack_row(json.loads(job.said))
+    return _make_failure(job, _why(status))
 
 
 def _why(status: int) -> str:
@@ -229,11 +229,11 @@ def _too_long(running: dict[int, _Job], ended: selectors.BaseSelector, timeout: 
                 os.close(descriptor)
                 del running[descriptor]
                 _end(job.pid)
-            yield job.source, _failed(job, f"not finished after {timeout:g} s (--timeout), {human(job.source.size)}")
+            yield job.source, _make_failure(job, f"not finished after {timeout:g} s (--timeout), {human(job.source.size)}")
 
 
-def _failed(job: _Job, why: str) -> Row:
-    return replace(failed(job.source, why), seconds=time.monotonic() - job.began)
+def _make_failure(job: _Job, why: str) -> Row:
+    return replace(make_failure(job.source, why), seconds=time.monotonic() - job.began)
 
 
 def _end(pid: int) -> None:

@@ -34,7 +34,7 @@ class LeakSum(NamedTuple):
     ring: bool = False
     words: Sequence[str] = ()
 
-    def joined(self, other: LeakSum) -> LeakSum:
+    def join(self, other: LeakSum) -> LeakSum:
         """Return the sum of both. The text and the example are from the sum that has more bytes."""
         one, less = (self, other) if (-self.bytes, self.example) <= (-other.bytes, other.example) else (other, self)
         return one._replace(leaks=one.leaks + less.leaks, blocks=one.blocks + less.blocks, bytes=one.bytes + less.bytes)
@@ -100,13 +100,13 @@ class Row:
             error=self.error or None,
         )
 
-    def packed(self) -> dict[str, Any]:
-        """Return the row as JSON for another process, which reads it with `unpacked`."""
+    def pack(self) -> dict[str, Any]:
+        """Return the row as JSON for another process, which reads it with `unpack_row`."""
         return asdict(self)
 
 
-def unpacked(packed: Mapping[str, Any]) -> Row:
-    """Return the row that `Row.packed` wrote. Raises KeyError or TypeError if it is not a row."""
+def unpack_row(packed: Mapping[str, Any]) -> Row:
+    """Return the row that `Row.pack` wrote. Raises KeyError or TypeError if it is not a row."""
     parts = dict(packed)
     parts["findings"] = tuple(FindingLine(*one) for one in parts["findings"])
     parts["signatures"] = tuple(LeakSum(*one)._replace(words=tuple(one[-1])) for one in parts["signatures"])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, compared, pointers, said, varying, with_larger
+from findleaks.triage.clusters import Cluster, Leader, alike, common_tokens, compare_words, describe_word, pointers, varying, with_larger
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import LOST, UNCLEAR, ZERO, Shape
 
@@ -49,11 +49,11 @@ def same_leaks(leaks: Iterable[tuple[int, LeakSum]]) -> list[Same]:
     for leader in common_tokens([one.leader for one in seen.values()]):
         by_kind.setdefault((leader.shape.label, leader.size), []).append(leader)
     cores = [one.cores for one in seen.values()]
-    found = [Cluster(size, members) for (_, size), several in sorted(by_kind.items()) for members in _joined(several, cores)]
+    found = [Cluster(size, members) for (_, size), several in sorted(by_kind.items()) for members in _join_leaks(several, cores)]
     same: dict[tuple[str, int, tuple[str, ...]], Cluster] = {}
     for size, one in varying(with_larger(found), SIZES):
-        key = one.label, size, tuple(map(said, one.words))
-        same[key] = same[key].joined(one) if key in same else one
+        key = one.label, size, tuple(map(describe_word, one.words))
+        same[key] = same[key].join(one) if key in same else one
     return [
         Same(label, size, one.ring, one.words, tuple(sorted(names[leader.start] for leader in one.members)))
         for (label, size, _), one in same.items()
@@ -83,10 +83,10 @@ def _common(column: Iterable[str]) -> str:
     classes = set(column)
     if len(classes) == 1:
         return classes.pop()
-    return f"{LOST}blocks" if all(said(one) == LOST for one in classes) else min(classes - {UNCLEAR, ZERO}, default=UNCLEAR)
+    return f"{LOST}blocks" if all(describe_word(one) == LOST for one in classes) else min(classes - {UNCLEAR, ZERO}, default=UNCLEAR)
 
 
-def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
+def _join_leaks(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[Leader]]:
     """Group leaks with the same label and size. Leaks with the most blocks come first. Each group
     contains leaks that are the same."""
     found: list[list[Leader]] = []
@@ -95,7 +95,7 @@ def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[L
         own = cores[leader.start]
         near = []
         for at, several in enumerate(found):
-            agree, contradict = compared(several[0].shape.words, leader.shape.words)
+            agree, contradict = compare_words(several[0].shape.words, leader.shape.words)
             if _same(several[0].shape.words, leader.shape.words) and len(own & inside[at]) < max(BESIDE * len(own), 1):
                 near.append((agree - contradict, -at))
         if near:
@@ -110,4 +110,4 @@ def _joined(leaders: Sequence[Leader], cores: Sequence[set[int]]) -> list[list[L
 
 def _same(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether two leaks are alike. If both have pointers, they must have a pointer in common."""
-    return alike(one, other) and (not pointers(one) or not pointers(other) or compared(one, other)[0] > 0)
+    return alike(one, other) and (not pointers(one) or not pointers(other) or compare_words(one, other)[0] > 0)

@@ -76,7 +76,7 @@ class Shapes:
         self._tables = session.types.ranges()
         self._modules = sorted(session.target.modules(), key=lambda module: module.start)
         self._regions = session.target.regions()
-        self._claimed = session.directory.claimed()
+        self._claimed = session.directory.list_claimed()
 
     def of(self, start: int, size: int, ring: bool, leads: bool) -> Shape:
         """Return the shape of the leaked block at `start`. `leads`: whether other leaked blocks are
@@ -84,7 +84,7 @@ class Shapes:
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return Shape(visible(managed), True, ring, ())
-        declared = self._declared(start)
+        declared = self._find_declared(start)
         if declared:
             return Shape(declared, True, ring, ())
         name = visible(stable_name(self._types.of_block(start, size)))
@@ -99,7 +99,7 @@ class Shapes:
             return Shape(ARRAY_LABEL + elements, False, ring, ())
         return Shape(name, False, ring, tuple(self._class(value, start) for value in values[:WORDS]))
 
-    def _declared(self, start: int) -> str:
+    def _find_declared(self, start: int) -> str:
         """Return the type that a block has according to debug information; "" if it has none."""
         found = describe_block_type(self._session, self._blocks.find(start))
         return stable_name(found.name) if found is not None and found.source in DECLARED else ""
@@ -165,7 +165,7 @@ class Shapes:
         managed = find_object_type(self._session, self._blocks.find(start))
         if managed is not None:
             return visible(managed)
-        declared = self._declared(start)
+        declared = self._find_declared(start)
         if declared:
             return declared
         words = self._memory.words(start, 1) if size >= self._memory.size else None

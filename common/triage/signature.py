@@ -22,8 +22,8 @@ from findleaks.engine.terms import NO_LABEL, Group, Kind
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import range_at
-from findleaks.triage.clusters import Cluster, Leader, clusters, said, varying
-from findleaks.triage.identity import described, signature_of
+from findleaks.triage.clusters import Cluster, Leader, clusters, describe_word, varying
+from findleaks.triage.identity import describe_signature, signature_of
 from findleaks.triage.rings import head
 from findleaks.triage.row import LeakSum
 from findleaks.triage.shapes import TEXT_LABEL, Shapes
@@ -43,9 +43,9 @@ def leak_sums(session: Session, program: str) -> list[LeakSum]:
     groups = [group for group in group_leaked_blocks(session, graph) if group.kind == Kind.DEFINITE]
     sums: dict[str, LeakSum] = {}
     for size, cluster in varying(clusters(list(_leaders(session, graph, groups))), SIZES):
-        one = _summed(session, program, size, cluster)
+        one = _sum_leaks(session, program, size, cluster)
         before = sums.get(one.signature)
-        sums[one.signature] = before.joined(one) if before is not None else one
+        sums[one.signature] = before.join(one) if before is not None else one
     return sorted(sums.values(), key=lambda one: (-one.bytes, one.signature))
 
 
@@ -118,13 +118,13 @@ def _type_word(memory: Memory, types: Sequence[Range], start: int, size: int) ->
     return first if first and range_at(types, first) is not None else 0
 
 
-def _summed(session: Session, program: str, size: int, cluster: Cluster) -> LeakSum:
+def _sum_leaks(session: Session, program: str, size: int, cluster: Cluster) -> LeakSum:
     leaks, blocks, held = (round(sum(values)) for values in zip(*(leader[3:6] for leader in cluster.members)))
     first = _typical(cluster)
     known = session.directory.blocks
     return LeakSum(
         signature=signature_of(program, cluster.label, size, cluster.words),
-        what=described(cluster.label, size, cluster.ring, cluster.words),
+        what=describe_signature(cluster.label, size, cluster.ring, cluster.words),
         hint=_hint(session, cluster.label, first, known.size(known.find(first))),
         leaks=leaks,
         blocks=blocks,
@@ -145,6 +145,6 @@ def _hint(session: Session, label: str, start: int, size: int) -> str:
 
 def _typical(cluster: Cluster) -> int:
     """Return the first of the blocks whose words are the most common."""
-    patterns = Counter(tuple(map(said, leader.shape.words)) for leader in cluster.members)
+    patterns = Counter(tuple(map(describe_word, leader.shape.words)) for leader in cluster.members)
     usual, _ = min(patterns.items(), key=lambda item: (-item[1], item[0]))
-    return min(leader.start for leader in cluster.members if tuple(map(said, leader.shape.words)) == usual)
+    return min(leader.start for leader in cluster.members if tuple(map(describe_word, leader.shape.words)) == usual)

@@ -40,7 +40,7 @@ def sources(words: Sequence[str], standard_input: Optional[BinaryIO] = None, lef
     found: dict[str, Source] = {}
     links = 0
     others = {os.path.realpath(path) for path in left_out}
-    for word in _named(words, standard_input):
+    for word in _iterate_names(words, standard_input):
         if os.path.isdir(word):
             paths, skipped = _below(word)
             links += skipped
@@ -63,12 +63,12 @@ def source(path: str) -> Source:
     return Source(path, path, size, info.st_mtime_ns, program, when)
 
 
-def _named(words: Sequence[str], standard_input: Optional[BinaryIO]) -> Iterator[str]:
+def _iterate_names(words: Sequence[str], standard_input: Optional[BinaryIO]) -> Iterator[str]:
     for word in words:
         if word == "-":
-            yield from _listed(standard_input.read(LONGEST_LIST) if standard_input is not None else b"")
+            yield from _iterate_lines(standard_input.read(LONGEST_LIST) if standard_input is not None else b"")
         elif word.startswith("@") and not os.path.exists(word):
-            yield from _listed(_list(word[1:]))
+            yield from _iterate_lines(_list(word[1:]))
         else:
             yield word
 
@@ -83,7 +83,7 @@ def _list(path: str) -> bytes:
         raise TargetError(f"{path}: the list cannot be read: {getattr(error, 'strerror', None) or error}".lower()) from None
 
 
-def _listed(data: bytes) -> Iterator[str]:
+def _iterate_lines(data: bytes) -> Iterator[str]:
     between = b"\0" if b"\0" in data else b"\n"
     yield from (os.fsdecode(line.rstrip(b"\r") if between == b"\n" else line) for line in data.split(between) if line.strip())
 

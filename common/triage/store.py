@@ -43,7 +43,7 @@ from typing import Optional
 
 from findleaks.errors import FindleaksError, TargetError
 from findleaks.escaping import visible
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.triage.examine import Source
 from findleaks.triage.groups import LeakGroup
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row, utf8
@@ -82,7 +82,7 @@ class Store:
     def __init__(self, base: sqlite3.Connection, path: str) -> None:
         self._base, self.path = base, path
 
-    def done(self) -> dict[str, tuple[int, int]]:
+    def list_done(self) -> dict[str, tuple[int, int]]:
         """Return the size and the time of change of each file that has a row, by name. Raises
         TargetError if the database is damaged."""
         try:
@@ -124,7 +124,7 @@ def create(path: str, version: str) -> Store:
     if os.path.lexists(path):
         raise FindleaksError(f"{path} exists; resume it with --resume if it is a triage database, else use another name or remove it")
     try:
-        return _begun(sqlite3.connect(path), path, version)
+        return _create_tables(sqlite3.connect(path), path, version)
     except sqlite3.Error as error:
         raise _unwritable(path, error) from None
 
@@ -139,7 +139,7 @@ def resume(path: str, version: str) -> Store:
     try:
         base = sqlite3.connect(Path(path).absolute().as_uri() + "?mode=rw", uri=True)
         if not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return _begun(base, path, version)  # the earlier run ended before it wrote the tables
+            return _create_tables(base, path, version)  # the earlier run did not write them
         _check(base, path)
         base.execute("PRAGMA synchronous = NORMAL")
         return Store(base, path)
@@ -147,7 +147,7 @@ def resume(path: str, version: str) -> Store:
         raise _unwritable(path, error) from None
 
 
-def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
+def _create_tables(base: sqlite3.Connection, path: str, version: str) -> Store:
     """Create all tables of a new database in one transaction."""
     numbers = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"
     row = f"INSERT INTO triage VALUES ('{version}', {time.time():.6f})"
@@ -158,7 +158,7 @@ def _begun(base: sqlite3.Connection, path: str, version: str) -> Store:
 def rows(path: str) -> Iterator[Row]:
     """Yield the rows of a database, by core. Raises TargetError if it is not a triage database, or
     is damaged."""
-    base = _opened(path)
+    base = _open_database(path)
     try:
         _check(base, path)
         for core, size, _, *columns in base.execute("SELECT * FROM cores ORDER BY core"):
@@ -169,7 +169,7 @@ def rows(path: str) -> Iterator[Row]:
         base.close()
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _open_database(path: str) -> sqlite3.Connection:
     if not os.path.isfile(path):
         raise TargetError(f"{path}: " + ("not a regular file" if os.path.lexists(path) else "no such file"))
     try:
@@ -196,7 +196,7 @@ def _check(base: sqlite3.Connection, path: str) -> None:
     # rows change.
     (found,) = base.execute("PRAGMA integrity_check(1)").fetchone()
     if found != "ok":
-        raise TargetError(f"{path}: the triage database is damaged: {shortened(str(found), 200)}")
+        raise TargetError(f"{path}: the triage database is damaged: {shorten(str(found), 200)}")
 
 
 def _columns(core: str, source: Source, row: Row) -> tuple[object, ...]:

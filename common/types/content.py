@@ -55,13 +55,13 @@ class Content:
         """Return a mask for each block, with a bit for each of at most 64 layouts that the block
         does not contradict."""
         indices = array("I", blocks)
-        return self._asked(lambda: self._spread.fits(layouts, indices)) or array("Q", bytes(8 * len(indices)))
+        return self._repeat(lambda: self._spread.fits(layouts, indices)) or array("Q", bytes(8 * len(indices)))
 
     def choose(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> list[Optional[Spec]]:
         """Return the type that fits each block best; None if none does."""
         indices, specs = array("I", blocks), self._layouts.specs
         packed = [word for one in options for word in self.option(one)]
-        found = self._asked(lambda: self._spread.choose(packed, how, indices))
+        found = self._repeat(lambda: self._spread.choose(packed, how, indices))
         return [specs[claim & LAYOUT_MASK] if claim else None for claim in found or bytes(len(indices))]
 
     def group_by_choice(self, options: Sequence[Candidate], how: Choosing, blocks: Sequence[int]) -> dict[int, array[int]]:
@@ -77,7 +77,7 @@ class Content:
         """Return an option for TypeSpread.add_decision or `choose`. It is not an array."""
         return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec)
 
-    def _asked(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
+    def _repeat(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
         """Repeat a comparison until all of its questions are answered, and return its result.
         Return None after ROUNDS."""
         for _ in range(ROUNDS):

@@ -205,7 +205,7 @@ class Fingerprints:
         ranked: dict[tuple[tuple[float, int], ...], list[int]] = {}
         for size, classes, blocks in self._by_classes(untyped):
             if not _DATA.issuperset(classes):
-                rows = tuple(self._ranked(size, classes)[:MOST_RANKED])
+                rows = tuple(self._rank(size, classes)[:MOST_RANKED])
                 if rows:
                     ranked.setdefault(rows, []).extend(blocks)
         found: dict[int, array[int]] = {}
@@ -298,7 +298,7 @@ class Fingerprints:
         bare = layouts.table.bare(first.type)
         return not first.many and all(layouts.embedding.has(specs[layout].type, 0, bare) for layout in likely)
 
-    def _ranked(self, size: int, classes: Sequence[int]) -> Sequence[tuple[float, int]]:
+    def _rank(self, size: int, classes: Sequence[int]) -> Sequence[tuple[float, int]]:
         """Return the types that a block with these classes may have: likelihood and layout, the
         likeliest first."""
         best: dict[int, tuple[float, int]] = {}

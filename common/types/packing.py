@@ -69,7 +69,7 @@ class Packing:
             of = self._layouts.references[found.reference]
             is_small = found.offset == 0 and self._rules.is_packable(of, 0) and self._layouts.table.size_of(of.pointees[0]) > found.size
             candidates = self._rules.candidates(found.reference, found.offset, found.size)[:MOST_REFUSED]
-            blocks = self._untyped(found) if is_small or candidates else set()
+            blocks = self._find_untyped(found) if is_small or candidates else set()
             if is_small:
                 yield of.pointees[0], blocks
             for one in candidates:
@@ -118,7 +118,7 @@ class Packing:
         is_truncated = sum(sizes.values()) >= LEAST_EVIDENCE * len(blocks)
         return min((size for size, count in sizes.items() if count >= LEAST_SHARE * len(blocks)), default=0) if is_truncated else 0
 
-    def _untyped(self, found: Pointers) -> set[int]:
+    def _find_untyped(self, found: Pointers) -> set[int]:
         claims = self._heap.claims
         return {block for block in found.untyped[2::3] if not claims[block]}
 
@@ -138,7 +138,7 @@ class Packing:
             specs = self._arrange(places, size)
             for one in places:
                 fitting = [spec for spec in specs if _has(spec, one) and self._has_evidence(spec, one.blocks)]
-                fitting = fitting or list(self._initialised(one))
+                fitting = fitting or list(self._find_initialised(one))
                 if fitting:
                     options = [Candidate(spec, Level.BASE) for spec in fitting]
                     answers[one.found.reference, one.found.offset, size] = self._judge.decide(options)
@@ -153,7 +153,7 @@ class Packing:
             of = self._layouts.references[found.reference]
             is_array = of.sort == Sort.POINTER and not found.offset and table.kinds[of.pointees[0]] == Kind.POINTER
             pointee = table.bare(table.targets[of.pointees[0]]) if is_array else 0
-            blocks = self._untyped(found) if is_array and table.kinds[pointee] in STRUCTURES else set()
+            blocks = self._find_untyped(found) if is_array and table.kinds[pointee] in STRUCTURES else set()
             if blocks and len(blocks) <= MOST_ARRAYS and self._refer_to_parts(blocks, pointee):
                 claim = self._rules.claim(Candidate(Spec(of.pointees[0], True, of.node), Level.BASE))
                 yield (found.reference, found.offset, found.size), claim
@@ -188,7 +188,7 @@ class Packing:
                 continue  # Larger types contain the pointee: Judge decides between them.
             if found.offset and self._is_link(of.pointees[0]):
                 continue
-            blocks = self._linked(found, of.pointees[0], self._untyped(found))
+            blocks = self._find_linked(found, of.pointees[0], self._find_untyped(found))
             if len(blocks) >= LEAST_WITNESSES:
                 yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
 
@@ -201,7 +201,7 @@ class Packing:
         references = layouts.references_of(*layouts.shape(Spec(item))) if item else ()
         return any(one.pointees == (pointee,) for _, one in references)
 
-    def _linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
+    def _find_linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
         """Return blocks, and those that the objects in them refer to in the same way. Of a list,
         only the first object may be known."""
         heap, layouts = self._heap, self._layouts
@@ -260,7 +260,7 @@ class Packing:
             least, most = (middle, most) if is_fitting else (least, middle - 1)
         return part._replace(number=least)
 
-    def _initialised(self, one: _Place) -> Sequence[Spec]:
+    def _find_initialised(self, one: _Place) -> Sequence[Spec]:
         """Return the array that blocks are, if some words of its elements have no value yet. Each
         block must have several pointers to typed blocks in the other words."""
         table, size = self._layouts.table, one.found.size

@@ -98,12 +98,12 @@ class Rules:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
-        specs = [self._used(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        specs = [self._cut_unused(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
         if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
             specs = [Spec(VOID)]  # Any struct may have such a pointer, as the link of a list.
         return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
 
-    def _used(self, spec: Spec, of: Reference, offset: int) -> Spec:
+    def _cut_unused(self, spec: Spec, of: Reference, offset: int) -> Spec:
         """Return the part of a container's buffer that certainly contains values. In a vector, this
         is the first element. In other containers, any element may be unused."""
         is_vector = bool(of.used & (LENGTHS | ReferenceFlag.END)) and not of.used & ReferenceFlag.RING
@@ -239,7 +239,7 @@ class Rules:
         """Note that the process has truncated values of a struct, of `least` bytes or more. Return
         the questions whose answers change."""
         self._truncated[pointee] = least
-        return self._changed(pointee)
+        return self._list_changed(pointee)
 
     def propose(self, pointee: int, offset: int, size: int) -> array[int]:
         """Note that blocks of `size` bytes may have objects of a type at an offset. Return the
@@ -247,7 +247,7 @@ class Rules:
         if (pointee, offset, size) in self._proposed:
             return array("Q")
         self._proposed.add((pointee, offset, size))
-        return self._changed(pointee)
+        return self._list_changed(pointee)
 
     def _possible_parts(self, pointee: int, offset: int, size: int) -> Sequence[Spec]:
         """Return the contents with a truncated or packed object at an offset."""
@@ -257,7 +257,7 @@ class Rules:
         is_proposed = (pointee, offset, size) in self._proposed and own <= size - offset
         return [Spec(pointee, parts=(Packed(offset, pointee, 1, own),))] if is_proposed else ()
 
-    def _changed(self, pointee: int) -> array[int]:
+    def _list_changed(self, pointee: int) -> array[int]:
         for key in self._keys.pop((pointee,), ()):
             del self._known[key]
         return array("Q", [word for question in self._possible.get(pointee, ()) for word in question])

@@ -74,7 +74,7 @@ class Slots:
             self._add_declared(hint.slot, types)
             return
         for whole, member in list(self._members(hint.slot)):
-            if self._table.kinds[self._pointed(member.type)] != Kind.POINTER:
+            if self._table.kinds[self._element_type(member.type)] != Kind.POINTER:
                 raise UsageError(f"{hint.slot} is not a pointer")
             feature, keys = self._condition(hint, whole, member) if hint.member else (NO_FEATURE, ())
             target = _Target(types, has_payload, feature, keys)
@@ -91,7 +91,7 @@ class Slots:
             raise UsageError(f"{name!r} is not a type that debug information only declares; for a member, write {name}.MEMBER")
         self._layouts.definitions.update(dict.fromkeys(declared, types[0].type))
 
-    def _pointed(self, number: int) -> int:
+    def _element_type(self, number: int) -> int:
         """Return the element type of an array, else the type itself."""
         table, bare = self._table, self._table.bare(number)
         while table.kinds[bare] == Kind.ARRAY:

@@ -181,7 +181,7 @@ class Spreading:
     def _judge(self, certain: bool) -> bool:
         """Judge the deferred pointers. Queue the pointers of rules that have an answer, to follow
         them again. Return False if nothing is queued."""
-        self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.deferred()})
+        self._pending.update({(one.reference, one.offset, one.size): one for one in self.spread.take_deferred()})
         again, claimed = self._open_types(), self.spread.claimed
         for key, found in list(self._pending.items()):
             if self._judged.get(key) == (claimed, certain, self.judge.allows_rest):
@@ -255,11 +255,11 @@ class Spreading:
         for wanted in (_DEFINITE, _OTHER):
             self._progress("comparing blocks", 0.0)
             typeless = set().union(*map(self.judge.find_typeless, self._pending.values()))
-            blocks = self.spread.untyped(kinds, wanted, MOST_COMPARED)
+            blocks = self.spread.find_untyped(kinds, wanted, MOST_COMPARED)
             self._compare(array("I", [index for index in blocks if index not in typeless]) if typeless else blocks)
             self.settle()
         for _ in range(SOLE_ROUNDS):
-            found = list(self._sole_fits.find(self.spread.untyped(kinds, _LEAKED, MOST_COMPARED)))
+            found = list(self._sole_fits.find(self.spread.find_untyped(kinds, _LEAKED, MOST_COMPARED)))
             if not found:
                 break
             for layout, some in found:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import MappedMemory, Module
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.modules import module_headers
 from findleaks.unwind import ehabi
 from findleaks.unwind.cfi import Row, Rule
@@ -59,7 +59,7 @@ class ArmRows:
         found = next((row for row in self._by_returns(pc, exact, thumb) if self._leads(row, returned)), None)
         if found is None and not exact and self._outermost(pc, thumb):
             return _OUTERMOST
-        found = found or self._begun(pc, exact, thumb, returned)
+        found = found or self._find_by_prologue(pc, exact, thumb, returned)
         if found is None and exact and table is not None and self._leads(table, returned):
             return table
         return found
@@ -78,7 +78,7 @@ class ArmRows:
             from findleaks.disasm.capstone_loader import CapstoneMissing
 
             try:
-                self._code = Code(self._target.read, getattr(self._target, "interrupted", lambda: False))
+                self._code = Code(self._target.read, getattr(self._target, "is_interrupted", lambda: False))
             except CapstoneMissing as error:
                 self.lacks = str(error)
         return self._code
@@ -94,7 +94,7 @@ class ArmRows:
             self._returns[key] = [row for row in made if row is not None]
         return self._returns[key]
 
-    def _begun(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
+    def _find_by_prologue(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
         """Find a row by the registers that the function saved at its beginning. Candidates are the
         beginnings of functions before `pc`. The best candidate is the function that the call
         instruction before the return address calls. Otherwise, it is the nearest function for which
@@ -106,7 +106,7 @@ class ArmRows:
         nearest: Optional[Row] = None
         for row, start in self._beginnings[key]:
             if self._leads(row, returned):
-                called = self._called(returned(row) or 0)
+                called = self._find_callee(returned(row) or 0)
                 if called is not None and start - LONGEST_BEFORE_PUSH <= called <= start:
                     return row
                 if nearest is None and (called is None or self._module(called) == self._module(pc)):
@@ -128,7 +128,7 @@ class ArmRows:
         for at in range(len(data) - 2 - len(data) % 2, -1, -2 if thumb else -4):
             if _saves_link(data[at : at + 4], thumb):
                 start = low + at - _distance_of_arguments(data[max(at - 16, 0) : at], thumb)
-                place = code.reached(start, pc, thumb)
+                place = code.run_to(start, pc, thumb)
                 made = _row_from_beginning(place) if place is not None else None
                 if made is not None:
                     yield made, start
@@ -146,11 +146,11 @@ class ArmRows:
         there = self._executable(address) and (_after_call(self._target, address, value & 1) or self._signal_return(address))
         return there or not address
 
-    def _called(self, returns: int) -> Optional[int]:
+    def _find_callee(self, returns: int) -> Optional[int]:
         """Return the function that is called by the call before a return address, also through a
         PLT entry. None if the call is indirect."""
         code, bits = self._reader(), self._target.arch.code_bits
-        called = code.called(returns & bits, bool(returns & 1)) if code is not None else None
+        called = code.find_callee(returns & bits, bool(returns & 1)) if code is not None else None
         if code is None or called is None:
             return None
         slot = code.jump(*called)
@@ -246,7 +246,7 @@ def _place(place: Reached, value: Value, depth: int = LONGEST_CHAIN) -> Optional
     if value.base < 0 or not depth:
         return None
     inner = _place(place, place.loads[value.base - 16], depth - 1)
-    return inner.loaded().plus(value.offset) if inner is not None else None
+    return inner.load().plus(value.offset) if inner is not None else None
 
 
 def _row_from_beginning(place: Reached) -> Optional[Row]:
@@ -258,6 +258,6 @@ def _row_from_beginning(place: Reached) -> Optional[Row]:
             row = Row(register, -now.offset, return_register=LR)
             for address, value in place.memory.items():
                 if address.base == SP and value is not None and value.offset == 0 and value.base in (*_OWN, LR):
-                    row.rules.setdefault(value.base, Rule("offset", signed(address.offset & 0xFFFFFFFF, 32)))
+                    row.rules.setdefault(value.base, Rule("offset", decode_signed(address.offset & 0xFFFFFFFF, 32)))
             return row if LR in row.rules else None
     return None

@@ -78,19 +78,19 @@ class Bytes:
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def unsigned(self, size: int) -> int:
+    def read_unsigned(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little" if self.order == "little" else "big")
 
-    def signed(self, size: int) -> int:
+    def read_signed(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little" if self.order == "little" else "big", signed=True)
 
     def uleb(self) -> int:
-        return self._coded(uleb128)
+        return self._decode(uleb128)
 
     def sleb(self) -> int:
-        return self._coded(sleb128)
+        return self._decode(sleb128)
 
-    def _coded(self, decode: Callable[[bytes, int], tuple[int, int]]) -> int:
+    def _decode(self, decode: Callable[[bytes, int], tuple[int, int]]) -> int:
         try:
             value, self.at = decode(self.data, self.at)
         except ValueError:
@@ -116,7 +116,7 @@ class Bytes:
         elif kind == 9:
             value = self.sleb()
         elif kind in sizes:
-            value = self.signed(sizes[kind]) if kind >= 10 else self.unsigned(sizes[kind])
+            value = self.read_signed(sizes[kind]) if kind >= 10 else self.read_unsigned(sizes[kind])
         else:
             raise Malformed
         if encoding & 0x70 == 0x10 and value:
@@ -221,13 +221,13 @@ class FrameTable:
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2
-            if self._bytes(self._table + 8 * middle, 4).signed(4) + self._header <= pc:
+            if self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header <= pc:
                 low = middle + 1
             else:
                 high = middle
         if not low:
             return 0
-        return self._bytes(self._table + 8 * low - 4, 4).signed(4) + self._header
+        return self._bytes(self._table + 8 * low - 4, 4).read_signed(4) + self._header
 
     def _description(self, pc: int) -> Optional[_Description]:
         """Return the last FDE that begins at or before `pc`; None if there is none, or if it is
@@ -247,11 +247,11 @@ class FrameTable:
     def _record(self, address: int) -> tuple[Bytes, int, int]:
         """Return an entry's contents after its length, the address of its second word, and this
         word. In an FDE the word is the distance to its CIE, in a CIE it is 0."""
-        length = self._bytes(address, 4).unsigned(4)
+        length = self._bytes(address, 4).read_unsigned(4)
         if not 4 <= length <= MAX_ENTRY_BYTES:
             raise Malformed
         data = self._bytes(address + 4, length)
-        return data, address + 4, data.unsigned(4)
+        return data, address + 4, data.read_unsigned(4)
 
     def _common(self, address: int) -> Common:
         if address not in self._commons:
@@ -266,25 +266,25 @@ class FrameTable:
 
     def _parse_common(self, address: int) -> Common:
         data, _, mark = self._record(address)
-        version = data.unsigned(1)
+        version = data.read_unsigned(1)
         if mark or version not in (1, 3, 4):
             raise Malformed
         letters = data.text()
         if version == 4:
             data.take(2)
         code_align, data_align = data.uleb(), data.sleb()
-        returns = data.unsigned(1) if version == 1 else data.uleb()
+        returns = data.read_unsigned(1) if version == 1 else data.uleb()
         encoding, signal, sized, handlers = 0, False, letters[:1] == b"z", ENCODING_OMIT
         if sized:
             length = data.uleb()
             end = data.at + length
             for letter in letters[1:].decode("latin-1"):
                 if letter == "R":
-                    encoding = data.unsigned(1)
+                    encoding = data.read_unsigned(1)
                 elif letter == "P":
-                    data.pointer(data.unsigned(1) & 0x0F)
+                    data.pointer(data.read_unsigned(1) & 0x0F)
                 elif letter == "L":
-                    handlers = data.unsigned(1)
+                    handlers = data.read_unsigned(1)
                 elif letter == "S":
                     signal = True
                 elif letter != "B":
@@ -310,24 +310,24 @@ class _Program:
         """Execute the instructions that apply at `pc`. The described code begins at `location`."""
         data = self._data
         while data.at < len(data.data):
-            code = data.unsigned(1)
+            code = data.read_unsigned(1)
             if code >> 6 == 1 or 0x01 <= code <= 0x04:
-                location = self._advanced(code, location)
+                location = self._advance(code, location)
                 if location > pc:
                     return
             elif code >> 6:
-                self._saved(code >> 6, code & 0x3F)
+                self._save_register(code >> 6, code & 0x3F)
             elif not (self._frame_address(code) or self._register(code) or self._whole_row(code)):
                 raise Malformed
 
-    def _advanced(self, code: int, location: int) -> int:
+    def _advance(self, code: int, location: int) -> int:
         """Execute DW_CFA_advance_loc, set_loc, advance_loc1, 2 and 4; return the new location."""
         if code == 0x01:
             return self._data.pointer(self._common.encoding)
-        distance = code & 0x3F if code >> 6 else self._data.unsigned({2: 1, 3: 2, 4: 4}[code])
+        distance = code & 0x3F if code >> 6 else self._data.read_unsigned({2: 1, 3: 2, 4: 4}[code])
         return location + distance * self._common.code_align
 
-    def _saved(self, high: int, register: int) -> None:
+    def _save_register(self, high: int, register: int) -> None:
         """Execute DW_CFA_offset and DW_CFA_restore, with the register in the opcode."""
         if high == 2:
             self._row.rules[register] = Rule("offset", self._data.uleb() * self._common.data_align)

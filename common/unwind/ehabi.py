@@ -43,7 +43,7 @@ class ComputedAddress(NamedTuple):
         # DW_OP_consts, DW_OP_plus
         return self.base + (b"\x11" + sleb128_bytes(self.offset) + b"\x22" if self.offset else b"")
 
-    def loaded(self) -> ComputedAddress:
+    def load(self) -> ComputedAddress:
         """Return the address that is stored at this address."""
         return ComputedAddress(self.expression() + bytes([_DEREF]), 0)
 
@@ -185,13 +185,13 @@ class _Program:
                 self._saved[register] = self._pointer
                 self._pointer = self._pointer.plus(4)
         if SP in self._saved:
-            self._pointer = self._saved.pop(SP).loaded()
+            self._pointer = self._saved.pop(SP).load()
 
     def _move(self, register: int) -> None:
         """Set vsp to a register, which may have been popped."""
         if register in (SP, PC):
             raise Malformed
-        self._pointer = self._saved[register].loaded() if register in self._saved else ComputedAddress(register, 0)
+        self._pointer = self._saved[register].load() if register in self._saved else ComputedAddress(register, 0)
 
     def _other(self, code: int) -> None:
         """Execute codes for argument registers, large distances, and saved vector registers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
 MAX_OPERATIONS = 1000  # most operations of one expression; more are treated as an endless loop
@@ -41,13 +41,13 @@ class _Machine:
         for _ in range(MAX_OPERATIONS):
             if self._data.at >= len(self._data.data):
                 return self._pop()
-            code = self._data.unsigned(1)
+            code = self._data.read_unsigned(1)
             value = self._constant(code)
             if value is not None:
                 self._values.append(value)
             elif code in _BINARY:
                 second, first = self._pop(), self._pop()
-                self._values.append(int(_BINARY[code](first, second, self._signed)) & self._mask)
+                self._values.append(int(_BINARY[code](first, second, self._make_signed)) & self._mask)
             # 0x96: DW_OP_nop
             elif not (self._unary(code) or self._rearrange(code) or self._jump(code) or code == 0x96):
                 raise Malformed
@@ -58,8 +58,8 @@ class _Machine:
             raise Malformed
         return self._values.pop()
 
-    def _signed(self, value: int) -> int:
-        return signed(value, self._bits)
+    def _make_signed(self, value: int) -> int:
+        return decode_signed(value, self._bits)
 
     def _constant(self, code: int) -> Optional[int]:
         """Return the value that an operation pushes if it takes no operands from the stack; None
@@ -73,10 +73,10 @@ class _Machine:
                 raise Malformed
             return (value + data.sleb()) & mask
         if code == 0x03:  # DW_OP_addr
-            return data.unsigned(self._word)
+            return data.read_unsigned(self._word)
         if 0x08 <= code <= 0x0F:  # DW_OP_const1u, const1s, …
             size = 1 << (code - 8) // 2
-            return (data.signed(size) if code & 1 else data.unsigned(size)) & mask
+            return (data.read_signed(size) if code & 1 else data.read_unsigned(size)) & mask
         if code in (0x10, 0x11):  # DW_OP_constu, DW_OP_consts
             return (data.uleb() if code == 0x10 else data.sleb()) & mask
         return None
@@ -89,7 +89,7 @@ class _Machine:
         if code == 0x06:  # DW_OP_deref
             self._values.append(self._load(value))
         elif code == 0x19:
-            self._values.append(abs(self._signed(value)))
+            self._values.append(abs(self._make_signed(value)))
         elif code == 0x1F:
             self._values.append(-value & self._mask)
         elif code == 0x20:
@@ -103,7 +103,7 @@ class _Machine:
         values = self._values
         if code in (0x12, 0x14, 0x15):
             depth = {0x12: 0, 0x14: 1}.get(code)
-            depth = self._data.unsigned(1) if depth is None else depth
+            depth = self._data.read_unsigned(1) if depth is None else depth
             if depth >= len(values):
                 raise Malformed
             values.append(values[-1 - depth])
@@ -119,7 +119,7 @@ class _Machine:
         """Execute DW_OP_bra and DW_OP_skip; return False for other operations."""
         if code not in (0x28, 0x2F):
             return False
-        distance = self._data.signed(2)
+        distance = self._data.read_signed(2)
         if code == 0x2F or self._pop():
             self._data.at += distance
             if not 0 <= self._data.at <= len(self._data.data):

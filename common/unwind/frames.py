@@ -115,7 +115,7 @@ class Unwinder:
         pc, sp = thread.pc, thread.sp
         frames = [Frame(pc, pc, sp, "top")]
         exact = True  # this frame was interrupted, so pc is not a return address
-        interrupted = self._interrupted(pc, registers)
+        interrupted = self._restore_interrupted(pc, registers)
         while len(frames) < most:
             row = self._row(pc, exact, registers) if interrupted is None else None
             kept.append(FrameRegisters(registers, frozenset(row.rules) if row is not None else None))
@@ -150,7 +150,7 @@ class Unwinder:
             if after < least and not signal and not (row is not None and row.switches_stack):
                 return Trace(tuple(frames), f"the caller's stack pointer {after:#x} is below the callee's")
             exact, registers = signal, caller
-            interrupted = self._interrupted(pc, registers)
+            interrupted = self._restore_interrupted(pc, registers)
             frames.append(Frame(pc, pc if exact or interrupted is not None else pc - 1, after, how))
         kept.append(FrameRegisters(registers, frozenset()))
         return Trace(tuple(frames), f"more than {most:,} frames")
@@ -159,7 +159,7 @@ class Unwinder:
         """Unwind a frame of code that a runtime generated; None for other code."""
         return next((found for step in self._steps if (found := step(pc, exact, registers)) is not None), None)
 
-    def _interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
+    def _restore_interrupted(self, pc: int, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
         """Return the registers of the code that a signal interrupted, if `pc` is the address to
         which the signal handler returns; otherwise None. Also None on machines where call frame
         information describes this address (Arch.signal_returns is empty)."""
@@ -184,11 +184,11 @@ class Unwinder:
 
         thumb = registers.get(self._status, 0) & THUMB if exact else registers.get(self._link, 0) & 1
 
-        def returned(row: Row) -> Optional[int]:
-            caller = self._stepped(row, registers)
+        def find_return(row: Row) -> Optional[int]:
+            caller = self._step(row, registers)
             return caller.get(self._link) if caller is not None and caller[self._sp] >= registers[self._sp] else None
 
-        return self._arm.row(pc, exact, bool(thumb), returned)
+        return self._arm.row(pc, exact, bool(thumb), find_return)
 
     def row(self, pc: int) -> Optional[Row]:
         """Return the call frame information at `pc`, cached."""
@@ -247,14 +247,14 @@ class Unwinder:
     def _by_row(self, row: Row, registers: dict[int, int]) -> Optional[tuple[dict[int, int], str]]:
         """Unwind one frame with call frame information. None if there is no caller, or if memory is
         missing."""
-        caller = self._stepped(row, registers)
+        caller = self._step(row, registers)
         return (caller, "cfi") if caller is not None else None
 
-    def _stepped(self, row: Row, registers: dict[int, int]) -> Optional[dict[int, int]]:
+    def _step(self, row: Row, registers: dict[int, int]) -> Optional[dict[int, int]]:
         arch = self.target.arch
         try:
             if row.expression:
-                frame = self._evaluated(row.expression, registers)
+                frame = self._evaluate(row.expression, registers)
             elif row.register in registers:
                 frame = (registers[row.register] + row.offset) & arch.mask
             else:
@@ -286,11 +286,11 @@ class Unwinder:
         if rule.how == "register":
             return registers.get(rule.value)
         if rule.how in ("saved", "is"):
-            value = self._evaluated(rule.expression, registers, frame)
+            value = self._evaluate(rule.expression, registers, frame)
             return self.target.word(value) if rule.how == "saved" else value
         return None
 
-    def _evaluated(self, expression: bytes, registers: dict[int, int], *stack: int) -> int:
+    def _evaluate(self, expression: bytes, registers: dict[int, int], *stack: int) -> int:
         from findleaks.unwind.expression import evaluate  # imported here: few frames need it
 
         arch = self.target.arch

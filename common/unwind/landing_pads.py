@@ -21,11 +21,11 @@ def read_landing_pads(target: MappedMemory, table: int, function: int) -> Option
     `function`: the start of the function."""
     try:
         head = _bytes(target, table, _LONGEST_HEAD)
-        encoding = head.unsigned(1)
+        encoding = head.read_unsigned(1)
         base = head.pointer(encoding) if encoding != ENCODING_OMIT else function
-        if head.unsigned(1) != ENCODING_OMIT:
+        if head.read_unsigned(1) != ENCODING_OMIT:
             head.uleb()
-        encoding, size = head.unsigned(1), head.uleb()
+        encoding, size = head.read_unsigned(1), head.uleb()
         if size > _LARGEST:
             return None
         sites = _bytes(target, table + head.at, size)

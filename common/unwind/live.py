@@ -27,7 +27,7 @@ from findleaks.disasm.system_calls import RESTARTED, argument_mask
 from findleaks.errors import UnreadableMemory
 from findleaks.target import arch
 from findleaks.target.base import Range, Symbol, Target, Thread
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.signal_words import SIGINFO, SIGRETURN
 from findleaks.unwind.frames import Frame, FrameRegisters, Unwinder
 from findleaks.unwind.slots import MOST_FRAMES, FrameSlots
@@ -238,7 +238,7 @@ class LivenessReader:
                 return live | rest | (ALL_ZONE if index == first else 0)
             own = registers if index == first else self._registers(kept[index])
             near = self._frame_pointer(frame, own)
-            flow = self._liveness.at(frame.pc, near, not plain, self._known(own, restarts) if index == first and not called else ())
+            flow = self._liveness.at(frame.pc, near, not plain, self._list_known(own, restarts) if index == first and not called else ())
             live |= flow.use & rest
             if index == first and machine.red_zone:
                 live |= self._zone(pc, sp, near, flow.use, registers, live)
@@ -262,7 +262,7 @@ class LivenessReader:
         bp = own["rbp"] - frame.sp if self._machine.red_zone and "rbp" in own else None
         return bp if bp is not None and -ZONE <= bp < 1 << 20 else None
 
-    def _known(self, registers: Mapping[str, int], restarts: bool) -> tuple[tuple[int, int], ...]:
+    def _list_known(self, registers: Mapping[str, int], restarts: bool) -> tuple[tuple[int, int], ...]:
         """Return (register, contents) pairs that determine the arguments of the next system call:
         the call number, and if the call is certainly the next instruction, its second argument (see
         argument_mask)."""
@@ -273,7 +273,7 @@ class LivenessReader:
     def _in_call(self, registers: Mapping[str, int]) -> int:
         """Return the mask of registers that a restarted system call reads."""
         calls = self._machine.calls
-        if signed(registers.get(calls.result, 0), 64) not in RESTARTED:
+        if decode_signed(registers.get(calls.result, 0), 64) not in RESTARTED:
             return 0
         number = registers.get(calls.number_kept, -1)
         return argument_mask(-1 if number >> 63 else number, registers, calls)
@@ -291,7 +291,7 @@ class LivenessReader:
         if one.start != other.start:
             over = machine.registers if called == "call" else 0
         else:
-            over = self._liveness.clobbered(frame.call)
+            over = self._liveness.find_clobbered(frame.call)
         over &= ~machine.callee_saved
         if not plain:
             over &= ~machine.sometimes_saved

@@ -131,10 +131,10 @@ class FrameSlots:
         if extent.start not in self._functions:
             # Ends the recursion of functions that call themselves
             self._functions[extent.start] = None
-            self._functions[extent.start] = self._examined(extent)
+            self._functions[extent.start] = self._examine(extent)
         return self._functions[extent.start]
 
-    def _examined(self, extent: Range) -> _Function | None:
+    def _examine(self, extent: Range) -> _Function | None:
         """Return the function's use of its frame; None if that is uncertain."""
         first = self._unwinder.row(extent.start)
         if first is None or (self._bases.get(first.register), first.offset) != ("rsp", _RETURN) or first.expression:
@@ -150,7 +150,7 @@ class FrameSlots:
             row = self._unwinder.row(one.address)
             if row is None or row.expression or row.register not in self._bases:
                 return None
-            masks = self._accessed(one, row, made.instructions)
+            masks = self._find_accesses(one, row, made.instructions)
             if masks is None or not self._agrees(one, row, made.instructions):
                 return None
             made.reads[one.address], made.writes[one.address] = masks
@@ -184,7 +184,7 @@ class FrameSlots:
                 return False
         return True
 
-    def _accessed(self, one: Effect, row: Row, known: dict[int, Effect]) -> tuple[int, int] | None:
+    def _find_accesses(self, one: Effect, row: Row, known: dict[int, Effect]) -> tuple[int, int] | None:
         """Return (bytes of the frame that an instruction reads, bytes that it writes). None if this
         is uncertain, or if the instruction takes the address of a byte."""
         base = self._bases[row.register]

@@ -95,10 +95,10 @@ class Namer:
         """Return the functions inlined at the frame's pc, innermost first, and then the frame
         itself."""
         if frame.call not in self._known:
-            self._known[frame.call] = self._named(frame)
+            self._known[frame.call] = self._name_frame(frame)
         return self._known[frame.call]
 
-    def _named(self, frame: Frame) -> tuple[NamedFrame, ...]:
+    def _name_frame(self, frame: Frame) -> tuple[NamedFrame, ...]:
         described = next(filter(None, (table.names(frame.pc, frame.call) for table in self._unwinder.code_tables)), None)
         if described is not None:
             return tuple(described)
@@ -135,7 +135,7 @@ def group_threads(
     waits = {one.thread: one for one in find_mutex_waits(target)}
     groups: dict[tuple[tuple[NamedFrame, ...], str], Stack] = {}
     for thread in target.threads():
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         registers: list[FrameRegisters] = []
         trace = unwinder.trace_with_registers(thread, registers)

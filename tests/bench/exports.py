@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from findleaks.commands.export import rendered
+from findleaks.commands.export import render
 from findleaks.report.profile import Frame, Measure, Profile, Sample
 
 STACKS, FUNCTIONS, DEEPEST = 100_000, 4000, 60
@@ -83,7 +83,7 @@ def main() -> int:
     page = b""
     for form in FORMS:
         start = time.process_time()
-        data = rendered(profile, form)
+        data = render(profile, form)
         print(f"  {form:<10} {time.process_time() - start:5.2f} s of CPU  {len(data) / 1e6:6.1f} MB")
         page = page or data
     with tempfile.TemporaryDirectory(prefix="findleaks-", ignore_cleanup_errors=True) as folder:

@@ -55,7 +55,7 @@ def choose_heads(session: Session, types: dict[int, str], part: float, seed: int
     retained: set[int] = set()
     for start in starts:
         index = blocks.find(start)
-        below = tree.retained(index).blocks
+        below = tree.sum_retained(index).blocks
         if index in retained or not 1 < below <= LARGEST_PART * len(types):
             continue
         heads.append(index)

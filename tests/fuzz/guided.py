@@ -145,7 +145,7 @@ def debug(data: bytes) -> None:
     variables = Variables(file)
     for address in (0, 0x4000, 0x4040, 0x40A0, 0x4180):
         die = variables.at(address)
-        type_ = members._declared(file, die)
+        type_ = members._read_declared_type(file, die)
         for offset in range(0, 64, 4):
             if type_ is not None:
                 type_.at(offset)

@@ -180,7 +180,7 @@ hits = []
 counting = GdbBreakpoints(gdb.selected_inferior().pid, gdb.selected_inferior())
 counting._hit = lambda address: hits.append(address) or len(hits) == 2
 counting._interrupting = True
-print("stops", [counting.reached(address) for address in (1, 2, 3)], "counted", hits, counting._signalled("SIGINT").why)
+print("stops", [counting.handle_breakpoint(address) for address in (1, 2, 3)], "counted", hits, counting._handle_signal("SIGINT").why)
 end
 """
 

@@ -58,7 +58,7 @@ def calls(code: Code, debug: Path) -> Iterator[Call]:
                 continue
             for returns in range(begin + 4, begin + entry["address_range"], 2):
                 row = [row for row in rows if row["pc"] < returns][-1]
-                if code.called(BIAS + returns, True) is not None and row["cfa"].reg is not None:
+                if code.find_callee(BIAS + returns, True) is not None and row["cfa"].reg is not None:
                     yield Call(returns, row["cfa"].reg, row["cfa"].offset, saved_registers(row))
 
 

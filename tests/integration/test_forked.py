@@ -264,7 +264,7 @@ def dies(*given):
 if point == "started":
     held_clone._Helper.report = dies
 elif point == "taken":
-    forked.ForkedProcess._copied = dies
+    forked.ForkedProcess._copy_clone = dies
 elif point == "copying":
     forked.Transfer._vector = dies
 elif point == "copied":
@@ -321,14 +321,14 @@ def test_a_killed_helper_is_replaced(watched: Callable[..., Watched]) -> None:
 
 def test_a_killed_clone_is_reported(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
     one = watched()
-    copied = ForkedProcess._copied
+    copied = ForkedProcess._copy_clone
 
     def killed(self: ForkedProcess, clone: HeldClone) -> Any:
         os.kill(clone.taken.clone, signal.SIGKILL)
         assert wait_for(lambda: has_ended(clone.taken.clone))
         return copied(self, clone)
 
-    monkeypatch.setattr(ForkedProcess, "_copied", killed)
+    monkeypatch.setattr(ForkedProcess, "_copy_clone", killed)
     with pytest.raises(TargetError) as caught:
         fork(one.pid)
     assert str(caught.value) == f"pid {one.pid}: its clone was killed while it was copied"

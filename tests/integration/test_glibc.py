@@ -135,7 +135,7 @@ def test_break_that_others_use(program: Program, tmp_path: Path, version: str) -
         totals(said, directory)
         (heap,) = [owned.heap for owned in directory.heaps if owned.heap.arena == "main"]
         assert [end - start >= size for (start, end), size in zip(heap.foreign, (4096, 24, 70000, 8))] == [True] * 4
-        assert not any(r.start < part.end and part.start < r.end for r in directory.claimed() for part in heap.foreign)
+        assert not any(r.start < part.end and part.start < r.end for r in directory.list_claimed() for part in heap.foreign)
 
 
 @pytest.mark.parametrize("version", ENDS)

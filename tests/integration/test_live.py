@@ -247,8 +247,8 @@ def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: P
         some = 0
         for region in live.regions():
             if region.private and not region.name:
-                runs = read.touched(region.start, region.end)
-                assert scan.touched(region.start, region.end) == runs
+                runs = read.list_touched(region.start, region.end)
+                assert scan.list_touched(region.start, region.end) == runs
                 some += len(runs)
                 assert scan.next_touched(region.start, region.end) == read.next_touched(region.start, region.end)
                 touched = {page for low, high in runs for page in range(low, high, 4096)}

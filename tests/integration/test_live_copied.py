@@ -126,7 +126,7 @@ def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPa
 
 def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted file, for whoever may not open /proc/PID/map_files: read from the process, as long as it is there."""
-    opened = copied.MappedFiles._opened
+    opened = copied.MappedFiles._open_region
     monkeypatch.setattr(
         copied.MappedFiles, "_opened", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
     )

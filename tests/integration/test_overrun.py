@@ -11,7 +11,7 @@ from damage import FLAGS
 from variants import mark_matrix_except
 
 import cores
-from findleaks.commands import Invocation, named, parse, parser
+from findleaks.commands import Invocation, find_command, parse, parser
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.copied import attach
@@ -40,7 +40,7 @@ OVERRUNS = (
 
 def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
     """A command's JSON, and its text as one line."""
-    cmd = named(word)
+    cmd = find_command(word)
     assert cmd is not None
     args = parse(parser(cmd, "findleaks"), [])
     assert args is not None

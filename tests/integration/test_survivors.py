@@ -14,7 +14,7 @@ import building
 import pytest
 
 from findleaks import cli
-from findleaks.history.sample import taken
+from findleaks.history.sample import take_sample
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.history.survivors import Survival, survival
 from findleaks.session import Session
@@ -119,7 +119,7 @@ def test_many_blocks(program: Path, tmp_path: Path) -> None:
             samples.append(on())
             with closing(Session(attach(pid))) as session:
                 identity = Identity("stays", "", pid, 1)
-                snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=taken(session)))
+                snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=take_sample(session)))
     known, found = truth(samples), survival(snapshots)
     assert isinstance(found, Survival)
     assert found.level >= 4

@@ -11,7 +11,7 @@ import pytest
 
 from findleaks.formatting import size
 from findleaks.report.fleet.html import MAX_GROUPS, MAX_ROWS, render_html
-from findleaks.triage.groups import Grouped, grouped
+from findleaks.triage.groups import Grouped, group_leaks
 from findleaks.triage.row import FAILED, OK, PARTIAL, FindingLine, LeakSum, Row
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
@@ -43,7 +43,7 @@ def rows() -> list[Row]:
 
 def compared() -> Grouped:
     """With a baseline that has one of the leaks."""
-    return grouped(rows(), [dataclasses.replace(row, signatures=row.signatures[:1]) for row in rows()[1:2]])
+    return group_leaks(rows(), [dataclasses.replace(row, signatures=row.signatures[:1]) for row in rows()[1:2]])
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     assert len(answer["builds"]) == 6 and answer["builds"][1].startswith("20 cores")
     assert answer["failed"] == [10, 0] and answer["words"] == 10 and answer["fresh"] == 3
     assert answer["cleared"] == [60, True]
-    by_bytes = [group.signature for group in sorted(grouped(made).groups, key=lambda group: -group.bytes)]
+    by_bytes = [group.signature for group in sorted(group_leaks(made).groups, key=lambda group: -group.bytes)]
     assert answer["bytes"] == by_bytes and answer["reversed"] == by_bytes[::-1]
     assert answer["cores"] == sorted(row.core for row in made)
     smallest = by_bytes[-1]
@@ -156,6 +156,6 @@ def test_it_is_bounded() -> None:
     many = [dataclasses.replace(one, core=f"/{at}", lost_bytes=at, signatures=()) for at in range(MAX_ROWS + 7)]
     leaks = tuple(LeakSum(f"{at}", "64 B", "", 1, 1, at, 0, f"Part {at}") for at in range(MAX_GROUPS + 3))
     found = [*many, dataclasses.replace(one, signatures=leaks, lost_bytes=1 << 40)]
-    page = render_html(grouped(found).rows, grouped(found).groups, "")
+    page = render_html(group_leaks(found).rows, group_leaks(found).groups, "")
     assert '"left_out": [8, 3]' in page
     assert len(page) < 8 << 20

@@ -168,7 +168,7 @@ def test_list_that_grows(program: Path, tmp_path: Path) -> None:
 
 def findleaks_takes(words: str) -> bool:
     """Whether a suggested command parses."""
-    made = commands.named(shlex.split(words)[0])
+    made = commands.find_command(shlex.split(words)[0])
     return made is not None and commands.parse(commands.parser(made, "leaks"), shlex.split(words)[1:]) is not None
 
 

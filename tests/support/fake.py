@@ -116,7 +116,7 @@ class FakeTarget(ExtentReader, Target):
     def threads(self) -> Sequence[Thread]:
         return self._threads
 
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         if self._left is None:
             return False
         self._left -= 1

@@ -207,7 +207,7 @@ def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
         "rooted": [graph.is_rooted(i) for i in number],
         "groups": graph.groups(iter(heap.pieces), VTABLES),
         "untyped": graph.groups((), ()),
-        "typed": graph.typed(iter(heap.pieces), VTABLES),
+        "typed": graph.group_typed(iter(heap.pieces), VTABLES),
     }
 
 

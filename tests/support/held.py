@@ -64,9 +64,9 @@ def everything(dominators: Dominators, count: int) -> dict[str, Any]:
     nodes = [*range(count), *(root_node(root) for root in range(dominators.roots)), SHARED]
     return {
         "total": dominators.total(),
-        "shared": dominators.shared(),
+        "shared": dominators.sum_shared(),
         "roots": dominators.by_root(),
-        "retained": [dominators.retained(node) for node in nodes],
+        "retained": [dominators.sum_retained(node) for node in nodes],
         "holders": [dominators.idom(index) for index in range(count)],
         "children": [dominators.children(node, 1 << 30) for node in nodes],
         "heaviest": [dominators.children(node, 2) for node in nodes],
@@ -83,9 +83,9 @@ def agrees(dominators: Dominators, oracle: Oracle) -> None:
     count, roots = len(oracle.sizes), range(len(oracle.targets))
     nodes = [*range(count), *map(root_node, roots)]
     assert dominators.total() == oracle.totals(oracle.reached)
-    assert dominators.shared() == oracle.retained(SHARED) == dominators.retained(SHARED)
+    assert dominators.sum_shared() == oracle.retained(SHARED) == dominators.sum_retained(SHARED)
     assert dominators.by_root() == [oracle.retained(root_node(root)) for root in roots]
-    assert [dominators.retained(node) for node in nodes] == [oracle.retained(node) for node in nodes]
+    assert [dominators.sum_retained(node) for node in nodes] == [oracle.retained(node) for node in nodes]
     holders = [oracle.idom(index) for index in range(count)]
     assert [dominators.idom(index) for index in range(count)] == holders
     for node in [*nodes, SHARED]:

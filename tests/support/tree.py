@@ -75,6 +75,7 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
             yield from entries(source)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name):
             yield from layers.upward(source)
+            yield from participles(source)
         if re.match(r"(common|gdb|lldb)/.*\.py$", name) and name not in WRITERS:
             yield from writers(source)
         if name.startswith(PROSE) and path.suffix in (".py", ".c", ".h"):
@@ -122,6 +123,24 @@ def c_comments(text: str) -> Iterator[tuple[int, int]]:
     for comment in re.finditer(r"/\*.*?\*/", text, re.S):
         first = text.count("\n", 0, comment.start()) + 1
         yield first, first + comment[0].count("\n")
+
+
+def participles(source: Source) -> Iterator[str]:
+    """Functions that are named by a past participle alone, such as `counted`. Properties are attributes, and may be."""
+    for node in source.nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            name = node.name.strip("_")
+            is_participle = name in _IRREGULAR or ("_" not in name and name.endswith("ed") and name not in _VERBS)
+            if is_participle and name not in _ALLOWED and not any("property" in ast.unparse(one) for one in node.decorator_list):
+                yield f"{source.name}:{node.lineno}: {node.name} is a past participle: name the function by what it does"
+
+
+_IRREGULAR = {
+    *("begun", "broken", "built", "chosen", "done", "drawn", "found", "frozen", "given", "gone", "got", "held", "hidden", "kept", "known"),
+    *("lost", "made", "said", "seen", "sent", "shown", "spent", "stolen", "taken", "thrown", "told", "unknown", "unseen", "written"),
+}
+_VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "speed", "heed"}
+_ALLOWED = {"untyped"}  # of the Python API
 
 
 def debuggers(source: Source) -> Iterator[str]:

@@ -271,10 +271,10 @@ def _watched(asked: Asked, commands: Sequence[Sequence[str]]) -> str:
             try:
                 yield source, examine._of_session(source, opened_once(limits, source.path))
             except FindleaksError as error:
-                yield source, examine.failed(source, str(error))
+                yield source, examine.make_failure(source, str(error))
 
     cli._open = opened_once  # type: ignore[assignment]
-    triage.examined = examined  # type: ignore[assignment]
+    triage.examine_all = examined  # type: ignore[assignment]
     debugger_session.describe_internal_error = unexpected
     for words in commands:
         line = asked.line(words)

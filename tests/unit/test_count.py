@@ -215,7 +215,7 @@ class Scripted:
                 return Outcome("asked")
         return Outcome("interrupt")
 
-    def opened(self) -> fake.FakeTarget:
+    def open_target(self) -> fake.FakeTarget:
         return self.image.target
 
     def thread(self) -> int:

@@ -43,7 +43,7 @@ def parse(words: list[str], prog: str, sentence: bool) -> None:
             return
         if words[0] not in CATALOGUE:
             words = [cli.DEFAULT, *words]
-    cmd = commands.named(words[0])
+    cmd = commands.find_command(words[0])
     if cmd is None:
         raise UsageError(f"no command {words[0]!r}")
     args = commands.parse(cli.command_parser(cmd) if prog == "findleaks" else commands.parser(cmd, prog), words[1:])

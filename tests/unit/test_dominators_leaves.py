@@ -92,7 +92,7 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
         dominators.refer(0, [0, 3])
         dominators.refer(1, [4])
         computed(dominators)
-        assert dominators.retained(0) == Totals(3, 16 + 2 * large + unit)
+        assert dominators.sum_retained(0) == Totals(3, 16 + 2 * large + unit)
         assert dominators.by_root() == [Totals(4, 64 + 2 * large + unit), Totals(1, large)]
         assert [child.bytes for child in dominators.children(0, 9)] == [large + unit, large]
         assert dominators.idom(2) == 0 and dominators.idom(4) == root_node(1)
@@ -126,14 +126,14 @@ def test_numbers_of_blocks_that_need_more_than_one_byte(length: int) -> None:
     tree.refer(0, [0])
     computed(tree)
     top = Totals(array_length + 1, 16 * array_length)
-    assert tree.retained(2 * length) == top
+    assert tree.sum_retained(2 * length) == top
     assert [child.block for child in tree.children(2 * length, 2)] == [2 * length + 1, 2 * length + 2]
     for node in {*range(1, length, 1009), length - 1}:
         # The last node has one word; the others have two.
-        assert tree.retained(node) == Totals(2 * (length - node), 24 * (length - node) - 8)
-        assert tree.idom(node) == node - 1 and tree.retained(length + node) == Totals(1, 8)
+        assert tree.sum_retained(node) == Totals(2 * (length - node), 24 * (length - node) - 8)
+        assert tree.idom(node) == node - 1 and tree.sum_retained(length + node) == Totals(1, 8)
     whole = Totals(2 * length + top.blocks, 24 * length + top.bytes)
-    assert tree.retained(0) == tree.by_root()[0] == tree.total() == whole
+    assert tree.sum_retained(0) == tree.by_root()[0] == tree.total() == whole
     assert tree.idom(2 * length) == 0 and tree.idom(2 * length + 1) == 2 * length
     labels = array("I", [*([0] * length), *([1] * length), 2, *([1] * array_length)])
     assert tree.by_label(labels, array("I", [0, 1, 2])) == [whole, Totals(length + array_length, 8 * (length + array_length)), top]
@@ -159,14 +159,14 @@ def test_numbers_of_blocks_near_the_limits_of_one_and_two_bytes() -> None:
     tree.refer(0, [0])
     computed(tree, 10_000)
     for top, count in [*zip(tops, counts), *zip(shared, others)]:
-        assert tree.retained(top) == Totals(count, 8 * max(count - 1, 1) + 8 * (count - 1))
+        assert tree.sum_retained(top) == Totals(count, 8 * max(count - 1, 1) + 8 * (count - 1))
         assert tree.idom(top) == 0 and len(tree.children(top, 300)) == min(count - 1, 300)
         assert sorted(tree.members(top, 0, 1 << 20)) == sorted([top, *references[top]])
         assert tree.within(top, 1).compute(1 << 20)
         for below in references[top][:1] + references[top][-1:]:
-            assert (tree.idom(below), tree.retained(below)) == (top, Totals(1, 8))
+            assert (tree.idom(below), tree.sum_retained(below)) == (top, Totals(1, 8))
     blocks = len(references)
-    assert tree.total().blocks == tree.retained(0).blocks == blocks
+    assert tree.total().blocks == tree.sum_retained(0).blocks == blocks
     assert sorted(tree.members(0, 0, blocks)) == list(range(blocks))
 
 
@@ -196,7 +196,7 @@ def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
             members = [sorted(below.members(root_node(field), 0, count)) for field in range(3)]
             children = [below.children(root_node(field), count) for field in range(3)]
             spreads = [below.spread(root_node(field), 9) for field in range(3)]
-            answers.append([below.by_root(), below.shared(), members, children, spreads, [below.idom(index) for index in range(count)]])
+            answers.append([below.by_root(), below.sum_shared(), members, children, spreads, [below.idom(index) for index in range(count)]])
         assert answers[0] == answers[1] == answers[2]
 
 

@@ -66,7 +66,7 @@ def test_fields_against_the_oracle(seed: int) -> None:
             inner = [[t for t in mine if t in held] if index in held else [] for index, mine in enumerate(references)]
             agrees(below, Oracle(oracle.sizes, inner, [[t for t in mine if t in held] for mine in fields]))
             answers.append(everything(below, count))
-            assert sum(total.bytes for total in below.by_root()) + below.shared().bytes == whole.retained(node).bytes - (
+            assert sum(total.bytes for total in below.by_root()) + below.sum_shared().bytes == whole.sum_retained(node).bytes - (
                 graph.blocks.size(node) if node >= 0 and node in oracle.reached else 0
             )
         assert answers[0] == answers[1]
@@ -99,7 +99,8 @@ def owned(count: int) -> list[list[int]]:
 def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
     """Each block of `order` is held by the one before, and holds all behind it."""
     return all(
-        dominators.idom(b) == a and dominators.retained(b).blocks == len(order) - 1 - n for n, (a, b) in enumerate(zip(order, order[1:]))
+        dominators.idom(b) == a and dominators.sum_retained(b).blocks == len(order) - 1 - n
+        for n, (a, b) in enumerate(zip(order, order[1:]))
     )
 
 
@@ -118,7 +119,7 @@ def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int],
     assert chain_of_retained(dominators, range(count))
     assert dominators.by_root() == [dominators.total(), Totals(0, 0)]
     chain = dominators.chain(1, equal=False)
-    bytes_ = [dominators.retained(index).bytes for index in range(count - 40, count)]
+    bytes_ = [dominators.sum_retained(index).bytes for index in range(count - 40, count)]
     end = count - 40 + next(at for at, (one, after) in enumerate(zip(bytes_, bytes_[1:])) if after * 10 < one * 9)
     assert (chain.length, chain.end, chain.more) == (end, end, False)
     assert dominators.chain(1, equal=True).length >= count - 2
@@ -160,7 +161,7 @@ def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine)
     dominators = tree_of(made(engine, references), [[0], [2 * half]])
     assert {dominators.idom(index) for index in shared} == {SHARED}
     assert chain_of_retained(dominators, range(half))
-    assert dominators.shared() == Totals(half, 8 * half)
+    assert dominators.sum_shared() == Totals(half, 8 * half)
     below = made(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
     dominators = tree_of(below, [[0]])
     assert {dominators.idom(index + 1) for index in shared} == {0}
@@ -175,7 +176,7 @@ def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None
     answers = []
     for engine in engines():
         dominators = tree_of(made(engine, references), targets, 1000)
-        answers.append([[dominators.idom(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
+        answers.append([[dominators.idom(i), dominators.sum_retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
     assert answers[0] == answers[1]
 
 
@@ -192,7 +193,7 @@ def test_many_references_to_few_blocks_are_sorted_in_place(popular: int, budget:
     answers = []
     for engine in engines():
         dominators = tree_of(made(engine, references), targets, budget)
-        answers.append([[dominators.idom(i), dominators.retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
+        answers.append([[dominators.idom(i), dominators.sum_retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
     assert answers[0] == answers[1]
 
 
@@ -257,7 +258,7 @@ def test_what_is_not_reached(engine: Engine) -> None:
     dominators = tree_of(made(engine, [[1], [], [1, 3], [2]]), [[0], []])
     assert dominators.total() == Totals(2, 16)
     assert [dominators.idom(index) for index in range(4)] == [root_node(0), 0, None, None]
-    assert dominators.retained(2) == Totals(0, 0)
+    assert dominators.sum_retained(2) == Totals(0, 0)
     assert dominators.children(2, 9) == dominators.spread(2, 9) == dominators.sizes(2, 9) == []
     assert dominators.members(2, 0, 9) == array("I")
     assert dominators.chain(2, equal=False) == Chain(1, 16, 16, 16, 2, False)
@@ -270,7 +271,7 @@ def test_what_is_not_reached(engine: Engine) -> None:
 @ENGINES
 def test_no_blocks_at_all(engine: Engine) -> None:
     dominators = tree_of(made(engine, []), [[], []])
-    assert dominators.total() == dominators.shared() == Totals(0, 0)
+    assert dominators.total() == dominators.sum_shared() == Totals(0, 0)
     assert dominators.by_root() == [Totals(0, 0)] * 2
     assert dominators.children(SHARED, 9) == dominators.children(root_node(1), 9) == []
     assert tree_of(made(engine, []), []).total() == Totals(0, 0)
@@ -283,7 +284,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
     for ask in (
         dominators.total,
         dominators.by_root,
-        lambda: dominators.retained(0),
+        lambda: dominators.sum_retained(0),
         lambda: dominators.idom(1),
         lambda: dominators.within(0, 1),
     ):
@@ -306,7 +307,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
         dominators.scan_roots(graphs.piece(0x1000, bytes(64)))
     for node in (2, root_node(2)):
         with pytest.raises(IndexError):
-            dominators.retained(node)
+            dominators.sum_retained(node)
         with pytest.raises(IndexError):
             dominators.within(node, 1)
     with pytest.raises(ValueError, match="has fields"):
@@ -320,7 +321,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="has fields"):
         below.within(root_node(0), 1)
     with pytest.raises(IndexError):
-        below.retained(root_node(1))
+        below.sum_retained(root_node(1))
     for bounds, owners in (([2, 1], [0, 0]), ([1], [2]), ([1], []), ([1], [-1])):
         with pytest.raises(ValueError, match=r"bounds|owner"):
             graph.dominators(2, bounds, owners)
@@ -340,10 +341,10 @@ def test_ctrl_c_between_slices(engine: Engine) -> None:
         looked.append(dominators.progress())
         return len(looked) == 3
 
-    target.interrupted = interrupted  # type: ignore[method-assign]
+    target.is_interrupted = interrupted  # type: ignore[method-assign]
     assert not dominators.compute(1)
     compute = dominators.compute
     dominators.compute = lambda budget: compute(min(budget, 5000))  # type: ignore[method-assign]
     with pytest.raises(Interrupted):
-        session.computed(dominators, "who holds what")
+        session.compute(dominators, "who holds what")
     assert len(looked) == 3 and looked == sorted(looked) and 0 < looked[-1] < 1

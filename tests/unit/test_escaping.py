@@ -25,7 +25,7 @@ from findleaks.commands import Command, Invocation
 from findleaks.debugger_session import describe_internal_error
 from findleaks.errors import FindleaksError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.formatting import printable, table, wrapped
+from findleaks.formatting import printable, table, wrap
 from findleaks.progress import Bar
 from findleaks.quoting import for_debugger, shell_quoted
 from findleaks.report.heapmap import html, svg
@@ -83,8 +83,8 @@ def test_a_shell_gets_the_same_word_back(word: str) -> None:
 
 
 def test_wrapped_text_and_tables_keep_their_lines() -> None:
-    assert wrapped(f"in {NAME}", 1000) == [f"in {SHOWN}"]
-    assert wrapped("12\u00a0KiB are held", 8) == ["12\u00a0KiB", "  are", "  held"]
+    assert wrap(f"in {NAME}", 1000) == [f"in {SHOWN}"]
+    assert wrap("12\u00a0KiB are held", 8) == ["12\u00a0KiB", "  are", "  held"]
     rows = table(("NAME", "N"), [("a\nb", "1"), ("long name", "2")], (1,), 80)
     assert rows == ["  NAME       N", r"  a\nb       1", "  long name  2"]
 

@@ -89,7 +89,7 @@ def _sleeps(session: Session) -> None:
 )
 def test_what_goes_wrong_is_seen(wrong: Callable[[Session], None], seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("mimalloc", tmp_path, reading=("find", "caches", "verify"))
-    monkeypatch.setattr(Session, "done", wrong)
+    monkeypatch.setattr(Session, "end_progress", wrong)
     if wrong is _sleeps:
         monkeypatch.setattr(trials, "PATIENCE", 2.0)
     assert seen in trials.run(case.asked, [["stacks"]], Limits(1.0, 200 << 20)).problem

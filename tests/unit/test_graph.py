@@ -147,8 +147,8 @@ def test_roots_that_come_late(
             and not graph.is_rooted(index)
         ]
         few = [index for index in lone if not graph.referrers(index)]
-        assert graph.unreferenced(16, largest, len(lone)) == few
-        assert graph.unreferenced(16, largest, len(lone) - 1) == [] or not lone
+        assert graph.find_unreferenced(16, largest, len(lone)) == few
+        assert graph.find_unreferenced(16, largest, len(lone) - 1) == [] or not lone
         if not held:
             graph.root_words(late[:1])
             graph.scan_roots(graphs.piece(0x700000, arch.pack(late[1:])))

@@ -94,7 +94,7 @@ def test_memory_is_given_back() -> None:
     def round_() -> None:
         graph = graphs.graph_of(graphs.native(), heap, graphs.Heuristic(15))
         graph.groups(heap.pieces, graphs.VTABLES)
-        graph.typed(heap.pieces, graphs.VTABLES)
+        graph.group_typed(heap.pieces, graphs.VTABLES)
         graph.path(0)
 
     for _ in range(60):  # until malloc's free memory has found its places

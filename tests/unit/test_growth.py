@@ -197,10 +197,10 @@ def test_all_of_a_kind_have_their_small_changes() -> None:
     first = [root("g_shop", 1), Figure("threads", "worker ← start_thread", 1, None), Figure("threads", "main", 1, None)]
     last = [root("g_shop", 9), Figure("threads", "worker ← start_thread", 2, None), Figure("threads", "main", 1, None)]
     found = growth(first, last)
-    rows = [found.judged(one) for one in all_series(found.snapshots, frozenset({"threads"})).values()]
+    rows = [found.judge(one) for one in all_series(found.snapshots, frozenset({"threads"})).values()]
     said = list(text(found, rows, 10, 200, Invocation("findleaks", "core")))
     assert [line.split()[:4] for line in said[3:]] == [["1", "2", "+", "1"]]
-    unchanged = [found.judged(one) for one in all_series(growth(first, first).snapshots, frozenset({"threads"})).values()]
+    unchanged = [found.judge(one) for one in all_series(growth(first, first).snapshots, frozenset({"threads"})).values()]
     assert list(text(found, unchanged, 10, 200, Invocation("findleaks", "core")))[1:] == ["", "  2 rows, none of which changed"]
     assert list(text(found, [], 10, 200, Invocation("findleaks", "core")))[1:] == ["", "  there are no figures of this kind"]
 

@@ -42,7 +42,7 @@ def interiors(graph):
 
 MAKERS = {
     "fl_graph_free": lambda graph: graph,
-    "fl_groups_free": lambda graph: (interrupted(graph.groups), interrupted(graph.typed)),
+    "fl_groups_free": lambda graph: (interrupted(graph.groups), interrupted(graph.group_typed)),
     "fl_interior_count_free": interiors,
     "fl_dominators_free": dominators,
     "fl_fields_free": lambda graph: dominators(graph).within(root_node(0), 2),

@@ -293,7 +293,7 @@ class Known(Rules):
     def step(self, key: int) -> Step:
         return Step(self.rules.get(key, pack(LAST)))
 
-    def asked(self, request):  # type: ignore[no-untyped-def]
+    def answer(self, request):  # type: ignore[no-untyped-def]
         if request.key & STACK and not request.key & EXACT:
             return [(request.key, self.machine.end)]
         return [(request.key, self.step(request.key).value)]

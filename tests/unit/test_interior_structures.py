@@ -242,7 +242,7 @@ class Image:
                 pass
             while not interiors.promote(budget):
                 pass
-            found = examination.found()
+            found = examination.list_accepted()
             rows += [tuple(found[at : at + ROW]) for at in range(0, len(found), ROW)]
         return sorted(rows, key=lambda row: row[1]), before, bytes(graph.kinds())
 

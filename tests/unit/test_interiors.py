@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
-from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, _by_content, _sampled, candidates, rules_of
+from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, _by_content, _sample_pointers, candidates, rules_of
 
 MAX_OFFSET = (1 << 32) - 1
 
@@ -50,7 +50,7 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
     sizes = sorted({b.size for b in heap.blocks})[::2]
     held, at = array("Q", bytes(8 * len(sizes) + 8)), 0
     while at < len(heap.blocks):
-        at = interiors.held(sizes, held, at, budget)
+        at = interiors.count_held(sizes, held, at, budget)
     while not interiors.accept(rules, budget):
         pass
     while not interiors.promote(budget):
@@ -244,5 +244,5 @@ def test_lengths_of_blocks_with_many_pointers(rules: set[Rule], others: int, exp
     def fits(address: int, size: int, offset: int) -> Heuristic:
         return Heuristic.NONE if offset != 8 else Heuristic.LENGTH64 if address < 0x10000 + 0x100 * 40 else Heuristic.NEWARRAY
 
-    sample = list(_sampled(blocks, array("Q", keys), frozenset(rules), fits, lambda address, size: False))
+    sample = list(_sample_pointers(blocks, array("Q", keys), frozenset(rules), fits, lambda address, size: False))
     assert _by_content(sample, len(keys)) == expected

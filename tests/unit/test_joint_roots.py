@@ -60,7 +60,7 @@ def join(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[S
     def rebuild(joint: Sequence[tuple[int, ...]]) -> tuple[Sequence[tuple[int, ...]], Sequence[Totals]]:
         first = {number: some[0] for some in joint for number in some}
         trees.append(compute(graph, starts, tables, [first.get(number, number) for number in range(tables)]))
-        return joint, [trees[-1].retained(root_node(some[0])) for some in joint]
+        return joint, [trees[-1].sum_retained(root_node(some[0])) for some in joint]
 
     return join_roots(compute(graph, starts, tables), graph.referrers, tables, rebuild, str), len(trees)
 

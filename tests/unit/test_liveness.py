@@ -170,7 +170,7 @@ def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest
     first, second = snippet.at["here"], snippet.at["here2"]
     assert not liveness.at(first).use & REGISTERS
     assert not liveness.exhausted
-    assert (liveness.at(second), liveness.clobbered(second), liveness.below(second, None)) == (UNKNOWN, 0, "pointed to")
+    assert (liveness.at(second), liveness.find_clobbered(second), liveness.below(second, None)) == (UNKNOWN, 0, "pointed to")
     assert liveness.exhausted
     assert not liveness.at(first).use & REGISTERS
 
@@ -184,7 +184,7 @@ def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
     through = liveness.at(snippet.at["here"]).through
     assert through & general("rdx", "rdi", "rcx") == general("rdx", "rdi", "rcx")
     assert not through & (general("rsi") | ALL_ZONE)
-    assert liveness.clobbered(snippet.at["here"]) == general("rdx", "rsi")
+    assert liveness.find_clobbered(snippet.at["here"]) == general("rdx", "rsi")
 
 
 @pytest.mark.parametrize(

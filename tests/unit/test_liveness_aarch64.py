@@ -130,7 +130,7 @@ def test_registers(name: str, snippets: Snippets) -> None:
 def test_what_comes_through_to_the_caller(snippets: Snippets) -> None:
     liveness = Liveness(snippets, require_capstone(), AARCH64)
     assert named(liveness.at(snippets.at["f_writer"]).through) == named(REGISTERS) - {"x9", "v5"}
-    assert named(liveness.clobbered(snippets.at["f_writer"])) == {"x9", "v5"}
+    assert named(liveness.find_clobbered(snippets.at["f_writer"])) == {"x9", "v5"}
     # At a system call that is known by its registers: read(), then a futex that waits.
     svc = snippets.at[f"f{list(CASES).index('one that is not known')}"]
     assert named(liveness.at(svc, known=((8, 63), (1, 0x1234))).use) == {"x0", "x1", "x2", "x8"}

@@ -256,7 +256,7 @@ class TestDirectory:
         names = [owned.allocator.name if owned else "" for owned in owners.values()]
         assert names == ["", "outer", "outer", "inner", "inner", "outer", "inner", "outer", ""]
         assert sum(end - start for a in (outer, inner) for start, end in made.of(a)) == 0x2000
-        assert {(0x1000, 0x3000), (0x1100, 0x1400), (0x1820, 0x1920)} == {tuple(r) for r in made.claimed()}
+        assert {(0x1000, 0x3000), (0x1100, 0x1400), (0x1820, 0x1920)} == {tuple(r) for r in made.list_claimed()}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

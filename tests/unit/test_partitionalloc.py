@@ -90,7 +90,7 @@ def test_places() -> None:
     assert one.locate(POOL + 100) == "guard pages and metadata" and one.locate(SEPARATE + 40) == "metadata"
     assert one.locate(POOL + SUPER_PAGE - 2 * PARTITION_PAGE) == "unused pages" and one.locate(FILE) == ""
     assert one.class_of(slot) == "64" and one.class_of(POOL + 4 * SUPER_PAGE + PARTITION_PAGE) == "direct"
-    assert Range(SEPARATE, SEPARATE + PAGE) in one.metadata() and any(start <= POOL < end for start, end in one.reserved())
+    assert Range(SEPARATE, SEPARATE + PAGE) in one.metadata() and any(start <= POOL < end for start, end in one.list_reserved())
 
 
 @EVERY

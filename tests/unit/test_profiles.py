@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.audit.block_batches import Batch, BlockNames
-from findleaks.commands.export import rendered
+from findleaks.commands.export import render
 from findleaks.errors import FindleaksError, UsageError
 from findleaks.escaping import visible
 from findleaks.report import files
@@ -72,7 +72,7 @@ def summed(profile: Profile, values: Callable[[Sample], tuple[int, ...]]) -> dic
 
 
 def written(folder: Path, profile: Profile, form: str, name: str) -> Path:
-    (folder / name).write_bytes(rendered(profile, form))
+    (folder / name).write_bytes(render(profile, form))
     return folder / name
 
 
@@ -181,7 +181,7 @@ def test_a_heap_profile_needs_addresses_and_one_snapshot() -> None:
     threads = Profile("t", (Measure("threads", "count", "Threads"),), [Sample((Frame("main", 7),), (1,))])
     for profile, why in ((names, "stacks of addresses"), (threads, "blocks and bytes"), (made(3, True), "blocks and bytes")):
         with pytest.raises(UsageError, match=why):
-            rendered(profile, "heap")
+            render(profile, "heap")
 
 
 @pytest.mark.parametrize("compared", [False, True])

@@ -66,7 +66,7 @@ def test_reserved_addresses_are_no_roots() -> None:
     """Else a core of gcore's costs the reading of gigabytes of zeros."""
 
     class Grows(ListAllocator):
-        def reserved(self) -> list[Range]:
+        def list_reserved(self) -> list[Range]:
             return [Range(END, END + MIB)]
 
     made: Session = session(target(), [Grows(HEAP, END, [])])

@@ -55,7 +55,7 @@ def test_sets_against_reachability(seed: int) -> None:
             for index in range(count):
                 mine = tuple(root for root in range(first, end) if index in reached[root])
                 if tree.idom(index) == SHARED and 0 < len(mine) <= SET and not (first and index in earlier):
-                    sizes[mine] += tree.retained(index).bytes
+                    sizes[mine] += tree.sum_retained(index).bytes
             sets = tree.root_sets(first, end, roots, blocks)
             while not sets.compute((1, 5, 1 << 20)[seed % 3]):
                 pass
@@ -63,7 +63,7 @@ def test_sets_against_reachability(seed: int) -> None:
             answers.append(sets.sets())
         rng.seed(seed)
     assert len(answers) == 4
-    assert all(tree.retained(root_node(root)).bytes >= 0 for root in range(ROOTS))
+    assert all(tree.sum_retained(root_node(root)).bytes >= 0 for root in range(ROOTS))
 
 
 @pytest.mark.parametrize("engine", engines(), ids=lambda engine: engine.name)

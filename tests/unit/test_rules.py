@@ -39,7 +39,7 @@ class Image:
         target = self.target()
         lock = gil.derive(target)
         assert lock is not None
-        return lock.held(target.word, thread_pointer)
+        return lock.is_held_by(target.word, thread_pointer)
 
 
 def relative(opcode: str, at: int, to: int) -> str:

@@ -21,7 +21,7 @@ def test_a_thread_in_a_restartable_sequence(monkeypatch: pytest.MonkeyPatch) -> 
             ctypes.memmove(data, struct.pack("<Q", 0x1000), 8)
         return request != seized._RSEQ_CONFIGURATION
 
-    monkeypatch.setattr(requests, "failed", failed)
+    monkeypatch.setattr(requests, "attempt", failed)
 
     def why(at: int, call: int = (1 << 64) - 1) -> str:
         words = [0] * 27

@@ -80,7 +80,7 @@ def test_uses_are_counted(tmp_path: Path) -> None:
             rules.add(found, 10, 1000)
     foo, bar, big = rules.rules
     assert rules.uses[foo].groups == 3 and rules.uses[foo].blocks == 30 and rules.uses[foo].bytes == 3000
-    assert rules.unused() == [bar, big]
+    assert rules.list_unused() == [bar, big]
     assert rules.match("Foo", 5000, "") is foo
 
 

@@ -137,7 +137,7 @@ def test_fake_is_a_whole_target() -> None:
     assert fake.symbol("main") == fake.symbolize(0x500F) == symbol
     assert fake.symbol("main", "libc") is None
     assert fake.symbolize(0x5010) is None
-    assert [fake.interrupted() for _ in range(4)] == [False, False, True, True]
+    assert [fake.is_interrupted() for _ in range(4)] == [False, False, True, True]
     with pytest.raises(UnreadableMemory):
         fake.word(0x3000)
 

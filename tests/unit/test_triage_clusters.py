@@ -10,7 +10,7 @@ import pytest
 from hostile import lines_run
 
 from findleaks.triage.clusters import Leader, clusters
-from findleaks.triage.identity import described
+from findleaks.triage.identity import describe_signature
 from findleaks.triage.shapes import DATA, HELD, LOST, UNCLEAR, ZERO, Shape, library_name, stable_name
 
 REMAINS = (ZERO, DATA, HELD, f"{LOST}40 B", "libc data", f"{LOST}text")
@@ -131,7 +131,9 @@ def test_names_of_files() -> None:
 
 
 def test_what_a_reader_sees() -> None:
-    assert described("", 56, False, (f"{LOST}56 B", f"{LOST}text", HELD, DATA, f"{LOST}text")) == "56 B → 56 B, text; refers to held"
-    assert described("Foo", 0, True, ()) == "cycle of Foo"
-    assert described("zeros", 4096, False, ()) == "4,096 B of zeros"
-    assert described("", 0, False, ()) == "blocks of varying size"
+    assert (
+        describe_signature("", 56, False, (f"{LOST}56 B", f"{LOST}text", HELD, DATA, f"{LOST}text")) == "56 B → 56 B, text; refers to held"
+    )
+    assert describe_signature("Foo", 0, True, ()) == "cycle of Foo"
+    assert describe_signature("zeros", 4096, False, ()) == "4,096 B of zeros"
+    assert describe_signature("", 0, False, ()) == "blocks of varying size"

@@ -29,7 +29,7 @@ def no_session() -> NoReturn:
 
 def test_debuggers_say_what_to_type_in_a_shell() -> None:
     """Also once the command `map` is loaded, a submodule of `commands`."""
-    assert commands.named("map") is not None
+    assert commands.find_command("map") is not None
     out = io.StringIO()
     with pytest.raises(UsageError, match=r"type in a shell: findleaks triage '/a core' -o x\.db$"):
         commands.execute(no_session, ["triage", "/a core", "-o", "x.db"], out)
@@ -78,7 +78,7 @@ def test_without_pyarrow_it_says_so_before_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    monkeypatch.setattr(triage, "examined", lambda *_: pytest.fail("cores are read"))
+    monkeypatch.setattr(triage, "examine_all", lambda *_: pytest.fail("cores are read"))
     assert cli.main(["triage", str(SAMPLE), "-o", str(tmp_path / "a.parquet")]) == 2
     error = capsys.readouterr().err
     assert "pip install 'findleaks[parquet]'" in error and error.count("\n") == 1

@@ -13,7 +13,7 @@ import pytest
 
 from findleaks.triage import pool
 from findleaks.triage.examine import Source
-from findleaks.triage.pool import Limits, default_limits, estimated, examined
+from findleaks.triage.pool import Limits, default_limits, estimate_memory, examine_all
 from findleaks.triage.row import OK, Row
 
 PLENTY = 1 << 40
@@ -49,7 +49,7 @@ def acting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_each_has_a_row(jobs: int) -> None:
     names = ["a", "signal 11", "exit", "long", "signal 9", "raise", "b"]
-    rows = {row.core: row for _, row in examined(sources(*names), Limits(jobs, PLENTY, 0))}
+    rows = {row.core: row for _, row in examine_all(sources(*names), Limits(jobs, PLENTY, 0))}
     assert sorted(rows) == sorted(names)
     assert {name for name, row in rows.items() if row.status == OK} == {"a", "b", "long"}
     assert len(rows["long"].warnings[0]) == 1_000_000
@@ -60,7 +60,7 @@ def test_each_has_a_row(jobs: int) -> None:
 
 @pytest.mark.usefixtures("acting")
 def test_one_that_takes_for_ever_is_ended() -> None:
-    rows = {row.core: row for _, row in examined(sources("for ever", "a"), Limits(1, PLENTY, LONG))}
+    rows = {row.core: row for _, row in examine_all(sources("for ever", "a"), Limits(1, PLENTY, LONG))}
     assert rows["a"].status == OK and f"not finished after {LONG:g} s" in rows["for ever"].error
     assert rows["for ever"].seconds > LONG
 
@@ -77,7 +77,7 @@ def test_closing_ends_all_at_once() -> None:
                 found |= {pid} if Path(f"/proc/{pid}/cmdline").read_bytes() == own else set()
         return found
 
-    every = examined(sources("a", "for ever", "for ever 2", "for ever"), Limits(4, PLENTY, 0))
+    every = examine_all(sources("a", "for ever", "for ever 2", "for ever"), Limits(4, PLENTY, 0))
     assert next(every)[1].core == "a"
     forked = children()
     assert len(forked) >= 2
@@ -87,7 +87,7 @@ def test_closing_ends_all_at_once() -> None:
 
 @pytest.mark.usefixtures("acting")
 def test_children_leave_a_ctrl_c_to_their_parent() -> None:
-    rows = [row for _, row in examined(sources(f"signal {int(signal.SIGINT)}"), Limits(1, PLENTY, 0))]
+    rows = [row for _, row in examine_all(sources(f"signal {int(signal.SIGINT)}"), Limits(1, PLENTY, 0))]
     assert [row.status for row in rows] == [OK]
 
 
@@ -99,10 +99,10 @@ def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytes
     with hole.open("wb") as file:
         file.truncate(1 << 40)
     least = pool.LEAST_MEMORY
-    assert estimated(Source(str(full), "")) == pytest.approx(least + (4 << 20), rel=0.01)
-    assert estimated(Source(str(packed), "")) == pytest.approx(least + (16 << 20), rel=0.01)
-    assert estimated(Source(str(hole), "")) < least + (1 << 20)
-    assert estimated(Source("/no/such/file", "")) == least
+    assert estimate_memory(Source(str(full), "")) == pytest.approx(least + (4 << 20), rel=0.01)
+    assert estimate_memory(Source(str(packed), "")) == pytest.approx(least + (16 << 20), rel=0.01)
+    assert estimate_memory(Source(str(hole), "")) < least + (1 << 20)
+    assert estimate_memory(Source("/no/such/file", "")) == least
     most = []
     start = pool._start
 
@@ -115,7 +115,7 @@ def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytes
     running = []
     monkeypatch.setattr(pool, "_fits", lambda source, now, limits, fits=pool._fits: running.append(len(now)) or fits(source, now, limits))
     files = [Source(str(full), str(at)) for at in range(6)]
-    assert len(list(examined(files, Limits(6, 2 * least + (9 << 20), 0)))) == 6
+    assert len(list(examine_all(files, Limits(6, 2 * least + (9 << 20), 0)))) == 6
     assert max(running) == 2 and len(most) == 6
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findleaks.triage.groups import grouped
+from findleaks.triage.groups import group_leaks
 from findleaks.triage.identity import signature_of
 from findleaks.triage.row import OK, PARTIAL, LeakSum, Row
 from findleaks.triage.same import same_leaks
@@ -66,7 +66,7 @@ def test_words_that_few_texts_begin_with() -> None:
 def test_groups_of_partial_cores_only_come_last() -> None:
     rows = [Row(name, status, "shop", signatures=(one,)) for name, status, one in (("a", PARTIAL, leak(LIST)), ("b", OK, leak(NUMBER)))]
     rows += [Row(name, PARTIAL, "shop", signatures=(leak(LIST), leak(NUMBER))) for name in "cd"]
-    found = grouped(rows).groups
+    found = group_leaks(rows).groups
     assert [(one.cores, one.partial, one.doubtful) for one in found] == [(3, 2, False), (3, 3, True)]
 
 
@@ -75,7 +75,7 @@ def test_groups_of_rows() -> None:
     tables = [leak(size=120 + 16 * at, leaks=1, label="array of text") for at in range(20)]
     rows = [Row("a", OK, "shop", signatures=tuple(tables)), Row("b", OK, "shop", signatures=(leak(LIST),))]
     old = Row("old", OK, "shop", signatures=(leak(("→ text", "held", "?"), 1),))
-    found = grouped(rows, [old])
+    found = group_leaks(rows, [old])
     assert [(one.cores, one.leaks, one.new) for one in found.groups] == [(1, 20, True), (1, 10, False)]
     assert [one.what for one in found.groups] == ["array of text", "24 B → text, blocks"]
     assert [[one.leaks for one in row.signatures] for row in found.rows] == [[20], [10]]

@@ -13,9 +13,9 @@ import pytest
 from findleaks.errors import FindleaksError
 from findleaks.triage import store
 from findleaks.triage.examine import Source
-from findleaks.triage.groups import grouped
+from findleaks.triage.groups import group_leaks
 from findleaks.triage.parquet import table
-from findleaks.triage.row import FAILED, OK, FindingLine, LeakSum, Row, unpacked
+from findleaks.triage.row import FAILED, OK, FindingLine, LeakSum, Row, unpack_row
 
 LEAK = LeakSum("9f3a01c2", "64 B", '"GET …"', 10, 20, 1 << 70, (1 << 64) - 16, "", 64, True, ("held", "→ 24 B", "."))
 GOOD = Row(
@@ -40,11 +40,11 @@ def test_rows_come_back(tmp_path: Path) -> None:
     good, bad = sorted(store.rows(str(tmp_path / "a.db")), key=lambda row: row.status, reverse=True)
     assert good == GOOD
     assert bad == dataclasses.replace(BAD, core="/a/\\xff\n'\"", error="empty \\xfe")
-    assert unpacked(GOOD.packed()) == GOOD
+    assert unpack_row(GOOD.pack()) == GOOD
     with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
-        assert base.done() == {"/a/core": (4096, 77), "/a/\\xff\n'\"": (0, 77)}
+        assert base.list_done() == {"/a/core": (4096, 77), "/a/\\xff\n'\"": (0, 77)}
         base.add(Source("/a/core", "/a/core", 1, 2), dataclasses.replace(GOOD, status=FAILED, signatures=(), findings=(), warnings=()))
-        assert base.done()["/a/core"] == (1, 2)
+        assert base.list_done()["/a/core"] == (1, 2)
     (again,) = [row for row in store.rows(str(tmp_path / "a.db")) if row.core == "/a/core"]
     assert (again.signatures, again.findings, again.warnings) == ((), (), ())
 
@@ -52,7 +52,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
 def test_the_documented_query(tmp_path: Path) -> None:
     rows = [dataclasses.replace(GOOD, core=f"/{at}", time=100.0 + at) for at in range(3)]
     made(tmp_path / "a.db", *rows, BAD)
-    found = grouped(rows)
+    found = group_leaks(rows)
     with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
         base.name(found.groups)
     query = re.search(r"^    (SELECT signature.*?;)$", store.__doc__ or "", re.M | re.S)
@@ -131,7 +131,7 @@ def list_of_rows(path: str) -> list[Row]:
 
 def gone_on_with(path: str) -> dict[str, tuple[int, int]]:
     with closing(store.resume(path, "1")) as base:
-        return base.done()
+        return base.list_done()
 
 
 def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:

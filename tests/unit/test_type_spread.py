@@ -150,13 +150,13 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"seeds": seeds}
     for step in ("first", "again"):
         settled(spread, seed)
-        found[step] = list(spread.claims()), list(spread.origins()), spread.deferred(), spread.disputes()
+        found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
         found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
         spread.revisit(() if step == "first" else (1, 4))
     spread.relabel(array("I", rng.sample(used, min(5, len(used)))), rng.choice(layouts))
     found["with layout"] = [list(spread.with_layout(layout, 3)) for layout in layouts]
     settled(spread, seed)
-    found["last"] = list(spread.claims()), spread.deferred()
+    found["last"] = list(spread.claims()), spread.take_deferred()
     indices = array("I", used[:40])
     found["fits"] = asked(spread, seed, partial(spread.fits, layouts, indices))
     for how in Choosing:
@@ -167,7 +167,7 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     found["features"] = [list(spread.feature(random_feature(rng, heap.arch.word), rows)) for _ in range(12)]
     found["owner words"] = [list(spread.feature(Feature.OWNER_WORD << 8 | at, rows)) for at in range(OWNER_WORDS + 1)]
     kinds = bytes(rng.randrange(5) for _ in heap.blocks)
-    found["untyped"] = list(spread.untyped(kinds, 0b1010, 20)), list(spread.sample(3)), spread.claimed, spread.followed
+    found["untyped"] = list(spread.find_untyped(kinds, 0b1010, 20)), list(spread.sample(3)), spread.claimed, spread.followed
     found["classes"] = spread.group_by_classes(indices, 2), spread.group_by_classes(array("I", [*used, *reversed(used)]), 5)
     return found
 

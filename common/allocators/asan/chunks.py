@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.allocators.asan.engine import DAMAGED, Chunks, read_chunks, settled
+from findleaks.allocators.asan.engine import DAMAGED, Chunks, examine_chunk, read_chunks
 from findleaks.allocators.asan.layout import ALLOCATED, HEADER, LARGE_HEADER, MAGIC, QUARANTINED, UNUSED, state_of, used_size
 from findleaks.allocators.base import MAX_PROBLEMS, Problem
 from findleaks.allocators.memory import Memory
@@ -77,7 +77,7 @@ def chunks(memory: Memory, engine: Engine, region: Region) -> Iterator[Chunks]:
     size = region.chunk
     step = max(STEP // size, 1) * size
     for low in range(region.start, region.carved, step):
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted
         for piece in memory.read_whole(low, min(low + step, region.carved), size):
             yield read_chunks(engine, piece, size)
@@ -110,7 +110,7 @@ def large_chunk(memory: Memory, one: Large) -> Optional[Chunks]:
         words = memory.words(header, 3)
     if words is None:
         return None
-    size, state = settled(words[0], one.end - header - HEADER, good)
+    size, state = examine_chunk(words[0], one.end - header - HEADER, good)
     freed = words[2] & LOWER if state == QUARANTINED and size >= 8 else 0
     columns = array("Q", [header + HEADER]), array("Q", [size]), bytearray([state]), array("I", [words[1] & LOWER]), array("I", [freed])
     return Chunks(*columns)

@@ -81,7 +81,7 @@ class StoreDepot:
     def stack(self, number: int) -> tuple[int, ...]:
         node = _entry(self.memory, self.nodes, number, NODE)
         last = self.memory.word(node + 8) if node else None
-        return _stored(self.memory, self.blocks, last >> 32) if last else ()
+        return _read_stack(self.memory, self.blocks, last >> 32) if last else ()
 
 
 class PointerDepot:
@@ -111,7 +111,7 @@ class LinkedDepot:
         return []
 
     def stack(self, number: int) -> tuple[int, ...]:
-        return _linked(self.memory, self.nodes[number]).frames if number in self.nodes else ()
+        return _read_node(self.memory, self.nodes[number]).frames if number in self.nodes else ()
 
 
 class _Linked(NamedTuple):
@@ -125,7 +125,7 @@ class _Linked(NamedTuple):
 _NO_NODE = _Linked(0, 0, ())
 
 
-def _linked(memory: Memory, address: int) -> _Linked:
+def _read_node(memory: Memory, address: int) -> _Linked:
     """Read the node at `address`. The lowest bit of its link locks the list."""
     words = memory.words(address, 3)
     if words is None or not 0 < words[2] & 0xFFFFFFFF <= MOST_FRAMES or words[2] >> 32 > MOST_TAGS:
@@ -140,7 +140,7 @@ def _entry(memory: Memory, table: int, number: int, size: int) -> int:
     return array + number % SECOND * size if array else 0
 
 
-def _stored(memory: Memory, blocks: int, place: int) -> tuple[int, ...]:
+def _read_stack(memory: Memory, blocks: int, place: int) -> tuple[int, ...]:
     """Read the stack at a position in the store: its offset in words, plus 1."""
     number, offset = divmod(place - 1, BLOCK)
     info = memory.words(blocks + number * BLOCK_INFO, 2) if 0 <= number < BLOCKS else None
@@ -177,7 +177,7 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
                 if _holds(code, StoreDepot(memory, nodes, blocks), used):
                     return StoreDepot(memory, nodes, blocks)
     for pointers, value in pages:
-        if memory.word(value) == 0 and _holds(code, PointerDepot(memory, pointers), _filled(memory, value)):
+        if memory.word(value) == 0 and _holds(code, PointerDepot(memory, pointers), _count_nonzero(memory, value)):
             return PointerDepot(memory, pointers)
     linked = _linked_nodes(memory, code, (value for _, value in found if value % 8 == 0))
     return LinkedDepot(memory, linked) if linked else None
@@ -189,9 +189,9 @@ def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[in
     nodes: dict[int, int] = {}
     for head in heads:
         while head and len(nodes) < MOST_NODES:
-            if len(nodes) % POLL == 0 and memory.target.interrupted():
+            if len(nodes) % POLL == 0 and memory.target.is_interrupted():
                 raise Interrupted
-            node = _linked(memory, head)
+            node = _read_node(memory, head)
             if not _ours(code, node.frames) or node.number in nodes:
                 break
             nodes[node.number] = head
@@ -199,7 +199,7 @@ def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[in
     return nodes
 
 
-def _filled(memory: Memory, array: int) -> int:
+def _count_nonzero(memory: Memory, array: int) -> int:
     """Count the pointers of the first numbers, up to the first 0."""
     words = memory.words(array + 8, TRIED) or ()
     return (*words, 0).index(0)

@@ -30,7 +30,7 @@ class Chunks(NamedTuple):
     frees: array[int]
 
 
-def settled(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
+def examine_chunk(first: int, capacity: int, good: bool = True) -> tuple[int, int]:
     """Return size and state of a chunk, given the first word of its header. `good` is false if the
     header is at an invalid address."""
     size, state = used_size(first), state_of(first)

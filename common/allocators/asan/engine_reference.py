@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 
-from findleaks.allocators.asan.engine import Chunks, settled
+from findleaks.allocators.asan.engine import Chunks, examine_chunk
 from findleaks.allocators.asan.layout import HEADER, MAGIC, QUARANTINED
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece
@@ -27,7 +27,7 @@ def read_chunks(engine: Engine, piece: Piece, size: int) -> Chunks:
             place = (header - piece.address) // 8 if good else place
             first = words[place]
         block = piece.address + 8 * place + HEADER
-        used, state = settled(first, at + size - block, good)
+        used, state = examine_chunk(first, at + size - block, good)
         made.blocks.append(block)
         made.sizes.append(used)
         made.states.append(state)

@@ -36,17 +36,17 @@ def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iter
     for start, end in ranges:
         reached = start
         for piece in nonzero_pieces(memory.target, start, end):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             for address in engine.search(piece, SMALLEST, LARGEST + 1):
                 base = address - BITS
                 if base % PAGE == 0 and base >= reached:
-                    parts = _unused(memory, base, end)
+                    parts = _find_unused(memory, base, end)
                     yield from parts
                     reached = max(reached, parts[-1].end if parts else base)
 
 
-def _unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
+def _find_unused(memory: Memory, base: int, end: int) -> Sequence[Range]:
     """Return the unused parts of the fake stack at `base`; [] if no fake stack is there."""
     words = memory.words(base, SIZES + 2)
     if words is None or words[-1] & 0xFF > 1:

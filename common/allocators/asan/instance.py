@@ -144,7 +144,7 @@ class Asan(Allocator):
         """The stacks of allocations and frees; None if no depot is found."""
         return depot.find(self.memory, self.engine, self.found.image)
 
-    def reserved(self) -> list[Range]:
+    def list_reserved(self) -> list[Range]:
         """Return the rest of the allocator's address range, and the gap in the shadow (see
         Allocator)."""
         return [Range(self.found.space, self.found.space + SPACE), self.shadow]

@@ -66,7 +66,7 @@ def _recording(engine: Engine, stacks: _Stacks, depot: Depot, name: str, own: st
     sites: list[Site] = []
     missing = 0
     for number in numbers:
-        if len(sites) % POLL == 0 and depot.memory.target.interrupted():
+        if len(sites) % POLL == 0 and depot.memory.target.is_interrupted():
             raise Interrupted
         frames = depot.stack(number)
         missing += not frames

@@ -27,7 +27,7 @@ def caches(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[
     sizes = [class_size(number) for number in range(1, CHUNK_CLASSES.stop)]
     for start, end in ranges:
         for piece in nonzero_pieces(memory.target, start, end):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             for address in engine.search(piece, sizes[0], sizes[0] + 1):
                 if all(memory.word(address + number * CLASS) == size for number, size in enumerate(sizes)):

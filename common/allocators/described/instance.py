@@ -101,7 +101,7 @@ class DescribedPool(Allocator):
         starts: list[int] = []
         sizes: list[int] = []
         while at < slab.last and len(starts) < MOST_CHUNKS:
-            if len(starts) % CHUNKS_A_LOOK == 0 and self.target.interrupted():
+            if len(starts) % CHUNKS_A_LOOK == 0 and self.target.is_interrupted():
                 raise Interrupted
             size = value(chunk.size, at)
             whole = (size or 0) + (0 if chunk.covers_header else chunk.header)

@@ -123,7 +123,7 @@ class PoolReader:
             if is_stack or not (region.readable and region.writable and region.private):
                 continue
             for piece in nonzero_pieces(target, region.start, region.end):
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 data = bytes(piece.data)
                 at = data.find(magic)

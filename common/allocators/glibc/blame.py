@@ -71,7 +71,7 @@ class Judge:
             if unlikely or (nearest and nearest - chunk < 4 * self.memory.size):
                 return self._earlier(before, chunk, nearest - before | PREV_INUSE | _arena_flag(span) if nearest else None)
             doubt = nearest and self._text_into(before, head, nearest - before)
-            if doubt and not self._referred(chunk + 2 * self.memory.size):
+            if doubt and not self._is_referred(chunk + 2 * self.memory.size):
                 return self._either(before, head, chunk)
         return self._own(chunk, self._size_word(span, chunk, end))
 
@@ -165,7 +165,7 @@ class Judge:
         written += written < word and not data[word + written]
         return head >> 8 * written == size >> 8 * written
 
-    def _referred(self, address: int) -> bool:
+    def _is_referred(self, address: int) -> bool:
         """Whether a word of writable memory points to `address`."""
         self._searches_left -= 1
         if self._searches_left < 0:
@@ -173,7 +173,7 @@ class Judge:
         target = self.memory.target
         for region in (one for one in target.regions() if one.readable and one.writable):
             for piece in nonzero_pieces(target, region.start, region.end):
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 if self.engine.search(piece, address, address + 1):
                     return True

@@ -38,9 +38,9 @@ class Classes(NamedTuple):
     @property
     def small(self) -> int:
         """The largest usable size that has a size class of its own (malloc.c, MAX_TCACHE_SIZE)."""
-        return self.listed(SMALL_TCACHE_BINS - 1)
+        return self.list_size(SMALL_TCACHE_BINS - 1)
 
-    def listed(self, index: int) -> int:
+    def list_size(self, index: int) -> int:
         """Return the usable size of the blocks in list `index` of a thread cache (malloc.c,
         tidx2usize)."""
         return 4 * self.word + index * self.align - self.word
@@ -111,7 +111,7 @@ def list_thread_caches(glibc: GlibcView, blocks: Blocks) -> list[ThreadCache]:
     for cache, index, entries in glibc.kept:
         groups: dict[tuple[str, int], list[int]] = {}
         if index < SMALL_TCACHE_BINS:
-            usable = classes.listed(index)
+            usable = classes.list_size(index)
             groups[classes.name(usable)] = [len(entries), len(entries) * usable]
         else:
             for entry in entries:

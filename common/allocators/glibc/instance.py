@@ -23,7 +23,7 @@ from findleaks.allocators.mappings import MappedChunk, group_adjacent, make_mapp
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, Totals
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.target.base import Piece, Range, Target
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Glibc(Allocator):
                 self.problems.append(problem)
                 self.misfits += [tcache.Misfit(problem, cache, index, misfit)] if misfit else []
         blind = bool(self.spans) and not self.target.threads()
-        if self._cached() and (blind or self.tcaches.unread):
-            unread = counted(len(self.tcaches.unread), "thread")
+        if self._has_thread_caches() and (blind or self.tcaches.unread):
+            unread = format_count(len(self.tcaches.unread), "thread")
             why = "no thread is known, so no thread cache was found" if blind else f"the caches of {unread} were not found"
             what = f"{why}: freed blocks in them count as in use"
             self.problems.append(Problem(self.instance.main.address, what, False))
@@ -138,7 +138,7 @@ class Glibc(Allocator):
         self.mangled = free_lists.are_links_mangled(self, lists) if lists else None
         self.version = self._version()
 
-    def _cached(self) -> bool:
+    def _has_thread_caches(self) -> bool:
         """Whether there may be thread caches: since 2.26, unless glibc.malloc.tcache_count is 0."""
         layout = self.instance.par_layout
         return self.par("tcache_count") != 0 and (layout is None or layout.tcache_bins >= 0)
@@ -243,7 +243,7 @@ class Glibc(Allocator):
             ranges.append(Range(self.instance.par, self.instance.par + self.instance.par_layout.size))
         return sorted(ranges)
 
-    def reserved(self) -> list[Range]:
+    def list_reserved(self) -> list[Range]:
         """Return the ends of thread arenas' heaps that are not yet accessible (see Allocator)."""
         heaps = (heap for arena in self.instance.arenas for heap in arena.heaps)
         return [Range(heap.limit, heap.reserve_end) for heap in heaps if heap.limit < heap.reserve_end]

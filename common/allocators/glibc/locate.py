@@ -120,7 +120,7 @@ def _search_region(
     also search for rings of arenas, because bins may still be all 0."""
     for part in subtract([Range(region.start, region.end)], taken):
         for piece in nonzero_pieces(memory.target, *part):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             bins = _find_empty_bins(engine, piece, 1 if whole else SAMPLE)
             if not bins and not whole:

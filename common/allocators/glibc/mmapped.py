@@ -108,7 +108,7 @@ def _find_candidates(memory: Memory, align: int, start: int, end: int) -> Iterat
     offset = -2 * word % align + word  # on i386, chunks begin 8 bytes into the page
     at = start + -start % page
     for piece in nonzero_pieces(memory.target, at, end):
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted()
         skip = -piece.address % page + offset
         # The byte of the size word that has the flags.

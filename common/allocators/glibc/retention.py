@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from findleaks.allocators.retention import FreeMemory, Retention
-from findleaks.formatting import counted, size
+from findleaks.formatting import format_count, size
 
 ARENAS = 2  # more arenas than this are too many for their contents: advise MALLOC_ARENA_MAX=2
 SPREAD = 0.6
@@ -50,7 +50,7 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
         tries.append(f"MALLOC_ARENA_MAX={ARENAS} in the environment")
     if 2 * top >= kept:
         sorts.append("top")
-        whose = "the main arena" if main == top else f"{counted(count, 'arena')}"
+        whose = "the main arena" if main == top else f"{format_count(count, 'arena')}"
         causes.append(f"{size(top)} at the end of {whose} (top){_explain_top(parameter)}")
         tries.append("M_TRIM_THRESHOLD and M_MMAP_THRESHOLD by mallopt, or MALLOC_TRIM_THRESHOLD_=131072 in the environment")
     shared = min(free.shared, kept - top)

@@ -68,7 +68,7 @@ def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterat
             continue
         flat: array[int] = array("Q")
         for start in range(part.start, part.end, STEP):
-            if glibc.target.interrupted():
+            if glibc.target.is_interrupted():
                 raise Interrupted
             more = blocks.free_runs(Range(start, min(start + STEP, part.end)), page)
             if flat and more and flat[-1] == more[0]:
@@ -77,7 +77,7 @@ def _find_free_runs(glibc: GlibcView, span: GlibcSpan, blocks: Blocks) -> Iterat
             flat += more
         # A block in use includes the first word of the next chunk. A chunk's header is two words.
         for at, (low, high) in enumerate(zip(flat[::2], flat[1::2])):
-            if at % _CHECK_EVERY == 0 and glibc.target.interrupted():
+            if at % _CHECK_EVERY == 0 and glibc.target.is_interrupted():
                 raise Interrupted
             low = low - word if low > part.start else low
             high = high - 2 * word if high < part.end else high

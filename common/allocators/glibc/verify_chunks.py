@@ -59,7 +59,7 @@ class Headers:
         normal, mask, least = PREV_INUSE | arena_flag, 2 * word - 1, 4 * word
         before = 0  # the chunk before this one, or 0
         for piece in memory.target.pieces(chunk, stop + 2 * word if closed else stop):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             if piece.address > chunk + word:
                 return

@@ -28,7 +28,7 @@ def walk_pieces(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Op
     missing. Headers that put the chunk before them in doubt are appended to `unsure` (see
     walk_chunks)."""
     while True:
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted()
         piece = next(iter(memory.target.pieces(chunk, end + 2 * memory.size)), None)
         if piece is None or piece.address != chunk or len(piece.data) < 2 * memory.size:

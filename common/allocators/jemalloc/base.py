@@ -109,7 +109,7 @@ class Bases:
             if word and word % FRAME == 0:
                 chain = self._chain(word, block)
                 if chain:
-                    return self._counted(Base(at, self.memory.int32(at) or 0, chain), at + size * (i + 1))
+                    return self._read_counters(Base(at, self.memory.int32(at) or 0, chain), at + size * (i + 1))
         return None
 
     def _chain(self, head: int, last: Range) -> list[Range]:
@@ -130,7 +130,7 @@ class Bases:
             at = header[1]
         return []
 
-    def _counted(self, base: Base, heaps: int) -> Base:
+    def _read_counters(self, base: Base, heaps: int) -> Base:
         """Read the counters of a base. They follow the heaps of free remainders, one for each size
         class. The counter `mapped` must equal the size of the blocks."""
         total = sum(end - start for start, end in base.blocks)

@@ -139,7 +139,7 @@ def _add_counts(memory: Memory, extents: Extents, table: Table, contexts: Iterab
     thread in this context."""
     left = [(context, memory.word(context + TREE) or 0) for context in contexts]
     while left and len(found.counts) < MAX_COUNTS:
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted
         context, at = left.pop()
         words = _read_count(memory, row, table, context, at) if at and at not in found.counts and _is_block(extents, at) else None

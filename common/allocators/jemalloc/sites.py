@@ -59,7 +59,7 @@ def _read_stacks(allocator: JemallocView, found: ProfilerBlocks, problems: list[
     """Return the stack of each prof_gctx_t, ascending by address. Damaged stacks are left out."""
     memory, stacks, bad = allocator.memory, {}, []
     for count, (context, offset) in enumerate(sorted(found.contexts.items())):
-        if count % POLL == 0 and memory.target.interrupted():
+        if count % POLL == 0 and memory.target.is_interrupted():
             raise Interrupted
         # prof_bt_t is {vec, len}; the frames follow it.
         head = memory.words(context + offset, 2)
@@ -114,7 +114,7 @@ def _find_sampled(
     contexts = {at: words[row.context // 8] for at, words in found.counts.items()}
     column = memoryview(seen.raw).cast("Q")[row.tctx // 8 :: seen.length // 8].tolist()
     for count, i in enumerate(seen.blocks):
-        if count % POLL == 0 and allocator.memory.target.interrupted():
+        if count % POLL == 0 and allocator.memory.target.is_interrupted():
             raise Interrupted
         at = 0 if seen.slab[i] else column[seen.record[i]]
         if at <= NOT_SAMPLED:
@@ -153,7 +153,7 @@ def _find_by_table(allocator: JemallocView) -> Optional[int]:
     for piece in allocator.parts.image.pieces(memory.target):
         data = bytes(piece.data)
         for logarithm, table in enumerate(tables):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             if table in data:
                 return logarithm

@@ -149,7 +149,7 @@ def read_elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tu
     descriptors: list[int] = []
     mask = (1 << shape.address) - ALIGNED
     for leaf, first in found:
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted
         for piece in memory.target.pieces(leaf, leaf + (shape.element << shape.leaf)):
             at, values = find_pointers(engine, piece, ALIGNED, 1 << 64)

@@ -69,7 +69,7 @@ class LuaJitAllocator(Allocator):
         None."""
         free, missing = 0, False
         while not missing:
-            if self.target.interrupted():
+            if self.target.is_interrupted():
                 raise Interrupted
             missing = True
             for piece in self.target.pieces(chunk, limit):

@@ -61,11 +61,11 @@ class FreeLists:
     def read(self, pages: Sequence[MimallocPage]) -> None:
         """Follow the lists of these pages, which ascend."""
         for group in _group_pages([page for page in pages if page.free or page.local or page.thread]):
-            if self._target.interrupted():
+            if self._target.is_interrupted():
                 raise Interrupted
             if any(group[0].keys):
                 for page in group:
-                    self._note(page, *(self._encoded(page, number) for number in range(3)))
+                    self._note(page, *(self._follow_encoded(page, number) for number in range(3)))
                 continue
             pieces = tuple(self._target.pieces(group[0].start, max(page.end for page in group)))
             heads = [head for page in group for head in (page.free, page.local, page.thread)]
@@ -113,7 +113,7 @@ class FreeLists:
         of = f"{LISTS[which]} of the page at {page.start:#x} ({page.size} bytes a block)"
         self._problems.append(Problem(place.start, f"{of} is corrupt: {what}; the rest counts as in use", damaged=place))
 
-    def _encoded(self, page: MimallocPage, which: int) -> array[int]:
+    def _follow_encoded(self, page: MimallocPage, which: int) -> array[int]:
         """Follow a list of a page with keys."""
         found: array[int] = array("Q")
         node = (page.free, page.local, page.thread)[which]

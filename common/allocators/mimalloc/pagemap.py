@@ -67,7 +67,7 @@ def read_instance(target: Target, variable: int, top: int, writable: Sequence[Ra
     problems: list[Problem] = []
     entries: dict[int, int] = {}
     for index in _list_indices(writable, count):
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         sub = memory.word(table + 8 * index)
         if not sub or index == 0:

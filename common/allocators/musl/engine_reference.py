@@ -132,7 +132,7 @@ def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) 
         while open_ and kept[open_[-1]].end <= group.mem:
             open_.pop()
         around = kept[open_[-1]] if open_ else None
-        why = s.MISFIT if len(open_) == _DEEPEST else _misplaced(group, around, regions, starts)
+        why = s.MISFIT if len(open_) == _DEEPEST else _find_misplacement(group, around, regions, starts)
         if why:
             wrong.extend((why, group.meta, group.mem, around.mem if around else 0))
             continue
@@ -144,7 +144,7 @@ def _nest(found: Sequence[_Group], regions: Sequence[Range], wrong: array[int]) 
     return kept
 
 
-def _misplaced(group: _Group, around: Optional[_Group], regions: Sequence[Range], starts: Sequence[int]) -> int:
+def _find_misplacement(group: _Group, around: Optional[_Group], regions: Sequence[Range], starts: Sequence[int]) -> int:
     """Return what is wrong with a group's position, or 0."""
     if around is None:
         if not group.maplen and group.freeable:

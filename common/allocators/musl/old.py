@@ -43,7 +43,7 @@ def _mal(memory: Memory, engine: Engine, image: Image, layout: Old) -> int:
 
     It is found by an empty bin, whose head and tail point to it, or by a bin whose first chunk
     points back to it."""
-    for heads in (_empty(memory, engine, image, layout), _filled(memory, image, layout)):
+    for heads in (_empty(memory, engine, image, layout), _list_filled_bins(memory, image, layout)):
         votes = Counter(head - 16 - number * layout.bin for head in islice(heads, _MOST_BINS) for number in range(layout.bins))
         best = _best(memory, votes, layout)
         if best:
@@ -67,7 +67,7 @@ def _empty(memory: Memory, engine: Engine, image: Image, layout: Old) -> Iterato
             yield head
 
 
-def _filled(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
+def _list_filled_bins(memory: Memory, image: Image, layout: Old) -> Iterator[int]:
     """Yield possible heads of bins with chunks: the first chunk of the bin has the bin as
     predecessor."""
     least, align, header = 4096, layout.align - 1, layout.overhead

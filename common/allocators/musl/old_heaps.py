@@ -101,7 +101,7 @@ def find_heaps(memory: Memory, engine: Engine, layout: Old, taken: Sequence[Rang
     for free in find_unclaimed(memory.target, [*taken, *files]):
         _search(memory, engine, layout, free, segments, mapped)
     for data in files:
-        segments += _donated(memory, engine, layout, data)
+        segments += _list_donated(memory, engine, layout, data)
     kept: list[Segment] = []
     for segment in sorted(segments, key=lambda segment: segment.start):
         if segment.count and (not kept or segment.start >= kept[-1].end):
@@ -129,7 +129,7 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
     start = -(-free.start // PAGE) * PAGE
     skip = start
     for piece in nonzero_pieces(memory.target, start, free.end):
-        if memory.target.interrupted():
+        if memory.target.is_interrupted():
             raise Interrupted
         at, end = -(-piece.address // PAGE) * PAGE, piece.address + len(piece.data)
         while max(at, skip) < end:
@@ -147,13 +147,13 @@ def _search(memory: Memory, engine: Engine, layout: Old, free: Range, segments: 
                         segments.append(segment)
                         skip = segment.end
                 elif psize == align - header and (psize + csize) % PAGE == 0:
-                    one = _mapped(memory, layout, page, csize, free.end)
+                    one = _read_mapped_chunk(memory, layout, page, csize, free.end)
                     if one is not None:
                         mapped.append(one)
                         skip = one.end
 
 
-def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[MappedChunk]:
+def _read_mapped_chunk(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> Optional[MappedChunk]:
     """Return the mapped chunk at a page, or None.
 
     If aligned memory was requested, the block begins further inside the mapping, after a second
@@ -175,7 +175,7 @@ def _mapped(memory: Memory, layout: Old, base: int, csize: int, limit: int) -> O
     return MappedChunk(base, base + align - header, base + length, csize - header)
 
 
-def _donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
+def _list_donated(memory: Memory, engine: Engine, layout: Old, data: Range) -> Iterator[Segment]:
     """Yield runs in the gaps of a loaded file's data (reclaim_gaps in ldso/dynlink.c). Each is in
     one page of the machine, and may begin wherever a chunk can."""
     skip, page = 0, memory.target.arch.page

@@ -151,7 +151,7 @@ class PartitionAlloc(Allocator):
         def run(blocks: Blocks) -> None:
             spans = one.between(start, end)
             for first in range(start, end, STEP * SUPER_PAGE):
-                if self.target.interrupted():
+                if self.target.is_interrupted():
                     raise Interrupted
                 last = min(first + STEP * SUPER_PAGE, end)
                 self._read_spans(blocks, one, [span for span in spans if first <= span.start < last], Range(first, last), tallies)
@@ -233,7 +233,7 @@ class PartitionAlloc(Allocator):
         places = [page + root.metadata for page in root.super_pages()] + [large.entry & -METADATA for large in root.direct_maps]
         return [Range(place, place + METADATA) for place in places]
 
-    def reserved(self) -> list[Range]:
+    def list_reserved(self) -> list[Range]:
         pools = {(one.root.pool, one.root.metadata) for one in self.partitions}
         separate = [Range(max(pool.start + distance, 0), max(pool.end + distance, 0)) for pool, distance in pools if distance != PAGE]
         return merge_ranges([*(pool for pool, _ in pools), *separate])

@@ -36,7 +36,7 @@ def read_values(target: Target, engine: Engine, arenas: Sequence[ValueArena]) ->
     """Yield the values of arenas, which must ascend. Arenas that cannot be read are left out."""
     at = 0
     while at < len(arenas):
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         slots = arenas[at].slots
         some = [one.start for one in islice(arenas, at, at + BATCH) if one.slots == slots]

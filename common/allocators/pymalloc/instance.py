@@ -105,7 +105,7 @@ class Pymalloc(Allocator):
             what = f"pymalloc pool {pool:#x}: its list of freed blocks has {node:#x}, where no block begins"
             self.problems.append(Problem(node, what))
         for arena in self.arena_objects:
-            there = self.pools.empty.get(arena.number, 0) + arena.ntotalpools - len(reading.carved(arena, self.state.pool))
+            there = self.pools.empty.get(arena.number, 0) + arena.ntotalpools - len(reading.carve_pools(arena, self.state.pool))
             if there != arena.nfreepools:
                 what = f"pymalloc arena {arena.number} at {arena.address:#x} counts {arena.nfreepools} free pools; {there} were found"
                 self.problems.append(Problem(arena.address, what))

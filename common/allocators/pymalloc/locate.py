@@ -122,7 +122,7 @@ class _Finder:
                     if found is not None:
                         return found
             clusters.append(around)
-        return next(filter(None, map(self._unordered, clusters)), None)
+        return next(filter(None, map(self._find_unordered, clusters)), None)
 
     def _outward(self) -> Iterator[tuple[int, int]]:
         """Yield (address, value) of the words of the image's data that are aligned addresses in
@@ -141,7 +141,7 @@ class _Finder:
         """Return whether these words may point to elements of one array of arena_objects."""
         return (value - other) % self.layout.object == 0 and abs(value - other) < MAX_ARENAS * self.layout.object
 
-    def _unordered(self, around: dict[int, int]) -> Optional[State]:
+    def _find_unordered(self, around: dict[int, int]) -> Optional[State]:
         """Return the state that has these words as variables, if no known order of variables fits.
         One word is the pointer to the array, others point to its elements, and some may be
         unrelated."""

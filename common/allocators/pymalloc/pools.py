@@ -70,7 +70,7 @@ def read(target: Target, engine: Engine, layout: Layout, size: int, arenas: Sequ
     return pools
 
 
-def carved(arena: ArenaObject, size: int) -> range:
+def carve_pools(arena: ArenaObject, size: int) -> range:
     """Return the addresses of the pools into which this arena has been divided so far. All of these
     pools end inside the arena."""
     first = arena.address + -arena.address % size
@@ -81,7 +81,7 @@ def carved(arena: ArenaObject, size: int) -> range:
 def _together(arenas: Iterable[ArenaObject], size: int) -> Iterator[Range]:
     """Yield the range of each arena's pools."""
     for arena in arenas:
-        pools = carved(arena, size)
+        pools = carve_pools(arena, size)
         if pools:
             yield Range(pools[0], pools[-1] + size)
 
@@ -94,7 +94,7 @@ def _headers(
     addresses: array[int] = array("Q")
     numbers: array[int] = array("I")
     for arena in arenas:
-        some = carved(arena, size)
+        some = carve_pools(arena, size)
         addresses.extend(some)
         numbers.extend([arena.number] * len(some))
     records, missing = engine.gather(pieces, addresses, layout.header)

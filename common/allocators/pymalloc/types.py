@@ -43,7 +43,7 @@ def types(target: Target, engine: Engine, metatype: int, data: Sequence[Range], 
     wanted = {metatype}
     ranges = [*data, *heaps]
     for _ in range(ROUNDS):
-        fresh = {address - memory.size - shift for address in _named(target, engine, wanted, ranges)} - found
+        fresh = {address - memory.size - shift for address in _find_values(target, engine, wanted, ranges)} - found
         known = {address for address in fresh if is_ready(memory, address + shift)}
         found |= known
         wanted = {address for address in known if (memory.word(address + shift + FLAGS * memory.size) or 0) & TYPE_SUBCLASS} - {metatype}
@@ -58,7 +58,7 @@ def is_ready(memory: Memory, address: int, wanted: int = READY) -> bool:
     return (memory.word(address + FLAGS * memory.size) or 0) & wanted == wanted
 
 
-def _named(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:
+def _find_values(target: Target, engine: Engine, wanted: Iterable[int], ranges: Iterable[Range]) -> Iterable[int]:
     """Yield the addresses of the words in these ranges that contain one of the `wanted` values."""
     values = sorted(wanted)
     for start, end in ranges:

@@ -9,7 +9,7 @@ from findleaks.allocators.base import Problem
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.pymalloc.layout import Layout
 from findleaks.allocators.pymalloc.locate import ArenaObject, State
-from findleaks.allocators.pymalloc.pools import Pools, carved
+from findleaks.allocators.pymalloc.pools import Pools, carve_pools
 
 
 class PymallocView(Protocol):
@@ -54,7 +54,7 @@ def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
     memory, size, word = allocator.memory, allocator.state.pool, allocator.layout.word
     in_use = set(allocator.pools.address)
     for arena in allocator.arena_objects:
-        cut = carved(arena, size)
+        cut = carve_pools(arena, size)
         name = f"pymalloc arena {arena.number} at {arena.address:#x}: its list of free pools"
         known: set[int] = set()
         pool, why = arena.freepools, ""

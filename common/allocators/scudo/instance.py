@@ -143,7 +143,7 @@ class Scudo(Allocator):
             counts = self.states[one.number] = Counter()
             step = max(STEP // one.size, 1) * one.size
             for low in range(one.start, one.carved, step):
-                if self.target.interrupted():
+                if self.target.is_interrupted():
                     raise Interrupted
                 for piece in self.memory.read_whole(low, min(low + step, one.carved), one.size):
                     read = read_blocks(self.engine, piece, one.size, key)
@@ -193,7 +193,7 @@ class Scudo(Allocator):
         guarded = [self.guarded.state, self.guarded.records] if self.guarded is not None else []
         return [*own, *batches, *guarded, *self.ring_buffer, *self.thread_blocks.memory]
 
-    def reserved(self) -> list[Range]:
+    def list_reserved(self) -> list[Range]:
         return [self.found.space]
 
     def locate(self, address: int) -> str:

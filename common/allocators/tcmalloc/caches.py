@@ -60,7 +60,7 @@ def _candidates(memory: Memory, engine: Engine, place: Place, heaps: Sequence[Ra
             _, values = find_pointers(engine, piece, 1 << 16, memory.target.arch.top)
             # A program may have a million pointers here.
             for number, value in enumerate(dict.fromkeys(values)):
-                if number % 4096 == 0 and memory.target.interrupted():
+                if number % 4096 == 0 and memory.target.is_interrupted():
                     raise Interrupted
                 if value not in found and not range_at(heaps, value) and memory.int32(value + LIST + LIST_SIZE) == place.sizes[1]:
                     if is_cache(memory, place.sizes, value):

@@ -19,7 +19,7 @@ from findleaks.allocators.search import find_words_between
 from findleaks.allocators.tcmallocs.page_map import WORD
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
@@ -205,7 +205,7 @@ def _pieces_of_map(memory: Memory, map_: Map, problems: list[Problem]) -> list[R
     pieces: list[Range] = []
     at, seen = map_.allocated, set[int]()
     while at and at not in seen and len(seen) < MOST:
-        if len(seen) % POLL == 0 and memory.target.interrupted():
+        if len(seen) % POLL == 0 and memory.target.is_interrupted():
             raise Interrupted
         seen.add(at)
         header = memory.words(at - HEADER, 2)
@@ -226,7 +226,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
         for number, head in enumerate(words):
             at = head
             while at and len(found.buckets) < MOST:
-                if len(found.buckets) % POLL == 0 and memory.target.interrupted():
+                if len(found.buckets) % POLL == 0 and memory.target.is_interrupted():
                     raise Interrupted
                 bucket = None if at in found.buckets else _bucket(memory, at, layout)
                 if bucket is None:
@@ -254,7 +254,7 @@ def _bucket(memory: Memory, at: int, layout: Layout) -> Optional[Bucket]:
 def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: Contents) -> None:
     """Follow the lists of all clusters at once. Their entries must be in the map's memory."""
     heads = [head for cluster in _clusters(memory, profile, found.problems) for head in _heads(memory, cluster)]
-    pieces = [piece for start, end in _searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
+    pieces = [piece for start, end in _list_searched(memory, profile) for piece in memory.target.pieces(start, end)] if heads else []
     followed = engine.follow_all(pieces, heads, 0, LONGEST)
     nodes = sorted(set(followed.nodes))
     data, missing = read_records(memory.target, engine, nodes, ENTRY)
@@ -278,11 +278,11 @@ def _read_entries(memory: Memory, engine: Engine, profile: HeapProfile, found: C
     live = sum(bucket.allocs - bucket.frees for bucket in found.buckets.values())
     if live > len(found.entries):
         at, more = profile.map.hashtable, live - len(found.entries)
-        what = f"the heap profiler counts {counted(more, 'block')} in use more than its map, at {at:#x}, has: they have no stack"
+        what = f"the heap profiler counts {format_count(more, 'block')} in use more than its map, at {at:#x}, has: they have no stack"
         found.problems.append(Problem(at, what))
 
 
-def _searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
+def _list_searched(memory: Memory, profile: HeapProfile) -> Sequence[Range]:
     """Return the memory that may contain entries: the map's memory if it is completely known,
     otherwise all memory."""
     if not profile.damaged:
@@ -304,7 +304,7 @@ def _clusters(memory: Memory, profile: HeapProfile, problems: list[Problem]) -> 
     for head in heads or ():
         at = head
         while at and len(found) < MOST:
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             link = memory.word(at)
             wrong = "cannot be read" if link is None else "is in another list too" if at in found else ""

@@ -18,7 +18,7 @@ from findleaks.allocators.tcmalloc.heap import TcmallocHeap
 from findleaks.allocators.tcmalloc.layout import CACHE, DEBUG_MAGIC, HEADER, IN_USE, NORMAL, RELEASES, RETURNED, SPAN, STACK
 from findleaks.allocators.tcmalloc.lists import follow_spans
 from findleaks.allocators.tcmalloc.locate import Place, locate, size_classes
-from findleaks.allocators.tcmalloc.spans import Span, bridged, read_spans, read_tree, runs, sampled_sizes
+from findleaks.allocators.tcmalloc.spans import Span, bridge, read_spans, read_tree, runs, sampled_sizes
 from findleaks.allocators.tcmallocs.caches import FreeList
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
@@ -87,7 +87,7 @@ class Tcmalloc(TcmallocHeap):
         self.follow_caches(self.lists)
         self.mark_cached(blocks, "a cache's list")
         if self.release == RELEASES[1]:
-            self.replaced = extension.replaced(self, blocks)
+            self.replaced = extension.find_replaced(self, blocks)
             blocks.set_state(self.replaced, State.METADATA)
         counts.reconcile(self)
         self._look_for_headers(blocks)
@@ -120,7 +120,7 @@ class Tcmalloc(TcmallocHeap):
         own += self.tree.nodes
         own += self.profile.memory if self.profile is not None else []
         own += [Range(heap.address, heap.address + CACHE) for heap in self.threads]
-        outside = subtract(bridged(merge_ranges(own)), self.ranges)
+        outside = subtract(bridge(merge_ranges(own)), self.ranges)
         outside += self.place.variables()
         outside += extension.hints(self) if self.spans else []
         return merge_ranges(outside)

@@ -52,7 +52,7 @@ def _windows(one: TcmallocHeap) -> Iterator[list[Span]]:
     for span in one.spans:
         if span.number and (span.objects or span.refcount != _blocks(one.place, span)):
             if window and span.end - window[0].start > WINDOW:
-                if one.target.interrupted():
+                if one.target.is_interrupted():
                     raise Interrupted
                 yield window
                 window = []

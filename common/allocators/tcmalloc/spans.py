@@ -52,7 +52,7 @@ def read_tree(memory: Memory, engine: Engine, place: Place, problems: list[Probl
     return Tree([page for page, _ in found], [pointer for _, pointer in found], (), nodes)
 
 
-def bridged(ranges: Iterable[Range]) -> list[Range]:
+def bridge(ranges: Iterable[Range]) -> list[Range]:
     """Join ascending ranges that are at most NEAR bytes apart."""
     found: list[Range] = []
     for start, end in ranges:

@@ -103,7 +103,7 @@ class GoogleTcmalloc(GoogleHeap):
         the slabs of CPUs, slots, samples, and thread caches."""
         return merge_ranges([*self.own, *self.region_records, *self.place.variables(), *self.found.variables])
 
-    def reserved(self) -> list[Range]:
+    def list_reserved(self) -> list[Range]:
         """Return two kinds of address space without data. The page heap takes huge pages from the
         end of a region of 1 GiB. The rest of the region, below the heap, is reserved
         (system-alloc.cc, MmapRegion). Sampled blocks get GUARDED_PAGES pages with a guard page

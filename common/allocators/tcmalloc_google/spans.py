@@ -213,7 +213,7 @@ class Spans:
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     yield _free_problem(span, len(good), why)
-            if step % STEP == STEP - 1 and self._target.interrupted():
+            if step % STEP == STEP - 1 and self._target.is_interrupted():
                 raise Interrupted
 
     def _indices(self, span: Span) -> tuple[list[int], str]:

@@ -139,7 +139,7 @@ class Chunks:
         self.problems: list[tuple[int, str]] = []
         self.words = self._memory.words(place.address, _WORDS) or (0,) * _WORDS
         self.in_use = list(self._ring())
-        self.cached = list(self._cached())
+        self.cached = list(self._iterate_cached())
         self.huge = list(self._huge())
 
     def _is_mapped(self, start: int, size: int) -> bool:
@@ -189,7 +189,7 @@ class Chunks:
             page += run.pages
         return Chunk(start, runs, bad, used.count(False), memory.int32(start + 3 * width) or 0)
 
-    def _cached(self) -> Iterator[int]:
+    def _iterate_cached(self) -> Iterator[int]:
         """Yield the cached chunks, which have no blocks."""
         at, seen = self.words[self._place.main + 1], {chunk.start for chunk in self.in_use}
         while at:

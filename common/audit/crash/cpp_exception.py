@@ -34,7 +34,7 @@ from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target, Thread
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import NamedTuple
 
 _MOST_NESTED = 8  # maximum number of exceptions inside another that are read
@@ -164,7 +164,7 @@ def _text(target: Target, memory: Memory, names: list[str], thrown: int) -> str:
     if names[0] in ("PKc", "Pc", _STRING):
         pointer = memory.word(thrown)
     elif "St9exception" in names and not _is_inherited(target, what := _what_function(memory, thrown)):
-        pointer = _returned(memory, what, thrown)
+        pointer = _read_returned_address(memory, what, thrown)
     else:
         pointer = memory.word(thrown + memory.size) if _WITH_TEXT & set(names) else None
     return read_text(memory, pointer) if pointer else ""
@@ -185,13 +185,13 @@ def _is_inherited(target: Target, what: int) -> bool:
     return symbol is None or symbol.name.startswith("std::")
 
 
-def _returned(memory: Memory, function: int, thrown: int) -> Optional[int]:
+def _read_returned_address(memory: Memory, function: int, thrown: int) -> Optional[int]:
     """Return the address that a simple what() returns; None if its code does not match _RETURNS."""
     found = _RETURNS.match(memory.read(function, _LONGEST_CODE)) if memory.arch.name == X86_64.name else None
     if found is None:
         return None
     kind = found.lastgroup or ""
     if kind == "literal":
-        return function + found.end(kind) + signed(int.from_bytes(found[kind][3:], "little"), 32)
-    member = thrown + signed(found[kind][3], 8)
+        return function + found.end(kind) + decode_signed(int.from_bytes(found[kind][3:], "little"), 32)
+    member = thrown + decode_signed(found[kind][3], 8)
     return member if kind == "array" else memory.word(member)

@@ -125,7 +125,7 @@ def _without_code(target: Target, number: int, code: int, address: Optional[int]
 class _FaultReader:
     def __init__(self, target: Target, tracer: Tracer) -> None:
         self._target, self._tracer, self._memory = target, tracer, Memory(target)
-        self._registers: Mapping[int, int] = tracer.known(0)
+        self._registers: Mapping[int, int] = tracer.known_registers(0)
 
     def find(self, number: int, code: int, address: Optional[int]) -> Optional[Fault]:
         pc = self._tracer.frames[0].pc
@@ -216,7 +216,7 @@ class _FaultReader:
             if place is None or self._memory.word(place) != value:
                 return Fault(kind, 0, call.name, value=value)
             return Fault(kind, 0, call.name, address=place, value=value, origin=Origin("memory", level, place))
-        is_known = call.source >= 0 and self._tracer.known(level).get(call.source) == value
+        is_known = call.source >= 0 and self._tracer.known_registers(level).get(call.source) == value
         origin = self._tracer.origin(level, call.source, value) if is_known else None
         return Fault(kind, 0, call.name, call.source, value=value, origin=origin)
 
@@ -244,7 +244,7 @@ class _FaultReader:
                 return self._either(one, base)
             if one.scaled == NONE and self._is_mapped(one.displacement or 0):
                 return self._index(one, one.base, base)
-            return self._unmapped(one, one.base, base)
+            return self._describe_unmapped(one, one.base, base)
         index = self._registers.get(one.scaled) if one.scaled != NONE else None
         return self._index(one, one.scaled, index) if index is not None else None
 
@@ -259,11 +259,11 @@ class _FaultReader:
             return self._index(one, one.base, base)
         if _is_narrow(base) == _is_narrow(other):
             return None
-        return self._unmapped(one, *((one.scaled, other) if _is_narrow(base) else (one.base, base)))
+        return self._describe_unmapped(one, *((one.scaled, other) if _is_narrow(base) else (one.base, base)))
 
-    def _unmapped(self, one: Instruction, register: int, value: int) -> Fault:
+    def _describe_unmapped(self, one: Instruction, register: int, value: int) -> Fault:
         """Return the fault of an access through a pointer in a register."""
-        origin = self._tracer.origin(0, register, value) or self._tracer.passed(register, value)
+        origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
         return Fault("pointer", 0, one.name, register, value=value, origin=origin)
 
     def _index(self, one: Instruction, register: int, value: int) -> Fault:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import NamedTuple
 
 _NESTED = ("St17_Nested_exceptionI", "NSt3__18__nestedI")  # starts of the names of the class
@@ -38,7 +38,7 @@ def find_nested_parts(memory: Memory, typeinfo: int, thrown: int) -> Optional[Ne
     words = memory.words(typeinfo + 2 * memory.size + 8, 4)
     if words is None or words[1] >> 8 or _name(memory, words[2]) not in _HOLDER:
         return None
-    offset = signed(words[3], 8 * memory.size) >> 8
+    offset = decode_signed(words[3], 8 * memory.size) >> 8
     return NestedParts(words[0], memory.word(thrown + offset + memory.size) or 0) if offset > 0 else None
 
 

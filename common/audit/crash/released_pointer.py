@@ -45,7 +45,7 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
         return None
     extent = unwinder.extent(tracer.frames[caller - 1].call)
     try:
-        if extent is None or not _reaches(tracer, tracer.called(caller), extent.start):
+        if extent is None or not _reaches(tracer, tracer.called_function(caller), extent.start):
             return None
         value = tracer.value(caller, RDI)
         if value is None:

@@ -81,7 +81,7 @@ class Tracer:
             self._code[level] = self.reader.before(frame.pc, frame.pc != frame.call, called)
         return self._code[level]
 
-    def known(self, level: int) -> Mapping[int, int]:
+    def known_registers(self, level: int) -> Mapping[int, int]:
         """Return the registers whose values at the place are known, by number."""
         if level >= len(self._registers):
             return {}
@@ -94,8 +94,8 @@ class Tracer:
         """Return the value of a register at the place; None if it is unknown."""
         code = self.code(level)
         self._is_distinct = False
-        if register in self.known(level):
-            return self.known(level)[register]
+        if register in self.known_registers(level):
+            return self.known_registers(level)[register]
         return self._value(level, code, len(code.steps) - 1, register, _DEEPEST) if code is not None else None
 
     def operand(self, level: int) -> Optional[int]:
@@ -112,7 +112,7 @@ class Tracer:
         found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
         return found if found is None or self._agrees(found, expected) else None
 
-    def passed(self, register: int, value: int) -> Optional[Origin]:
+    def trace_argument(self, register: int, value: int) -> Optional[Origin]:
         """Return the origin of an argument of the innermost function, if the caller passed `value`
         in `register`; otherwise None. For a fault in strlen(), this needs only the caller's code,
         and not the loops of strlen()."""
@@ -120,13 +120,13 @@ class Tracer:
             return None
         entry = self.reader.entry(self.frames[0].pc)
         # Null pointers may be equal by chance.
-        if not entry or self.called(1) != entry:
+        if not entry or self.called_function(1) != entry:
             return None
         if value < _NULLS and (self.reader.leaves(entry) or not self.reader.keeps(entry, register)):
             return None
         return self.origin(1, register, value)
 
-    def called(self, level: int) -> int:
+    def called_function(self, level: int) -> int:
         """Return the address of the function that a frame calls; 0 if it is unknown, as for calls
         through pointers."""
         code = self.code(level)
@@ -158,7 +158,7 @@ class Tracer:
             if step.destination != register:
                 return None
             if step.name in _LOADS and step.displacement is not None and step.source == NONE and (step.width >= 4):
-                return self._loaded(level, code, at, offset, depth)
+                return self._trace_load(level, code, at, offset, depth)
             if step.name in ("mov", "movabs") and step.immediate is not None:
                 return Origin("constant", level)
             if step.name == "mov" and step.source >= 0 and step.wide:
@@ -175,7 +175,7 @@ class Tracer:
             return None
         return self._argument(level, code, register, offset) if GENERAL[register] in ARGUMENTS else None
 
-    def _loaded(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
+    def _trace_load(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
         """Return the origin of a value that instruction `at` loads. If a register was stored to the
         word before, as in a frame of unoptimized code, it is the origin of that register."""
         step = code.steps[at].code
@@ -212,7 +212,7 @@ class Tracer:
         number = ARGUMENTS.index(GENERAL[register]) + 1
         here = Origin("argument", level, entry, 8, offset, number)
         caller = level + 1
-        if caller >= len(self.frames) or self.called(caller) != entry:
+        if caller >= len(self.frames) or self.called_function(caller) != entry:
             return here
         outer = self.code(caller)
         found = self._origin(caller, outer, len(outer.steps) - 1, register, offset, _DEEPEST) if outer is not None else None
@@ -227,24 +227,24 @@ class Tracer:
             return None
         if register == RSP:
             moves = [step.moved for step in code.steps[at:-1]]
-            now = self.known(level).get(RSP)
+            now = self.known_registers(level).get(RSP)
             return None if now is None or None in moves else now - sum(one or 0 for one in moves)
         bit = 1 << register
         if not any(step.changed & bit for step in code.steps[at:-1]):
-            value = self.known(level).get(register)
+            value = self.known_registers(level).get(register)
             if value is not None:
                 return value
         before = next((index for index in range(at - 1, -1, -1) if code.steps[index].changed & bit), None)
         if before is not None:
-            found = self._computed(level, code, before, register, depth)
+            found = self._compute(level, code, before, register, depth)
             if found is not None:
                 return found
-        return self._copied(level, code, before, at, register, depth)
+        return self._trace_copy(level, code, before, at, register, depth)
 
-    def _copied(self, level: int, code: StraightCode, before: Optional[int], at: int, register: int, depth: int) -> Optional[int]:
+    def _trace_copy(self, level: int, code: StraightCode, before: Optional[int], at: int, register: int, depth: int) -> Optional[int]:
         """Return the value of a register before instruction `at` from a copy of it, or from the
         caller. `before`: the last instruction that sets the register; None if it is an argument."""
-        known = self.known(level)
+        known = self.known_registers(level)
         for index in range(0 if before is None else before + 1, at):
             step = code.steps[index].code
             if step.name == "mov" and step.source == register and step.wide and step.destination >= 0:
@@ -255,14 +255,16 @@ class Tracer:
         if before is not None or not code.is_entry or GENERAL[register] not in ARGUMENTS or caller >= len(self.frames):
             return None
         entry = code.steps[0].code.address
-        outer = self.code(caller) if self.called(caller) == entry and (self._is_distinct or not self.reader.leaves(entry)) else None
+        outer = (
+            self.code(caller) if self.called_function(caller) == entry and (self._is_distinct or not self.reader.leaves(entry)) else None
+        )
         return self._value(caller, outer, len(outer.steps) - 1, register, depth - 1) if outer is not None else None
 
-    def _computed(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
+    def _compute(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the value to which instruction `at` sets a register."""
         step = code.steps[at].code
         if step.name in _EXTENDS:
-            return self._extended(level, code, at, register, depth)
+            return self._trace_extension(level, code, at, register, depth)
         if step.destination != register or code.steps[at].effect.flow == "call" or step.width < 4:
             return None
         mask = _MASK if step.wide else (1 << 32) - 1
@@ -287,7 +289,7 @@ class Tracer:
         more = (step.immediate or 0) * {"add": 1, "sub": -1}.get(step.name, 0)
         return (value + more) & mask
 
-    def _extended(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
+    def _trace_extension(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the 32-bit number that instruction `at` extends to the 64 bits of a register."""
         step = code.steps[at].code
         source = RAX if step.name == "cdqe" else step.source

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from findleaks.audit.crash import Crash, read_crash
 from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
-from findleaks.formatting import counted, number, shortened
+from findleaks.formatting import format_count, number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -41,8 +41,8 @@ def _place(found: Crash) -> str:
         return ""  # the frame is the runtime's own function, which is the same for every such end
     if frame is None or not (frame.function or frame.module):
         return ""
-    module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
-    return f" in {shortened(frame.short_name(), 200)}{module}"
+    module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
+    return f" in {shorten(frame.short_name(), 200)}{module}"
 
 
 def _caller(found: Crash) -> str:
@@ -50,20 +50,20 @@ def _caller(found: Crash) -> str:
     frame = found.managed
     if frame is None:
         return ""
-    at = f" at {shortened(frame.place(), 200)}" if frame.place() else ""
-    return f"{', called by' if _place(found) else ' in'} {frame.kind} function {shortened(frame.function, 200)}{at}"
+    at = f" at {shorten(frame.place(), 200)}" if frame.place() else ""
+    return f"{', called by' if _place(found) else ' in'} {frame.kind} function {shorten(frame.function, 200)}{at}"
 
 
 def _reason(found: Crash, target: Target) -> str:
     """Return the end of the title: an exception, a message, or a description of the address."""
     if found.exception is not None:
-        what = f": {shortened(found.exception.what, _WIDEST)}" if found.exception.what else ""
-        return f", for an exception that nothing caught, {shortened(found.exception.type, 200)}{what}"
+        what = f": {shorten(found.exception.what, _WIDEST)}" if found.exception.what else ""
+        return f", for an exception that nothing caught, {shorten(found.exception.type, 200)}{what}"
     if found.panic is not None:
-        text = f": {shortened(found.panic.message, _WIDEST).rstrip('.')}" if found.panic.message else ""
-        return f", after a panic at {shortened(found.panic.place, _WIDEST)}{text}"
+        text = f": {shorten(found.panic.message, _WIDEST).rstrip('.')}" if found.panic.message else ""
+        return f", after a panic at {shorten(found.panic.place, _WIDEST)}{text}"
     if found.message or found.runtime_message:
-        return f": {shortened(found.message or found.runtime_message, _WIDEST).rstrip('.')}"
+        return f": {shorten(found.message or found.runtime_message, _WIDEST).rstrip('.')}"
     reason = describe_reason(found, target)
     if reason:
         return f": {reason}"
@@ -72,7 +72,7 @@ def _reason(found: Crash, target: Target) -> str:
         return ": it used a pointer that is not a valid address, or one that is not aligned"
     if found.signal == "SIGSYS" and found.refused_call >= 0:
         function = found.innermost.lstrip("_")
-        by = f" in {shortened(function, 60)}()" if function and function != "syscall" else ""
+        by = f" in {shorten(function, 60)}()" if function and function != "syscall" else ""
         return f": it made system call {number(found.refused_call)}{by}, which a seccomp filter refused"
     if found.is_sent and found.signal != "SIGABRT":
         return ": it sent the signal to itself, as raise() does"
@@ -109,8 +109,8 @@ def _describe(found: Crash, address: int, target: Target) -> str:
 
 def _cause(found: Crash) -> str:
     """Return sentences about the cause: the pointer, the heap, and how the process ended."""
-    value = f"The value of the panic has the type {shortened(found.value_type)}." if found.value_type else ""
-    earlier = [f'"{shortened(one, _WIDEST)}"' for one in found.panic.earlier] if found.panic is not None else []
+    value = f"The value of the panic has the type {shorten(found.value_type)}." if found.value_type else ""
+    earlier = [f'"{shorten(one, _WIDEST)}"' for one in found.panic.earlier] if found.panic is not None else []
     value += f"It occurred while the stack was unwound after the panic {' and the panic '.join(earlier)}." if earlier else ""
     nested = f"It contains {_describe_nested(found.exception)}." if found.exception is not None and found.exception.nested else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
@@ -125,7 +125,7 @@ def _describe_nested(found: CppException) -> str:
     """Return the exceptions inside an exception: "std::out_of_range: at, which
     contains std::bad_alloc"."""
     return ", which contains ".join(
-        f"{shortened(one.type, 200)}{f': {shortened(one.what, _WIDEST)}' if one.what else ''}" for one in found.nested
+        f"{shorten(one.type, 200)}{f': {shorten(one.what, _WIDEST)}' if one.what else ''}" for one in found.nested
     )
 
 
@@ -133,10 +133,10 @@ def _describe_damage(found: Crash) -> str:
     damage = found.damage
     if damage is None:
         return ""
-    more = f" ({counted(found.damages, 'damaged place')})" if found.damages > 1 else ""
+    more = f" ({format_count(found.damages, 'damaged place')})" if found.damages > 1 else ""
     # A problem's first sentence describes the damage; further sentences describe how reading
     # continued.
-    what = shortened(damage.problem.what, 600).split(". ")[0]
+    what = shorten(damage.problem.what, 600).split(". ")[0]
     written = f" It contains {damage.written.phrase}." if damage.written is not None else ""
     cause = f" Probable cause: {damage.cause}." if damage.cause else ""
     return f"The heap is corrupt{more}: {what}.{written}{cause}"

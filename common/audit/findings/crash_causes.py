@@ -7,7 +7,7 @@ from typing import Optional
 from findleaks.audit.crash import Crash
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
-from findleaks.formatting import number, shortened, with_article
+from findleaks.formatting import number, shorten, with_article
 from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
 
@@ -63,7 +63,7 @@ def describe_causes(found: Crash) -> str:
         elif found.text:
             sentences.append(_describe_text(found.text))
     if found.recursion is not None:
-        sentences.append(f"{shortened(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
+        sentences.append(f"{shorten(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
     return " ".join(sentences)
 
 
@@ -76,11 +76,11 @@ def _describe_segment(fault: Fault) -> str:
 
 def _describe_fault(fault: Fault) -> list[str]:
     if fault.kind == "file":
-        name = shortened(fault.file, _WIDEST)
+        name = shorten(fault.file, _WIDEST)
         where = f"The access was at offset {number(fault.file_offset)} of {name}."
         return [f"{where} The file was truncated, or could not be read or extended."]
     if fault.kind == "shared-memory":
-        where = f"The access was at offset {number(fault.file_offset)} of {shortened(fault.file, _WIDEST)}."
+        where = f"The access was at offset {number(fault.file_offset)} of {shorten(fault.file, _WIDEST)}."
         return [f"{where} This offset is beyond the end of the shared memory, or the kernel had no page for it."]
     if fault.kind == "huge-page":
         return ["The memory was mapped with MAP_HUGETLB. Probable cause: the kernel had no free huge page (vm.nr_hugepages)."]
@@ -109,14 +109,14 @@ def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
     """Return sentences about the origin of a value. `noun`: see `_noun`."""
     more = f"{number(abs(source.offset))} {'more' if source.offset > 0 else 'less'} than " if source.offset else ""
     if source.sort == "result":
-        return [f"{noun} is {more}the result of {shortened(source.function, 200)}()."]
+        return [f"{noun} is {more}the result of {shorten(source.function, 200)}()."]
     if source.sort == "argument":
-        return [f"{noun} is {more}an argument of {shortened(source.function, 200)} (passed in {source.register})."]
+        return [f"{noun} is {more}an argument of {shorten(source.function, 200)} (passed in {source.register})."]
     place = source.place
     if place is None:
         return []
     if source.local_of:
-        return [f"{noun} is {more}{'a value in ' if more else 'in '}a local variable of {shortened(source.local_of, 200)}."]
+        return [f"{noun} is {more}{'a value in ' if more else 'in '}a local variable of {shorten(source.local_of, 200)}."]
     sentences = [f"{noun} {f'is {more}a value' if more else 'was'} loaded from {_phrase(place)}."]
     is_shown = place.block is not None and text.startswith(place.block.hint.strip('"…') or "\n")
     if text and not is_shown:
@@ -130,9 +130,9 @@ def _phrase(place: Place) -> str:
     """Return the description of a place for a sentence with "loaded from"."""
     block = place.block
     if block is None:
-        return shortened(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", _WIDEST)
-    member = f"{shortened(place.member)}, at " if place.member else ""
-    phrase = with_article(shortened(block.phrase(), _WIDEST))
+        return shorten(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", _WIDEST)
+    member = f"{shorten(place.member)}, at " if place.member else ""
+    phrase = with_article(shorten(block.phrase(), _WIDEST))
     return f"{member}offset {number(place.address - block.address)} of {phrase} at {block.address:#x}"
 
 
@@ -143,9 +143,9 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
     block = place.block
     value = _quote_value(released.value, place.sort != "unmapped")
     where = (
-        f": {shortened(place.phrase, _WIDEST)}"
+        f": {shorten(place.phrase, _WIDEST)}"
         if block is None or block.address != released.value
-        else f": a {shortened(place.phrase, _WIDEST)}"
+        else f": a {shorten(place.phrase, _WIDEST)}"
     )
     sentences = [f"{released.function}() was called with {value}{where}."]
     if block is not None and block.address != released.value:
@@ -173,7 +173,7 @@ def _describe_text(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return f'"{shortened(text, _WIDEST)}"'
+    return f'"{shorten(text, _WIDEST)}"'
 
 
 def cause_facts(found: Crash) -> dict[str, object]:

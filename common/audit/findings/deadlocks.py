@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.target.base import Target
@@ -37,7 +37,7 @@ def find_deadlocked_threads(target: Target) -> Iterator[Finding]:
 
 
 def _report_cycle(cycle: Sequence[LockWait], names: Mapping[int, str], remedy: str) -> Finding:
-    title = f"{counted(len(cycle), 'thread')} cannot continue, because they wait for locks of each other: a deadlock."
+    title = f"{format_count(len(cycle), 'thread')} cannot continue, because they wait for locks of each other: a deadlock."
     cause = f"{describe_deadlock(cycle, names)}."
     cause = cause[:1].upper() + cause[1:]
     return Finding("deadlock", 0, title, cause, (remedy,), ("stacks",), {"threads": _facts(cycle, names)}, 0)
@@ -49,16 +49,16 @@ def _report_mutex(waits: Sequence[LockWait], names: Mapping[int, str]) -> Findin
     if any(one.thread == owner for one in waits):
         cause = f"{describe_thread(owner, names)} is {first.lock.label()}, which it holds already."
         more = len(waits) - 1
-        cause += f" {counted(more, 'more thread')} {'waits' if more == 1 else 'wait'} for it, too." if more else ""
+        cause += f" {format_count(more, 'more thread')} {'waits' if more == 1 else 'wait'} for it, too." if more else ""
         remedy = _TWICE
     else:
-        others = f" and {counted(len(waits) - 1, 'more thread')} are" if len(waits) > 1 else " is"
+        others = f" and {format_count(len(waits) - 1, 'more thread')} are" if len(waits) > 1 else " is"
         cause = (
             f"{describe_thread(first.thread, names)}{others} {first.lock.label()}, which thread {owner} locked. This process has no such "
         )
         cause += "thread: it ended and did not unlock the mutex, or the process was forked while it held the mutex."
         remedy = _ORPHANED
-    title = f"{counted(len(waits), 'thread')} cannot continue, because no other thread can unlock a mutex: a deadlock."
+    title = f"{format_count(len(waits), 'thread')} cannot continue, because no other thread can unlock a mutex: a deadlock."
     return Finding("deadlock", 0, title, cause[:1].upper() + cause[1:], (remedy,), ("stacks",), {"threads": _facts(waits, names)}, 0)
 
 

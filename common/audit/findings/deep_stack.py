@@ -9,7 +9,7 @@ from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
 from findleaks.audit.live_stacks import live_stacks
-from findleaks.formatting import counted, number, shortened, size
+from findleaks.formatting import format_count, number, shorten, size
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -65,11 +65,11 @@ def find_deep_stack(session: Session, accounting: Accounting, total: int) -> Opt
         facts.update(
             function=frames.function, frames=frames.frames, frame_bytes=frames.bytes, managed=frames.managed or None, is_part=frames.is_part
         )
-        name, verb = shortened(frames.function, 200), "takes" if frames.frames == 1 else "take"
-        cause = f"{counted(frames.frames, 'frame')} of {name} {verb} {size(frames.bytes)} of it."
+        name, verb = shorten(frames.function, 200), "takes" if frames.frames == 1 else "take"
+        cause = f"{format_count(frames.frames, 'frame')} of {name} {verb} {size(frames.bytes)} of it."
         if frames.is_part:
             cause = f"Of its innermost {number(DEEPEST)} frames, {number(frames.frames)} are frames of {name}."
-        cause += f" Most of them execute {shortened(frames.managed, 200)}." if frames.managed else ""
+        cause += f" Most of them execute {shorten(frames.managed, 200)}." if frames.managed else ""
     return Finding("deep-stack", deep.bytes, title, cause, (), ("stacks",), facts, deep.bytes if accounting.known else None)
 
 

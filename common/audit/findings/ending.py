@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
-from findleaks.formatting import counted, printable, shortened
+from findleaks.formatting import format_count, printable, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
@@ -42,8 +42,8 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         frames = crashed_frames(target)
         frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
         if frame is not None:
-            module = f" ({shortened(frame.module, 60)})" if frame.function and frame.module else ""
-            yield f"The process ended with {name} in {shortened(frame.short_name(), 200)}{module}, which called abort() without a message"
+            module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
+            yield f"The process ended with {name} in {shorten(frame.short_name(), 200)}{module}, which called abort() without a message"
         return
     if target.crashed and target.fault_code != SI_USER:
         return
@@ -69,6 +69,6 @@ def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"
     else:
-        who = f"{counted(len(alike), 'thread')} wait"
+        who = f"{format_count(len(alike), 'thread')} wait"
     what = f"{printable(lock.name, 100)} ({lock.type} at {lock.address:#x})" if lock.name else f"the {lock.type} at {lock.address:#x}"
     yield f"{who[:1].upper()}{who[1:]} for {what}, which {describe_thread(lock.owner, names)} holds"

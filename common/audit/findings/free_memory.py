@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.significance import is_significant
-from findleaks.formatting import shortened, size
+from findleaks.formatting import shorten, size
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.ranges import nonzero_pieces
@@ -84,9 +84,9 @@ def find_memory_freed_by_runtimes(session: Session, accounting: Accounting) -> I
             present = [session.target.resident(start, end) if accounting.known else None for start, end in ranges]
             held = sum(end - start if there is None else there for there, (start, end) in zip(present, ranges))
             if is_significant(held, accounting):
-                whose = shortened(f"{runtime.name} {part.name}")
+                whose = shorten(f"{runtime.name} {part.name}")
                 title = f"Not a leak: the runtime freed {size(held)} of {whose}, but did not return this memory to the kernel."
-                cause = f"These are {shortened(freed[0].detail)} that belong to no space. The runtime's statistics do not include them."
+                cause = f"These are {shorten(freed[0].detail)} that belong to no space. The runtime's statistics do not include them."
                 facts: dict[str, object] = {"runtime": runtime.name, "mapped_bytes": sum(one.bytes for one in freed)}
                 resident = held if accounting.known else None
                 yield Finding("freed-by-runtime", held, title, cause, (), ("runtime",), facts, resident)

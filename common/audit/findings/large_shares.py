@@ -14,7 +14,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
 from findleaks.audit.unread_memory import SHARED
-from findleaks.formatting import counted, number, shortened, size, some
+from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.finding import Finding
@@ -60,7 +60,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     names = [region.name for region in regions]
     kinds = Counter(map(classify_shared_memory, names))
     title = f"{size(share.bytes)} are shared memory: {some([_count_mappings(count, kind) for kind, count in kinds.most_common()], 3)}."
-    named = [f"{shortened(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
+    named = [f"{shorten(part.name.removesuffix(DELETED), 60)} ({size(part.bytes)})" for part in share.parts if part.name]
     cause = f"The largest: {', '.join(named[:_NAMED])}." if named else ""
     if not all(name.startswith(_OF_KERNEL) for name in names):
         cause = f"{cause} Other processes may use it, too.".strip()
@@ -77,7 +77,7 @@ def classify_shared_memory(name: str) -> str:
 
 def _count_mappings(count: int, kind: str) -> str:
     noun, of, rest = kind.partition(" of ")
-    return f"{counted(count, noun)}{of}{rest}"
+    return f"{format_count(count, noun)}{of}{rest}"
 
 
 class DataFile(NamedTuple):
@@ -117,9 +117,9 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
         yield from _find_forgotten_files(session, accounting, files)
         return
     total, private = sum(file.bytes for file in files), sum(file.private_writable for file in files)
-    name = shortened(files[0].name.removesuffix(DELETED), 200)
+    name = shorten(files[0].name.removesuffix(DELETED), 200)
     what = f"the file {name}" if len(files) == 1 else f"{number(len(files))} files. The largest is {name}"
-    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {what}."
+    title = f"{size(total)} are {format_count(len(regions), 'mapping')} of {what}."
     if private:
         cause = f"{number(private)} are private and writable: pages that were written to are copies, which only this process has."
     else:
@@ -141,12 +141,12 @@ def _find_forgotten_files(session: Session, accounting: Accounting, files: Seque
     unreferenced = count_unreferenced(session, regions) if is_large(total, accounting.total) else None
     if unreferenced is None or unreferenced < _FORGOTTEN * len(regions):
         return
-    folder = shortened(os.path.dirname(alike[0].name), 200)
-    title = f"{size(total)} are {counted(len(regions), 'mapping')} of {counted(len(alike), 'file')} in {folder}."
+    folder = shorten(os.path.dirname(alike[0].name), 200)
+    title = f"{size(total)} are {format_count(len(regions), 'mapping')} of {format_count(len(alike), 'file')} in {folder}."
     cause = f"No word in memory refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
-    cause += f" The largest file is {shortened(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
+    cause += f" The largest file is {shorten(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
     facts: dict[str, object] = {
-        "file": shortened(alike[0].name.removesuffix(DELETED), 200),
+        "file": shorten(alike[0].name.removesuffix(DELETED), 200),
         "files": len(alike),
         "mappings": len(regions),
         "private_writable": sum(file.private_writable for file in alike),
@@ -208,12 +208,12 @@ def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_M
         objects = found.objects or found.garbage
         refer = "refers" if objects == 1 else "refer"
         what = "object" if found.objects else "garbage object"
-        cause = f" {counted(objects, what)} of {shortened(found.type, 200)} {refer} to these mappings"
+        cause = f" {format_count(objects, what)} of {shorten(found.type, 200)} {refer} to these mappings"
         cause += f", {number(found.garbage)} more are garbage." if found.objects and found.garbage else "."
         example = graph.find(found.example) if found.example else None
         path = graph.describe_path(example.block) if example is not None else ""
         if path:
-            cause += f" One of them is reached by {shortened(path, 400)}."
+            cause += f" One of them is reached by {shorten(path, 400)}."
         commands = (f"path {found.example:#x}",) if path else ()
         return _MappingReferrers(cause, {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}, commands)
     return None
@@ -230,13 +230,13 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         loaders, classes = (counters[name].value if name in counters else None for name in ("class loaders", "classes"))
         percent = 100 * share.bytes // max(private_bytes(accounting), 1)
         title = f"Class metadata of {runtime.name} takes {size(share.bytes)}, {percent} % of the private memory"
-        title += f": {number(classes)} classes of {counted(loaders, 'class loader')}." if loaders and classes is not None else "."
+        title += f": {number(classes)} classes of {format_count(loaders, 'class loader')}." if loaders and classes is not None else "."
         cause = "A class is unloaded only when its class loader is garbage." if loaders and loaders >= _MANY else ""
         by_type = {name.partition(_OF_TYPE)[2]: count.value for name, count in counters.items() if _OF_TYPE in name}
         if share.bytes < LEAST and not _are_many(by_type):
             continue
         if by_type:
-            named = [f"{number(count)} are {shortened(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
+            named = [f"{number(count)} are {shorten(name)}{_garbage(runtime, name)}" for name, count in by_type.items()]
             cause = f"Of the class loaders, {some(named, 3)}. {cause}".strip()
         facts: dict[str, object] = {"runtime": runtime.name, "class_loaders": loaders, "classes": classes, "loaders_by_type": by_type}
         explained = _explain(runtime, METASPACE)
@@ -245,7 +245,7 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
             facts["class_names"] = explained.facts
         example = _live_loader(runtime, by_type) or (_live_object(runtime, explained.example) if explained is not None else None)
         if example is not None:
-            cause += f" One of them is reached by {shortened(example.path, 400)}."
+            cause += f" One of them is reached by {shorten(example.path, 400)}."
         graph = runtime.object_graph()
         paths = [f"path {example.address:#x}"] if example is not None else []
         remedies = tuple(graph.path_remedies(example.path)) if example is not None and graph is not None else ()

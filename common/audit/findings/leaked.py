@@ -35,7 +35,7 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, printable, shortened, size, some
+from findleaks.formatting import blocks, number, printable, shorten, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
@@ -58,7 +58,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     The finding has 0 bytes if next to nothing leaked. Its title includes possible leaks,
     unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
-        what = some([shortened(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
+        what = some([shorten(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
         title = "No block of a known allocator was found: leaks cannot be determined."
         if what:
             title = f"No block of an allocator of native code was found: the only known heap is that of {what}."
@@ -116,7 +116,7 @@ def find_uncollected_garbage(session: Session, figures: BlockFigures) -> Iterato
     if runtime is None:
         return
     why = explain_uncollected_garbage(runtime.automatic_collection)
-    top = some([f"{number(one.uncollected)} objects of {shortened(one.name)}" for one in list_largest_uncollected(counts)])
+    top = some([f"{number(one.uncollected)} objects of {shorten(one.name)}" for one in list_largest_uncollected(counts)])
     title = f"Garbage, not leaked: {garbage.amount} in {blocks(garbage.blocks)} that {runtime.name}'s collector has not freed: {top}."
     collect, enable = runtime.collect_calls
     remedies = (f"call {collect}, or {enable}",) if runtime.automatic_collection is False else (f"call {collect}",)
@@ -215,8 +215,8 @@ def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:
 def _describe_living_owner(owner: LivingOwner) -> str:
     sampled = number(owner.sampled) if owner.blocks == owner.sampled else f"{number(owner.sampled)} sampled ones"
     part = f"all {sampled}" if owner.owned == owner.sampled else f"{number(owner.owned)} of {sampled}"
-    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shortened(owner.type)} refer to {part}."
-    sentence += f" One of these objects is reached by {shortened(owner.path, 400)}." if owner.path else ""
+    sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}."
+    sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
 
 

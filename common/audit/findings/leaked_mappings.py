@@ -11,7 +11,7 @@ from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
 from findleaks.engine.terms import Kind
-from findleaks.formatting import blocks, counted, number, size, some
+from findleaks.formatting import blocks, format_count, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
@@ -26,7 +26,7 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
         if not own.blocks or (kinds != LEAKED and not is_significant(own.bytes if own.resident is None else own.resident, accounting)):
             continue
         groups = [leak for leak in merge_leaks(list_leaks(session, session.graph(), None)) if leak.kind in kinds and leak.is_mapping]
-        title = f"{word}: {own.amount} in {counted(own.blocks, 'anonymous mapping')} that no word in live memory refers to"
+        title = f"{word}: {own.amount} in {format_count(own.blocks, 'anonymous mapping')} that no word in live memory refers to"
         title += f": {some([_describe(one) for one in groups], _GROUPS)}." if groups else "."
         below_blocks = figures.mappings_below_blocks() if kinds == LEAKED else []
         kind = groups[0].type if groups else find_block_type(session, below_blocks[0]) if below_blocks else TYPE

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.forgotten_files import name_pattern
 from findleaks.audit.findings.significance import is_large
-from findleaks.formatting import number, shortened, size
+from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Module, Range
@@ -43,10 +43,10 @@ def find_module_data(session: Session, accounting: Accounting) -> Iterator[Findi
     if module is None or not is_large(amounts[module], accounting.total):
         yield from _find_alike_modules(session, accounting, amounts)
         return
-    name = shortened(os.path.basename(module.path.removesuffix(DELETED)), 60)
+    name = shorten(os.path.basename(module.path.removesuffix(DELETED)), 60)
     most = max(_variables(session, data[module], resident), key=lambda one: one.resident, default=None)
     title = f"In use, not leaked: variables of {name} take {size(amounts[module])}."
-    cause = f"The largest is {shortened(most.name, 200)}, {size(most.resident)}." if most is not None and most.name else ""
+    cause = f"The largest is {shorten(most.name, 200)}, {size(most.resident)}." if most is not None and most.name else ""
     facts: dict[str, object] = {"module": module.path, "variable": most.name or None if most else None}
     facts["variable_bytes"] = most.resident if most is not None and most.name else None
     commands = (f"whatis {most.address:#x}",) if most is not None else ()
@@ -64,7 +64,7 @@ def _find_alike_modules(session: Session, accounting: Accounting, amounts: Mappi
     if len(alike) < _MANY or not is_large(total, accounting.total):
         return
     largest = max(alike, key=lambda one: amounts[one])
-    pattern = shortened(name_pattern(largest.path), 200)
+    pattern = shorten(name_pattern(largest.path), 200)
     title = f"In use, not leaked: variables of {number(len(alike))} libraries like {pattern} take {size(total)}."
     cause = "A library stays loaded until dlclose() was called as often as dlopen()."
     facts: dict[str, object] = {"module": largest.path, "modules": len(alike), "variable": None, "variable_bytes": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
@@ -20,7 +20,7 @@ def find_open_files(session: Session) -> Iterator[Finding]:
     name, count = max(opened.items(), key=lambda one: one[1], default=("", 0))
     if count < MANY:
         return
-    title = f"{number(count)} open file descriptors refer to one file, {shortened(name, 200)}."
+    title = f"{number(count)} open file descriptors refer to one file, {shorten(name, 200)}."
     cause = "Each of them takes kernel memory until it is closed, which no figure above contains."
     commands = ("count open", "count close") if session.target.live else ()
     yield Finding("open-files", 0, title, cause, ("close each descriptor",), commands, {"file": name, "descriptors": count}, 0)

@@ -15,7 +15,7 @@ from findleaks.audit.findings.significance import PART, denominator_without_file
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, counted, join_words, number, shortened, size, some
+from findleaks.formatting import blocks, format_count, join_words, number, shorten, size, some
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
@@ -256,7 +256,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     if variable or (known is not None and known.are_native):
         types = found.object_types(session)[:TYPES]
         if types:
-            what = [f"{name} ({counted(total.blocks, 'object')}, {size(total.bytes)})" for name, total in types]
+            what = [f"{name} ({format_count(total.blocks, 'object')}, {size(total.bytes)})" for name, total in types]
             cause += f" The largest types below it are {some(what, TYPES)}."
             facts["types"] = [{"type": name, "objects": total.blocks, "bytes": total.bytes} for name, total in types]
         its = [one for one in accounting.native if one.bytes and not one.runtime.objects_are_native]
@@ -305,7 +305,7 @@ def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[s
     named = sorted((pair for pair in rows if pair[1].held.bytes >= PART * retained), key=lambda pair: -pair[1].held.bytes)
     if not named:
         return "", ()
-    shown = [f"{number(row.type.objects)} {shortened(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
+    shown = [f"{number(row.type.objects)} {shorten(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
     runtime, first = named[0]
     return f" Objects that retain most of it: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
 
@@ -320,7 +320,7 @@ def _describe_managed_path(session: Session, most: int, count: int, facts: dict[
     if found is None:
         return "", [], ()
     facts["path"] = found.path
-    return f" One of them is reached by {shortened(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
+    return f" One of them is reached by {shorten(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
 
 
 def describe_size(most: int, count: int) -> str:

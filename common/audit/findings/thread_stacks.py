@@ -11,7 +11,7 @@ from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.deep_stack import find_deep_stack
 from findleaks.audit.findings.large_shares import private_bytes
 from findleaks.audit.findings.significance import is_large
-from findleaks.formatting import number, printable, shortened, size
+from findleaks.formatting import number, printable, shorten, size
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -111,7 +111,7 @@ def _find_largest_group(stacks: Sequence[Stack], readers: Sequence[ManagedFrames
         groups.setdefault(name if frame is not None and frame.kind else f"{at} {name}", []).append(stack)
     found = max((_Group("", some) for some in groups.values()), key=lambda one: one.threads, default=_Group("", ()))
     frame = _own_frame(found.stacks[0].frames, by_kind) if found.stacks else None
-    return found._replace(place=shortened(frame.short_name(), 200) if frame is not None else "")
+    return found._replace(place=shorten(frame.short_name(), 200) if frame is not None else "")
 
 
 def _own_frame(frames: Sequence[NamedFrame], readers: Mapping[str, ManagedFrames]) -> Optional[NamedFrame]:
@@ -166,7 +166,7 @@ def _describe_wait(wait: _Wait, names: Mapping[int, str]) -> str:
     """Return a sentence, for example "300 of them are waiting to lock <0xf1a0> (a
     java.lang.Object), to which App.LOCK refers and which thread 12 (worker) holds."."""
     sentence = f"{number(wait.threads)} of them are {printable(wait.lock.label(), 256)}"
-    sentence += f", to which {shortened(wait.name, 300)} refers" if wait.name else ""
+    sentence += f", to which {shorten(wait.name, 300)} refers" if wait.name else ""
     held = f"{' and' if wait.name else ','} which {describe_thread(wait.owner, names)} holds" if wait.owner else ""
     return f"{sentence}{held}."
 

@@ -14,7 +14,7 @@ from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import suggest_mapping_track
 from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory
 from findleaks.engine.terms import Kind
-from findleaks.formatting import counted, number, size
+from findleaks.formatting import format_count, number, size
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.unread_heaps import Holder, list_holders
@@ -62,7 +62,7 @@ def _large_holders(session: Session, unread: UnreadMemory, whole: int) -> list[H
 
 def _describe(one: Holder) -> str:
     """Return a sentence about a variable of an unread heap."""
-    amounts = [counted(one.objects, "object"), *([f"{counted(one.blocks, 'block')} of malloc"] if one.blocks else [])]
+    amounts = [format_count(one.objects, "object"), *([f"{format_count(one.blocks, 'block')} of malloc"] if one.blocks else [])]
     return to_sentence(f"{one.name} refers to {'' if one.is_whole else 'at least '}{' and '.join(amounts)}, {size(one.bytes)}")
 
 

@@ -12,7 +12,7 @@ from findleaks.audit.findings.large_shares import find_largest_data_file, privat
 from findleaks.audit.findings.retained import describe_field, describe_shared_part
 from findleaks.audit.findings.significance import LEAST, PART, denominator
 from findleaks.engine.terms import Kind
-from findleaks.formatting import blocks, shortened, size, some
+from findleaks.formatting import blocks, shorten, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -84,7 +84,7 @@ def _describe_data_file(session: Session, accounting: Accounting) -> Iterator[st
     file = find_largest_data_file(session, accounting) if accounting.known else None
     if file is None or not any(region.writable for region in file.regions):
         return
-    name, deleted = shortened(file.name.removesuffix(DELETED), 200), file.name.endswith(DELETED)
+    name, deleted = shorten(file.name.removesuffix(DELETED), 200), file.name.endswith(DELETED)
     reason = "it is mapped shared and writable, and the kernel writes changed pages to the file before it drops them"
     if file.private_writable:
         reason = "it is mapped private and writable, and pages that were written to are copies, which only this process has"

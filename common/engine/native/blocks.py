@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.engine import shared
 from findleaks.engine.native.declarations import CWords
 from findleaks.engine.native.library import DISORDER, NONE, CLibrary, Handle
-from findleaks.engine.native.memory import c_array, c_buffer, packed, zeros
+from findleaks.engine.native.memory import c_array, c_buffer, pack, zeros
 from findleaks.engine.sampling import COLUMNS, NO_SAMPLE, Sample
 from findleaks.engine.terms import RUN, Size, State, Totals
 from findleaks.target.base import Range
@@ -56,7 +56,7 @@ class NativeBlocks:
         code = DISORDER
         if len(starts) == len(sizes) == len(states):
             try:
-                columns = packed("Q", starts), packed("Q", sizes), packed("B", states)
+                columns = pack("Q", starts), pack("Q", sizes), pack("B", states)
             except OverflowError:
                 pass
             else:
@@ -122,7 +122,7 @@ class NativeBlocks:
 
     def find_all(self, addresses: Sequence[int]) -> tuple[array[int], array[int]]:
         self._ready()
-        wanted, indices, sizes = packed("Q", addresses), zeros("I", len(addresses)), zeros("Q", len(addresses))
+        wanted, indices, sizes = pack("Q", addresses), zeros("I", len(addresses)), zeros("Q", len(addresses))
         self.library.fl_holding(self.handle, c_array(wanted), len(wanted), c_array(indices), c_array(sizes))
         return indices, sizes
 
@@ -152,7 +152,7 @@ class NativeBlocks:
 
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
         self._ready()
-        first, last = shared.clipped(first, last, len(self))
+        first, last = shared.clip(first, last, len(self))
         addresses, sizes, states = (bytearray(size * (last - first)) for size in (8, 8, 1))
         for low in range(first, last, STEPS):
             high = min(low + STEPS, last)

@@ -98,7 +98,7 @@ class NativeGraph:
         values = array("Q", words)
         return bool(self._library.fl_holds(self._handle, c_array(values), len(values)))
 
-    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+    def find_unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
         self._after_scanning()
         return self._library.words(self._library.fl_unreferenced, self._handle, smallest, largest, most).tolist()
 
@@ -204,12 +204,12 @@ class NativeGraph:
     def groups(self, pieces: Iterable[Piece], types: Sequence[Range], marks: Optional[Numbers] = None) -> list[Group]:
         if marks is not None and len(marks) < len(self.blocks):
             raise ValueError(f"{len(marks)} marks, {len(self.blocks)} blocks")
-        return self._grouped(pieces, types, False, marks)
+        return self._read_groups(pieces, types, False, marks)
 
-    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
-        return self._grouped(pieces, types, True)
+    def group_typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+        return self._read_groups(pieces, types, True)
 
-    def _grouped(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool, marks: Optional[Numbers] = None) -> list[Group]:
+    def _read_groups(self, pieces: Iterable[Piece], types: Sequence[Range], typed: bool, marks: Optional[Numbers] = None) -> list[Group]:
         self._after_classifying()
         library = self._library
         ranges = c_ranges(merge_ranges(types))  # the C engine continues to read them, and the marks
@@ -218,7 +218,7 @@ class NativeGraph:
         for piece in pieces if types else ():
             if library.fl_groups_feed(grouping, c_piece(piece)) == DISORDER:
                 raise ValueError(f"piece {piece.address:#x} lies below the previous one")
-        return shared.ordered(map(_group, library.rows(16, library.fl_groups_finish, grouping)))
+        return shared.sort_groups(map(_group, library.rows(16, library.fl_groups_finish, grouping)))
 
     def leader(self, index: int) -> int:
         self._after_classifying()

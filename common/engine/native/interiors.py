@@ -38,13 +38,13 @@ class NativeInteriors:
     def rows(self, least: int) -> list[Row]:
         return sorted(Row(*row) for row in self._library.rows(3, self._library.fl_interior_rows, self._counting, least))
 
-    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+    def count_held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
         at, packed = c_uint32(first), array("Q", sizes)
         self._library.fl_interior_held(self._handle, c_array(packed), len(packed), c_array(counts), byref(at), budget)
         return at.value
 
     def accept(self, rules: Sequence[Rule], budget: int) -> bool:
-        packed, before = _packed(rules), self._accepted.value
+        packed, before = _pack(rules), self._accepted.value
         self._library.fl_interior_accept(self._handle, c_array(packed), len(rules), byref(self._accepted), budget)
         return self._accepted.value - before < budget
 
@@ -52,7 +52,7 @@ class NativeInteriors:
         return not self._library.fl_promote(self._handle, max(1, budget))
 
     def effect(self, keys: array[int], rules: Sequence[Rule]) -> list[Totals]:
-        packed, sums, last = _packed(rules), zeros("Q", 2 * len(rules)), c_uint32(NONE)
+        packed, sums, last = _pack(rules), zeros("Q", 2 * len(rules)), c_uint32(NONE)
         self._library.fl_interior_effect(self._handle, c_array(keys), len(keys), c_array(packed), len(rules), c_array(sums), byref(last))
         return [Totals(*pair) for pair in zip(sums[0::2], sums[1::2])]
 
@@ -89,9 +89,9 @@ class NativeExamination:
     def step(self, budget: int) -> bool:
         return not self._library.fl_structures_examine(self._handle, *self._pieces, max(1, budget))
 
-    def found(self) -> array[int]:
+    def list_accepted(self) -> array[int]:
         return self._library.words(self._library.fl_structures_found, self._handle)
 
 
-def _packed(rules: Sequence[Rule]) -> array[int]:
+def _pack(rules: Sequence[Rule]) -> array[int]:
     return array("Q", [word for rule in rules for word in rule])

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from findleaks.engine import shared
 from findleaks.engine.native.declarations import SIGNATURES, CWords
-from findleaks.engine.native.sources import HERE, library_name, wanted
+from findleaks.engine.native.sources import HERE, library_name, read_checksum
 
 LIBRARY = "_native.so"  # for 64-bit little-endian targets
 
@@ -95,7 +95,7 @@ def library(path: str = "", word: int = 8, byteorder: str = "little") -> CLibrar
     path = library_name(word, byteorder, path or os.path.join(HERE, LIBRARY))
     try:
         loaded = CLibrary(path)
-        if wanted() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
+        if read_checksum() in (None, loaded.fl_sources()) and loaded.fl_target() == word | (byteorder == "big") << 8:
             return loaded
     except AttributeError:  # the library has other functions
         pass

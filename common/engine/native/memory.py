@@ -93,7 +93,7 @@ def c_ranges(ranges: Sequence[Range]) -> tuple[ctypes.Array[CRange], int]:
     return (CRange * len(ranges))(*(CRange(start, end) for start, end in ranges)), len(ranges)
 
 
-def packed(typecode: str, values: Iterable[int]) -> array[int]:
+def pack(typecode: str, values: Iterable[int]) -> array[int]:
     """Return an array of the values. If `values` is already an array, return it without a copy."""
     return values if isinstance(values, array) and values.typecode == typecode else array(typecode, values)
 

@@ -44,7 +44,7 @@ def options() -> dict[str, list[str]]:
     return {library_name(*one): [f"-DWORD={one[0]}u", f"-DBIG={int(one[1] == 'big')}", source] for one in VARIANTS}
 
 
-def wanted() -> Optional[int]:
+def read_checksum() -> Optional[int]:
     """Return the checksum that the library must have; None if there are neither sources nor the
     packaged file."""
     try:

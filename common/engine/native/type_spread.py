@@ -88,7 +88,7 @@ class NativeTypeSpread:
         if self._library.fl_spread_answer(self._handle, c_array(questions), c_array(answers), len(answers)) == DISORDER:
             raise ValueError("no such question or layout")
 
-    def deferred(self) -> list[Pointers]:
+    def take_deferred(self) -> list[Pointers]:
         words, found, at = self._library.words(self._library.fl_spread_deferred, self._handle), [], 0
         while at < len(words):
             reference, offset, size, total, untyped, typed = words[at : at + _ROW]
@@ -141,7 +141,7 @@ class NativeTypeSpread:
     def separate(self, rows: array[int], labels: array[int]) -> int:
         return int(self._library.fl_spread_separate(self._handle, c_array(rows), c_array(labels), len(labels)))
 
-    def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
+    def find_untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
         return self._indices(self._library.fl_spread_untyped, bytes(kinds), wanted, most)
 
     def with_layout(self, layout: int, most: int) -> array[int]:

@@ -140,7 +140,7 @@ class PureBlocks:
 
     def columns(self, first: int = 0, last: Optional[int] = None) -> BlockColumns:
         self._ready()
-        first, last = shared.clipped(first, last, len(self))
+        first, last = shared.clip(first, last, len(self))
         made = self.starts[first:last], self.sizes[first:last], self.states[first:last]
         return BlockColumns(*(memoryview(one).toreadonly() for one in made))
 

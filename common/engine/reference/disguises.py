@@ -264,7 +264,7 @@ class PureDisguises:
         )
 
 
-def connected(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
+def connect(edges_of: Callable[[int], array[int]], counts: array[int], references: array[int]) -> tuple[array[int], list[int]]:
     """Add the edges of `references` to all edges; see Graph.connect.
 
     Returns all edges in the order of their sources, with the added ones last in each source, and

@@ -51,7 +51,7 @@ class Merge:
         alias = row.flags & rows.ALIAS and (key != NO_KEY or not row.name)
         self._instead.append(self._rows.node_of(key) if alias else node)
 
-    def _settled(self, node: int) -> int:
+    def _resolve(self, node: int) -> int:
         for _ in range(MOST_ALIASES):
             if self._instead[node] == node:
                 return node
@@ -60,7 +60,7 @@ class Merge:
 
     def _settle(self, node: int) -> None:
         row = self._types[node]
-        target = self._targets[node] = self._settled(self._targets[node])
+        target = self._targets[node] = self._resolve(self._targets[node])
         if row.flags & rows.COMPLETES and not row.name:
             row.name = self._types[self._rows.node_of(row.extra)].name
         named = self._types[target]
@@ -69,7 +69,7 @@ class Merge:
             named.flags = named.flags & ~rows.TAGGED | (rows.NAMED_BY_TYPEDEF if row.name else 0)
 
     def _link_member(self, member: MemberRow) -> None:
-        found = self._settled(self._rows.node_of(member.type))
+        found = self._resolve(self._rows.node_of(member.type))
         if member.storage:
             bit = (member.offset + 8 * self._size(found)) & MASK
             member.bits, member.offset = member.bits | bit & 7, bit >> 3
@@ -78,7 +78,7 @@ class Merge:
     def _size(self, node: int) -> int:
         factor = 1
         for _ in range(MOST_LEVELS):
-            node = self._defined(node) if self._merged else node
+            node = self._find_definition(node) if self._merged else node
             row = self._types[node]
             if node < 2 or row.size:
                 return row.size * factor if row.size * factor <= MASK else 0
@@ -108,7 +108,7 @@ class Merge:
                 break
             before = now
 
-    def _referred(self, node: int) -> Hashable:
+    def _describe_reference(self, node: int) -> Hashable:
         group = self._groups[node]
         return group if group is not None and group not in self._differing else self._classes[node]
 
@@ -117,12 +117,12 @@ class Merge:
         if node < 2:
             return node
         members = tuple(
-            (one.kind, one.part, one.name, one.offset, one.bits, one.value, self._referred(kind))
+            (one.kind, one.part, one.name, one.offset, one.bits, one.value, self._describe_reference(kind))
             for one, kind in self._members[node]
             if not one.part or one.kind <= rows.VALUE_ARGUMENT
         )
         own = (self._classes[node], row.kind, row.name, row.flags & flags, row.size, row.count)
-        return own, self._referred(self._targets[node]), members
+        return own, self._describe_reference(self._targets[node]), members
 
     def _compare(self, node: int, made: Sequence[int]) -> None:
         group = self._groups[node]
@@ -132,8 +132,8 @@ class Merge:
         if made[first] != made[node]:
             self._differing.add(group)
 
-    def _defined(self, node: int) -> int:
-        node = self._settled(node)
+    def _find_definition(self, node: int) -> int:
+        node = self._resolve(node)
         group = self._groups[node]
         declared = group is not None and self._types[node].flags & rows.DECLARATION
         return self._definitions.get(group, node) if declared and group not in self._differing else node
@@ -158,7 +158,7 @@ class Merge:
         best, numbers = [0, 1], {}
         self._final = [0, 1]
         for node in range(2, len(self._types)):
-            shown = self._defined(node)
+            shown = self._find_definition(node)
             if shown < 2:
                 self._final.append(shown)
                 continue

@@ -226,7 +226,7 @@ class Unit:
                 raise Malformed
             if form in (IMPLICIT, 0x19):
                 return Value("number", constant if form == IMPLICIT else 1), at
-            return (self._sized(form, info.number(at, size)) if size <= 8 else NOTHING), at + size
+            return (self._read_sized(form, info.number(at, size)) if size <= 8 else NOTHING), at + size
         if form == STRING:
             text = info.text(at, end)
             if text is None:
@@ -237,7 +237,7 @@ class Unit:
             return Value("number", number), at
         if form in _LEB:
             number, at = info.uleb(at, end)
-            return self._sized(form, number), at
+            return self._read_sized(form, number), at
         if form in _BLOCKS:
             size = _BLOCKS[form]
             if end - at < size:
@@ -251,7 +251,7 @@ class Unit:
             raise Malformed
         return Value("block", 0, bytes(info.data[at : at + length])), at + length
 
-    def _sized(self, form: int, number: int) -> Value:
+    def _read_sized(self, form: int, number: int) -> Value:
         sections, source = self.sections, self.sections.source
         texts = {0x0E: sections.strings, 0x1F: sections.line_strings, 0x1D: sections.other_strings, 0x1F21: sections.other_strings}
         if form in texts:
@@ -284,10 +284,10 @@ class Unit:
     def address_of(self, value: Value) -> Optional[int]:
         """Return the address that an attribute gives."""
         if value.kind == "index":
-            return self._indexed(value.number)
+            return self._read_indexed(value.number)
         return value.number if value.kind == "address" else None
 
-    def _indexed(self, index: int) -> Optional[int]:
+    def _read_indexed(self, index: int) -> Optional[int]:
         table = self.sections.addresses
         at = self.address_base + index * self.address
         return table.number(at, self.address) if at + self.address <= len(table.data) else None
@@ -307,7 +307,7 @@ class Unit:
                 index, at = block.uleb(at, end)
             except Malformed:
                 return None
-            address = self._indexed(index)
+            address = self._read_indexed(index)
         if address is None:
             return None
         if bytes(block.data[at:]) in (b"\x9b", b"\xe0"):
@@ -361,14 +361,14 @@ class Unit:
             try:
                 if 1 <= kind <= 4:
                     first, at = data.uleb(at, end)
-                    first = first if kind == 4 else self._indexed(first)
+                    first = first if kind == 4 else self._read_indexed(first)
                 elif 5 <= kind <= 7:
                     first, at = data.number(at, size), at + size
                 else:
                     return
                 if kind in (2, 3, 4, 7) and first is not None and at <= end:
                     second, at = data.uleb(at, end)
-                    second = self._indexed(second) if kind == 2 else second
+                    second = self._read_indexed(second) if kind == 2 else second
                 elif kind == 6:
                     second, at = data.number(at, size), at + size
             except Malformed:

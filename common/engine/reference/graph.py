@@ -14,7 +14,7 @@ from findleaks.engine import shared
 from findleaks.engine.disguises import Form
 from findleaks.engine.interiors import MAX_OFFSET
 from findleaks.engine.reference.blocks import COUNT_BITS, PAGE_BITS, PureBlocks
-from findleaks.engine.reference.disguises import PureDisguises, connected
+from findleaks.engine.reference.disguises import PureDisguises, connect
 from findleaks.engine.reference.dominators import PureDominators
 from findleaks.engine.reference.excluded_words import ExcludedWords
 from findleaks.engine.reference.heuristics import HeuristicFacts
@@ -155,7 +155,7 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         return all(edge < 0 or self._kinds[edge >> 1] == Kind.REACHABLE for edge in map(self.resolve, words))
 
-    def unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
+    def find_unreferenced(self, smallest: int, largest: int, most: int) -> list[int]:
         self._after_scanning()
         blocks = self.blocks
         found = [
@@ -202,7 +202,7 @@ class PureGraph(LostBlocks):
 
     def connect(self, references: array[int]) -> None:
         self._after_classifying()
-        self.edges, rooted = connected(self.edges_of, self.counts, references)
+        self.edges, rooted = connect(self.edges_of, self.counts, references)
         self.offsets = array("Q", accumulate(self.counts, initial=0))
         reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
         for target in rooted:

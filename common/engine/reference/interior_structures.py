@@ -59,7 +59,7 @@ class Recogniser:
     def recognise(self, c: Candidate) -> Optional[Recognised]:
         if self._links:
             return Recognised(Structure.LINK) if interior_nodes.is_link(self._memory, self._blocks, c) else None
-        found = self._chunk(c) or self._stack(c) or self._counted(c) or self._aligned(c) or self._tagged(c)
+        found = self._chunk(c) or self._stack(c) or self._recognise_counted(c) or self._recognise_aligned(c) or self._recognise_tagged(c)
         if found:
             return found
         for is_structure, structure in ((interior_nodes.is_exception, Structure.EXCEPTION), (interior_nodes.is_string, Structure.STRING)):
@@ -313,7 +313,7 @@ class Recogniser:
 
     # -- values of Arc and Rc
 
-    def _counted(self, c: Candidate) -> Optional[Recognised]:
+    def _recognise_counted(self, c: Candidate) -> Optional[Recognised]:
         strong, weak = self._memory.word(c.start), self._memory.word(c.start + self._word)
         if c.pointer - c.start != 2 * self._word or not strong or not weak or max(strong, weak) > MOST_COUNTED:
             return None
@@ -321,14 +321,14 @@ class Recogniser:
 
     # -- memory that the program aligned
 
-    def _aligned(self, c: Candidate) -> Optional[Recognised]:
+    def _recognise_aligned(self, c: Candidate) -> Optional[Recognised]:
         most = HEADER_WORDS if c.pointer % PAGE == 0 else int(c.pointer % (2 * self._word) == 0)
         places = range(c.pointer - self._word, max(c.start, c.pointer - most * self._word) - 1, -self._word)
         return Recognised(Structure.ALIGNED) if any(self._memory.word(at) == c.start for at in places) else None
 
     # -- pointers with tags in the lowest bits
 
-    def _tagged(self, c: Candidate) -> Optional[Recognised]:
+    def _recognise_tagged(self, c: Candidate) -> Optional[Recognised]:
         tag, first = c.pointer - c.start, self._memory.word(c.start)
         if self._word != 8 or tag >= self._word or tag % 4 == 0 or first is None or first >> 48:
             return None
@@ -369,5 +369,5 @@ class PureExamination:
                 self._accept(noted)
         return len(some) < budget
 
-    def found(self) -> array[int]:
+    def list_accepted(self) -> array[int]:
         return self._found

@@ -76,7 +76,7 @@ class PureInteriors:
     def rows(self, least: int) -> list[Row]:
         return sorted(Row(*key, blocks) for key, blocks in self._rows.items() if blocks >= least)
 
-    def held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
+    def count_held(self, sizes: Sequence[int], counts: array[int], first: int, budget: int) -> int:
         number = {size: at for at, size in enumerate(sizes)}
         last = min(first + budget, len(self._kinds))
         for index in range(first, last):

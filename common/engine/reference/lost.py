@@ -272,15 +272,15 @@ class Lost:
                     mark=mark,
                 )
             )
-        return shared.ordered(groups)
+        return shared.sort_groups(groups)
 
-    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def group_typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         blocks = self._blocks
         used = [index for index, state in enumerate(blocks.states) if state == State.IN_USE]
         found: dict[tuple[int, int, int], list[int]] = {}
         for index, type_word in self._type_words(used, pieces, shared.RangeSet(types)).items():
             found.setdefault((self._kinds[index], type_word, blocks.sizes[index]), []).append(index)
-        return shared.ordered(
+        return shared.sort_groups(
             Group(
                 Kind(kind),
                 word,

@@ -67,9 +67,9 @@ class LostBlocks(ABC):
         self._after_classifying()
         return self.lost.groups(pieces, types, marks)
 
-    def typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
+    def group_typed(self, pieces: Iterable[Piece], types: Sequence[Range]) -> list[Group]:
         self._after_classifying()
-        return self.lost.typed(pieces, types)
+        return self.lost.group_typed(pieces, types)
 
     def leader(self, index: int) -> int:
         self._after_classifying()

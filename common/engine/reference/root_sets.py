@@ -31,7 +31,7 @@ class PureRootSets:
     def sets(self) -> list[RootSet]:
         sizes: Counter[frozenset[int]] = Counter()
         for block, roots in self._sets.items():
-            sizes[roots] += self._tree.retained(block).bytes
+            sizes[roots] += self._tree.sum_retained(block).bytes
         first = self._eligible[0]
         fitting = ((sorted(roots), size) for roots, size in sizes.items() if 0 < len(roots) <= SET and size)
         return sort_sets(RootSet(tuple(roots), size) for roots, size in fitting if roots[0] >= first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.sampling import COLUMNS, Sample, level_of, thinned
+from findleaks.engine.sampling import COLUMNS, Sample, level_of, thin_out
 from findleaks.engine.terms import State
 
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 def sample(blocks: PureBlocks, most: int, first: int, last: int, before: Sample) -> Sample:
     """See contract.Blocks.sample."""
-    level, rows = thinned(before[1], before[0], most)
+    level, rows = thin_out(before[1], before[0], most)
     for start, size, state in zip(blocks.starts[first:last], blocks.sizes[first:last], blocks.states[first:last]):
         if state == State.IN_USE and (own := level_of(start, size)) >= level:
             rows.extend((start, size, own))
             if len(rows) > most * COLUMNS:
-                level, rows = thinned(rows, level, most)
+                level, rows = thin_out(rows, level, most)
     return level, rows

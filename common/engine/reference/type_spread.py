@@ -187,7 +187,7 @@ class PureTypeSpread:
             first, second, third = questions[QUESTION * at : QUESTION * (at + 1)]
             self._rules[first, second, third] = value
 
-    def deferred(self) -> list[Pointers]:
+    def take_deferred(self) -> list[Pointers]:
         found = []
         for (reference, offset, size), (untyped, typed) in self._deferred.items():
             found.append(Pointers(reference & 0xFFFFFFFF, offset, size, untyped.count, untyped.rows, typed.rows))
@@ -228,7 +228,7 @@ class PureTypeSpread:
     def separate(self, rows: array[int], labels: array[int]) -> int:
         return separate(self, rows, labels)
 
-    def untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
+    def find_untyped(self, kinds: Union[bytes, memoryview], wanted: int, most: int) -> array[int]:
         view = memoryview(kinds).cast("B")
         left = (index for index, claim in enumerate(self._claims) if not claim and wanted >> view[index] & 1)
         return array("I", islice((index for index in left if self.blocks.state(index) == State.IN_USE), most))

@@ -246,7 +246,7 @@ class Rules:
         """Drop the cached mappings, which may have changed."""
         self._regions, self._starts = [], []
 
-    def asked(self, request: Request) -> list[tuple[int, int]]:
+    def answer(self, request: Request) -> list[tuple[int, int]]:
         """Return the (key, value) pairs of rules that answer a request; [] if there are none."""
         key = request.key
         if is_readable_key(key):

@@ -111,7 +111,7 @@ class Service(threading.Thread):
                 slot = SLOTS - SHARED + SLOT_STEP * number
                 request = Request(*struct.unpack_from("<4Q", shared, slot))
                 with self._rules.lock:
-                    pairs = self._rules.asked(request)
+                    pairs = self._rules.answer(request)
                 if is_readable_key(request.key):
                     # The table may already contain the key, with a bitmap of earlier mappings.
                     store_value(shared, self._capacity, *pairs[0])

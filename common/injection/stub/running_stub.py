@@ -42,7 +42,7 @@ class RunningStub(Generic[L]):
         self.stub: Optional[Stub] = None
         self.memory: ProcMemory = writable_memory(host.pid)
         try:
-            self.rules = Rules(host.opened, host.pid, self.memory.read, isolate, describe)
+            self.rules = Rules(host.open_target, host.pid, self.memory.read, isolate, describe)
         except BaseException:
             self.memory.close()
             raise
@@ -91,16 +91,16 @@ class RunningStub(Generic[L]):
         The process is stopped when the table counts `limit` events (0: never). Another thread calls
         `watch` regularly while the process runs."""
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             watch()
-            return self.host.terminated()
+            return self.host.is_terminating()
 
         self.host.hold()
         self.rules.see_threads([place.thread_pointer for place in self.host.places()])
         self.stub, self._layout, self._shared = install(self.host, self.memory, code, layout, settings, self.target.exe_path)
         self._seed(seeds(self.stub))
         self._limit = limit
-        self._service = Service(self._shared, self.rules, self.layout.rules, limit, self.host.stop, ended)
+        self._service = Service(self._shared, self.rules, self.layout.rules, limit, self.host.stop, has_ended)
         self._service.start()
         on, off = (1).to_bytes(8, "little"), bytes(8)
         pokes = [(self.stub.table + at, on, off) for at in (ENABLED, SERVED)]
@@ -133,7 +133,7 @@ class RunningStub(Generic[L]):
             self._check_code()
         if outcome.why == "time" and self._limit and self.counter(EVENTS) >= self._limit:
             return Outcome("asked")
-        if outcome.why == "time" and self.host.terminated():
+        if outcome.why == "time" and self.host.is_terminating():
             return Outcome("stop", "the debugger is ending")
         return outcome
 

@@ -37,7 +37,7 @@ class StackNames:
         managed = (text for reader in self._rules.readers for text in reader.warnings)
         return (*own, *managed, *(text for text, applies in chained if applies))
 
-    def followed(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
+    def follow(self, keys: tuple[int, ...], broken: bool) -> tuple[tuple[int, ...], str]:
         """Return the keys of those frames of a stack that are code, innermost first, and why the
         stack is incomplete ("" if it is complete). `broken`: whether the stack could not be
         followed beyond the last key."""
@@ -49,11 +49,11 @@ class StackNames:
         if broken:
             # In a paired chain, the number of frames must equal the number of native frames. This
             # cannot be checked if the stack is incomplete.
-            return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._broken(last)
+            return keys if not self._rules.is_paired else tuple(key for key in keys if not _is_chained(key)), self._explain_break(last)
         end, code = (known.end, known.code) if known is not None else ("", True)
         return keys if code or len(keys) == 1 or last != keys[-1] else keys[:-1], end
 
-    def named(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
+    def name_frames(self, keys: Sequence[int]) -> tuple[NamedFrame, ...]:
         rules = self._rules
         if self._namer is None or self._namer[0] is not rules.target:
             self._namer = rules.target, self._make(rules.target, rules.unwinder)
@@ -73,13 +73,13 @@ class StackNames:
         if generated is None:
             if key not in self._names:
                 self._names[key] = namer.names(frame_of_key(key))
-            return (*self._executed(keys, at + 1), *self._names[key])
+            return (*self._iterate_executed(keys, at + 1), *self._names[key])
         if not generated.bytecode:
             return generated.frames
-        frame = self._interpreted(keys, at)
+        frame = self._name_interpreted(keys, at)
         return (frame,) if frame is not None else ()
 
-    def _executed(self, keys: Sequence[int], at: int) -> Iterator[NamedFrame]:
+    def _iterate_executed(self, keys: Sequence[int], at: int) -> Iterator[NamedFrame]:
         """Yield the frames of an interpreter's chain that a native frame executes. `at`: the index
         of the first key of these frames."""
         for key in takewhile(_is_chained, islice(keys, at, None)):
@@ -89,7 +89,7 @@ class StackNames:
             if frame is not None:
                 yield frame
 
-    def _interpreted(self, keys: Sequence[int], at: int) -> Optional[NamedFrame]:
+    def _name_interpreted(self, keys: Sequence[int], at: int) -> Optional[NamedFrame]:
         """Return the frame of the interpreter whose return address is the key at this index; None
         if it cannot be read."""
         bytecode, function = (*keys[at + 1 : at + 3], 0, 0)[:2]
@@ -107,7 +107,7 @@ class StackNames:
             size = 3 if frame.bytecode else 1
             if not rules.is_current(keys[at]):
                 return at, f"the runtime has replaced its code at {key:#x}"
-            if frame.bytecode and self._interpreted(keys, at) is None:
+            if frame.bytecode and self._name_interpreted(keys, at) is None:
                 why = (
                     "is of a function that was unloaded" if keys[at + 2 : at + 3] and keys[at + 2] in rules.functions else "cannot be read"
                 )
@@ -118,7 +118,7 @@ class StackNames:
             at += size
         return at, ""
 
-    def _broken(self, key: int) -> str:
+    def _explain_break(self, key: int) -> str:
         """Explain why a stack could not be followed beyond this address."""
         known = self._rules.steps.get(key)
         if known is None:

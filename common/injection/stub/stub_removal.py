@@ -38,7 +38,7 @@ class StoppedProcess:
         self.pid = target.pid
         self._target, self._memory = target, memory
 
-    def opened(self) -> Target:
+    def open_target(self) -> Target:
         return self._target
 
     def write(self, address: int, data: bytes) -> None:

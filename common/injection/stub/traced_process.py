@@ -38,7 +38,7 @@ class TracedProcess:
         self._ending = self._reported = 0
         self._asked = threading.Event()
 
-    def opened(self) -> Target:
+    def open_target(self) -> Target:
         return LiveTarget(self.pid)
 
     def begin(self) -> None:
@@ -47,7 +47,7 @@ class TracedProcess:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *_ENDS):
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._handlers[number] = signal.signal(number, self._signalled)
+                    self._handlers[number] = signal.signal(number, self._handle_signal)
 
     def hold(self) -> None:
         """Stop the process."""
@@ -67,7 +67,7 @@ class TracedProcess:
         limit = time.monotonic() + seconds if seconds is not None else None
         self._asked.clear()
         self.release()
-        outcome = self._waited(limit)
+        outcome = self._wait(limit)
         try:
             self.hold()
         except TargetError:
@@ -76,7 +76,7 @@ class TracedProcess:
             return Outcome("ended")
         return outcome
 
-    def _waited(self, limit: Optional[float]) -> Outcome:
+    def _wait(self, limit: Optional[float]) -> Outcome:
         while True:
             if self._pressed:
                 self._pressed = False
@@ -109,7 +109,7 @@ class TracedProcess:
         """Stop the process soon if it is running."""
         self._asked.set()
 
-    def terminated(self) -> bool:
+    def is_terminating(self) -> bool:
         """Whether a signal asked findleaks to end."""
         return bool(self._ending)
 
@@ -132,7 +132,7 @@ class TracedProcess:
         while tracer is not None and not tracer.detach_all():
             time.sleep(0.001)  # a thread that did not stop in time stops when it wakes up
 
-    def _signalled(self, number: int, frame: Optional[FrameType]) -> None:
+    def _handle_signal(self, number: int, frame: Optional[FrameType]) -> None:
         if number == signal.SIGINT:
             self._pressed = True
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import html
 import os
 
-from findleaks.formatting import counted, printable
+from findleaks.formatting import format_count, printable
 from findleaks.report.flamegraph.tree import Tree, build_tree
 from findleaks.report.pack import pack_series
 from findleaks.report.page import fill_template, script_json
@@ -23,7 +23,7 @@ def render(profile: Profile) -> bytes:
     found = build_tree(profile, MAX_NODES)
     notes = list(profile.notes)
     if found.left_out:
-        notes.append(f"{counted(found.left_out, 'frame')} too small to be seen are merged into their callers")
+        notes.append(f"{format_count(found.left_out, 'frame')} too small to be seen are merged into their callers")
     modules = list(dict.fromkeys(module for _, module in found.labels))
     numbers = {module: number for number, module in enumerate(modules)}
     meta = {

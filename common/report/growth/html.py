@@ -87,7 +87,7 @@ class _Judged:
     def __call__(self, series: Series) -> Grown:
         found = self._rows.get(series.key)
         if found is None:
-            found = self._rows[series.key] = self._growth.judged(series)
+            found = self._rows[series.key] = self._growth.judge(series)
         return found
 
 
@@ -156,17 +156,17 @@ def _page(growth: Growth, categories: Sequence[_Category], most: int, words: Wor
         "total": {"series": number(growth.total.series), "name": growth.total.series.key[2]},
         "trends": [one.value for one in TRENDS],
         "opened": opened,
-        "categories": [_described(one, words.label, number) for one in all_of if one.rows or one.word == "grew"],
+        "categories": [_describe_row(one, words.label, number) for one in all_of if one.rows or one.word == "grew"],
         "series": [],
     }
-    meta["series"] = [(any(_known(one.counts))) + 2 * one.in_bytes for one in number.series]
-    columns = [column for one in number.series for column in (one.bytes, one.counts) if any(_known(column))]
+    meta["series"] = [(any(_find_known(one.counts))) + 2 * one.in_bytes for one in number.series]
+    columns = [column for one in number.series for column in (one.bytes, one.counts) if any(_find_known(column))]
     data = pack_series([column[at] for at in picked] for column in columns)
     made = {"TITLE": html.escape(visible(str(meta["title"]))), "META": script_json(meta), "DATA": data}
     return fill_template(os.path.dirname(os.path.abspath(__file__)), made)
 
 
-def _known(values: Iterable[Optional[int]]) -> Iterable[bool]:
+def _find_known(values: Iterable[Optional[int]]) -> Iterable[bool]:
     return (value is not None for value in values)
 
 
@@ -195,7 +195,7 @@ def _times(growth: Growth, picked: Sequence[int]) -> Optional[list[float]]:
     return [round(times[at] - times[0], 3) for at in picked]
 
 
-def _described(one: _Category, label: Callable[[Grown], str], number: _Numbered) -> dict[str, object]:
+def _describe_row(one: _Category, label: Callable[[Grown], str], number: _Numbered) -> dict[str, object]:
     left = [series for series in one.rest if series.in_bytes]
     return {
         "word": one.word,

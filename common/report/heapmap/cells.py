@@ -9,7 +9,7 @@ from typing import NamedTuple
 from findleaks.audit.pages import Area, PageMap
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
-from findleaks.formatting import counted, size
+from findleaks.formatting import format_count, size
 
 
 class Look(NamedTuple):
@@ -49,7 +49,7 @@ class Picture(PageMap):
     def headline(self) -> str:
         """Return the first line: "191 MiB resident in 17 heaps (271 MiB mapped), 4.3 MiB in use;
         residency from …"."""
-        heaps = counted(len(self.areas), "heap")
+        heaps = format_count(len(self.areas), "heap")
         first = f"{size(self.mapped)} mapped in {heaps}"
         if self.resident is not None:
             first = f"{size(self.resident)} resident in {heaps} ({size(self.mapped)} mapped)"
@@ -69,7 +69,7 @@ def format_sums(area: Area) -> str:
     """Return an area's bytes as text: "22 MiB mapped, 21 MiB resident, 64 KiB in use". The bytes in
     use include the headers of blocks."""
     resident = f", {size(area.resident)} resident" if area.resident is not None else ""
-    return f"{size(area.size)} mapped{resident}, {size(area.held(State.IN_USE))} in use"
+    return f"{size(area.size)} mapped{resident}, {size(area.sum_state(State.IN_USE))} in use"
 
 
 def format_page_sums(area: Area) -> str:

@@ -43,7 +43,7 @@ class Planes(NamedTuple):
     block_states: bytearray
     block_types: bytes
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         for words in (self.offsets, self.lengths):
             if array("H", [1]).tobytes() != b"\1\0":
                 words.byteswap()
@@ -63,7 +63,7 @@ def render_html(session: Session, picture: Picture) -> str:
     session.report_progress("packing the picture", 0.0)
     table, about, numbered = _sizes(sizes)
     session.report_progress("packing the picture", 0.3)
-    types, block_types = (names.numbered(some) for some in (words, block_words))
+    types, block_types = (names.pack_numbers(some) for some in (words, block_words))
     planes = Planes(offsets, lengths, states, numbered, types, block_states, block_types)
     session.report_progress("packing the picture", 0.5)
     meta = {
@@ -79,7 +79,7 @@ def render_html(session: Session, picture: Picture) -> str:
         "types": names.names,
         "areas": _areas(picture.areas, blocks, _spare(session, picture.areas)),
     }
-    return _assemble_page(meta, base64.b64encode(planes.packed()).decode("ascii"))
+    return _assemble_page(meta, base64.b64encode(planes.pack()).decode("ascii"))
 
 
 def _assemble_page(meta: dict[str, object], data: str) -> str:
@@ -151,7 +151,7 @@ class _Names:
                     self.names.append(name if len(self.names) < _ENTRIES - 1 else "other types")
             self._numbers[word] = known[name]
 
-    def numbered(self, words: array[int]) -> bytes:
+    def pack_numbers(self, words: array[int]) -> bytes:
         """Return the type numbers of words that were passed to the constructor."""
         return bytes(map(self._numbers.__getitem__, words))
 

@@ -11,7 +11,7 @@ from findleaks.audit.pages import Area
 from findleaks.engine.pages import PageState
 from findleaks.engine.terms import State
 from findleaks.escaping import Markup
-from findleaks.formatting import counted, number, size, table, wrapped
+from findleaks.formatting import format_count, number, size, table, wrap
 from findleaks.report.heapmap.cells import BY_STATE, LOOKS, Cell, Picture, format_page_sums, format_sums, make_cells, pages_per_cell
 
 ROWS = 24  # default number of rows of cells, for all heaps together
@@ -29,28 +29,28 @@ class Style(NamedTuple):
 
 def render_lines(picture: Picture, width: int, style: Style, limit: int, rows: int = ROWS) -> Iterator[str]:
     """Render the heaps, the largest first. `limit`: number of heaps that are drawn (0: all)."""
-    yield from wrapped(picture.headline, width)
+    yield from wrap(picture.headline, width)
     drawn = list(picture.areas[:limit] if limit else picture.areas)
     columns = max(16, min(width - 20, 128))
     shown = [area for area in drawn if len(area.states)]
     per = pages_per_cell(sum(len(area.states) for area in shown), columns * max(rows - len(shown) // 2, 1)) if shown else 1
     for area in shown:
         yield ""
-        yield from wrapped(f"  {area.name}: {format_sums(area)}; pages: {format_page_sums(area)}", width)
+        yield from wrap(f"  {area.name}: {format_sums(area)}; pages: {format_page_sums(area)}", width)
         yield from _rows(area, per, columns, style)
     rest = picture.areas[len(drawn) :]
     if rest:
         held = sum(area.resident or 0 for area in rest)
         resident = f", {size(held)} resident" if all(area.resident is not None for area in rest) else ""
         yield ""
-        yield f"  and {counted(len(rest), 'smaller heap')}: {size(sum(area.size for area in rest))}{resident}"
+        yield f"  and {format_count(len(rest), 'smaller heap')}: {size(sum(area.size for area in rest))}{resident}"
     if shown:
         yield ""
         what = "a page" if per == 1 else f"{number(per)} pages ({size(per * picture.page)}), as most of them are"
         marks = _PLAIN if style.plain else _MARKS
         used = f"occupied: {marks[0]} 3/4 or more of it in use, {marks[1]} 1/4 or more, {marks[2]} less"
         meaning = "IN USE counts the bytes of blocks with their headers; the state is that of the whole page"
-        yield from wrapped(f"  each character is {what}; {used}. {meaning}", width)
+        yield from wrap(f"  each character is {what}; {used}. {meaning}", width)
         yield ""
         yield from _totals(picture, width, style)
 
@@ -64,7 +64,7 @@ def _rows(area: Area, per: int, columns: int, style: Style) -> Iterator[str]:
         firsts = [first for first, _ in same]
         yield Markup(f"  {area.address(firsts[0]):#014x}  {text}")
         if len(firsts) > 1:
-            yield f"  {'':14}  (and {counted(len(firsts) - 1, 'row')} like this)"
+            yield f"  {'':14}  (and {format_count(len(firsts) - 1, 'row')} like this)"
 
 
 def _row(row: list[Cell], style: Style) -> str:
@@ -88,7 +88,7 @@ def _totals(picture: Picture, width: int, style: Style) -> Iterator[str]:
         held = picture.bytes(look.state)
         if not held:
             continue
-        used = sum(area.held(State.IN_USE, look.state) for area in picture.areas)
+        used = sum(area.sum_state(State.IN_USE, look.state) for area in picture.areas)
         pages = sum(area.states.count(look.state) for area in picture.areas)
         mark = look.plain if style.plain else look.mark
         part = held * 100 / max(picture.mapped, 1)

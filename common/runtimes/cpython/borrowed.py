@@ -48,7 +48,7 @@ class Borrowed:
         self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
         self.lives, self.kept = bytearray(), bytearray()
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
-        sets = {*known.derived(("set", "frozenset"))}
+        sets = {*known.list_derived(("set", "frozenset"))}
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
             links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
@@ -56,7 +56,7 @@ class Borrowed:
             size = known.basic_size(number) - known.shift if is_code else known.sizes[number]
             rest = _whole_rest if known.shift or is_code else _rest
             own = _WEAK_WORDS if is_weak else _SET_HASHES if number in sets else ()
-            words = _borrowed(start, flags, known.weak_lists[number], own, word) | rest(start, size, word)
+            words = _mask_borrowed(start, flags, known.weak_lists[number], own, word) | rest(start, size, word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
@@ -100,7 +100,7 @@ def _links(start: int, flags: int, word: int) -> tuple[int, int]:
     return (3 << first - 2, start - 2 * word) if flags & HAVE_GC and first >= 2 else (0, NO_HEADER)
 
 
-def _borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], word: int) -> int:
+def _mask_borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], word: int) -> int:
     """Return the mask of the words of a live object that are not references, without the
     collector's links: the list of weak references, and the words in `own`, which are numbered from
     the start of the object. `weak_list`: tp_weaklistoffset of the type."""

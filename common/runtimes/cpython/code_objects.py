@@ -143,7 +143,7 @@ def _read_locations(table: bytes, line: int) -> Iterator[tuple[int, int, int]]:
         kind, end = table[place] >> 3 & 15, at + UNIT * ((table[place] & 7) + 1)
         place += 1
         if kind in (_NO_COLUMNS, _LONG):
-            line += _signed(table, place)
+            line += _read_signed(table, place)
         elif kind in _ONE_LINE:
             line += kind - _ONE_LINE.start
         yield at, end, 0 if kind == _NO_LOCATION else line
@@ -152,7 +152,7 @@ def _read_locations(table: bytes, line: int) -> Iterator[tuple[int, int, int]]:
             place += 1
 
 
-def _signed(table: Sequence[int], place: int) -> int:
+def _read_signed(table: Sequence[int], place: int) -> int:
     """Return the number at a place: 6 bits in each byte, the lowest first. Bit 6 of a byte says
     that another follows. The lowest bit of the number is its sign."""
     value = shift = 0

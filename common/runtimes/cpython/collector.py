@@ -20,7 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import nonzero_pieces
 
 GENERATIONS = 3
@@ -61,7 +61,7 @@ def _empty_rings(target: Target, engine: Engine, image: Image, directory: Direct
     heaps = [Range(owned.start, owned.end) for owned in directory.heaps if owned.allocator.name != "pymalloc"]
     for start, end in [*image.data, *heaps]:
         for piece in nonzero_pieces(target, start, end):
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             yield from engine.self_pointers(piece, target.arch.word)
 
@@ -81,7 +81,7 @@ def _generations(memory: Memory, permanent: int) -> Optional[int]:
     for number in range(GENERATIONS):
         at = pointed + number * GENERATION * size
         following, before, numbers = words[number * GENERATION : (number + 1) * GENERATION]
-        threshold, count = (signed(numbers >> shift & 0xFFFFFFFF, 32) for shift in (low, high))
+        threshold, count = (decode_signed(numbers >> shift & 0xFFFFFFFF, 32) for shift in (low, high))
         if not 0 <= threshold < MAX_THRESHOLD or abs(count) >= MAX_THRESHOLD:
             return None
         after = memory.word((following & -4) + size)
@@ -100,7 +100,7 @@ def _read(memory: Memory, first: int, permanent: int) -> Mapping[str, int]:
         for name, at in (("threshold", place), ("count", place + 4)):
             value = memory.int32(at)
             if value is not None:
-                found[f"generation {number} {name}"] = signed(value, 32)
+                found[f"generation {number} {name}"] = decode_signed(value, 32)
     stored = memory.words(permanent + GENERATION * size, GENERATIONS * len(STATISTICS))
     for at, value in enumerate(stored or ()):
         number, which = divmod(at, len(STATISTICS))

@@ -23,7 +23,7 @@ def list_deque_blocks(
 ) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield the index of the block of each intact deque, and the addresses of its blocks of items.
     Deques of one or two such blocks are left out. Ends early if `stop` returns True."""
-    wanted, left = set(known.derived(("collections.deque",))), _MOST
+    wanted, left = set(known.list_derived(("collections.deque",))), _MOST
     for index, number in enumerate(tally.found if wanted else ()):
         if number in wanted and left > 0:
             if stop():

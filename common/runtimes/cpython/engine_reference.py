@@ -15,7 +15,7 @@ from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
 from findleaks.target.base import Piece
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 _SMALL = 1 << 20
 FREE_THREADED = 16  # minimum number of bytes of an object before ob_ref_shared
@@ -60,7 +60,7 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             place = start - piece.address + offset
             if tally.shift:
                 head = piece.data[place - FREE_THREADED : place] if offset >= FREE_THREADED else None
-                if head is None or not _shared_counts(head, signed(count, 8 * word), word, arch.byteorder):
+                if head is None or not _shared_counts(head, decode_signed(count, 8 * word), word, arch.byteorder):
                     continue
                 live = bool(_local(head, arch.byteorder) or count >> 2)
                 tracked = bool(head[GC_BITS] & 1)
@@ -164,7 +164,7 @@ def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tall
     references = columns.excess[index] + own
     if tally.shift:
         local, bits = _local(data[:offset], order), data[offset + GC_BITS]
-        counted = local + (signed(counted, 8 * word) >> 2)
+        counted = local + (decode_signed(counted, 8 * word) >> 2)
         exact, tracked = local != IMMORTAL and not bits & DEFERRED_BIT and counted < 0xFFFFFFFF, bool(bits & 1)
     else:
         counted &= 0xFFFFFFFF

@@ -72,7 +72,7 @@ class FreeArrays:
         self._first = 0 if release == "3.10" else 1
         self._tuple_items, self._is_free = tuple_items, is_free
 
-    def unused(self, address: int, words: Sequence[int], places: Sequence[int]) -> Iterator[Range]:
+    def iterate_unused(self, address: int, words: Sequence[int], places: Sequence[int]) -> Iterator[Range]:
         """Yield the unused entries in these words, the first of which is at `address`. `places` are
         the indices of the words that may refer to freed objects."""
         seen: set[int] = set()

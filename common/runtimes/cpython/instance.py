@@ -127,7 +127,7 @@ class CPython(DumpableBlocks):
         for owned in self._directory.heaps:
             cut: array[int] = array("Q")
             for piece in self._target.pieces(owned.start, owned.end):
-                if self._target.interrupted():
+                if self._target.is_interrupted():
                     raise Interrupted
                 cut += count_objects(self._engine, blocks, piece, tally)
             for address in cut:
@@ -208,7 +208,7 @@ class CPython(DumpableBlocks):
         """Yield the memory of all heaps."""
         for owned in self._directory.heaps:
             for piece in self._target.pieces(owned.start, owned.end):
-                if self._target.interrupted():
+                if self._target.is_interrupted():
                     raise Interrupted
                 yield piece
 
@@ -240,7 +240,7 @@ class CPython(DumpableBlocks):
         """Names of the types that have live objects, by number; "" for the others."""
         names = []
         for number, objects in enumerate(self.tally.sums[::SUMS]):
-            if self._target.interrupted():
+            if self._target.is_interrupted():
                 raise Interrupted
             names.append(self.known.name(number) if objects else "")
         return names
@@ -267,7 +267,7 @@ class CPython(DumpableBlocks):
         found: array[int] = array("Q")
         for owned in self._directory.heaps if self._shift else ():
             for piece in self._target.pieces(owned.start, owned.end):
-                if self._target.interrupted():
+                if self._target.is_interrupted():
                     raise Interrupted
                 found += immortal_objects(self._engine, self._directory.blocks, piece, self.tally)
         return found
@@ -292,7 +292,7 @@ class CPython(DumpableBlocks):
         for index, number in enumerate(found):
             if number not in modules:
                 continue
-            if self._target.interrupted():
+            if self._target.is_interrupted():
                 raise Interrupted
             for made in of_module(memory, self.known, blocks.address(index) + self.known.offsets[number], left):
                 value = blocks.find(made.value)
@@ -353,7 +353,7 @@ class CPython(DumpableBlocks):
 
     def containers(self) -> Iterable[tuple[int, Sequence[int]]]:
         blocks, memory = self._directory.blocks, Memory(self._target)
-        return list_deque_blocks(memory, blocks, self.known, self.tally, self._target.interrupted)
+        return list_deque_blocks(memory, blocks, self.known, self.tally, self._target.is_interrupted)
 
     def callbacks(self) -> Sequence[Variable]:
         """Return two variables for each interpreter: the list of the callbacks of `atexit`, and the

@@ -113,17 +113,17 @@ def read_interpreter_memory(
     threads = reader.all_threads(tops)
     unused = [part for at in threads for part in reader.unused_frames(at)]
     unused += reader.unused_arenas()
-    unused += [part for state in states for part in arrays.unused(state.address, state.words, [at for at, _ in state.others])]
+    unused += [part for state in states for part in arrays.iterate_unused(state.address, state.words, [at for at, _ in state.others])]
     caches = VersionCaches(Memory(target), blocks, known, found, version)
     for state in states:
         caches.add(state.address, state.words, state.objects)
-    unused += caches.borrowed()
+    unused += caches.iterate_borrowed()
     free = dict(one for state in states for one in reader.free_objects(state))
     stale = [index for state in states for index in reader.stale_tables(state)]
     stale += reader.blocks_of_code() if version.startswith(("3.9", "3.10")) and reader.word == 8 else ()
     stale += reader.file_buffers()
     stale += reader.texts_of_types()
-    chained = dict(one for state in states for one in reader.chained(state))
+    chained = dict(one for state in states for one in reader.iterate_chained(state))
     exits = ExitCallbackReader(Memory(target), blocks, known, found)
     callbacks = [one for state in states for one in exits.find((state.address + at * reader.word, index) for at, index in state.others)]
     return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads, callbacks)
@@ -147,7 +147,7 @@ class _Reader:
         seen: set[int] = set()
         for start, end in image.data:
             for piece in nonzero_pieces(self._target, start, end):
-                if self._target.interrupted():
+                if self._target.is_interrupted():
                     raise Interrupted
                 skipped = -piece.address % self.word
                 state = self._state(Piece(piece.address + skipped, piece.data[skipped:]))
@@ -280,7 +280,7 @@ class _Reader:
     def file_buffers(self) -> Iterator[int]:
         """Yield the blocks of the buffers of files."""
         size, found = self._found.itemsize, self._found.tobytes()
-        for number in self._known.derived(BUFFERED):
+        for number in self._known.list_derived(BUFFERED):
             for at in occurrences(found, number.to_bytes(size, sys.byteorder)):
                 if at % size == 0:
                     yield from self._buffer_of(at // size)
@@ -358,7 +358,7 @@ class _Reader:
         local = self._memory.word(address + self.word)
         return count >> 2 == 0 and local is not None and local >> 32 == 0
 
-    def chained(self, state: _Words) -> Iterator[tuple[int, int]]:
+    def iterate_chained(self, state: _Words) -> Iterator[tuple[int, int]]:
         """Yield blocks in free lists of 3.14, each with the offset of the word that links it to the
         next."""
         for at, _ in state.others:

@@ -63,7 +63,7 @@ class MemberLines:
         self._tuple_items = [(known.basic_size(at) - known.shift) // memory.size if is_tuple else 0 for at, is_tuple in enumerate(tuples)]
         sets = [not {"set", "frozenset"}.isdisjoint(map(known.plain_name, (at, *known.bases(at)))) for at in range(len(known))]
         self._sets = bytes(sets)
-        self._deques = set(known.derived(("collections.deque",)))
+        self._deques = set(known.list_derived(("collections.deque",)))
         self._inline = [known.basic_size(at) - known.shift if flags & INLINE_VALUES else 0 for at, flags in enumerate(known.flags)]
         self._suspended = [known.plain_name(at) in ("generator", "coroutine", "async_generator") for at in range(len(known))]
 

@@ -20,7 +20,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.runtimes.cpython.borrowed import WEAK
 from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.types import INLINE_VALUES, MANAGED_DICT, SUBCLASSES, Types
@@ -78,7 +78,7 @@ class ObjectNames:
         plain = self._known.plain_name(number)
         length = self._length(number, plain, address)
         if length is not None:
-            return f"{name} of {length:,}" if plain else f"{name}, {counted(length, 'item')}"
+            return f"{name} of {length:,}" if plain else f"{name}, {format_count(length, 'item')}"
         if plain == "function":
             return f"function {self._function_name(address)}".rstrip()
         if plain in _SUSPENDED:

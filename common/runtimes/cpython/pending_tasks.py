@@ -7,7 +7,7 @@ from itertools import islice
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import Totals
-from findleaks.formatting import number, shortened, size
+from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.cpython.engine import SUMS, ObjectTally
 from findleaks.runtimes.cpython.members import ObjectNames
 from findleaks.runtimes.cpython.tasks import TASK, read_tasks
@@ -26,7 +26,7 @@ def find_pending_tasks(
     target: Target, blocks: Blocks, known: Types, tally: ObjectTally, names: Callable[[], ObjectNames]
 ) -> Iterator[Finding]:
     """Yield a finding if many tasks wait at one place."""
-    if sum(tally.sums[SUMS * at] for at in known.derived((TASK,))) < _MANY:
+    if sum(tally.sums[SUMS * at] for at in known.list_derived((TASK,))) < _MANY:
         return
     tasks = list(islice(read_tasks(target, blocks, known, tally, names()), _MOST))
     group = next(iter(group_user_threads(one.thread for one in tasks if one.thread.state == "pending")), None)
@@ -41,9 +41,9 @@ def find_pending_tasks(
     reason = f": each {group.first.reason}" if group.first.reason else ""
     count = len(waiting)
     many = f"at least {number(count)}" if len(tasks) == _MOST else number(count)
-    title = f"In use, not leaked: {many} asyncio tasks wait in {shortened(own.function)} ({shortened(own.place())}){reason}."
+    title = f"In use, not leaked: {many} asyncio tasks wait in {shorten(own.function)} ({shorten(own.place())}){reason}."
     outer = frames[-1]
-    cause = f"Their outermost coroutine is {shortened(outer.function)}. " if outer.function != own.function else ""
+    cause = f"Their outermost coroutine is {shorten(outer.function)}. " if outer.function != own.function else ""
     cause += f"The tasks and their coroutines take {size(totals.bytes)}, without the objects to which they refer."
     facts: dict[str, object] = {
         "tasks": count,

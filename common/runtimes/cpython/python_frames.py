@@ -28,7 +28,7 @@ def list_frames(target: Target, names: ObjectNames, threads: Sequence[int]) -> l
     for at in threads:
         tid = _tid(memory, at, pointers)
         for start, top in _chunks(memory, at):
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             if len(found) < MOST:
                 found += _frames(memory, names, start, top, tid)

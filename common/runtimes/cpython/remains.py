@@ -113,7 +113,7 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
     kinds, sizes = bytearray(len(known)), array("I", bytes(8 * len(known)))
     objects = ("frame",) if framed == GENERATORS else ()
     for names, kind in ((framed, FRAME), (objects, FRAME_OBJECT), (("set", "frozenset"), SET)):
-        for number in known.derived(names):
+        for number in known.list_derived(names):
             kinds[number] |= kind
     for number, flags in enumerate(known.flags if not known.shift else ()):
         has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS)

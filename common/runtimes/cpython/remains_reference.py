@@ -26,7 +26,7 @@ from findleaks.runtimes.cpython.remains import (
 from findleaks.runtimes.cpython.storage_reference import blocks_in
 from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 _SET_MASK, _SET_TABLE = 4, 5
 _OB_SIZE, _VALID = 2, 3
@@ -88,9 +88,9 @@ def _first_unused(engine: PureEngine, layout: FrameLayout, data: memoryview, sta
     def read(place: int, size: int) -> int:
         return int.from_bytes(data[offset + place * word : offset + place * word + size], order)
 
-    number, locals_ = signed(read(layout.top, 4), 32), offset // word + layout.locals
+    number, locals_ = decode_signed(read(layout.top, 4), 32), offset // word + layout.locals
     if layout.form in (NUMBER, POINTER):
-        state = signed(data[offset + layout.state * word + 3], 8)
+        state = decode_signed(data[offset + layout.state * word + 3], 8)
         if state >= 0:
             return locals_ if state else None
         if layout.form == NUMBER:
@@ -122,7 +122,7 @@ def _first_unused_of_frame(engine: PureEngine, layout: FrameLayout, data: memory
     if (top + 1) * word > len(data):
         return None
     if layout.form == NUMBER:
-        number = signed(read(top * word, 4), 32)
+        number = decode_signed(read(top * word, 4), 32)
         return locals_ + number if number >= 0 else None
     end = read(top * word, word)
     first = (end - start) // word if end > start and not end % word else 0

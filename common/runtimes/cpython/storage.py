@@ -69,7 +69,7 @@ def storage_kinds(known: Types, version: str, word: int) -> bytes:
     )
     deque = DEQUE | SPARE * (release not in OLD_RELEASES)
     for names, kind in ((("collections.deque",), deque), (("set", "frozenset"), SET)):
-        for number in known.derived(names):
+        for number in known.list_derived(names):
             kinds[number] |= kind
     return bytes(kinds)
 

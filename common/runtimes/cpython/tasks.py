@@ -60,7 +60,7 @@ def read_tasks(target: Target, blocks: Blocks, known: Types, tally: ObjectTally,
     """Yield the tasks that have not ended; see TaskReader.list."""
     frames = find_frame_reader(target)
     if frames is not None:
-        yield from TaskReader(Memory(target), blocks, known, tally, names, frames).list(target.interrupted)
+        yield from TaskReader(Memory(target), blocks, known, tally, names, frames).list(target.is_interrupted)
 
 
 class TaskReader:
@@ -74,7 +74,7 @@ class TaskReader:
     def list(self, stop: Callable[[], bool]) -> Iterator[Task]:
         """Yield the tasks that have not ended, in the order of addresses. Ends early if `stop`
         returns True."""
-        wanted = set(self._known.derived((TASK,))) if self._names.is_supported else set()
+        wanted = set(self._known.list_derived((TASK,))) if self._names.is_supported else set()
         for index, number in enumerate(self._tally.found):
             if number in wanted:
                 if stop():
@@ -104,7 +104,7 @@ class TaskReader:
         awaited, is_running = 0, False
         while coroutine and coroutine not in seen and len(seen) < _DEEPEST:
             seen[coroutine] = None
-            one = self._suspended(coroutine)
+            one = self._find_suspended(coroutine)
             named = self._frames.name_frame(one.frame) if one is not None else None
             if one is None or named is None:
                 break
@@ -113,7 +113,7 @@ class TaskReader:
             coroutine = self._driven_by(awaited)
         return tuple(reversed(frames)), awaited, is_running, tuple(seen)
 
-    def _suspended(self, coroutine: int) -> Optional[_Suspended]:
+    def _find_suspended(self, coroutine: int) -> Optional[_Suspended]:
         if self._is_old:
             return self._suspended_in_object(coroutine)
         frame = self._names.frame_of(coroutine)

@@ -83,7 +83,7 @@ def read(target: Target, engine: Engine, directory: Directory, image: Image, kno
     if own is None:
         return None
     others = filter(None, (reader.traces(table) for other in tables for table in reader.domains(other)))
-    return reader.traced([own, *others])
+    return reader.read_traces([own, *others])
 
 
 class _Table(NamedTuple):
@@ -114,7 +114,7 @@ class _Reader:
         low, high = self._heaps[0].start, self._heaps[-1].end
         seen: set[int] = set()
         for piece in self._image.pieces(self._target):
-            if self._target.interrupted():
+            if self._target.is_interrupted():
                 raise Interrupted
             places = self._engine.search(piece, low, high)
             values, _ = self._engine.gather((piece,), places, self._word)
@@ -199,7 +199,7 @@ class _Reader:
         ]
         return _Traces([*nodes, *values], found)
 
-    def traced(self, tables: Sequence[_Traces]) -> Traced:
+    def read_traces(self, tables: Sequence[_Traces]) -> Traced:
         """Return all traces of these tables."""
         found = [one for table in tables for one in table.found]
         names: dict[int, str] = {}

@@ -14,7 +14,7 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 # Offsets in a type, in words: tp_name, tp_basicsize, tp_itemsize, tp_dealloc, tp_flags,
 # tp_doc, tp_weaklistoffset, tp_base, tp_dict, tp_version_tag (3.9 to 3.14).
@@ -89,7 +89,7 @@ class Types:
             return words[number * LENGTH + BASIC_SIZE] - shift if is_fixed else 0
 
         self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
-        self.weak_lists = [signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
+        self.weak_lists = [decode_signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
         self._bases = [words[number * LENGTH + BASE] for number in kept]
         # Addresses of the names and docstrings of heap types, which are C strings
         heap = [number for number in kept if words[number * LENGTH + FLAGS] & HEAP_TYPE]
@@ -139,7 +139,7 @@ class Types:
         """Return the name of a type in the interpreter's own data; "" for others."""
         return "" if self.flags[number] & HEAP_TYPE else self._text(self._names[number])
 
-    def derived(self, names: Sequence[str]) -> list[int]:
+    def list_derived(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the types that C code gave these names (tp_name), and of their
         subtypes. A class of Python code cannot have such a name, because its name has no dot."""
 

@@ -92,7 +92,7 @@ class VersionCaches:
             version = self._memory.int32(place - size)
         return (version ^ rest) % ENTRIES if version else None
 
-    def borrowed(self) -> Iterator[Range]:
+    def iterate_borrowed(self) -> Iterator[Range]:
         """Yield the borrowed references in the caches of all words that were searched."""
         size = self._memory.size
         for (kind, start), votes in self._votes.most_common(MOST_CANDIDATES):

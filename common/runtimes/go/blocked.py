@@ -68,7 +68,7 @@ def find_blocked(
             fields = memory.words(structures.get(one.number, 0), reader.size // 8)
             tree.root_words([fields[at // 8] for at in pointers] if fields else (), 0)
         run_in_slices(tree.compute, memory.target)
-        reached = [number for number, indices in blocked.items() if any(tree.retained(index).blocks for index in indices)]
+        reached = [number for number, indices in blocked.items() if any(tree.sum_retained(index).blocks for index in indices)]
         if not reached:
             return frozenset(blocked) | never
         for number in reached:

@@ -65,7 +65,7 @@ def read_cleanup_queue(
     for address in dict.fromkeys(find_candidates(memory, engine, data, persistent)):
         while address and address not in seen and len(seen) < _MAX_BLOCKS:
             seen.add(address)
-            if len(seen) % _CHECKED == 0 and memory.target.interrupted():
+            if len(seen) % _CHECKED == 0 and memory.target.is_interrupted():
                 raise Interrupted
             block = memory.words(address, layout.size // 8) if _is_inside(persistent, address, layout.size) else None
             records = _read_records(memory, layout, address, block, code) if block is not None else None

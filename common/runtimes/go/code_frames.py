@@ -92,13 +92,13 @@ class GoCode:
         if machine.linked and function.name == _STARTS_THREADS and pc % _INSTRUCTION:
             return Row(self._stack, return_register=self._link, rules={self._link: Rule("undefined")})
         if machine.linked and function.name == _SYSTEM_STACK and pc % _INSTRUCTION:
-            rules = self._saved(machine, depth)
+            rules = self._list_saved_registers(machine, depth)
             return Row(self._frame, _WORD + depth, rules=rules, return_register=self._link, switches_stack=True)
         return self._row(machine, function, depth)
 
     def _row(self, machine: _Machine, function: Function, depth: int) -> Optional[Row]:
         size = depth + machine.above
-        rules = self._saved(machine, depth)
+        rules = self._list_saved_registers(machine, depth)
         if function.name == _CALLS_C and depth in machine.calls:
             code = _caller_of_c(self._stack, *machine.calls[depth], size)
             return Row(expression=code, rules=rules, return_register=self._link, switches_stack=True)
@@ -115,7 +115,7 @@ class GoCode:
         signal = function.name == CALLED_BY_C or function.name in INJECTED
         return Row(self._stack, size, return_register=self._link, rules=rules, signal=signal)
 
-    def _saved(self, machine: _Machine, depth: int) -> dict[int, Rule]:
+    def _list_saved_registers(self, machine: _Machine, depth: int) -> dict[int, Rule]:
         """Return where a function saves registers of its caller, from the stack pointer of the
         caller."""
         place = -depth if machine.linked else -_WORD

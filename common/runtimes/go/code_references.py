@@ -27,7 +27,7 @@ from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
@@ -83,7 +83,7 @@ def _references(target: Target, module: ModuleData, wanted: frozenset[int]) -> l
         return found
     for piece in target.pieces(*module.text):
         for first in range(0, len(piece.data), _SLICE):
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             data = bytes(piece.data[first : first + _SLICE + 4])
             for place, address in operands.find(data, piece.address + first):
@@ -105,7 +105,7 @@ def _operands_aarch64(code: bytes, start: int) -> Iterator[tuple[int, int]]:
         if kind not in (_ADR, _ADRP):
             continue
         place = start + 4 * at
-        distance = signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21)
+        distance = decode_signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21)
         if kind == _ADR:
             yield place, place + distance
         elif following >> 5 & 31 == word & 31:

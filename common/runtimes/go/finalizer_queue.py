@@ -58,7 +58,7 @@ def read_finalizer_queue(
         if block is not None:
             found[address] = block
             waiting += block.links
-            if len(found) % _CHECKED == 0 and memory.target.interrupted():
+            if len(found) % _CHECKED == 0 and memory.target.is_interrupted():
                 raise Interrupted
     return [one for block in found.values() for one in block.finalizers]
 

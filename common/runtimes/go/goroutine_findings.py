@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted, number, shortened, size, some
+from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import Retained
@@ -209,9 +209,9 @@ def describe_goroutines(
     known = _FUNCTIONS.get((function, reason)) or _find_advice(group, _WAITING) or _find_waiter(group)
     known = known or _CHANNELS.get(channel) or _REASONS.get(reason)
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
-    place = f" ({shortened(frame.place())})" if frame is not None and frame.line else ""
+    place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
-    title = f"{number(count)} goroutines {state} in {shortened(function)}{place}: {shortened(reason or 'unknown')}."
+    title = f"{number(count)} goroutines {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
     sentences = [advice.cause] if advice.cause else []
     if forever and not advice.cause:
@@ -219,13 +219,13 @@ def describe_goroutines(
         what = _OBJECTS.get(reason, "channels")
         sentences.append(f"{who} can never continue: nothing else can reach the {what} for which they wait.")
     if creator is not None:
-        sentences.append(f"They were created by {shortened(creator.short_name())} at {shortened(creator.place())}.")
+        sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
     others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
     whose = f"With {number(others)} goroutines that belong to them, their" if others else "Their"
     sentences.append(f"{whose} stacks take {size(stacks)}.")
     if retained is not None and held.bytes:
-        types = [f"{number(one.blocks)} {shortened(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
-        sentences.append(f"Only they refer to {size(held.bytes)} in {counted(held.blocks, 'object')}: {some(types, _MOST_TYPES)}.")
+        types = [f"{number(one.blocks)} {shorten(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
+        sentences.append(f"Only they refer to {size(held.bytes)} in {format_count(held.blocks, 'object')}: {some(types, _MOST_TYPES)}.")
     minutes = (group.waiting or 0) // 60_000_000_000
     if minutes:
         sentences.append(f"The longest wait is {number(minutes)} min.")

@@ -119,10 +119,10 @@ class Goroutines:
                 for at in range(len(words) - 2):
                     place, count, room = words[at], words[at + 1], words[at + 2]
                     if len(best) < count <= room < _MAX_GOROUTINES and place % 8 == 0 and place:
-                        best = self._checked(layout, place, count) or best
+                        best = self._check_elements(layout, place, count) or best
         return best
 
-    def _checked(self, layout: _G, place: int, count: int) -> tuple[int, ...]:
+    def _check_elements(self, layout: _G, place: int, count: int) -> tuple[int, ...]:
         """Return the elements of a slice if they are goroutines, else ()."""
         first = self._memory.words(place, min(count, _CHECKED)) or ()
         if not first or len(set(first)) != len(first) or not all(self._is_goroutine(layout, one) for one in first):

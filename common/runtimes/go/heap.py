@@ -95,7 +95,7 @@ def heap(target: Target, engine: Engine, data: Sequence[Range]) -> Optional[Heap
             break
         found: dict[int, int] = {}
         for base in slots:
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             entry = _entry(target, table + ((base + offset) // ARENA) * 8)
             if entry:
@@ -194,7 +194,7 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> SpanTable
     words = array("Q", target.arch.words(data))
     starts, counts, found, wrong = words[START::MSPAN], words[COUNT::MSPAN], array("I"), 0
     for number, (address, start, count) in enumerate(zip(addresses, starts, counts)):
-        if number % OFTEN == 0 and target.interrupted():
+        if number % OFTEN == 0 and target.is_interrupted():
             raise Interrupted
         base = start & -ARENA
         if start and (start % PAGE or base not in arenas or not 0 < count < 1 << 35):
@@ -204,7 +204,7 @@ def _read(target: Target, engine: Engine, arenas: dict[int, Arena]) -> SpanTable
         elif start and arenas[base].spans[(start - base) // PAGE] == address:
             found.append(number)
     checked = [words[number * MSPAN : (number + 1) * MSPAN] for number in found[:: len(found) // CHECKED + 1]]
-    limited = {at: sum(_limited(span, at) for span in checked) for at in ELEMENT}
+    limited = {at: sum(_has_limit(span, at) for span in checked) for at in ELEMENT}
     # Require 90 %: the elemsize of free mspans is stale.
     element = next((at for at, count in limited.items() if checked and 10 * count >= 9 * len(checked)), 0)
     nothing = SpanTable(array("Q"), array("Q"), b"", array("Q"))
@@ -238,7 +238,7 @@ def _bits(data: bytes) -> Iterator[int]:
             yield from (8 * number + bit for bit in range(8) if byte >> bit & 1)
 
 
-def _limited(span: Sequence[int], at: int) -> bool:
+def _has_limit(span: Sequence[int], at: int) -> bool:
     """Return whether the word at `at` and the next can be elemsize and limit."""
     size = span[COUNT] * PAGE
     return 0 < span[at] <= size and span[START] < span[at + 1] <= span[START] + size

@@ -167,7 +167,7 @@ class Go(Runtime):
     def _ranges(self) -> list[Range]:
         """Readable and writable parts of the arenas."""
         regions = merge_ranges(Range(region.start, region.end) for region in anonymous(self._target.regions()))
-        return intersection(regions, self.reserved())
+        return intersection(regions, self.list_reserved())
 
     def _of(self, state: int) -> list[Range]:
         """Return the memory of spans in a state."""
@@ -362,7 +362,7 @@ class Go(Runtime):
     def _unknown_memory(self) -> list[Range]:
         """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
         thread."""
-        known = [*self.reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
+        known = [*self.list_reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
         regions = anonymous(self._target.regions())
         stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
         known += [Range(region.start, region.end) for region in stacks if region is not None]
@@ -373,12 +373,12 @@ class Go(Runtime):
         Go. Stacks of threads begin at the stack pointer."""
         regions = [region for region in self._target.regions() if region.writable and region.readable]
         stacks = ((region_at(regions, thread.sp), thread.sp) for thread in self._target.threads())
-        own = [*self.reserved(), *self._metadata.ranges, *self.variables_memory]
+        own = [*self.list_reserved(), *self._metadata.ranges, *self.variables_memory]
         own += [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
         ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), own)
         return NativeMemory(ranges, self._directory.blocks if self._directory is not None else None)
 
-    def reserved(self) -> Sequence[Range]:
+    def list_reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
         return merge_ranges(Range(base, base + ARENA) for base in self._heap.arenas) if self._heap is not None else []
 

@@ -20,7 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
-from findleaks.formatting import counted, number, size, some
+from findleaks.formatting import format_count, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
@@ -59,14 +59,13 @@ def find_mappings(
     words = list(islice(_references(objects, engine, graph, regions), _MOST_WORDS + 1))
     if len(words) > _MOST_WORDS:
         return
-    leaked = _without_native_references(memory, engine, list(_leaked(memory, words, regions)), native)
+    leaked = _without_native_references(memory, engine, list(_iterate_leaked(memory, words, regions)), native)
     total = sum(end - start for start, end in leaked)
     if total < _LEAST:
         return
     sizes = Counter(end - start for start, end in leaked)
-    title = (
-        f"Probably leaked: {size(total)} in {counted(len(leaked), 'mapping')} of syscall.Mmap to which only the package's own map refers."
-    )
+    mappings = format_count(len(leaked), "mapping")
+    title = f"Probably leaked: {size(total)} in {mappings} of syscall.Mmap to which only the package's own map refers."
     counts = [f"{number(count)} of {size(one)}" for one, count in sorted(sizes.items(), reverse=True)]
     cause = f"The program did not unmap them, and no longer has a slice of them: {some(counts, _MOST_SIZES)}."
     facts: dict[str, object] = {"mappings": len(leaked), "examples": [hex(start) for start, _ in leaked[:_MOST_SIZES]]}
@@ -89,7 +88,7 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
                 yield _Word(place, value)
 
 
-def _leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) -> Iterator[Range]:
+def _iterate_leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) -> Iterator[Range]:
     """Yield the mappings to which only two words refer: the key and the slice in the map."""
     values = array("Q", sorted(one.value for one in words))
     slices: dict[int, int] = {}
@@ -109,7 +108,7 @@ def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[
     searched, held, seen = merge_to_most(leaked, MOST_RANGES), set[Range](), 0
     for start, end in subtract(native.ranges, leaked) if leaked else ():
         for piece in memory.target.pieces(start, end):
-            if memory.target.interrupted():
+            if memory.target.is_interrupted():
                 raise Interrupted
             places, values = find_pointers_into(engine, piece, searched)
             seen += len(places)

@@ -19,7 +19,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.base import Count
 from findleaks.target.base import Range
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import NamedTuple
 
 PAGE = 8 << 10
@@ -84,7 +84,7 @@ def _stride(before: int) -> int:
 
 def _sum(words: Sequence[int], at: int, stride: int) -> int:
     """Return the sum of a counter over all generations. `at` is its index in the first one."""
-    return signed(sum(words[at + stride * g] for g in range(_GENERATIONS)) & (1 << 64) - 1, 64)
+    return decode_signed(sum(words[at + stride * g] for g in range(_GENERATIONS)) & (1 << 64) - 1, 64)
 
 
 def _variables(memory: Memory, data: Sequence[Range]) -> Iterator[tuple[int, array[int]]]:
@@ -181,13 +181,13 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
             # value is found.
             chosen = next((pair for pair in found if pair[0] & 0xFFFFFFFF), found[0] if found else None)
             if chosen is not None:
-                return MemStats(counters, signed(chosen[0] & 0xFFFFFFFF, 32), 0 if chosen[1] == _NO_LIMIT else chosen[1])
+                return MemStats(counters, decode_signed(chosen[0] & 0xFFFFFFFF, 32), 0 if chosen[1] == _NO_LIMIT else chosen[1])
     return MemStats(counters)
 
 
 def _is_goal(words: Sequence[int], at: int) -> bool:
     """Return whether the three words from index `at` look like GOGC, GOMEMLIMIT, heapMinimum."""
-    percent = signed(words[at] & 0xFFFFFFFF, 32)
+    percent = decode_signed(words[at] & 0xFFFFFFFF, 32)
     minimum = (4 << 20) * percent // 100 if percent >= 0 else 4 << 20
     is_percent = percent == -1 or (words[at] >> 32 == 0 and 0 <= percent < 1 << 20)
     return is_percent and words[at + 2] == minimum and 0 < words[at + 1] <= _NO_LIMIT

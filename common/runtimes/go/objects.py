@@ -107,7 +107,7 @@ class HeapObjects:
         return build_blocks(self._memory, self._engine, self.spans)
 
     def _check(self) -> None:
-        if self._memory.target.interrupted():
+        if self._memory.target.is_interrupted():
             raise Interrupted
 
     def pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:

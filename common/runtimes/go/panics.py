@@ -18,7 +18,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Thread
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import range_at
 
 PANIC = "panic: "
@@ -59,7 +59,7 @@ def find_fatal_message(
     address, or ""."""
     found, functions = list(_goroutines(memory, thread)), {function for _, function, _ in frames}
     panics = (f"{PANIC}{text}" for text in (_panic(memory, g, name_type) for g in found) if text)
-    texts = (_fatal(memory, code, g, name_function) for g in found) if memory.arch.name == X86_64.name else _thrown(memory, frames)
+    texts = (_fatal(memory, code, g, name_function) for g in found) if memory.arch.name == X86_64.name else _iterate_thrown(memory, frames)
     errors = (f"fatal error: {text}" for text in texts if text)
     # A deferred function that runs after a panic may cause a fatal error.
     messages = chain(errors, panics) if functions.intersection(_THROWS) else chain(panics, errors)
@@ -67,7 +67,7 @@ def find_fatal_message(
     return next(messages, f"{PANIC}nil" if is_nil else "")
 
 
-def _thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
+def _iterate_thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
     """Yield the arguments of runtime.throw and runtime.fatal. On AArch64, these store them in the
     frame of their caller, above its return address."""
     for (_, function, _), (sp, _, _) in zip(frames, frames[1:]):
@@ -164,7 +164,7 @@ def _calls_throw(memory: Memory, code: Sequence[Range], address: int) -> bool:
     call = memory.read(address - 5, 5)
     if call[:1] != b"\xe8":
         return False
-    function = address + signed(int.from_bytes(call[1:], "little"), 32)
+    function = address + decode_signed(int.from_bytes(call[1:], "little"), 32)
     if range_at(code, function) is None:
         return False
     references = list(_references(memory, function))
@@ -179,7 +179,7 @@ def _references(memory: Memory, function: int) -> Iterator[int]:
     at = data.find(b"\x8d")
     while 0 <= at < len(data) - 6:
         if data[at + 1] & 0xC7 == 5:
-            yield function + at + 6 + signed(int.from_bytes(data[at + 2 : at + 6], "little"), 32)
+            yield function + at + 6 + decode_signed(int.from_bytes(data[at + 2 : at + 6], "little"), 32)
         at = data.find(b"\x8d", at + 1)
 
 

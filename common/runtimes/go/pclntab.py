@@ -16,7 +16,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.target.base import Range
-from findleaks.target.encoded_numbers import signed, uleb128
+from findleaks.target.encoded_numbers import decode_signed, uleb128
 from findleaks.value_classes import NamedTuple
 
 # Flags of functions: the outermost of a stack; code that sets the stack pointer.
@@ -65,11 +65,11 @@ class FunctionTable:
     def __init__(self, memory: Memory, module: ModuleData) -> None:
         self.module, self._memory = module, memory
         entries = array("I")
-        data = memory.read(*_sized(module.ftab))
+        data = memory.read(*_read_sized(module.ftab))
         entries.frombytes(data[: len(data) // 8 * 8])
         self._starts, self._offsets = entries[0::2], entries[1::2]
         self._layout = _LAYOUTS[module.format]
-        self._pctab = memory.read(*_sized(module.pctab))
+        self._pctab = memory.read(*_read_sized(module.pctab))
         self.find = lru_cache(_CACHED)(self._find)
         self.places = lru_cache(_CACHED)(self._places)
         self.depth = lru_cache(_CACHED)(self._depth)
@@ -92,21 +92,21 @@ class FunctionTable:
         further = tuple(memoryview(rest).cast("I"))
         name = self._text(self.module.names.start + number[1])
         unit, tables = number[8], (number[4], number[5], number[6])
-        entry, arguments = self.module.text.start + number[0], signed(number[2], 32)
+        entry, arguments = self.module.text.start + number[0], decode_signed(number[2], 32)
         return Function(entry, name, head[kind], head[flag], unit, tables, further[:pcdata], further[pcdata:], arguments, number[3])
 
     @cached_property
     def wrapper(self) -> int:
         """The number of generated functions (FuncIDWrapper), which is the largest one."""
-        content = self._memory.read(*_sized(self.module.functions))
+        content = self._memory.read(*_read_sized(self.module.functions))
         kind, size = self._layout[1], self._layout[0]
         return max((content[at + kind] for at in self._offsets[:-1] if at + size <= len(content)), default=-1)
 
     def code_of(self, name: str) -> Optional[Range]:
         """Return the code of the function with this name; None if there is none."""
-        names = self._memory.read(*_sized(self.module.names))
+        names = self._memory.read(*_read_sized(self.module.names))
         place = names.find(b"\0" + name.encode() + b"\0")
-        content = self._memory.read(*_sized(self.module.functions))
+        content = self._memory.read(*_read_sized(self.module.functions))
         wanted = (place + 1).to_bytes(4, "little")
         for at, offset in enumerate(self._offsets[:-1] if place >= 0 else ()):
             if content[offset + 4 : offset + 8] == wanted:
@@ -195,5 +195,5 @@ class FunctionTable:
         return self._text(self.module.filetab.start + offset) if offset != _NO_DATA else ""
 
 
-def _sized(place: tuple[int, int]) -> tuple[int, int]:
+def _read_sized(place: tuple[int, int]) -> tuple[int, int]:
     return place[0], place[1] - place[0]

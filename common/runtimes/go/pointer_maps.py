@@ -132,7 +132,7 @@ class PointerMaps:
     def _steps(self, ranges: Iterable[Range]) -> Iterator[Range]:
         for start, end in ranges:
             for low in range(start, end, _STEP):
-                if self._memory.target.interrupted():
+                if self._memory.target.is_interrupted():
                     raise Interrupted
                 yield Range(low, min(low + _STEP, end))
 

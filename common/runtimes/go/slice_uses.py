@@ -68,7 +68,7 @@ class SliceUses:
         start = self._objects.blocks.address(index)
         return Range(start + self._objects.header_of(index), start + self._objects.blocks.size(index))
 
-    def unused(self, index: int) -> list[Range]:
+    def list_unused(self, index: int) -> list[Range]:
         """Return the parts of an array that no slice includes."""
         return subtract([self.extent(index)], self.uses[index])
 

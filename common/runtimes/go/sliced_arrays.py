@@ -11,7 +11,7 @@ from itertools import compress
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted, number, shortened, size, some
+from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.object_graph import GoGraph
@@ -48,11 +48,11 @@ def find_sliced_arrays(memory: Memory, objects: HeapObjects, engine: Engine, gra
     root = graph.describe_holder(largest)
     title = (
         f"In use, not leaked: slices and strings use {'' if search.is_exact else 'at most '}{size(sum(sparse.values()))} of "
-        f"{counted(len(sparse), 'array')} of {size(total)}."
+        f"{format_count(len(sparse), 'array')} of {size(total)}."
     )
-    holders = some([f"{number(count)} from {shortened(name)}" for name, count in counts.most_common(_MOST_TYPES)], _MOST_TYPES)
+    holders = some([f"{number(count)} from {shorten(name)}" for name, count in counts.most_common(_MOST_TYPES)], _MOST_TYPES)
     cause = f"An array stays in memory while anything refers to a part of it. These are referred to by: {holders}. "
-    cause += f"One of {size(blocks.size(largest))} is retained by {shortened(root, 120)}."
+    cause += f"One of {size(blocks.size(largest))} is retained by {shorten(root, 120)}."
     facts: dict[str, object] = {
         "arrays": len(sparse),
         "array_bytes": total,
@@ -79,18 +79,18 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
     if tree is None or marks is None:
         return
     least = max(live // _PART, _LEAST)
-    retained = {index: tree.retained(index).bytes for index in _find_arrays(objects, marks, 1) if _is_slice_array(objects, index)}
+    retained = {index: tree.sum_retained(index).bytes for index in _find_arrays(objects, marks, 1) if _is_slice_array(objects, index)}
     if sum(retained.values()) < least:
         return
     search = SliceUses(memory, objects, engine, marks, retained, graph.names.name)
     if not search.run():
         return
-    unused = {index: parts for index in search.uses if (parts := search.unused(index))}
+    unused = {index: parts for index in search.uses if (parts := search.list_unused(index))}
     unused = {index: parts for index, parts in unused.items() if any(_has_references(objects, part) for part in parts)}
     if sum(retained[index] for index in unused) < least:
         return
     after = objects.mark(sorted(part for parts in unused.values() for part in parts))
-    lost = [_lost(*pair) for pair in zip(objects.by_type(marks), objects.by_type(after))]
+    lost = [_subtract_live(*pair) for pair in zip(objects.by_type(marks), objects.by_type(after))]
     total = Totals.sum_of(one.live for one in lost)
     if total.bytes < least:
         return
@@ -100,14 +100,14 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
     types = sorted((one for one in lost if one.live.blocks), key=lambda one: -one.live.bytes)[:_MOST_TYPES]
     title = (
         f"In use, not leaked: {size(total.bytes)} in {number(total.blocks)} objects of Go are retained only by elements of "
-        f"{counted(len(unused), 'array')} that slices do not include."
+        f"{format_count(len(unused), 'array')} that slices do not include."
     )
     root = graph.describe_holder(largest)
-    kinds = some([f"{number(one.live.blocks)} {shortened(one.name)} ({size(one.live.bytes)})" for one in types], _MOST_TYPES)
+    kinds = some([f"{number(one.live.blocks)} {shorten(one.name)} ({size(one.live.bytes)})" for one in types], _MOST_TYPES)
     cause = (
         f"An array keeps all its elements while a slice refers to a part of it: q = q[1:] and q = q[:0] remove none. Slices include "
-        f"{number(included)} of the {number(elements)} elements of a {shortened(objects.title_at(largest))} that is retained by "
-        f"{shortened(root, 120)}. Most by type: {kinds}."
+        f"{number(included)} of the {number(elements)} elements of a {shorten(objects.title_at(largest))} that is retained by "
+        f"{shorten(root, 120)}. Most by type: {kinds}."
     )
     facts: dict[str, object] = {
         "arrays": len(unused),
@@ -129,7 +129,7 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
     yield Finding("go-unused-elements", total.bytes, title, cause, remedies, commands, facts)
 
 
-def _lost(before: ObjectType, after: ObjectType) -> ObjectType:
+def _subtract_live(before: ObjectType, after: ObjectType) -> ObjectType:
     """Return the objects of a type that are live before, but not after."""
     return ObjectType(before.name, *(one.minus(other) for one, other in zip(before[1:], after[1:])))
 

@@ -133,7 +133,7 @@ class StackRoots:
 
     def _pieces(self, ranges: Iterable[Range]) -> Iterator[Piece]:
         for start, end in merge_ranges(ranges):
-            if self._memory.target.interrupted():
+            if self._memory.target.is_interrupted():
                 raise Interrupted
             yield from self._memory.target.pieces(start, end)
 
@@ -157,7 +157,7 @@ class StackRoots:
         threads = self.threads()  # this also finds their structures
         structures, covered = self._structures(), _find_overlaps(threads)
         for number, one in enumerate(threads):
-            if number % _CHECKED == 0 and self._memory.target.interrupted():
+            if number % _CHECKED == 0 and self._memory.target.is_interrupted():
                 raise Interrupted
             first, fields = len(found.addresses), structures.get(one.number)
             if _is_running(one, fields):
@@ -273,7 +273,7 @@ class StackRoots:
     def _add_objects(self, found: _Found, stack: Range, fields: Mapping[str, int], word: Callable[[int], Optional[int]]) -> None:
         """Add the pointers in live stack objects. A stack object is live if a live pointer refers
         to it."""
-        queue = [fields["sched.ctxt"], fields["_panic"], *self._deferred(found, stack, fields["_defer"], word)]
+        queue = [fields["sched.ctxt"], fields["_panic"], *self._iterate_deferred(found, stack, fields["_defer"], word)]
         if not found.objects:
             return
         starts, visited = sorted(found.objects), set[int]()
@@ -290,7 +290,7 @@ class StackRoots:
             found.places.update(inside)
             queue += [word(place) or 0 for place in inside]
 
-    def _deferred(self, found: _Found, stack: Range, record: int, word: Callable[[int], Optional[int]]) -> Iterator[int]:
+    def _iterate_deferred(self, found: _Found, stack: Range, record: int, word: Callable[[int], Optional[int]]) -> Iterator[int]:
         """Yield the functions of deferred calls. Add the pointers in those records of deferred
         calls (runtime._defer) that are on the stack."""
         function, following = self._deferral

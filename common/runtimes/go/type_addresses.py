@@ -28,7 +28,7 @@ class TypeAddresses:
         types = self._program.types
         for section in types.sections:
             for piece in pieces:
-                if self._memory.target.interrupted():
+                if self._memory.target.is_interrupted():
                     raise Interrupted
                 for address in self._values(piece, section):
                     # If a program is not position-independent, many integers look like addresses in

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 from findleaks.engine.contract import Graph
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted, number, shortened, size, some
+from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
@@ -80,10 +80,10 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: C
     live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in LIVE]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_MAPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
-        kind = shortened(objects.title_of(one)) or "map"
+        kind = shorten(objects.title_of(one)) or "map"
         whose = f"at {one.address:#x}"
         if one.variable:
-            whose = f"of the {shortened(name(one.variable), 120)}"
+            whose = f"of the {shorten(name(one.variable), 120)}"
         entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
         title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
@@ -104,7 +104,7 @@ def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
     known. `sites`: those with most bytes in use first."""
     if not sites or sites[0].bytes * _PART_ALLOCATED < finding.bytes:
         return finding
-    callers = [shortened(frame, 120) for frame in _find_callers(sites[0])]
+    callers = [shorten(frame, 120) for frame in _find_callers(sites[0])]
     about = "About " if sites[0].rate > 1 else ""
     cause = f"{finding.cause} {about}{size(sites[0].bytes)} of live objects were allocated by {' < '.join(callers)}."
     facts = {**finding.facts, "site": {"bytes": sites[0].bytes, "stack": list(sites[0].frames)}}
@@ -132,7 +132,7 @@ def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
         cause = f"These are timers of time.AfterFunc, NewTimer and NewTicker. Most by type: {held.types}."
         name, called = max(((title, one) for title, one in held.rows if title.startswith("func ")), key=_blocks, default=("", None))
         if called is not None and called.blocks * _PART_CALLED >= held.totals.blocks:
-            cause += f" {number(called.blocks)} of the timers call {shortened(name.removeprefix('func '))}."
+            cause += f" {number(called.blocks)} of the timers call {shorten(name.removeprefix('func '))}."
         remedies: tuple[str, ...] = ("stop timers and tickers that are no longer needed: Timer.Stop, Ticker.Stop",)
         contexts = sum(one.blocks for title, one in held.rows if title.startswith(_DEADLINE))
         if contexts and 2 * contexts >= held.rows[0][1].blocks:
@@ -163,10 +163,10 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
         facts = {**held.facts, "function": None, "reason": None}
         if one is not None and frame is not None:
             state = one.reason or one.state
-            place = f" ({shortened(frame.place())})" if frame.line else ""
+            place = f" ({shorten(frame.place())})" if frame.line else ""
             who = "One goroutine runs all finalizers" if what == "finalizers" else "A few goroutines run all cleanups"
             which = "It" if what == "finalizers" else "One of them"
-            cause = f"{who}, one after the other. {which} is in {shortened(frame.short_name())}{place}: {state}. {cause}"
+            cause = f"{who}, one after the other. {which} is in {shorten(frame.short_name())}{place}: {state}. {cause}"
             remedies = (f"keep {what} short: start a goroutine for work that may wait", *remedies)
             facts.update(function=frame.function, reason=state)
         yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
@@ -195,12 +195,12 @@ def retained_by(graph: GoGraph, name: str, live: int, any_amount: bool = False) 
             continue
         rows = graph.types_below(found.tree, root_node(at))
         types = rows[:_MOST_TYPES]
-        largest = [f"{number(one.blocks)} {shortened(title)} ({size(one.bytes)})" for title, one in types]
+        largest = [f"{number(one.blocks)} {shorten(title)} ({size(one.bytes)})" for title, one in types]
         facts: dict[str, object] = {
             "root": group.name,
             "retained_objects": totals.blocks,
             "retained_bytes": totals.bytes,
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
-        amount = f"{size(totals.bytes)} in {counted(totals.blocks, 'object')} of Go"
+        amount = f"{size(totals.bytes)} in {format_count(totals.blocks, 'object')} of Go"
         yield Held(totals, rows, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))

@@ -95,7 +95,7 @@ class WaitReader:
             structure = structures.get(one.number) if is_readable(one) else None
             if structure is None:
                 continue
-            records, is_channel = self._listed(layout, structure), one.reason in _CHANNELS
+            records, is_channel = self._list_records(layout, structure), one.reason in _CHANNELS
             if records is None:
                 continue
             objects = [self._object(layout, record, layout.channel if is_channel else layout.elem) for record in records]
@@ -113,7 +113,7 @@ class WaitReader:
                 found[one.number] = Wait(list(used.values()), list(used))
         return found
 
-    def _listed(self, layout: _Layout, structure: int) -> Optional[list[int]]:
+    def _list_records(self, layout: _Layout, structure: int) -> Optional[list[int]]:
         """Return the records to which a g structure refers; None if the list is damaged."""
         found: list[int] = []
         record = self._memory.word(structure + layout.first)

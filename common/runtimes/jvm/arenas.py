@@ -121,7 +121,7 @@ class _ArenaReader:
         unreadable, or after _MOST_READS calls. Raises Interrupted."""
         if not address or address % self._memory.size or not self._left:
             return ()
-        if self._left % _CHECKED == 0 and self._memory.target.interrupted():
+        if self._left % _CHECKED == 0 and self._memory.target.is_interrupted():
             raise Interrupted
         self._left -= 1
         return self._memory.words(address, count) or ()

@@ -88,7 +88,7 @@ def _read_list(tables: Tables, chunk: int, size: int, seen: set[int]) -> Iterato
     before a chunk in `seen`, which has the chunks of all lists that were read."""
     memory = tables.memory
     while chunk and chunk % memory.size == 0 and chunk not in seen and len(seen) < _MOST_CHUNKS:
-        if len(seen) % _CHECKED == _CHECKED - 1 and tables.target.interrupted():
+        if len(seen) % _CHECKED == _CHECKED - 1 and tables.target.is_interrupted():
             raise Interrupted
         seen.add(chunk)
         words = memory.words(chunk, _DATA)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from findleaks.formatting import number, shortened
+from findleaks.formatting import number, shorten
 from findleaks.runtimes.jvm.classes import MOST, list_classes, list_loader_data
 from findleaks.runtimes.jvm.java_classes import ClassReader, class_of
 from findleaks.runtimes.jvm.layout import read_layout
@@ -49,8 +49,8 @@ def explain_classes(tables: Tables) -> Optional[Explanation]:
     classes, loaders = len(largest.klasses), sorted(largest.loaders)
     if classes < max(_LEAST, count / _PART):
         return None
-    sentence = f"{number(classes)} of the classes are named {shortened(name)}"
-    sentence += f", and {shortened(loaders[0])} loaded them." if len(loaders) == 1 and loaders[0] else "."
+    sentence = f"{number(classes)} of the classes are named {shorten(name)}"
+    sentence += f", and {shorten(loaders[0])} loaded them." if len(loaders) == 1 and loaders[0] else "."
     facts = {"name": name, "classes": classes, "loaders": loaders}
     return Explanation(sentence, facts, reader.mirror(largest.klasses[classes // 2]))
 

@@ -59,7 +59,7 @@ def _is_cleaned(tables: Tables, engine: Engine, objects: JavaObjects, graph: Gra
     tree.merge_into_roots(_ignore_live(graph))
     tree.refer(0, announced)
     run_in_slices(tree.compute, tables.target)
-    return any(tree.retained(index).blocks for index in garbage[:: -(-len(garbage) // _SAMPLED)])
+    return any(tree.sum_retained(index).blocks for index in garbage[:: -(-len(garbage) // _SAMPLED)])
 
 
 def _ignore_live(graph: Graph) -> array[int]:

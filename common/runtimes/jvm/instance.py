@@ -14,7 +14,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.sites import Recording
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import Kind, State
-from findleaks.formatting import counted, size
+from findleaks.formatting import format_count, size
 from findleaks.runtimes.base import Count, Holders, Part, Site, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import add_types, type_with_garbage
@@ -291,7 +291,7 @@ class HotSpot(DumpableRuntime):
         """See Runtime. If two threads of ZGC move an object at the same time, one copy is not used.
         Such a copy looks like an object that became garbage after ZGC had moved it."""
         count = self._moved_garbage if self._is_zgc and self._reach is not None else 0
-        where = f"{counted(count, 'garbage object')} on pages to which ZGC moves objects"
+        where = f"{format_count(count, 'garbage object')} on pages to which ZGC moves objects"
         return f"{where}: some of these may be unused copies of live objects" if count else self.note()
 
     @property
@@ -326,8 +326,8 @@ class HotSpot(DumpableRuntime):
     def temporary_blocks(self) -> array[int]:
         return list_arena_chunks(self._tables, self._engine, self._directory.blocks)
 
-    def reserved(self) -> Sequence[Range]:
-        return parts.reserved(self._tables, self._concurrent)
+    def list_reserved(self) -> Sequence[Range]:
+        return parts.list_reserved(self._tables, self._concurrent)
 
     def counters(self) -> Mapping[str, Count]:
         """See Runtime. If NMT is on, the counters are those that `jcmd PID VM.native_memory
@@ -377,7 +377,7 @@ class HotSpot(DumpableRuntime):
         """See Runtime: NMT's recordings, if it has any."""
         if not self.recorded:
             return []
-        found = tracked_blocks.recorded(self._tables, self._engine, self._directory.blocks)
+        found = tracked_blocks.read_recording(self._tables, self._engine, self._directory.blocks)
         return [found] if found is not None else []
 
     def release_command(self, call: str) -> str:

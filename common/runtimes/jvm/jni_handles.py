@@ -40,7 +40,7 @@ def handles(tables: Tables, block: Optional[int]) -> Iterator[tuple[int, int]]:
     """Yield the address of each JNI handle in use in a list of blocks, and the object that the
     handle refers to."""
     for one in handle_blocks(tables, block):
-        place, top = _used(tables, one)
+        place, top = _read_used(tables, one)
         words = tables.memory.words(place, top) if place and top else None
         objects = enumerate(map(tables.decode_oop, words or ()))
         yield from ((place + number * tables.memory.size, one) for number, one in objects if one)
@@ -56,25 +56,25 @@ def stale_handles(tables: Tables) -> Iterator[int]:
     for thread in java_threads(tables):
         first = active_handles(tables, thread) if thread else None
         is_used = True
-        for block in _unseen(tables, first, seen):
-            place, top = _used(tables, block)
+        for block in _iterate_unseen(tables, first, seen):
+            place, top = _read_used(tables, block)
             yield from range(place + (top if is_used else 0) * word, place + _HANDLES * word, word)
             is_used = is_used and top == _HANDLES
-        for block in _unseen(tables, _free_block(tables, thread) if first else None, seen):
-            place, _ = _used(tables, block)
+        for block in _iterate_unseen(tables, _free_block(tables, thread) if first else None, seen):
+            place, _ = _read_used(tables, block)
             yield from range(place, place + _HANDLES * word, word)
 
 
-def _unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:
+def _iterate_unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:
     """Yield the blocks of a list. Stop before a block that was already read or is damaged."""
     for block in handle_blocks(tables, first):
-        if block in seen or len(seen) == _MOST_BLOCKS or not _used(tables, block)[0]:
+        if block in seen or len(seen) == _MOST_BLOCKS or not _read_used(tables, block)[0]:
             return
         seen.add(block)
         yield block
 
 
-def _used(tables: Tables, block: int) -> tuple[int, int]:
+def _read_used(tables: Tables, block: int) -> tuple[int, int]:
     """Return the address of the first handle of a block, and the number of handles in use; (0, 0)
     if the block is damaged."""
     place, top = tables.place("JNIHandleBlock", "_handles", block), tables.int32("JNIHandleBlock", "_top", block)

@@ -103,7 +103,7 @@ def _follow_chunks(tables: Tables, word: int, heap: Range) -> dict[int, tuple[in
     """Return the chunks of a list that begins at `word`; {} if it is not a list of chunks."""
     found: dict[int, tuple[int, ...]] = {}
     while word and word not in found and len(found) < _MOSTCHUNKS:
-        if len(found) % _LOOK == _LOOK - 1 and tables.target.interrupted():
+        if len(found) % _LOOK == _LOOK - 1 and tables.target.is_interrupted():
             raise Interrupted
         chunk = tables.memory.words(word, CHUNK + 2)
         count = chunk[CHUNK] & 0xFFFFFFFF if chunk else 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Totals
-from findleaks.formatting import counted
+from findleaks.formatting import format_count
 from findleaks.graph.joint_roots import join_names
 from findleaks.runtimes.object_graph import NO_ROOT, ObjectRoot
 from findleaks.target.interruptible import interruptible
@@ -57,7 +57,7 @@ class NamedRoots:
         return sorted(listed, key=lambda one: (-one.retained.bytes, one.address, one.name))
 
     def _root(self, sort: str, name: str, index: int, values: int = 1, retained: Optional[Totals] = None) -> ObjectRoot:
-        retained = retained if retained is not None else self._tree.retained(index)
+        retained = retained if retained is not None else self._tree.sum_retained(index)
         return ObjectRoot(name, sort, values, self._graph.blocks.address(index), self._graph.type_of(index), retained)
 
     def _statics(self) -> Iterator[ObjectRoot]:
@@ -80,7 +80,7 @@ class NamedRoots:
             for name, value in zip(one.names, one.values):
                 # Classes of other loaders may have the same name.
                 values[name] = [index for index in values.get(name, ()) if index != value]
-            largest = max(one.values, key=lambda value: self._tree.retained(value).bytes)
+            largest = max(one.values, key=lambda value: self._tree.sum_retained(value).bytes)
             found = self._root("variable", f"{_STATIC}s {join_names(one.names)}", largest, len(one.names), one.retained)
             yield found._replace(members=one.names)
         for name, some in values.items():
@@ -96,8 +96,8 @@ class NamedRoots:
         return found
 
     def _sum(self, sort: str, name: str, values: Sequence[int]) -> ObjectRoot:
-        largest = max(values, key=lambda one: self._tree.retained(one).bytes)
-        return self._root(sort, name, largest, len(values), Totals.sum_of(map(self._tree.retained, values)))
+        largest = max(values, key=lambda one: self._tree.sum_retained(one).bytes)
+        return self._root(sort, name, largest, len(values), Totals.sum_of(map(self._tree.sum_retained, values)))
 
     def _thread_locals(self) -> Iterator[ObjectRoot]:
         """Yield one root for all threads' values of a variable."""
@@ -115,7 +115,7 @@ class NamedRoots:
                     values.setdefault(name, []).append((value, owner))
         for name, some in values.items():
             threads = {owner for _, owner in some}
-            whose = f"thread {next(iter(threads))}" if len(threads) == 1 else counted(len(threads), "thread")
+            whose = f"thread {next(iter(threads))}" if len(threads) == 1 else format_count(len(threads), "thread")
             yield self._sum("thread-local", f"{_THREAD_LOCAL} {name} of {whose}", [value for value, _ in some])
 
     def _name_key(self, key: int) -> str:
@@ -142,12 +142,12 @@ class NamedRoots:
             table = graph.reference(queue, "queue")
             parts = [one for one in (queue, table, *graph.elements(table)) if one >= 0 and one not in self._attributed]
             found = [one for one in dict.fromkeys(parts) if tree.idom(one) in (thread, root_node(0))]
-            queues[thread] = sorted(found, key=lambda one: tree.retained(one).bytes)
+            queues[thread] = sorted(found, key=lambda one: tree.sum_retained(one).bytes)
             self._attributed.update(found)
-        totals = {queue: Totals.sum_of(map(tree.retained, parts)) for queue, parts in queues.items() if parts}
+        totals = {queue: Totals.sum_of(map(tree.sum_retained, parts)) for queue, parts in queues.items() if parts}
         if totals:
             largest = max(totals, key=lambda queue: totals[queue].bytes)
-            name = f"task {'queue' if len(queues) == 1 else 'queues'} of {counted(len(queues), 'timer')}"
+            name = f"task {'queue' if len(queues) == 1 else 'queues'} of {format_count(len(queues), 'timer')}"
             yield self._root("threads", name, queues[largest][-1], len(totals), Totals.sum_of(totals.values()))
 
     def _loaders(self) -> Iterator[ObjectRoot]:
@@ -158,8 +158,10 @@ class NamedRoots:
             types.setdefault(graph.type_of(loader), []).append(loader)
         for name, some in types.items():
             outer = [one for one in some if tree.idom(one) not in some] if len(some) < _MOST_LOOKED_AT else some
-            largest = max(some, key=lambda one: tree.retained(one).bytes)
-            yield self._root("class-loader", f"class loaders of type {name}", largest, len(some), Totals.sum_of(map(tree.retained, outer)))
+            largest = max(some, key=lambda one: tree.sum_retained(one).bytes)
+            yield self._root(
+                "class-loader", f"class loaders of type {name}", largest, len(some), Totals.sum_of(map(tree.sum_retained, outer))
+            )
 
     def _objects(self, least: int) -> Iterator[ObjectRoot]:
         """Yield other objects to which roots refer, and that retain at least this many bytes."""

@@ -174,7 +174,7 @@ class NativeRoots:
         indices = {self._directory.blocks.find(address) for address in excluded}
         for low, high in self._directory.ranges():
             for piece in nonzero_pieces(target, low, high):
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 for address in self._search(piece, start):
                     found = self._directory.blocks.lookup(address)
@@ -249,7 +249,7 @@ class NativeRoots:
         target, blocks = self._tables.target, self._directory.blocks
         for start, end in self._directory.ranges():
             for piece in nonzero_pieces(target, start, end):
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 places, values = self._pointers(piece)
                 found = blocks.find_all(places)[0]

@@ -212,7 +212,7 @@ class JavaGraph(ObjectGraph):
             return ()
         least = LEAST * tree.total().bytes
         found: list[JointMembers] = []
-        for mirror in (one for one in self.mirrors() if tree.retained(one).bytes >= least):
+        for mirror in (one for one in self.mirrors() if tree.sum_retained(one).bytes >= least):
             statics = {index: name for name, index in self.static_references(mirror)}
             found += find_joint_members(self.graph, tree, mirror, [(name, index) for index, name in statics.items()], self.target)
         return sorted(found, key=lambda one: -one.retained.bytes)

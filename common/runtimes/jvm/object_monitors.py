@@ -40,7 +40,7 @@ def idle_monitors(tables: Tables) -> Iterator[int]:
     block = tables.word("ObjectSynchronizer", "gBlockList")
     seen: set[int] = set()
     while block and block not in seen and len(seen) < _MOST_BLOCKS:
-        if len(seen) % _CHECKED == _CHECKED - 1 and tables.target.interrupted():
+        if len(seen) % _CHECKED == _CHECKED - 1 and tables.target.is_interrupted():
             raise Interrupted
         seen.add(block)
         data = memory.read(block, _MONITORS * size)

@@ -211,7 +211,7 @@ class JavaObjects:
         blocks, target = self.blocks, self._tables.target
         for start, end in merge_ranges(Range(one.start, one.limit) for one in self._ranges):
             while start < end:
-                if target.interrupted():
+                if target.is_interrupted():
                     raise Interrupted
                 index = blocks.at_or_after(min(start + _CHUNK, end))
                 stop = min(blocks.address(index), end) if index < len(blocks) else end

@@ -30,13 +30,13 @@ def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[Concurre
     return [part for part in made if part is not None]
 
 
-def _committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
+def _list_committed(tables: Tables, whole: Sequence[Range]) -> list[Range]:
     """Return the accessible parts of reserved ranges. These are the writable parts, because in
     cores of gcore everything is readable."""
     return intersection(merge_ranges(Range(r.start, r.end) for r in tables.target.regions() if r.writable), whole)
 
 
-def reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range]:
+def list_reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[Range]:
     """Return all addresses reserved for the Java heap, the code cache and metaspace, sorted and
     disjoint, including committed memory."""
     heap = heap_addresses(tables)
@@ -49,20 +49,20 @@ def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
     if whole is None or whole.start == whole.end:  # ZGC's heap is elsewhere
         found = mapped_heap(tables.target)
         return Part("Java heap", found, None, False, "figures not read: all of it is searched") if found else None
-    used, detail = _used(spaces)
+    used, detail = _sum_used(spaces)
     reserve = f"{(whole.end - whole.start) >> 20:,} MiB reserved"
-    return Part("Java heap", _committed(tables, [whole]), used, False, f"{detail}, {reserve}" if detail else reserve)
+    return Part("Java heap", _list_committed(tables, [whole]), used, False, f"{detail}, {reserve}" if detail else reserve)
 
 
 def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
     """Yield the heap, and the other mappings of the same memory."""
-    yield Part("Java heap", _committed(tables, [heap.addresses]), heap.used, False, heap.detail)
-    again = _committed(tables, sorted(heap.again))
+    yield Part("Java heap", _list_committed(tables, [heap.addresses]), heap.used, False, heap.detail)
+    again = _list_committed(tables, sorted(heap.again))
     if again:
         yield Part("Java heap, mapped again", again, None, False, "the same memory at other addresses, which the kernel counts again")
 
 
-def _used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
+def _sum_used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
     """Return the bytes below the tops of the spaces (None if unknown), and a phrase about the
     spaces."""
     if any(space.chunk for space in spaces):
@@ -103,7 +103,7 @@ def code_heaps(tables: Tables) -> Sequence[int]:
 
 def _metaspace(tables: Tables) -> Optional[Part]:
     nodes = metaspace_nodes(tables)
-    ranges = _committed(tables, merge_ranges(nodes))
+    ranges = _list_committed(tables, merge_ranges(nodes))
     reserve = sum(node.end - node.start for node in nodes) >> 20
     if not ranges:
         return None

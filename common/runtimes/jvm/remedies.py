@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.formatting import shortened
+from findleaks.formatting import shorten
 from findleaks.runtimes.jvm.holders import BUFFER, SEGMENT
 from findleaks.runtimes.jvm.java_classes import ClassReader
 from findleaks.runtimes.jvm.tables import Tables
@@ -96,7 +96,7 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
     elif name.startswith(_ARENA):
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):
-        yield f"close() of each {shortened(name)} that is not needed any more, as in try-with-resources"
+        yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
 
 
 def find_retainer_remedies(text: str) -> Iterator[str]:

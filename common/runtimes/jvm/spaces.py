@@ -229,7 +229,7 @@ def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
     """Return the dead parts of these spaces, ascending, disjoint; [] during a collection."""
     if not found or collecting(tables) != 0:
         return []
-    made = [Dead(space.top, space.end, _unused(space)) for space in found if space.top < space.end]
+    made = [Dead(space.top, space.end, _describe_unused(space)) for space in found if space.top < space.end]
     for one in _buffers(tables, engine, found):
         if one.top < one.end:
             made.append(Dead(one.top, one.end, f"{one.space.name}, what a thread has not used of its buffer"))
@@ -237,7 +237,7 @@ def dead(tables: Tables, engine: Engine, found: Sequence[Space]) -> list[Dead]:
     return [part for number, part in enumerate(made) if not number or part.start >= made[number - 1].end]
 
 
-def _unused(space: Space) -> str:
+def _describe_unused(space: Space) -> str:
     if space.top == space.bottom:
         return f"{space.name} that is free" if space.name == REGION else f"{space.name}, which is empty"
     return f"{space.name} above its top"

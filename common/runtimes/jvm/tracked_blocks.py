@@ -33,20 +33,20 @@ class _Place(NamedTuple):
     kind: int
 
 
-def _packed(word: int) -> Optional[_Place]:
+def _decode_packed_place(word: int) -> Optional[_Place]:
     """Decode the second word of a header of JDK 17 and 18."""
     return _Place(word >> 24, word >> 8 & 0xFFFF, word & 0xFF)
 
 
-def _marked(word: int) -> Optional[_Place]:
+def _decode_place(word: int) -> Optional[_Place]:
     """Decode the second word of a header of JDK 19 and later."""
     return _Place(word >> 16 & 0xFFFF, word & 0xFFFF, word >> 32 & 0xFF) if word >> 48 == LIVE else None
 
 
-_FORMS: Sequence[Callable[[int], Optional[_Place]]] = (_marked, _packed)
+_FORMS: Sequence[Callable[[int], Optional[_Place]]] = (_decode_place, _decode_packed_place)
 
 
-def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recording]:
+def read_recording(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recording]:
     """Return the allocation stacks of blocks with such a header; None if none has one."""
     if tables.memory.size != 8 or tables.target.arch.byteorder != "little":
         return None
@@ -55,7 +55,7 @@ def recorded(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recordi
     counts: list[list[int]] = []
     site_of = [[_number(entry, numbers, counts) for entry in bucket] for bucket in table]
     headers = _headers(tables, engine, blocks)
-    found = max((list(_led(poll_items(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
+    found = max((list(_list_identified(poll_items(headers, tables.target), form, site_of)) for form in _FORMS), key=len)
     if not found:
         return None
     sites = [Site(frames, Totals(*live)) for frames, live in zip(numbers, counts)]
@@ -84,7 +84,7 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
     addresses, sizes = rows[::COLUMNS], rows[1::COLUMNS]
     found = []
     for first in range(0, len(addresses), STEP):
-        if tables.target.interrupted():
+        if tables.target.is_interrupted():
             raise Interrupted
         some = addresses[first : first + STEP]
         data, _ = read_records(tables.target, engine, some, HEADER)
@@ -95,7 +95,7 @@ def _headers(tables: Tables, engine: Engine, blocks: Blocks) -> list[_Header]:
     return found
 
 
-def _led(
+def _list_identified(
     headers: Iterable[_Header], form: Callable[[int], Optional[_Place]], site_of: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, int, float]]:
     """Return the blocks whose headers have this format and identify an entry."""

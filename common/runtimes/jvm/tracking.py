@@ -72,7 +72,7 @@ def tracking(tables: Tables) -> Optional[Tracking]:
         return None
     counters = [_Counter(*counts[at : at + 2]) for at in range(0, len(counts), counter)]
     around = HEADER + (FOOTER if (tables.int32("Abstract_VM_Version", "_vm_major_version") or 0) >= 24 else 0)
-    return _summed(names, counters, [pages[at : at + 2] for at in range(0, len(pages), pair)], around, level == DETAIL)
+    return _sum_counts(names, counters, [pages[at : at + 2] for at in range(0, len(pages), pair)], around, level == DETAIL)
 
 
 def _names(tables: Tables) -> list[str]:
@@ -86,7 +86,7 @@ def _names(tables: Tables) -> list[str]:
     return []
 
 
-def _summed(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], around: int, detailed: bool) -> Tracking:
+def _sum_counts(names: list[str], counters: list[_Counter], pages: list[tuple[int, ...]], around: int, detailed: bool) -> Tracking:
     """Add up the counts as MemSummaryReporter prints them: thread stacks belong to "Thread", the
     `around` bytes of each block to NMT, and memory in arenas is not in free chunks."""
     overhead = counters[-1].size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.formatting import counted, number, shortened, size
+from findleaks.formatting import format_count, number, shorten, size
 from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
@@ -69,11 +69,11 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
         return
     is_plural = root.sort == "class-loader" or root.name.startswith("task queues")
     verb = "together retain" if root.members else "retain" if is_plural else "retains"
-    title = f"In use, not leaked: {shortened(root.name, 120)} {verb} {size(root.retained.bytes)} in "
-    title += f"{counted(root.retained.blocks, 'object')} of {_NAME}."
+    title = f"In use, not leaked: {shorten(root.name, 120)} {verb} {size(root.retained.bytes)} in "
+    title += f"{format_count(root.retained.blocks, 'object')} of {_NAME}."
     path = graph.describe_path(graph.blocks.find(root.address))
     one = f"The largest of {number(root.values)} objects" if root.values > 1 else "The object"
-    cause = f"{one} is reached by {shortened(graph.describe_example(root.address), 400)}."
+    cause = f"{one} is reached by {shorten(graph.describe_example(root.address), 400)}."
     made = make_retained_finding(_NAME, root.address, root.type, root.name, path, root.retained, title, cause)
     yield replace(made, commands=(f"roots {shell_quoted(root.name)}", f"path {root.address:#x}"))
 
@@ -88,7 +88,7 @@ def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) ->
     if index not in path[:-1]:
         return ""
     text = graph.describe_chain(path[path.index(index) :])
-    return f" One of {number(largest.objects)} {shortened(largest.name)} is reached by {shortened(text, 400)}."
+    return f" One of {number(largest.objects)} {shorten(largest.name)} is reached by {shorten(text, 400)}."
 
 
 def _describe_retained(graph: JavaGraph, retainer: int) -> str:
@@ -100,4 +100,4 @@ def _describe_retained(graph: JavaGraph, retainer: int) -> str:
         if largest is None or not graph.link(path[-1], largest.block).address:
             break
         path.append(largest.block)
-    return f" The path to the largest object that it retains: {shortened(graph.describe_chain(path), 400)}." if len(path) > 1 else ""
+    return f" The path to the largest object that it retains: {shorten(graph.describe_chain(path), 400)}." if len(path) > 1 else ""

@@ -173,11 +173,11 @@ class _Reader:
                 # The outermost frame of this part returns to a stub, which copies the next part.
                 return frame is not None and not frame.called_by_native
             if frame.bytecode:
-                pointer = at - _LINK + _signed(words[at - _LINK]) if at >= _LINK else 0
+                pointer = at - _LINK + _make_signed(words[at - _LINK]) if at >= _LINK else 0
                 if not at <= pointer + frame.bytecode // _WORD or pointer + _LINK > len(words):
                     return False
                 named = self._name_bytecode(words[pointer - _METHOD], words[pointer + frame.bytecode // _WORD])
-                at, base = pointer + _LINK, max(pointer + _signed(words[pointer - 1]), pointer + _LINK)
+                at, base = pointer + _LINK, max(pointer + _make_signed(words[pointer - 1]), pointer + _LINK)
                 frames: Sequence[NamedFrame] = (named,) if named is not None else ()
             else:
                 at = base = base + frame.size // _WORD
@@ -195,5 +195,5 @@ class _Reader:
         return self._frames.name_bytecode(function, bytecode) if function is not None else None
 
 
-def _signed(word: int) -> int:
+def _make_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word

@@ -71,15 +71,15 @@ class VMStructs:
             self._symbols[name] = self.target.symbol(name, self._library)
         return self._symbols[name]
 
-    def _exported(self, name: str) -> Optional[int]:
+    def _find_exported(self, name: str) -> Optional[int]:
         address = self.symbol(name)
         return self.memory.word(address) if address else None
 
     def _entries(self, kind: str, names: Sequence[str]) -> Iterator[tuple[int, ...]]:
         """For each entry of a table, yield the members with these names, one word for each member.
         If a member is shorter than a word, its value is in the low bits of the word."""
-        base, stride = self._exported(f"{kind}s"), self._exported(f"{kind}EntryArrayStride")
-        offsets = [self._exported(f"{kind}Entry{name}Offset") for name in names]
+        base, stride = self._find_exported(f"{kind}s"), self._find_exported(f"{kind}EntryArrayStride")
+        offsets = [self._find_exported(f"{kind}Entry{name}Offset") for name in names]
         size = self.memory.size
         places = [place for place in offsets if place is not None]
         if not base or not stride or stride > MOST_STRIDE or len(places) < len(names) or max(places) > stride - size:

@@ -13,7 +13,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.images import find_version
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.formatting import counted, number, size
+from findleaks.formatting import format_count, number, size
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.nginx.pools import HEADER, OTHER, Pool, PoolReader
@@ -74,7 +74,7 @@ class Nginx(Runtime):
         """Return the blocks of pools, and the shared zones."""
         blocks = self._directory.blocks
         ranges = merge_ranges(Range(blocks.address(index), blocks.address(index) + blocks.size(index)) for index in self._owners)
-        found = [Part("pools", ranges, sum(pool.used for pool in self.pools), True, counted(len(self.pools), "pool"))]
+        found = [Part("pools", ranges, sum(pool.used for pool in self.pools), True, format_count(len(self.pools), "pool"))]
         for zone in find_zones(self._memory, self._engine, self._directory.ranges()):
             used = (zone.pages - zone.free) * self._target.arch.page
             detail = f"{zone.pages:,} pages, {zone.free:,} free"
@@ -95,8 +95,8 @@ class Nginx(Runtime):
         amount = f"{number(len(pools))} nginx pools of {owner}s have" if len(pools) > 1 else f"the nginx pool of a {owner} has"
         title = f"In use, not leaked: {amount} {size(total)}, {100 * total // whole} % of nginx's pools."
         line = self._reader.request_line(largest) if owner.startswith("HTTP") else ""
-        cause = f"The largest, at {largest.address:#x}, has {size(self._bytes(largest))}: {counted(len(largest.blocks), 'block')} and "
-        cause += f"{counted(len(largest.large), 'large allocation')}{f', for {line!r}' if line else ''}."
+        cause = f"The largest, at {largest.address:#x}, has {size(self._bytes(largest))}: {format_count(len(largest.blocks), 'block')} and "
+        cause += f"{format_count(len(largest.large), 'large allocation')}{f', for {line!r}' if line else ''}."
         facts: dict[str, object] = {"owner": owner, "pools": len(pools), "largest": f"{largest.address:#x}", "request": line or None}
         return [Finding("nginx-pools", total, title, cause, (), ("runtime", f"whatis {largest.address:#x}"), facts, of_blocks=True)]
 

@@ -60,7 +60,7 @@ def unused_new_space(memory: Memory, space: Space, top: int = 0) -> list[Range]:
     owners = {placed.owner for placed in space.placed}
     if (space.counted is None and not top) or not 0 < len(owners) <= 2 or space.address in owners:
         return []
-    halves = {owner: _listed([placed for placed in space.placed if placed.owner == owner]) for owner in owners}
+    halves = {owner: _sort_pages([placed for placed in space.placed if placed.owner == owner]) for owner in owners}
     areas = {placed.key: _area(memory, placed) for placed in space.placed}
     if not all(halves.values()) or not all(area.end for area in areas.values()):
         return []
@@ -97,7 +97,7 @@ def _top(pages: Sequence[Placed], areas: dict[int, Range], top: int, used: int) 
     return 0, 0
 
 
-def _listed(pages: Sequence[Placed]) -> list[Placed]:
+def _sort_pages(pages: Sequence[Placed]) -> list[Placed]:
     """Return the pages in list order; [] unless they form one list."""
     by_key = {placed.key: placed for placed in pages}
     heads = set(by_key) - {placed.following for placed in pages}

@@ -56,7 +56,7 @@ def derive(target: Target) -> Optional[Heap]:
         # Up to V8 8.4, the first function is in a header, and the total is not known.
         return Heap(heap, 0, _stores(statistics)) if heap is not None else None
     called = (instructions_at(target, one.target, LENGTH) for one in code if one.name == "call" and one.target is not None)
-    totals = chain([_added(code, heap)], (_added(body, heap, True) for body in called))
+    totals = chain([_find_counter(code, heap)], (_find_counter(body, heap, True) for body in called))
     total = next((offset for offset in totals if offset is not None), None)
     return Heap(heap, total, _stores(statistics)) if total is not None else None
 
@@ -77,7 +77,7 @@ def _far(one: Instruction) -> bool:
     return one.displacement is not None and one.displacement >= FAR and one.base >= 0
 
 
-def _added(code: Iterable[Instruction], heap: int, is_relative: bool = False) -> Optional[int]:
+def _find_counter(code: Iterable[Instruction], heap: int, is_relative: bool = False) -> Optional[int]:
     """Return the offset in the isolate of the counter that is incremented. With `is_relative`, the
     code's offset is relative to the heap."""
     for one in code:
@@ -113,7 +113,7 @@ def chunks(target: Target, heaps: frozenset[int], others: Sequence[Range] = ()) 
     # Choose the most frequent header: other memory may look like a chunk with another kind of
     # header.
     header = max(votes, key=lambda one: (votes[one], one), default=(0, 0))
-    return _sized([(at, end, headers[header]) for at, end, headers in headed if header in headers])
+    return _size_chunks([(at, end, headers[header]) for at, end, headers in headed if header in headers])
 
 
 def _places(target: Target, start: int, end: int) -> Iterator[int]:
@@ -145,7 +145,7 @@ def heads(memory: Memory, at: int, heaps: Container[int]) -> Iterator[tuple[int,
             yield first, there
 
 
-def _sized(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
+def _size_chunks(headed: Sequence[tuple[int, int, tuple[int, ...]]]) -> list[Range]:
     """Return the chunks with these headers.
 
     Memory that a freed chunk's header refers to may have been reused. Such a header has no address

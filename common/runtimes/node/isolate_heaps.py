@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from findleaks.formatting import counted, number, size
+from findleaks.formatting import format_count, number, size
 from findleaks.runtimes.node.spaces import Spaces
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.runtimes.v8.isolates import Isolate
@@ -89,7 +89,7 @@ def describe_heaps(heaps: Sequence[IsolateHeap]) -> str:
         if one.is_worker:
             workers.setdefault(one.script, []).append(one)
     groups = sorted(workers.items(), key=lambda pair: -_sum(pair[1]))
-    shares = [f"{counted(len(its), 'worker')}{f' of {script}' if script else ''}: {size(_sum(its))}" for script, its in groups]
+    shares = [f"{format_count(len(its), 'worker')}{f' of {script}' if script else ''}: {size(_sum(its))}" for script, its in groups]
     shares += [f"{one.label().removeprefix('the ')}: {size(one.bytes)}" for one in heaps if not one.is_worker]
     others = f" and {number(len(shares) - _SHOWN)} more" if len(shares) > _SHOWN else ""
     largest = f"The largest heap, {size(heaps[0].bytes)}, is that of {heaps[0].label()}."

@@ -89,7 +89,7 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
     names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
-    found = dict(_headed(target, engine, directory, names))
+    found = dict(_find_headed(target, engine, directory, names))
     addresses = sorted(found)
     data, missing = read_records(target, engine, addresses, 4 * word)
     words = target.arch.unpack(bytes(data))
@@ -141,7 +141,7 @@ def find_object_of_handle(target: Target, directory: Directory, indices: Sequenc
     return None
 
 
-def _headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
+def _find_headed(target: Target, engine: Engine, directory: Directory, tables: Mapping[int, str]) -> Iterator[tuple[int, int]]:
     """Yield (address, table) of blocks in use that begin with the address of one of these
     tables."""
     blocks = directory.blocks
@@ -203,7 +203,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
                 made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])
             else:
                 made.memory.append(held[at])
-                made.unused += _unused(target, store, its.size[at])
+                made.unused += _iterate_unused(target, store, its.size[at])
 
 
 def _release(target: Target, store: Sequence[int]) -> Sequence[int]:
@@ -218,7 +218,7 @@ def _release(target: Target, store: Sequence[int]) -> Sequence[int]:
     return words[first : first + 2]
 
 
-def _unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
+def _iterate_unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
     """Yield the end of a store's block of `size` bytes, after the memory that the store uses."""
     length = max(store[at] for at in LENGTHS)
     first = store[0] + length + -length % target.arch.word

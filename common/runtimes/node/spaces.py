@@ -121,7 +121,7 @@ class _Reader:
             if not entry:
                 continue
             name = self.shape.name(number)
-            if self._identified(entry) != (heap, number):
+            if self._identify(entry) != (heap, number):
                 self._doubt("addresses", f"{name} of isolate {isolate:#x} is not a space, at {entry:#x}: it is ignored")
                 self._owners[entry] = None
                 continue
@@ -130,7 +130,7 @@ class _Reader:
             self.spaces[heap, number] = self._owners[entry] = space
         self._subtract(heap)
 
-    def _identified(self, address: int) -> Optional[tuple[int, int]]:
+    def _identify(self, address: int) -> Optional[tuple[int, int]]:
         """Return (heap, number) of the space at `address`, or of the space that contains it; None
         if none."""
         heap = self.memory.word(address + self.shape.holder) if address % self.memory.size == 0 else None
@@ -180,7 +180,7 @@ class _Reader:
         for key, chunk in interruptible(self.target, keyed, OFTEN):
             owner = (self.memory.word(key + place[1]) or 0) if key else 0
             space = self._owner(owner)
-            if space is not None and self._linked(key, node, owner):
+            if space is not None and self._is_linked(key, node, owner):
                 space.chunks.append(chunk)
                 space.placed.append(Placed(chunk, owner, key, (self.memory.word(key + node) or 0) if node else 0))
             elif space is not None or not owner:
@@ -220,7 +220,7 @@ class _Reader:
                     votes[size * number] += 1
         return votes.most_common(1)[0][0] if votes else 0
 
-    def _linked(self, key: int, node: int, owner: int) -> bool:
+    def _is_linked(self, key: int, node: int, owner: int) -> bool:
         """Return whether the list of its space contains this chunk. A freed chunk still names its
         former space."""
         if owner not in self._heads:
@@ -237,7 +237,7 @@ class _Reader:
         if address < PAGE or address % self.memory.size:
             return None
         if address not in self._owners:
-            identified = self._identified(address)
+            identified = self._identify(address)
             self._owners[address] = self.spaces.get(identified) if identified is not None else None
         return self._owners[address]
 

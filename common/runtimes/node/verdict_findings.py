@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.formatting import number, shortened, size
+from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
@@ -74,11 +74,11 @@ def find_large_heap(
     cause += f"{' ' if cause else ''}Arrays and other data: {internal}." if internal else ""
     holders = _name_holders(graph) if graph is not None else []
     holders = [one for one in holders if one.bytes >= HELD * total][:HOLDERS]
-    held = "; ".join(f"{shortened(one.name, 120)}: {size(one.bytes)}{_in_objects(one.objects)}" for one in holders)
+    held = "; ".join(f"{shorten(one.name, 120)}: {size(one.bytes)}{_in_objects(one.objects)}" for one in holders)
     cause += f"{' ' if cause else ''}Retained by: {held}." if held else ""
     most, example = _find_example(graph, [one for one in named if _whole(one) >= PART * total]) if graph is not None else ("", None)
     path = graph.describe_example(example) if graph is not None and example is not None else ""
-    cause += f"{' ' if cause else ''}One of the {shortened(most)} objects is reached by {shortened(path, 400)}." if path else ""
+    cause += f"{' ' if cause else ''}One of the {shorten(most)} objects is reached by {shorten(path, 400)}." if path else ""
     facts: dict[str, object] = {
         "objects": objects,
         "bytes": total,
@@ -148,7 +148,7 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
     for group, node, retained in graph.retaining_groups()[:1]:
         if retained.bytes < max(LEAST_HELD, SHARE * live):
             break
-        name = shortened(group.name, 200)
+        name = shorten(group.name, 200)
         title = f"{number(len(group.places))} {name} retain {size(retained.bytes)} in {number(retained.blocks)} objects of Node."
         content = graph.describe_content(node).replace("It retains", "They retain", 1)
         if group.variable:

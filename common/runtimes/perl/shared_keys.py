@@ -39,7 +39,7 @@ def list_keys(target: Target, engine: Engine, entries: array[int]) -> Iterator[t
     Interrupted."""
     seen: set[int] = set()  # In damaged memory, a chain of entries may be a ring.
     while entries:
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         seen.update(entries)
         data, missing = read_records(target, engine, entries, _ENTRY + 8)

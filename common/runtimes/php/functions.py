@@ -35,7 +35,7 @@ def find_results(target: Target, engine: Engine, blocks: Blocks, heaps: Sequence
         start = blocks.address(index)
         if found[index] != NO_VALUE or not low <= start < high:
             continue
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         for piece in target.pieces(start, start + blocks.size(index)):
             addresses, values = find_pointers(engine, piece, low, high)

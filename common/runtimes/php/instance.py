@@ -91,7 +91,7 @@ class Php(Runtime):
         for heap in self._heaps:
             for start, end in self._directory.of(heap):
                 for piece in self._target.pieces(start, end):
-                    if self._target.interrupted():
+                    if self._target.is_interrupted():
                         raise Interrupted
                     yield piece
 

@@ -88,7 +88,7 @@ class BlockLists:
             return None
         found, previous, at = list[int](), head, words[1]
         while at != head:
-            if len(found) % CHECKED == 0 and self._memory.target.interrupted():
+            if len(found) % CHECKED == 0 and self._memory.target.is_interrupted():
                 raise Interrupted
             following = self._memory.words(at, 2)
             if following is None or following[0] != previous or len(found) >= MOST:

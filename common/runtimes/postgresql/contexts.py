@@ -56,7 +56,7 @@ class ContextReader:
         seen: set[int] = set()
         todo: list[tuple[int, Optional[Context]]] = [(root, None)]
         while todo and len(found) < MOST_CONTEXTS:
-            if self._memory.target.interrupted():
+            if self._memory.target.is_interrupted():
                 raise Interrupted
             address, parent = todo.pop()
             words = self._memory.words(address, HEAD)

@@ -106,7 +106,7 @@ class Census:
         slots in no group."""
         addresses, sizes, found = array("Q"), array("I"), array("I")
         for start, size, numbers in self._runs():
-            known = _known(numbers, len(self.sorts))
+            known = _replace_none(numbers, len(self.sorts))
             keep = bytes(map(wanted.__getitem__, known))
             chosen = array("Q", compress(range(start, start + size * len(numbers), size), keep))
             addresses += chosen
@@ -119,7 +119,7 @@ class Census:
         dead = bytearray(sort.tag == T_NONE for sort in self.sorts) + b"\0"
         found = []
         for start, size, numbers in self._runs():
-            marks = bytes(map(dead.__getitem__, _known(numbers, len(self.sorts))))
+            marks = bytes(map(dead.__getitem__, _replace_none(numbers, len(self.sorts))))
             found += [Range(start + size * one.start(), start + size * one.end()) for one in re.finditer(b"\1+", marks)]
         return found
 
@@ -133,7 +133,7 @@ class Census:
                 at += count
 
 
-def _known(numbers: array[int], count: int) -> array[int]:
+def _replace_none(numbers: array[int], count: int) -> array[int]:
     """Return the numbers, with NONE replaced by `count`, which is the number after the last
     group."""
     return array("I", (min(number, count) for number in numbers)) if NONE in numbers else numbers

@@ -15,7 +15,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.formatting import number, shortened, size
+from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.memory_part import Part
 from findleaks.runtimes.ruby.value_stacks import ValueStack
@@ -77,7 +77,7 @@ def find_many_fibers(target: Target, stacks: Sequence[Range], values: Iterable[V
     places = _count_places(stacks, values)
     place, most = places.most_common(1)[0] if places else ("", 0)
     many = "All" if most == len(stacks) else f"{number(most)} of them"
-    cause = f"{many} are suspended in {shortened(place, 200)}." if place else ""
+    cause = f"{many} are suspended in {shorten(place, 200)}." if place else ""
     cause += f"{' ' if cause else ''}A fiber keeps its stack, and the objects of its local variables, until it ends or is collected."
     remedies = ("let each fiber end, or drop the references to the Fiber or Enumerator objects",)
     facts: dict[str, object] = {"fibers": len(stacks), "place": place or None, "fibers_in_place": most}

@@ -27,7 +27,7 @@ from findleaks.runtimes.current_memory import CurrentMemory
 from findleaks.runtimes.ruby.call_chain import LOCATION, ControlFrames, find_control_frames
 from findleaks.runtimes.ruby.census import IMEMO_MASK, IMEMO_SHIFT, IMEMOS, MASK, T_IMEMO
 from findleaks.runtimes.ruby.instruction_sequences import LineTable, SequenceReader
-from findleaks.runtimes.ruby.layout import exported, read_version
+from findleaks.runtimes.ruby.layout import find_exported, read_version
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.value_stacks import ValueStack
 from findleaks.runtimes.ruby.values import Values
@@ -78,7 +78,7 @@ def find_frame_reader(target: Target, files: Sequence[Module]) -> Optional[Frame
     """Return a reader for the interpreter in one of these files, or in the program; None if there
     is none."""
     memory = Memory(target)
-    symbol = exported(target, files, "rb_cObject")
+    symbol = find_exported(target, files, "rb_cObject")
     module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if module is None or memory.size != 8:
         return None
@@ -95,7 +95,7 @@ class FrameReader(ManagedFrames):
         self._target, self._memory, self._module = target, memory, module
         self.warnings: list[str] = []
         self._left = 0
-        self._values = Values(memory, self._exported)
+        self._values = Values(memory, self._find_exported)
         parts = ((max(r.start, module.start), min(r.end, module.end)) for r in target.regions() if r.readable and r.writable)
         data = [Range(start, min(end, start + _MAX_DATA)) for start, end in parts if start < end]
         self._data, self._version = data, version
@@ -107,8 +107,8 @@ class FrameReader(ManagedFrames):
         if not self._is_supported:
             self._warn("this version is not supported")
 
-    def _exported(self, name: str) -> Optional[int]:
-        symbol = exported(self._target, [self._module], name)
+    def _find_exported(self, name: str) -> Optional[int]:
+        symbol = find_exported(self._target, [self._module], name)
         return self._memory.word(symbol.address) if symbol is not None else None
 
     def _word(self, address: int) -> int:
@@ -271,7 +271,7 @@ class FrameReader(ManagedFrames):
         """Return the control frames of the context that a variable of 2.7 refers to, if it is that
         of this thread: rb_thread_t has the pthread_t, which glibc derives from the thread
         pointer."""
-        context = self._memory.words(self._exported(_CURRENT) or 0, _CONTEXT_WORDS) or ()
+        context = self._memory.words(self._find_exported(_CURRENT) or 0, _CONTEXT_WORDS) or ()
         for address in context[4:]:
             words = self._memory.words(address, _THREAD_HEAD) if address and address % 8 == 0 else None
             if words is not None and thread.thread_pointer in words:

@@ -21,7 +21,7 @@ from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectNam
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.fiber_stacks import build_part, find_fiber_stacks, find_many_fibers
-from findleaks.runtimes.ruby.layout import Layout, exported
+from findleaks.runtimes.ruby.layout import Layout, find_exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.remedies import REMEDIES, SINGLETON
@@ -102,7 +102,7 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def _values(self) -> Values:
-        made = Values(self._memory, self._exported)
+        made = Values(self._memory, self._find_exported)
         if made.place is None and self.pages.all:
             self._problem(self._layout.objspace, "names of classes not found: objects are listed by the address of their class")
         return made
@@ -245,7 +245,7 @@ class Ruby(DumpableHeap):
 
     def _slots(self) -> Slots:
         values, counts = self._values, self._variables.counts
-        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts, self._wrapped)
+        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts, self._read_struct_name)
 
     @property
     def _shared(self) -> int:
@@ -262,8 +262,9 @@ class Ruby(DumpableHeap):
             return Found([], [], lambda shape: 0)
         classes = self._select(lambda sort: sort.tag == c.T_MODULE or sort.flags & (c.MASK | self._values.singleton) == c.T_CLASS)
         singular = self._select(lambda sort: sort.tag == c.T_OBJECT and (self._memory.word(sort.klass) or 0) & self._values.singleton > 0)
-        getters = {name: found.address for name in GETTERS if (found := exported(self._target, [self._layout.module], name)) is not None}
-        words = Exported(self._exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
+        symbols = {name: find_exported(self._target, [self._layout.module], name) for name in GETTERS}
+        getters = {name: symbol.address for name, symbol in symbols.items() if symbol is not None}
+        words = Exported(self._find_exported("rb_cObject") or 0, *(getters.get(name, 0) for name in GETTERS))
         methods = self._select(lambda sort: sort.flags == c.METHOD_ENTRY)
         named = interruptible(self._target, classes)
         space, machines = self._layout.objspace, self._machines
@@ -286,7 +287,7 @@ class Ruby(DumpableHeap):
 
     def _select_data(self, name: str) -> array[int]:
         """Return the addresses of the typed T_DATA whose data type has this name."""
-        return self._select(lambda sort: self._wrapped(sort.data) == name if sort.data else False)
+        return self._select(lambda sort: self._read_struct_name(sort.data) == name if sort.data else False)
 
     def _select(self, is_wanted: Callable[[c.Sort], bool]) -> array[int]:
         """Return the addresses of the slots of the wanted groups, ascending (type code "Q")."""
@@ -347,7 +348,7 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.object_lines import ObjectLines
 
         about = ObjectDescriptions(
-            self._memory, self._engine, self._values, self._wrapped, self._variables.capacities, self._layout.numbers, self._shared
+            self._memory, self._engine, self._values, self._read_struct_name, self._variables.capacities, self._layout.numbers, self._shared
         )
         lines = ObjectLines(self._engine, about, self._traces.by_object, references)
         lines.write(out, report)
@@ -399,22 +400,21 @@ class Ruby(DumpableHeap):
             return kind
         name = self._values.class_name(sort.klass) if sort.klass else f"{kind} (hidden)"
         name = name or f"{kind} of class {sort.klass:#x}"
-        wrapped = self._wrapped(sort.data) if sort.data else ""
+        wrapped = self._read_struct_name(sort.data) if sort.data else ""
         return f"{name} [{wrapped}]" if wrapped and wrapped != name else name
 
-    def _wrapped(self, data_type: int) -> str:
+    def _read_struct_name(self, data_type: int) -> str:
         """Return wrap_struct_name, the first member of a data type."""
-        where = self._memory.word(data_type)
-        return self._values.characters(where) if where else ""
+        return self._values.characters(where) if (where := self._memory.word(data_type)) else ""
 
     @cached_property
     def _report_offsets(self) -> Mapping[int, Optional[int]]:
         """Offset of the reported bytes in the wrapped structure, by data type; None if unknown."""
-        symbol = exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
+        symbol = find_exported(self._target, [self._layout.module], "rb_gc_adjust_memory_usage")
         adjust = symbol.address if symbol is not None else 0
         data_types = sorted({sort.data for sort in self._census.sorts if sort.data})[:SEARCHED]
         return {data_type: reported_at(self._target, data_type, adjust) for data_type in interruptible(self._target, data_types)}
 
-    def _exported(self, name: str) -> Optional[int]:
-        symbol = exported(self._target, [self._layout.module], name)
+    def _find_exported(self, name: str) -> Optional[int]:
+        symbol = find_exported(self._target, [self._layout.module], name)
         return self._memory.word(symbol.address) if symbol is not None else None

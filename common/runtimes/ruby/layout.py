@@ -89,23 +89,23 @@ class Layout:
 def interpreter(target: Target, files: Sequence[Module]) -> Optional[Layout]:
     """Return the layout of the interpreter in these files or in the program; None if there is no
     interpreter, or if it has not started."""
-    symbol = exported(target, files, "rb_gc_count")
+    symbol = find_exported(target, files, "rb_gc_count")
     module = region_at(target.modules(), symbol.address) if symbol is not None else None
     if symbol is None or module is None:
         return None
-    version = _text(target, exported(target, files, "ruby_version"))
+    version = _text(target, find_exported(target, files, "ruby_version"))
     memory = Memory(target)
     run = _Run(target)
     run.run(code(target, symbol.address, symbol.size))
     if run.last is None or not FLAGS < run.last[1] < LARGEST:
         return Layout(module, version, 0, 0, 0, 0, 0, 0, 0, OLD_PAGE)
     objspace, offset = run.last
-    increase, old = _increases(target, exported(target, files, "rb_gc_adjust_memory_usage"), objspace)
+    increase, old = _increases(target, find_exported(target, files, "rb_gc_adjust_memory_usage"), objspace)
     heap, number, page, fields = _heap(memory, objspace, offset) or (0, 0, 0, OLD_PAGE)
     return Layout(module, version, objspace, objspace + offset, increase, old, heap, number, page, fields)
 
 
-def exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
+def find_exported(target: Target, files: Sequence[Module], name: str) -> Optional[Symbol]:
     """Return a symbol of the interpreter. Symbols of these files are preferred to those of other
     files."""
     found = (target.symbol(name, os.path.basename(module.path)) for module in files)
@@ -132,7 +132,7 @@ def _text(target: Target, symbol: Optional[Symbol]) -> str:
 
 def read_version(target: Target, files: Sequence[Module]) -> tuple[int, int]:
     """Return the major and minor version of the interpreter in these files; (0, 0) if unknown."""
-    return _split_version(_text(target, exported(target, files, "ruby_version")))
+    return _split_version(_text(target, find_exported(target, files, "ruby_version")))
 
 
 def _split_version(text: str) -> tuple[int, int]:

@@ -122,7 +122,7 @@ class Members:
             return
         where = self._extension(klass, BY_SHAPE)
         if where:
-            yield from self._shaped(klass, where)
+            yield from self._iterate_shaped(klass, where)
 
     def of_object(self, value: int, klass: int) -> Iterator[Member]:
         """Yield instance variables of the T_OBJECT at this address, whose class is `klass`.
@@ -132,17 +132,17 @@ class Members:
             return
         embedded = bool(words[0] & EMBEDDED)
         if self._values.long:
-            yield from self._shaped(value, value + 16 if embedded else words[2])
+            yield from self._iterate_shaped(value, value + 16 if embedded else words[2])
             return
-        yield from self._ordered(klass, *((value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)))
+        yield from self._iterate_ordered(klass, *((value + 16, 3) if embedded else (words[3], words[2] & 0xFFFFFFFF)))
 
     def of_other(self, value: int, klass: int, start: int, count: int) -> Iterator[Member]:
         """Yield instance variables of an object that is not a T_OBJECT; see `of_object`. `klass` is
         its class. Its `count` variables begin at `start`."""
         real = self._values.real(klass) or 0
-        return self._shaped(value, start) if self._values.long else self._ordered(real, start, count)
+        return self._iterate_shaped(value, start) if self._values.long else self._iterate_ordered(real, start, count)
 
-    def _ordered(self, klass: int, start: int, count: int) -> Iterator[Member]:
+    def _iterate_ordered(self, klass: int, start: int, count: int) -> Iterator[Member]:
         """Yield instance variables of an object of this class, up to Ruby 3.1. The object's `count`
         variables begin at `start`."""
         for key, number in self._order(klass).items():
@@ -166,7 +166,7 @@ class Members:
             self._orders[klass] = known
         return known
 
-    def _shaped(self, value: int, start: int) -> Iterator[Member]:
+    def _iterate_shaped(self, value: int, start: int) -> Iterator[Member]:
         """Yield variables from address `start` on, which the object's shape names."""
         number = (self._memory.word(value) or 0) >> 32
         for _ in range(ENTRIES):

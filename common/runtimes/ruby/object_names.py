@@ -20,7 +20,7 @@ from findleaks.runtimes.ruby.tables import BOUND, BOUND_SHIFT, HASH_LONG, HINTS,
 from findleaks.runtimes.ruby.value_stacks import ValueStack, name_place
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import Found
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 
 _LONGEST_KEY = 60  # bytes that are shown of a String or Symbol that is a key
 _ENTRY, _PAIR = 24, 16  # bytes of an entry of a struct st_table, and of a pair of a small Hash
@@ -92,7 +92,7 @@ class RubyNames(ObjectNames):
     def _describe(self, value: int) -> str:
         """Return a number, String or Symbol as Ruby prints it; for others, the class name."""
         if value & 1:
-            return str(signed(value >> 1, 63))
+            return str(decode_signed(value >> 1, 63))
         serial = static_serial(value)
         if serial is not None:
             return f":{self._name_id(serial)}"

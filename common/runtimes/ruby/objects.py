@@ -197,7 +197,7 @@ class Slots:
             ):
                 tag = tags[kind]
                 if tag == c.T_DATA:
-                    captured += ((start, size, True, slot) for start, size in self._captured(slot, second, third, fourth))
+                    captured += ((start, size, True, slot) for start, size in self._iterate_captured(slot, second, third, fourth))
                     continue
                 if tag == c.T_ARRAY:
                     start, size = fourth, 8 * second
@@ -213,7 +213,7 @@ class Slots:
                 if start and start % 8 == 0 and 0 < size <= 8 * LONGEST:
                     yield start, size, False, slot
 
-    def _captured(self, slot: int, data_type: int, flag: int, pointer: int) -> Iterator[tuple[int, int]]:
+    def _iterate_captured(self, slot: int, data_type: int, flag: int, pointer: int) -> Iterator[tuple[int, int]]:
         return find_captured_memory(self._memory, self._capturing.get(data_type, ""), slot, flag, pointer)
 
     def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool, int]]:

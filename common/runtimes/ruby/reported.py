@@ -91,7 +91,7 @@ class _Search:
                         waiting.append((one.target, dict(known)))
                     break
                 if one.name == "call":
-                    inner = self._called(one, given, depth)
+                    inner = self._search_callee(one, given, depth)
                     if inner is not None:
                         return inner
                     known.update(dict.fromkeys(CALLER_SAVED))
@@ -101,7 +101,7 @@ class _Search:
                     _step(one, known)
         return None
 
-    def _called(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
+    def _search_callee(self, one: Instruction, given: int | Field | None, depth: int) -> Optional[int]:
         """Return the offset of the reported bytes if the called function gets the structure and
         reports a word of it."""
         if one.target is None or depth >= CALLS or given != THIS or not self._inside(one.target):

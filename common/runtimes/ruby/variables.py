@@ -280,12 +280,12 @@ class Finder:
         for klass in classes:
             prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
             for one in self._members.of_class(klass):
-                yield from self._named(prefix, one)
+                yield from self._iterate_named(prefix, one)
         for klass in classes:
             prefix = f"{self._values.class_name(klass)}."
             for one in self._members.own(klass):
                 if one.kind in (INSTANCE, CLASS):
-                    yield from self._named(prefix, one)
+                    yield from self._iterate_named(prefix, one)
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
         """Yield the variables that the blocks of methods captured. The variables of MANY methods
@@ -351,7 +351,7 @@ class Finder:
         flags = self._memory.word(item.key) or 0 if self._slot_at(item.key) is not None else 0
         return bool(flags & _HAS_FINALIZERS) and self._kind(item.value)[0] == c.T_ARRAY
 
-    def _named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
+    def _iterate_named(self, prefix: str, one: Member) -> Iterator[tuple[str, int, int]]:
         name = self._symbols.name(one.serial)
         if name:
             yield prefix + name, one.address, one.value

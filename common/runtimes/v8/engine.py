@@ -215,12 +215,12 @@ class Loops(Protocol):
     def scan_references(self, engine: Any, graph: Graph, piece: Piece, search: ReferenceSearch) -> None: ...
 
 
-def fixed(size: int) -> Size:
+def fix_size(size: int) -> Size:
     """Return the size of objects that all have `size` bytes."""
     return Size(FIXED, size)
 
 
-def counted(row: Sequence[int], number: int, second: int = 0) -> int:
+def size_by_count(row: Sequence[int], number: int, second: int = 0) -> int:
     """Return the size that a row of COUNTED yields for these numbers."""
     _, base, align, _, _, shift, mask, per, unit, _, second_unit = row[:SIZE_COLUMNS]
     number = -(-(number >> shift & mask) // max(per, 1))

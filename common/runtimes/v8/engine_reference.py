@@ -32,7 +32,7 @@ from findleaks.runtimes.v8.engine import (
     ObjectWalk,
     ReferenceSearch,
     Step,
-    counted,
+    size_by_count,
 )
 from findleaks.target.base import Piece
 
@@ -205,7 +205,7 @@ class _Walk:
             return self._up_to_map(at)
         if width not in (1, 2, 4) or self.end - at < max(first + width, second + 4 if second_unit else 0):
             return 0
-        return counted(row, self._load(at + first, width), self._load(at + second, 4) if second_unit else 0)
+        return size_by_count(row, self._load(at + first, width), self._load(at + second, 4) if second_unit else 0)
 
     def _up_to_map(self, at: int) -> int:
         place = at + _WORD

@@ -17,7 +17,7 @@ from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.properties import IN_ARRAY, SMI_SHIFT
 from findleaks.runtimes.v8.strings import MOST_INLINED, NO_NAME, Scope, Strings
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.value_classes import NamedTuple
 
 _MOST_SOURCE = 64 << 20  # bytes of a script that are searched for line ends
@@ -172,7 +172,7 @@ class Functions:
             matches = _LINE_ENDS[found.width].finditer(data)
             places = (one.start() for one in matches)
             self._line_ends[script] = array("Q", [place // found.width for place in places if place % found.width == 0])
-        preceding = signed(self._word(script, self._script_name + 8), 64) >> SMI_SHIFT if self._script_name is not None else 0
+        preceding = decode_signed(self._word(script, self._script_name + 8), 64) >> SMI_SHIFT if self._script_name is not None else 0
         line = bisect_left(self._line_ends[script], position) + 1
         return line + preceding if 0 < line + preceding < _MOST_SOURCE else line
 

@@ -190,7 +190,7 @@ def _blocks(target: Target, nodes: Nodes, isolate: int) -> Iterator[tuple[int, b
         for offset in (nodes.holder, *nodes.first):
             block = target.word((block + offset) & target.arch.mask)
         while block:
-            if target.interrupted():
+            if target.is_interrupted():
                 raise Interrupted
             if block in seen or block % target.arch.word or len(seen) == MAX_BLOCKS:
                 why = "is in the list twice" if block in seen else "is misaligned" if block % target.arch.word else "has no end"

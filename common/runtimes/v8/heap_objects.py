@@ -29,7 +29,7 @@ from findleaks.runtimes.v8.engine import (
     ObjectWalk,
     Size,
     Step,
-    counted,
+    size_by_count,
 )
 from findleaks.runtimes.v8.maps import Maps
 from findleaks.runtimes.v8.metadata import TAG
@@ -135,7 +135,7 @@ class HeapObjects:
         values = [self._memory.read(start + at, width) for at, width in ((size.at, size.width), (size.second, 4))]
         found = size.base if size.kind == FIXED else 0
         if size.kind == COUNTED and all(values):
-            found = counted(size, *(int.from_bytes(value, self._memory.arch.byteorder) for value in values))
+            found = size_by_count(size, *(int.from_bytes(value, self._memory.arch.byteorder) for value in values))
         if not 0 < found <= most or found % 8:
             return 0
         self.table.firsts[number] = self.table.firsts[number] or start
@@ -164,7 +164,7 @@ class HeapObjects:
         for at, (word, length) in enumerate(zip(words[::2], words[1::2])):
             row = rows.get(word) if counts[at] == 1 and at not in missing else None
             if row is not None:
-                found[owners[at]] += counted(row, length >> SMI_SHIFT)
+                found[owners[at]] += size_by_count(row, length >> SMI_SHIFT)
         return found
 
     def _array_row(self, number: int) -> Optional[Sequence[int]]:

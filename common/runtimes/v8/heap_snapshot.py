@@ -134,7 +134,7 @@ class HeapSnapshotWriter:
         out.write(b'],\n"edges":[')
         self._write_root_edges(out)
         for part in inserter.insert(self._read_edges()):
-            out.write(b"," + _joined(part))
+            out.write(b"," + _join(part))
         out.write(b'],\n"trace_function_infos":[],\n"trace_tree":[],\n"samples":[],\n"locations":[],\n"strings":[')
         texts = list(self._texts)
         for first in range(0, len(texts), _SLICE):
@@ -167,10 +167,10 @@ class HeapSnapshotWriter:
             self._report(min(done / (self._bytes or 1), 1.0))
 
     def _write_nodes(self, out: BinaryIO, counts: array[int]) -> None:
-        out.write(_joined([_SYNTHETIC, 0, 1, 0, len(self._sets), 0, 0]))
+        out.write(_join([_SYNTHETIC, 0, 1, 0, len(self._sets), 0, 0]))
         for number, one in enumerate(self._sets, 1):
             name = self._text(f"({one.sort}s)" if not one.sort.endswith("s") else f"({one.sort})")
-            out.write(b",\n" + _joined([_SYNTHETIC, name, 2 * number + 1, 0, len(one.objects), 0, 0]))
+            out.write(b",\n" + _join([_SYNTHETIC, name, 2 * number + 1, 0, len(one.objects), 0, 0]))
         kinds, names = self._node_columns()
         for first in range(0, len(self._live), _SLICE):
             part = slice(first, first + _SLICE)
@@ -198,10 +198,10 @@ class HeapSnapshotWriter:
         return _NODE_NAMES.get(name, name.strip("()") if name in _CATEGORIES else name)
 
     def _write_root_edges(self, out: BinaryIO) -> None:
-        out.write(_joined([number for at in range(len(self._sets)) for number in (_ELEMENT, at, 7 * (at + 1))]))
+        out.write(_join([number for at in range(len(self._sets)) for number in (_ELEMENT, at, 7 * (at + 1))]))
         for one in self._sets:
             targets = self._graph.indices_of(one.objects)
-            out.write(b"," + _joined([n for at, index in enumerate(targets) for n in (_ELEMENT, at, 7 * self._nodes[index])]))
+            out.write(b"," + _join([n for at, index in enumerate(targets) for n in (_ELEMENT, at, 7 * self._nodes[index])]))
 
 
 def _plain_name(name: str) -> str:
@@ -211,7 +211,7 @@ def _plain_name(name: str) -> str:
     return f"<symbol {name[1:-1]}>" if name.startswith("[") else name.removeprefix(".")
 
 
-def _joined(numbers: Sequence[int]) -> bytes:
+def _join(numbers: Sequence[int]) -> bytes:
     # The text of a list is the fastest way to format numbers. Spaces are allowed in JSON.
     return str(list(numbers))[1:-1].encode()
 

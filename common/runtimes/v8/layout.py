@@ -20,7 +20,7 @@ from findleaks.disasm.instruction import NONE, Instruction, is_call_or_jump
 from findleaks.disasm.registers import RIP
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Region, Symbol, Target
-from findleaks.target.encoded_numbers import signed
+from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.value_classes import dataclass
@@ -97,12 +97,12 @@ def derive(target: Target) -> Layout:
     if symbol is None:
         raise Underivable(_absent(target))
     try:
-        return _derived(target, symbol)
+        return _derive_layout(target, symbol)
     except CapstoneMissing as error:
         raise Underivable(str(error)) from None
 
 
-def _derived(target: Target, counter: Symbol) -> Layout:
+def _derive_layout(target: Target, counter: Symbol) -> Layout:
     """Return the layout; `counter` is NumberOfHandles."""
     fields = _count_fields(_code(target, counter))
     if fields is None:
@@ -202,7 +202,7 @@ def _current(target: Target) -> tuple[int, int]:
             if one.loads and one.fs and one.base == NONE and one.displacement is not None:
                 return 0, one.displacement
             if one.loads and one.fs and one.base in slots:
-                return 0, signed(memory.word(slots[one.base]) or 0, 64)
+                return 0, decode_signed(memory.word(slots[one.base]) or 0, 64)
             if one.loads and not one.wide and one.base in slots and not one.displacement:
                 # A library finds variables through the global offset table.
                 return memory.word(slots[one.base]) or 0, 0

@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.v8.engine import ASKED, COUNTED, FIXED, UP_TO_MAP, Size, counted, fixed
+from findleaks.runtimes.v8.engine import ASKED, COUNTED, FIXED, UP_TO_MAP, Size, fix_size, size_by_count
 from findleaks.runtimes.v8.metadata import META_MAP, TAG, TAG_MASK, Metadata
 from findleaks.runtimes.v8.sizes import layouts, string_size
 from findleaks.target.base import Range, Target
@@ -201,7 +201,7 @@ class Maps:
         """Return the size of objects of the map with this tagged address; None if it is unknown."""
         data = self.data(word)
         if data is None or data.size:
-            return fixed(data.size) if data is not None else None
+            return fix_size(data.size) if data is not None else None
         if data.instance_type not in self._sizes:
             self._sizes[data.instance_type] = self._variable(data.instance_type, word)
         return self._sizes[data.instance_type]
@@ -244,7 +244,7 @@ class Maps:
         second = self._memory.int32(at + size.second) if size.second_unit else 0
         if not data or second is None:
             return False
-        found = counted(size, int.from_bytes(data, self._memory.arch.byteorder), second)
+        found = size_by_count(size, int.from_bytes(data, self._memory.arch.byteorder), second)
         following = self._memory.word(at + found) if found < 1 << 40 else None
         return following is not None and self.is_map(following)
 

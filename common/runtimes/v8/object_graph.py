@@ -276,7 +276,7 @@ class V8Graph(NamedObjects):
         chain = [index]
         for _ in range(MOST_LEVELS):
             inner = next(iter(tree.children(index, 1)), None)
-            if inner is None or inner.bytes < NEARLY_ALL * tree.retained(index).bytes:
+            if inner is None or inner.bytes < NEARLY_ALL * tree.sum_retained(index).bytes:
                 break
             index, key = inner.block, self._list_key(inner.block)
             first = next((at for at, one in enumerate(chain) if self._list_key(one) == key), None)

@@ -171,7 +171,7 @@ def find_joint_variables(graph: NamedObjects) -> Optional[JointRetainer]:
             fields = (one for one in graph.fields_of(index, 0) or () if one.is_reference and one.name.startswith(_VARIABLE))
             values = {graph.blocks.find(one.value): one.name for one in fields}
             members = [(name, value) for value, name in values.items() if value >= 0]
-            left -= tree.retained(index).blocks if len(members) > 1 else 0
+            left -= tree.sum_retained(index).blocks if len(members) > 1 else 0
             if left < 0:
                 break
             found += find_joint_members(plain, tree, index, members, graph.target)

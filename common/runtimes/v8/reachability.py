@@ -62,6 +62,6 @@ class Reachability:
 def pieces_of(target: Target, areas: Sequence[Range]) -> Iterator[Piece]:
     """Yield the memory of these areas, which ascend."""
     for start, end in areas:
-        if target.interrupted():
+        if target.is_interrupted():
             raise Interrupted
         yield from target.pieces(start, end)

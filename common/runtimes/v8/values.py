@@ -46,7 +46,7 @@ class Namer:
     def __init__(self, target: Target, engine: Engine) -> None:
         self._target, self._engine, self._memory = target, engine, Memory(target)
 
-    def held(self, values: array[int]) -> list[Held]:
+    def list_held(self, values: array[int]) -> list[Held]:
         """Return what these handles refer to, most handles first. Raises Interrupted."""
         distinct, handles = tally(self._target, self._engine, values)
         sums: dict[str, list[int]] = {}
@@ -175,13 +175,13 @@ def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int
     for start in interruptible(target, range(0, len(values), SLICE)):
         made = engine.sum_by_value(values[start : start + SLICE], array("Q"))
         while slices and len(slices[-1][0]) <= len(made[0]):
-            made = _joined(engine, slices.pop(), made)
+            made = _join(engine, slices.pop(), made)
         slices.append(made)
     made = slices.pop() if slices else (array("Q"), array("Q"))
     while slices:
-        made = _joined(engine, slices.pop(), made)
+        made = _join(engine, slices.pop(), made)
     return made
 
 
-def _joined(engine: Engine, one: tuple[array[int], array[int]], other: tuple[array[int], array[int]]) -> tuple[array[int], array[int]]:
+def _join(engine: Engine, one: tuple[array[int], array[int]], other: tuple[array[int], array[int]]) -> tuple[array[int], array[int]]:
     return engine.sum_by_value(one[0] + other[0], one[1] + other[1])

@@ -54,7 +54,7 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
     - the vDSO;
     - nothing of other mappings: text and constants, other shared files, reserved addresses, and
       memory that the process excluded by madvise(MADV_DONTDUMP)."""
-    excluded, droppable = _excluded(record.proc)
+    excluded, droppable = _list_excluded(record.proc)
     disks = _on_disk(record)
     ids = _build_ids(target)
     found = []
@@ -83,7 +83,10 @@ def _of_file(target: Process, region: Region, ids: Sequence[Range]) -> int:
     if not region.readable:
         return 0
     size, page = 0, target.arch.page
-    if not region.file_offset and next((bytes(one.data[:4]) for one in target.stored(region.start, region.start + 4)), b"") == b"\x7fELF":
+    if (
+        not region.file_offset
+        and next((bytes(one.data[:4]) for one in target.iterate_stored(region.start, region.start + 4)), b"") == b"\x7fELF"
+    ):
         size = page
     for start, end in ids:
         if region.start <= start < region.end and end - region.start <= _MOST_NOTE:
@@ -102,7 +105,7 @@ def _build_ids(target: Process) -> list[Range]:
     ]
 
 
-def _excluded(proc: str) -> tuple[set[int], set[int]]:
+def _list_excluded(proc: str) -> tuple[set[int], set[int]]:
     """Return two sets with the starts of mappings. The first has devices ("io") and mappings that
     the process excluded from dumps ("dd"); the second has droppable mappings ("dp"). Both are empty
     if smaps cannot be read."""
@@ -164,7 +167,7 @@ class Reader:
         """Yield the parts of a segment that may be nonzero, ascending, at most 8 MiB each."""
         region, end = segment.region, segment.region.start + segment.size
         if isinstance(self._target, CopiedProcess):
-            yield from self._target.stored(region.start, end)
+            yield from self._target.iterate_stored(region.start, end)
             return
         if not region.private:
             # A file of shared memory may have parts that are not mapped now.
@@ -176,7 +179,7 @@ class Reader:
             if parts:
                 return
         for start, stop in self._runs(region, end):
-            yield from self._target.stored(start, stop)
+            yield from self._target.iterate_stored(start, stop)
 
     def _runs(self, region: Region, end: int) -> Iterator[Range]:
         """Yield the parts of a stopped process to read: the pages of private and of shared memory.

@@ -107,9 +107,9 @@ def read_records(file: File, name: str) -> Dump:
         pid,
         status.get("Name", ""),
         program_name(status.get("Name", ""), words),
-        _crashed(file),
+        _find_crashed(file),
         {tid: file.text(offset, _MOST_NAME) for tid, offset in items(file.stream(streams.NAMES), _NAME)},
-        _started(file.stream(streams.STAT)),
+        _read_start_time(file.stream(streams.STAT)),
     )
 
 
@@ -179,7 +179,7 @@ def _threads(file: File, read: _Read) -> tuple[list[Thread], bool]:
     return list(threads.values()), every
 
 
-def _crashed(file: File) -> int:
+def _find_crashed(file: File) -> int:
     """Return the id of the thread that faulted or called abort(), as for cores. si_code is in the
     flags."""
     found = file.stream(streams.EXCEPTION)
@@ -229,7 +229,7 @@ def _disjoint(regions: Iterable[Region]) -> list[Region]:
     return found
 
 
-def _started(stat: memoryview) -> Optional[int]:
+def _read_start_time(stat: memoryview) -> Optional[int]:
     """Return the start time of the process: field 22 of /proc/PID/stat, in clock ticks."""
     fields = bytes(stat).rpartition(b")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() and len(fields[19]) < 20 else None

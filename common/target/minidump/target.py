@@ -53,7 +53,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self._dump = dump = records.read_records(file, self._name)
         self._source = Source(view)
         self.truncated = file.cut or any(memory.offset + memory.size > len(view) for memory in dump.memory)
-        ExtentReader.__init__(self, dump.arch, self._written(len(view)))
+        ExtentReader.__init__(self, dump.arch, self._list_extents(len(view)))
         self.pid: Optional[int] = dump.pid
         self.crashed = dump.crashed
         self.unknown_registers = dump.unknown_registers
@@ -64,7 +64,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         entry = dump.auxv.get(AT_PHDR, 0) or dump.auxv.get(AT_ENTRY, 0)
         self._images, self._files = find_images(self.arch, self.read, dump.modules, dump.regions, mapped, entry, search)
         self._modules = [image.module for image in self._images]
-        self._set_regions(self._with_stack(dump.regions or self._derived(mapped)))
+        self._set_regions(self._with_stack(dump.regions or self._derive_regions(mapped)))
         main = region_at(self._modules, entry) or next(iter(self._modules), None)
         self.exe_path, self.called = main.path if main is not None else dump.name, dump.called
         self.unread = list(self._absent())
@@ -72,7 +72,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         self.lacks = self._lacks()
         self.warnings += [*self._problems(), *search.warnings()]
         self.set_extents(disjoint([*self._extents, *self._backing()]))
-        self.description = self._described()
+        self.description = self._describe_format()
 
     def _folders(self) -> list[str]:
         """Return folders in which to search for libraries that the dump names without a folder (as
@@ -81,7 +81,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         named = (os.path.dirname(module.path) for module in self._dump.modules[:_MOST_FOLDERS] if module.path.startswith("/"))
         return list(dict.fromkeys([*LIBRARY_FOLDERS, *named]))
 
-    def _written(self, size: int) -> list[Extent]:
+    def _list_extents(self, size: int) -> list[Extent]:
         """Return the memory in the dump, without overlaps. The headers of a hostile dump may claim
         any number of ranges of the same bytes."""
         ranges = self._dump.memory
@@ -91,7 +91,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
         )
         return disjoint([Extent(d.start, d.start + d.there, d.offset, self._source) for d in loads])
 
-    def _derived(self, mapped: Sequence[Region]) -> list[Region]:
+    def _derive_regions(self, mapped: Sequence[Region]) -> list[Region]:
         """Return the regions of a dump without a list of mappings: the segments of modules whose
         headers are known, and the other memory of the dump, which counts as writable."""
         known = [
@@ -202,7 +202,7 @@ class MinidumpTarget(ExtentReader, ImageTarget):
             which = some(list(dict.fromkeys(names)))
             yield f"{human(_bytes(self.unread))} of writable memory is not in the minidump ({which}): pointers in it are not seen."
 
-    def _described(self) -> str:
+    def _describe_format(self) -> str:
         n = len(self._dump.threads)
         pid = f" (pid {self.pid})" if self.pid is not None else ""
         return f"minidump of {self.exe_path or 'an unnamed program'}{pid}, {n} thread{'' if n == 1 else 's'}"

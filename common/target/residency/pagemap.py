@@ -27,7 +27,7 @@ class PageMap:
         except OSError:
             self._fd = -1
 
-    def touched(self, start: int, end: int) -> list[Range]:
+    def list_touched(self, start: int, end: int) -> list[Range]:
         """Return the runs of touched pages that overlap [start, end), ascending. If they are
         unknown, return [start, end)."""
         runs: list[Range] = []

@@ -91,7 +91,7 @@ def read_presence(proc: str, page: int, progress: Callable[[float], None]) -> Op
             if mapped.rss == 0 and mapped.swap == 0:
                 continue
             count = 0
-            for start, end, kind in _scanned(fd, page, mapped, scan, progress):
+            for start, end, kind in _scan_mapping(fd, page, mapped, scan, progress):
                 _append_run(swapped if kind & SWAPPED else resident, start, end)
                 count += end - start if kind & PRESENT else 0
             if 0 <= mapped.rss < count:
@@ -132,7 +132,7 @@ def _smaps(proc: str) -> list[MappingCounts]:
     return [mapped for mapped in found if mapped.end < 1 << 63]
 
 
-def _scanned(
+def _scan_mapping(
     fd: int, page: int, mapped: MappingCounts, scan: list[bool], progress: Callable[[float], None]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, PRESENT or SWAPPED) of the runs of pages in a mapping. Zero pages are

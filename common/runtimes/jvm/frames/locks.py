@@ -59,7 +59,7 @@ class JavaLocks:
     def waits(self) -> Iterator[LockWait]:
         """Yield the threads that wait for a lock that another thread holds."""
         for tid, thread in self._threads.items():
-            lock = self.pending(thread) or self.parked(thread)
+            lock = self.pending(thread) or self.find_parking_object(thread)
             if lock is not None and lock.owner:
                 yield LockWait(tid, lock)
 
@@ -84,7 +84,7 @@ class JavaLocks:
             return self.lock(RELOCK, address, self._owner(monitor, address))
         return self.lock(WAIT, address)
 
-    def parked(self, thread: int) -> Optional[FrameLock]:
+    def find_parking_object(self, thread: int) -> Optional[FrameLock]:
         """Return the object for which a JavaThread waits in LockSupport.park(), None if there is
         none. Only an AbstractOwnableSynchronizer has an owner."""
         address = self._objects.reference(self._thread_object(thread), "parkBlocker")
@@ -199,6 +199,6 @@ class ThreadLocks:
         return tuple(found)
 
     def _waits(self, method: str) -> Iterator[FrameLock]:
-        found = self._locks.waiting(self._thread) if method in _WAITS else self._locks.parked(self._thread)
+        found = self._locks.waiting(self._thread) if method in _WAITS else self._locks.find_parking_object(self._thread)
         if found is not None:
             yield found

@@ -50,7 +50,7 @@ class MonitorReader:
     def __init__(self, tables: Tables, numbers: Numbers, debug: DebugInformation, layout: ObjectLayout) -> None:
         self._tables, self._numbers, self._debug, self._references = tables, numbers, debug, layout.references
 
-    def interpreted(self, fp: int, bytecode: int) -> Sequence[Monitor]:
+    def read_interpreted(self, fp: int, bytecode: int) -> Sequence[Monitor]:
         """Return the locks of an interpreted frame. `bytecode`: the offset from the frame pointer
         to the word with the bytecode pointer."""
         begin = fp + bytecode - _WORD
@@ -62,7 +62,7 @@ class MonitorReader:
         words = self._tables.memory.words(end, (begin - end) // _WORD) if end < begin else ()
         return [Monitor(one) for one in (words or ())[1::2] if one]
 
-    def compiled(self, blob: CodeBlob, scope: Scope, registers: Mapping[int, int]) -> Sequence[Monitor]:
+    def read_compiled(self, blob: CodeBlob, scope: Scope, registers: Mapping[int, int]) -> Sequence[Monitor]:
         """Return the locks of a method that compiled code executes. `registers`: the registers of
         the frame."""
         data = self._debug.scope_bytes(blob, scope.monitors, _DESCRIPTION)

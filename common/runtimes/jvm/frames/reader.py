@@ -175,10 +175,10 @@ class JavaFrames(ManagedFrames):
         return {**registers, _FP: words[0] if part.has_saved else registers[_FP], _SP: sp, _PC: words[1]}
 
     def _step_interpreted(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
-        entered = self._entered(pc, registers) if exact else None
+        entered = self._find_entered(pc, registers) if exact else None
         if entered is not None:
             return entered.caller
-        frame = self._interpreted(exact, registers)
+        frame = self._read_interpreted(exact, registers)
         if frame is None:
             return None
         outer, returns = frame.words[_FRAME_WORDS:]
@@ -212,7 +212,7 @@ class JavaFrames(ManagedFrames):
             outer = registers.get(_BCP, 0)
             return {**registers, _SP: outer if sp <= outer < sp + _MOST_EXTENSION else sp, _PC: registers[_RAX]}
         words = self._memory.words(fp, 2) if sp <= fp < sp + _MOST_STUB_FRAME else None
-        if words is None or not self._follows_call(words[1]) or self._interpreted(False, registers) is not None:
+        if words is None or not self._follows_call(words[1]) or self._read_interpreted(False, registers) is not None:
             return None
         return {**registers, _FP: words[0], _SP: fp + 2 * _WORD, _PC: words[1]}
 
@@ -226,7 +226,7 @@ class JavaFrames(ManagedFrames):
             return False
         return self._cache.is_interpreted(pc) or any(self._memory.read(pc - size, len(code)) == code for size, code in _CALLS.items())
 
-    def _entered(self, pc: int, registers: Mapping[int, int]) -> Optional[_Entered]:
+    def _find_entered(self, pc: int, registers: Mapping[int, int]) -> Optional[_Entered]:
         """Return the method that the interpreter is about to execute, if its frame does not exist
         or is incomplete. Until it is complete, rbx has the method, and r13 the stack pointer of the
         caller."""
@@ -254,7 +254,7 @@ class JavaFrames(ManagedFrames):
         least = fp + 2 * _WORD
         return sp if least <= sp < least + _MOST_EXTENSION and sp % _WORD == 0 else least
 
-    def _interpreted(self, exact: bool, registers: Mapping[int, int]) -> Optional[_Interpreted]:
+    def _read_interpreted(self, exact: bool, registers: Mapping[int, int]) -> Optional[_Interpreted]:
         """Return the frame at the frame pointer, None if there is none of the interpreter."""
         fp, sp = registers[_FP], registers[_SP]
         words = self._memory.words(fp - _FRAME_WORDS * _WORD, _FRAME_WORDS + 2) if fp % _WORD == 0 and sp < fp else None
@@ -347,13 +347,13 @@ class JavaFrames(ManagedFrames):
     def _names(self, pc: int, exact: bool, registers: Mapping[int, int], locks: Optional[ThreadLocks] = None) -> Iterator[NamedFrame]:
         """Yield the names of a frame. `locks`: reads the locks of the thread's frames."""
         if self._cache.is_interpreted(pc):
-            entered = self._entered(pc, registers) if exact else None
+            entered = self._find_entered(pc, registers) if exact else None
             if entered is not None:
                 yield self._name(entered.method, 0)
                 return
-            frame = self._interpreted(exact, registers)
+            frame = self._read_interpreted(exact, registers)
             if frame is not None:
-                monitors = self._monitors.interpreted(registers[_FP], self._bytecode_word) if self._monitors is not None else ()
+                monitors = self._monitors.read_interpreted(registers[_FP], self._bytecode_word) if self._monitors is not None else ()
                 yield with_locks(self._name(frame.method, frame.bytecode), locks, monitors)
                 return
             codelet = self._cache.codelet(pc)
@@ -370,7 +370,7 @@ class JavaFrames(ManagedFrames):
         for scope in [Scope(blob.method, -1)] if exact else self._scopes(blob, pc, registers):
             known = self._methods.read(scope.method)
             named = self._name(known, scope.bytecode) if known is not None else NamedFrame(0, "", 0, "", kind=KIND)
-            monitors = self._monitors.compiled(blob, scope, registers) if self._monitors is not None and locks is not None else ()
+            monitors = self._monitors.read_compiled(blob, scope, registers) if self._monitors is not None and locks is not None else ()
             yield with_locks(named, locks, monitors)
 
     def _name_stub(self, blob: CodeBlob, pc: int, exact: bool) -> NamedFrame:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.formatting import counted, size
+from findleaks.formatting import format_count, size
 from findleaks.runtimes.jvm.engine import ARRAY, FIXED, MIRROR, OBJECTS, ObjectWalk
 from findleaks.runtimes.jvm.heap_dump.classes import DumpClass, DumpClasses
 from findleaks.runtimes.jvm.heap_dump.format import HprofFile
@@ -83,7 +83,7 @@ class HeapDumpWriter:
         if self.missing:
             found.append(f"{size(self.missing)} of objects cannot be read, and are zeros")
         if self.shortened:
-            found.append(f"{counted(self.shortened, 'array')} of more than 4 GiB end early")
+            found.append(f"{format_count(self.shortened, 'array')} of more than 4 GiB end early")
         return found
 
     def _text(self, name: bytes) -> int:

@@ -61,9 +61,9 @@ class Builtins:
         original = next((one.address for one in self._symbols if one.name == TRAMPOLINE), None)
         if original is None:
             return ()
-        return list(dict.fromkeys([*self._mapped(original), *self._copied(original)]))
+        return list(dict.fromkeys([*self._find_mappings(original), *self._find_copies(original)]))
 
-    def _mapped(self, original: int) -> Iterator[int]:
+    def _find_mappings(self, original: int) -> Iterator[int]:
         """Yield the distances of other mappings of the same part of the file. A core may lack their
         contents."""
         regions = self._target.regions()
@@ -74,7 +74,7 @@ class Builtins:
             if one != own and own is not None and one.name == own.name and one.executable and one.start <= at < one.end:
                 yield at - original
 
-    def _copied(self, original: int) -> Iterator[int]:
+    def _find_copies(self, original: int) -> Iterator[int]:
         """Yield the distances of code that is equal to the original."""
         code = self._memory.read(original, _COMPARED)
         for isolate in self._isolates if code else ():

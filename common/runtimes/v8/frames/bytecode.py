@@ -63,7 +63,7 @@ class Bytecode:
         data = self._heap.bytes_of(table)
         if not data or not self._sizes:
             return -1
-        ends, end = _unsigned(data), next(_unsigned(data), 0)
+        ends, end = _iterate_unsigned(data), next(_iterate_unsigned(data), 0)
         next(ends, 0)
         for at in self._bytecodes(array):
             if offset <= end:
@@ -98,7 +98,7 @@ class Bytecode:
         return self._heap.memory.read(symbol.address, symbol.size) if symbol is not None and symbol.size % _SCALES == 0 else b""
 
 
-def _unsigned(data: bytes) -> Iterator[int]:
+def _iterate_unsigned(data: bytes) -> Iterator[int]:
     """Yield numbers of seven bits a byte, lowest first. The highest bit says that a byte
     follows."""
     found = shift = 0
@@ -115,7 +115,7 @@ def _entries(data: bytes, offset: int) -> Iterator[tuple[int, int]]:
     the lowest bit is the sign. An offset that does not begin a statement is complemented. `offset`:
     the one before the first entry."""
     position = 0
-    numbers = _unsigned(data)
+    numbers = _iterate_unsigned(data)
     for first, second in zip(numbers, numbers):
         step = (first >> 1) ^ -(first & 1)
         offset += step if step >= 0 else -step - 1

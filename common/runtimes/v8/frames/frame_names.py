@@ -99,7 +99,7 @@ class FrameNames:
         if builtin is not None:
             array, shared = self._array_of(fp), self._function(fp)
             is_function = is_interpreter(builtin.name) and array and shared
-            return [Place(shared, self._held(fp), array, self._interpreted_offset(fp, array, inner))] if is_function else ()
+            return [Place(shared, self._read_function(fp), array, self._interpreted_offset(fp, array, inner))] if is_function else ()
         code = self.code_at(pc)
         if code is None:
             return ()
@@ -137,14 +137,14 @@ class FrameNames:
         """Return the first words of an object after its map."""
         return self.heap.memory.words(word - TAG + 8, 3) or ()
 
-    def _held(self, fp: int) -> int:
+    def _read_function(self, fp: int) -> int:
         """Return the word of a frame that has the tagged address of its function."""
         return self.heap.memory.word(fp + _FUNCTION) or 0 if fp else 0
 
     def _function(self, fp: int) -> int:
         """Return the tagged address of the SharedFunctionInfo of the function of a frame; 0 if it
         has none."""
-        return self.heap.shared_of(self._held(fp))
+        return self.heap.shared_of(self._read_function(fp))
 
     def _array_of(self, fp: int) -> int:
         """Return the tagged address of the BytecodeArray in a frame; 0 if it has none."""
@@ -156,11 +156,11 @@ class FrameNames:
         unknown. Handlers store it in the frame before they call a function; until then it is in a
         register."""
         stored = self.heap.memory.word(fp + self.offset_in_frame) or 0
-        held = self._checked(array, stored >> SMI_SHIFT) if not stored & 0xFFFFFFFF else -1
+        held = self._check_offset(array, stored >> SMI_SHIFT) if not stored & 0xFFFFFFFF else -1
         if not inner:
             return held
         own, in_register = (inner.get(register, 0) for register in _BYTECODE_REGISTERS)
-        current = self._checked(array, in_register) if own == array else -1
+        current = self._check_offset(array, in_register) if own == array else -1
         return next((one for one in (current, held) if one >= 0 and self._is_handled(array, one, inner)), -1)
 
     def _is_handled(self, array: int, offset: int, inner: Mapping[int, int]) -> bool:
@@ -171,7 +171,7 @@ class FrameNames:
         places = [inner.get(_DISPATCH, 0) + 8 * (code[0] + scale * _BYTECODES) for scale in range(3)] if code else []
         return handler is not None and any(self.heap.memory.word(place) == handler.start for place in places)
 
-    def _checked(self, array: int, raw: int) -> int:
+    def _check_offset(self, array: int, raw: int) -> int:
         """Return the offset in the bytecode for the offset `raw` from the tagged address of the
         array; -1 if it is not in the bytecode."""
         offset = raw + 1 - self._bytecode.header
@@ -214,12 +214,12 @@ class FrameNames:
         shared, array = self._function(fp), self._array_of(fp)
         if not shared or not array:
             return None
-        return Place(shared, self._held(fp), array, self._bytecode.of_baseline(array, code.positions, pc - code.start))
+        return Place(shared, self._read_function(fp), array, self._bytecode.of_baseline(array, code.positions, pc - code.start))
 
     def _outermost_function(self, outermost: int, fp: int) -> int:
         """Return the function in a frame of optimized code, if the SharedFunctionInfo of this
         function is `outermost`; 0 otherwise."""
-        return self._held(fp) if outermost and self._function(fp) == outermost else 0
+        return self._read_function(fp) if outermost and self._function(fp) == outermost else 0
 
     def _optimized_places(self, code: Code, pc: int, fp: int) -> Iterator[Place]:
         inlined = self._translations.read(code, pc)

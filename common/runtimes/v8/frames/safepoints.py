@@ -40,13 +40,13 @@ def find_deoptimization(heap: FrameHeap, code: Code, pc: int) -> int:
 def _safepoints(heap: FrameHeap, code: Code) -> Iterator[Safepoint]:
     if heap.version < (9, 0):
         table = heap.memory.int32(code.header + _TABLE_OFFSET)
-        return _fixed(heap, code.start + table) if table and table <= code.end - code.start else iter(())
+        return _iterate_fixed(heap, code.start + table) if table and table <= code.end - code.start else iter(())
     if heap.version < (10, 0):
-        return _fixed(heap, code.end)
+        return _iterate_fixed(heap, code.end)
     return _variable(heap, code.end, code.kind == MAGLEV)
 
 
-def _fixed(heap: FrameHeap, table: int) -> Iterator[Safepoint]:
+def _iterate_fixed(heap: FrameHeap, table: int) -> Iterator[Safepoint]:
     """Yield the entries of a table {number of entries, bytes of a bitmap}, and entries of three
     words of 32 bits."""
     count = heap.memory.int32(table)

@@ -140,7 +140,7 @@ class Translations:
         last: Optional[tuple[int, int]] = None
         for kind, operands in reader.instructions():
             if last is not None:
-                yield last[0], _signed(operands[0]) if kind == LITERAL else -1, last[1]
+                yield last[0], _decode_signed(operands[0]) if kind == LITERAL else -1, last[1]
                 last = None
             if kind not in (FUNCTION, BUILTIN, OTHER_FRAME):
                 if frames <= 0:
@@ -149,7 +149,7 @@ class Translations:
             frames -= 1
             if kind != OTHER_FRAME:
                 functions -= 1
-                last = _signed(operands[1]), _signed(operands[0]) if kind == FUNCTION else -1
+                last = _decode_signed(operands[1]), _decode_signed(operands[0]) if kind == FUNCTION else -1
         if frames or functions or last is not None:
             raise ValueError
 
@@ -169,7 +169,7 @@ class _Reader:
         if self._set.meanings.get(number) != BEGIN:
             raise ValueError
         if not self._set.are_bytes:
-            return _checked(_signed(operands[0])), _checked(_signed(operands[1]))
+            return _check_count(_decode_signed(operands[0])), _check_count(_decode_signed(operands[1]))
         if operands[0]:
             following, self._at = self._at, place - operands[0]
             while self._at < place and len(self._basis) < _MOST_INSTRUCTIONS:
@@ -180,7 +180,7 @@ class _Reader:
                     break
                 self._basis.append(found)
             self._at = following
-        return _checked(_signed(operands[1])), _checked(_signed(operands[2]))
+        return _check_count(_decode_signed(operands[1])), _check_count(_decode_signed(operands[2]))
 
     def instructions(self) -> Iterator[tuple[str, list[int]]]:
         """Yield the meaning and the operands of each instruction after the first, which begins the
@@ -210,7 +210,7 @@ class _Reader:
             number = self._data[self._at]
             self._at += 1
         else:
-            number = _signed(self._number())
+            number = _decode_signed(self._number())
         if not 0 <= number < len(self._set.operands):
             raise ValueError
         return number, [self._number() for _ in range(int(self._set.operands[number]))]
@@ -228,12 +228,12 @@ class _Reader:
         raise ValueError
 
 
-def _signed(number: int) -> int:
+def _decode_signed(number: int) -> int:
     """Return a number whose lowest bit is its sign."""
     return -(number >> 1) if number & 1 else number >> 1
 
 
-def _checked(count: int) -> int:
+def _check_count(count: int) -> int:
     if not 0 < count <= _MOST_FRAMES:
         raise ValueError
     return count
