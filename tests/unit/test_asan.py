@@ -155,7 +155,7 @@ def test_what_is_no_root(image: Image) -> None:
     """The shadow, threads' caches, and what frames that have returned left on a fake stack."""
     target = image.target()
     engine = load(target.arch)
-    roots = root_ranges(target, engine, build_directory(target, engine).claimed())
+    roots = root_ranges(target, engine, build_directory(target, engine).list_claimed())
     live = FAKE + 0x1800 + 64
     assert [Range(start, end) for start, end in roots if start >= FAKE] == [Range(live, live + 64)]
     assert not [start for start, _ in roots if start in range(SHADOW, SHADOW + 0x1000) or start in range(SMALL, INFOS + 0x2000)]

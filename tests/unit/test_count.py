@@ -10,7 +10,7 @@ from typing import Optional
 import fake
 import pytest
 
-from findleaks.commands.count import breakpoint_host, wanted
+from findleaks.commands.count import breakpoint_host, list_wanted
 from findleaks.commands.count_text import CountResult
 from findleaks.counting.counter import Counter, StackCount, Table
 from findleaks.errors import TargetError, UsageError
@@ -164,10 +164,10 @@ def arguments(**more: object) -> argparse.Namespace:
 
 
 def test_wanted() -> None:
-    assert wanted(arguments()).rule is None
-    assert wanted(arguments(outside_scope="napi")).rule is RULES["napi"]
+    assert list_wanted(arguments()).rule is None
+    assert list_wanted(arguments(outside_scope="napi")).rule is RULES["napi"]
     with pytest.raises(UsageError, match="not both"):
-        wanted(arguments(json=True, folded=True))
+        list_wanted(arguments(json=True, folded=True))
 
 
 def test_words_for_gdb() -> None:
@@ -240,7 +240,7 @@ def tables(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple
     image = Image()
     image.stack[0x108:0x118] = (STACK + 0x200).to_bytes(8, "little") + (CODE + 0x10).to_bytes(8, "little")
     process = Scripted(image, script)
-    return list(Counter(process, wanted(arguments(function=F, **more))).tables()), process
+    return list(Counter(process, list_wanted(arguments(function=F, **more))).tables()), process
 
 
 def at(thread: int, place: str) -> tuple[int, int]:
@@ -270,7 +270,7 @@ def test_events_end_it_and_when_selects() -> None:
 def test_an_error_takes_the_breakpoints_away() -> None:
     image = Image()
     process = Scripted(image, [at(1, F)])
-    made = Counter(process, wanted(arguments(function=F, when="bad")))
+    made = Counter(process, list_wanted(arguments(function=F, when="bad")))
     with pytest.raises(UsageError, match="cannot be evaluated"):
         list(made.tables())
     assert process.disarmed and not process.armed
@@ -291,7 +291,7 @@ def test_text() -> None:
     table = Table(
         1234, 1200, 2.5, [StackCount(1100, frames, ""), StackCount(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV")
     )
-    lines = list(CountResult(Counter(Scripted(Image(), []), wanted(args)), table, 0, args).text(80, Invocation()))
+    lines = list(CountResult(Counter(Scripted(Image(), []), list_wanted(args)), table, 0, args).text(80, Invocation()))
     assert lines[:5] == [
         "2.5 s: 1,234 calls, 2 stacks",
         "",

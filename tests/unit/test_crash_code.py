@@ -151,6 +151,8 @@ def test_the_bytes_that_are_decoded_are_limited(monkeypatch: pytest.MonkeyPatch)
 def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: str) -> None:
     target = FakeTarget({0x1000: b"\x65\x48\x8b\x18" + b"\x90" * 0xFC}, permissions={0x1000: "r-x"})  # mov %gs:(%rax), %rbx
     reader = CodeReader(target, OneFunction(0x100))  # type: ignore[arg-type]
-    tracer: Any = SimpleNamespace(frames=[SimpleNamespace(pc=0x1000)], reader=reader, known=lambda level: registers, thread_pointer=0)
+    tracer: Any = SimpleNamespace(
+        frames=[SimpleNamespace(pc=0x1000)], reader=reader, known_registers=lambda level: registers, thread_pointer=0
+    )
     crash: Any = SimpleNamespace(fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
     assert describe_reason(crash, target) == found

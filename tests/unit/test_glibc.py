@@ -123,7 +123,9 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     assert states(directory, image.blocks["free"]) == {"FREE"}
     heap = next(owned.heap for owned in directory.heaps if owned.heap.arena == "main")
     assert heap.foreign == [(bad - 8, image.blocks["free"][0] - 16)]
-    assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.claimed()), "what is hidden counts as roots"
+    assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.list_claimed()), (
+        "what is hidden counts as roots"
+    )
 
 
 def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:

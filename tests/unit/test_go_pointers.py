@@ -86,7 +86,7 @@ def test_gaps_between_spans(left_out: tuple[int, ...], form: int, of: Any) -> No
         found = [(one, max(start, one.address), min(end, one.address + len(one.data))) for one in pieces]
         return [Piece(low, one.data[low - one.address : high - one.address]) for one, low, high in found if low < high]
 
-    target = SimpleNamespace(interrupted=lambda: False, pieces=cut)
+    target = SimpleNamespace(is_interrupted=lambda: False, pieces=cut)
     maps = PointerMaps.__new__(PointerMaps)
     vars(maps).update(
         _memory=SimpleNamespace(target=target), _engine=of(), _form=form, _table=known, unknown=0,

@@ -9,7 +9,7 @@ from typing import Optional
 
 import pytest
 
-from findleaks.commands.count_text import _lost
+from findleaks.commands.count_text import _describe_lost
 from findleaks.counting.counter import Table
 from findleaks.disasm.x86 import instructions
 from findleaks.injection.stub import patcher as implant
@@ -185,11 +185,11 @@ def test_paths_of_a_damaged_table() -> None:
 
 def test_what_is_lost_is_said() -> None:
     table = Table(10, 9, 1.0, (), True, Outcome("time"), 3, 1, ())
-    assert list(_lost(table)) == [
+    assert list(_describe_lost(table)) == [
         "3 calls have no stack here: the table of stacks is full",
         "1 call was not counted: it was not known in time whether it was outside a scope",
     ]
-    assert list(_lost(dataclasses.replace(table, stack_table_full=0, undecided=0))) == []
+    assert list(_describe_lost(dataclasses.replace(table, stack_table_full=0, undecided=0))) == []
 
 
 def test_answers_fit_a_request() -> None:

@@ -64,7 +64,7 @@ def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
     assert (cache.in_use, cache.cached, cache.free, cache.total, cache.allocs) == (126, 2, 128, 256, 133)
     assert cache.own["curregs"] == 128 and cache.own["curslabs"] == 2 and cache.own["nregs"] == 128
     assert jemalloc.read_counters()["active"] == 3 * PAGE + 5 * PAGE + 6 * PAGE
-    claimed = directory.claimed()
+    claimed = directory.list_claimed()
     for address in (BASE, ARENA, image.descriptors[0], ROOT, image.entries, image.dirty, image.bin_of_32, image.heads):
         assert any(start <= address < end for start, end in claimed), hex(address)
 

@@ -171,7 +171,7 @@ def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool,
     assert allocator.read_counters() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
     inner = SLABS + 0x2000 + 16 + 1008
     assert directory.blocks.find(inner) < 0  # the slot that holds a group is no block
-    claimed = directory.claimed()
+    claimed = directory.list_claimed()
     for address in (CONTEXT, AREAS, AREAS + 0x1FF8, SLABS, inner, DONATED + 8):
         assert any(start <= address < end for start, end in claimed), hex(address)
     assert not any(start <= DATA < end for start, end in claimed)

@@ -215,5 +215,5 @@ def test_pools_end_inside_their_arena() -> None:
     """An arena between two pools has one pool less; a damaged one may say otherwise, and what is behind it belongs to others."""
     size = 4096
     arena = ArenaObject(0, ARENA + 16, ARENA + 80 * size, 0, POOLS, 0)
-    assert pools_of.carved(arena, size) == range(ARENA + size, ARENA + POOLS * size, size)
-    assert len(pools_of.carved(arena._replace(address=ARENA), size)) == POOLS
+    assert pools_of.carve_pools(arena, size) == range(ARENA + size, ARENA + POOLS * size, size)
+    assert len(pools_of.carve_pools(arena._replace(address=ARENA), size)) == POOLS

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from findleaks.engine.sampling import COLUMNS, LARGE, level_of, mixed, probability, thinned
+from findleaks.engine.sampling import COLUMNS, LARGE, level_of, mix, probability, thin_out
 from findleaks.target.arch import X86_64
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -33,7 +33,7 @@ def by_definition(blocks: list[graphs.Block], most: int) -> tuple[int, list[tupl
 def test_the_hash_is_splitmix() -> None:
     """The first numbers of splitmix64 from seed 0 (its state goes up by the golden ratio), as Vigna's C program prints them."""
     gamma = 0x9E3779B97F4A7C15
-    assert [hex(mixed(n * gamma % 2**64)) for n in (1, 2, 3)] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
+    assert [hex(mix(n * gamma % 2**64)) for n in (1, 2, 3)] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
 
 
 @given(
@@ -66,7 +66,7 @@ def test_slices_give_the_sample_of_all(seed: int, slice_: int, most: int) -> Non
         for first in range(0, len(blocks), slice_):
             found = blocks.sample(most, first, first + slice_, found)
         assert found == blocks.sample(most)
-        assert blocks.sample(most // 2, 0, 0, found) == thinned(found[1], found[0], most // 2) == blocks.sample(most // 2)
+        assert blocks.sample(most // 2, 0, 0, found) == thin_out(found[1], found[0], most // 2) == blocks.sample(most // 2)
 
 
 def test_before_it_is_sealed() -> None:

@@ -13,7 +13,7 @@ from typing import Optional
 import pytest
 
 from findleaks.answers.growth import survivors_result
-from findleaks.engine.sampling import MAX_LEVEL, level_of, thinned
+from findleaks.engine.sampling import MAX_LEVEL, level_of, thin_out
 from findleaks.errors import TargetError
 from findleaks.history.sample import MOST, BlockSample, in_memory
 from findleaks.history.snapshot import Clock, Identity, Snapshot
@@ -26,7 +26,7 @@ PROCESS = Identity("program", "ab", 7, 1000, ("glibc 2.36",), "image")
 
 def sample(blocks: Blocks, most: int = MOST) -> BlockSample:
     rows = array("Q", [word for start, size in blocks.items() for word in (start, size, level_of(start, size))])
-    return in_memory(*thinned(rows, 0, most))
+    return in_memory(*thin_out(rows, 0, most))
 
 
 def samples(heaps: list[Blocks], most: int = MOST) -> list[Snapshot]:

@@ -61,7 +61,7 @@ def retainer() -> tuple[TopRetainer, Any]:
         object_types=types,
         directory=SimpleNamespace(blocks=columns),
         engine=SimpleNamespace(sum_by_value=sum_by_value),
-        target=SimpleNamespace(interrupted=lambda: False),
+        target=SimpleNamespace(is_interrupted=lambda: False),
     )
     totals = Totals(len(blocks), sum(SIZES))
     return TopRetainer(None, totals, totals, None, (), tree, 0), session  # type: ignore[arg-type]

@@ -26,14 +26,14 @@ from findleaks.runtimes.v8.engine import (
     ReferenceSearch,
     Size,
     Step,
-    counted,
-    fixed,
+    fix_size,
+    size_by_count,
 )
 from findleaks.target.arch import Arch
 
 BASE = 0x3F00_0000_0000
 SIZES = [
-    fixed(24),
+    fix_size(24),
     Size(COUNTED, 16, at=12, unit=8),
     Size(COUNTED, 16, at=12, unit=1),
     Size(COUNTED, 16, at=10, width=1, unit=35),
@@ -67,7 +67,7 @@ def heap(words: list[int], state: random.Random, count: int, arch: Arch) -> tupl
     for number in numbers:
         size, chosen, second = SIZES[number], state.randrange(LIMIT), state.randrange(LIMIT)
         row = [*size]
-        length = {COUNTED: counted(row, chosen << size.shift, second), UP_TO_MAP: 8 * state.randrange(1, 9), ASKED: 48}.get(
+        length = {COUNTED: size_by_count(row, chosen << size.shift, second), UP_TO_MAP: 8 * state.randrange(1, 9), ASKED: 48}.get(
             size.kind, size.base
         )
         # The bytes of an object are small, so that no word of one is a map.
@@ -154,7 +154,7 @@ def test_an_unknown_map_stops_the_walk(engine: object) -> None:
     walk.set_range(BASE, BASE + len(memory))
     made = engine(arch)  # type: ignore[operator]
     assert walk.run(made, graphs.piece(BASE, memory)) == Step.NEW_MAP
-    known.add(words[0], fixed(24))
+    known.add(words[0], fix_size(24))
     assert (walk.run(made, graphs.piece(BASE, memory)), walk.position, walk.state[2]) == (Step.NEW_MAP, BASE + 24, words[1])
     known.add(words[1], Size(COUNTED, 16, at=12, unit=8))
     assert walk.run(made, graphs.piece(BASE, memory)) == Step.DONE
