@@ -36,19 +36,19 @@ class Requests:
         self.libc = ptrace_library()
 
     def attempt(self, request: int, tid: int, address: int = 0, data: int = 0) -> bool:
-        """Make a ptrace request. Returns True if it failed; ctypes' errno then has the reason."""
-        return bool(self.libc.ptrace(request, tid, address, data) == -1)
+        """Make a ptrace request. Returns False if it failed; ctypes' errno then has the reason."""
+        return bool(self.libc.ptrace(request, tid, address, data) != -1)
 
     def require(self, what: str, request: int, tid: int, address: int = 0, data: int = 0) -> None:
         """Make a ptrace request. Raises TargetError if it failed."""
-        if self.attempt(request, tid, address, data):
+        if not self.attempt(request, tid, address, data):
             raise TargetError(f"thread {tid}{what}: {os.strerror(ctypes.get_errno()).lower()}")
 
     def registers(self, tid: int) -> Optional[tuple[int, ...]]:
         """Return the 27 words of struct user_regs_struct; None unless the thread is stopped and
         traced."""
         buffer = ctypes.create_string_buffer(_FORM.size)
-        return None if self.attempt(_GETREGS, tid, 0, ctypes.addressof(buffer)) else _FORM.unpack(buffer.raw)
+        return _FORM.unpack(buffer.raw) if self.attempt(_GETREGS, tid, 0, ctypes.addressof(buffer)) else None
 
     def set_registers(self, tid: int, words: Sequence[int]) -> None:
         buffer = ctypes.create_string_buffer(_FORM.pack(*words), _FORM.size)

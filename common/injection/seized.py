@@ -78,7 +78,7 @@ class SeizedThread(Requests):
     def end(self) -> None:
         """Let a parked process exit, and wait for its end. A process that has already ended is
         ignored."""
-        if self.attempt(_CONT, self.tid):
+        if not self.attempt(_CONT, self.tid):
             self.attempt(_DETACH, self.tid)
         try:
             while os.WIFSTOPPED(os.waitpid(self.tid, WALL)[1]):
@@ -179,11 +179,11 @@ def unsuitable(requests: Requests, tid: int, words: tuple[int, ...], read: Read)
     if words[CS] != _USER_CS:
         return "it executes 32-bit code"
     buffer = ctypes.create_string_buffer(32)
-    if not requests.attempt(_DISPATCH_CONFIGURATION, tid, 32, ctypes.addressof(buffer)) and any(buffer.raw[:8]):
+    if requests.attempt(_DISPATCH_CONFIGURATION, tid, 32, ctypes.addressof(buffer)) and any(buffer.raw[:8]):
         return "its system calls are dispatched to the process (PR_SET_SYSCALL_USER_DISPATCH)"
     if decode_signed(words[ORIG_RAX], 64) >= 0:  # no restartable sequence has system calls
         return ""
-    if requests.attempt(_RSEQ_CONFIGURATION, tid, 24, ctypes.addressof(buffer)):
+    if not requests.attempt(_RSEQ_CONFIGURATION, tid, 24, ctypes.addressof(buffer)):
         return "it is not in a system call, and this kernel does not report whether it is in a restartable sequence"
     (area,) = struct.unpack_from("<Q", buffer.raw)
     described = int.from_bytes(read(area + _RSEQ_CS, 8), "little") if area else 0

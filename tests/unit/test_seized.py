@@ -16,12 +16,12 @@ def test_a_thread_in_a_restartable_sequence(monkeypatch: pytest.MonkeyPatch) -> 
     memory = {0x1008: struct.pack("<Q", 0x2000), 0x2000: struct.pack("<IIQQ", 0, 0, 0x5000, 0x10)}
     requests = Requests()
 
-    def failed(request: int, tid: int, address: int = 0, data: int = 0) -> bool:
+    def attempt(request: int, tid: int, address: int = 0, data: int = 0) -> bool:
         if request == seized._RSEQ_CONFIGURATION:
             ctypes.memmove(data, struct.pack("<Q", 0x1000), 8)
-        return request != seized._RSEQ_CONFIGURATION
+        return request == seized._RSEQ_CONFIGURATION
 
-    monkeypatch.setattr(requests, "attempt", failed)
+    monkeypatch.setattr(requests, "attempt", attempt)
 
     def why(at: int, call: int = (1 << 64) - 1) -> str:
         words = [0] * 27

@@ -26,14 +26,14 @@ from findleaks.runtimes.v8.engine import (
     ReferenceSearch,
     Size,
     Step,
-    fix_size,
+    constant_size,
     size_by_count,
 )
 from findleaks.target.arch import Arch
 
 BASE = 0x3F00_0000_0000
 SIZES = [
-    fix_size(24),
+    constant_size(24),
     Size(COUNTED, 16, at=12, unit=8),
     Size(COUNTED, 16, at=12, unit=1),
     Size(COUNTED, 16, at=10, width=1, unit=35),
@@ -154,7 +154,7 @@ def test_an_unknown_map_stops_the_walk(engine: object) -> None:
     walk.set_range(BASE, BASE + len(memory))
     made = engine(arch)  # type: ignore[operator]
     assert walk.run(made, graphs.piece(BASE, memory)) == Step.NEW_MAP
-    known.add(words[0], fix_size(24))
+    known.add(words[0], constant_size(24))
     assert (walk.run(made, graphs.piece(BASE, memory)), walk.position, walk.state[2]) == (Step.NEW_MAP, BASE + 24, words[1])
     known.add(words[1], Size(COUNTED, 16, at=12, unit=8))
     assert walk.run(made, graphs.piece(BASE, memory)) == Step.DONE

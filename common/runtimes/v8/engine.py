@@ -215,7 +215,7 @@ class Loops(Protocol):
     def scan_references(self, engine: Any, graph: Graph, piece: Piece, search: ReferenceSearch) -> None: ...
 
 
-def fix_size(size: int) -> Size:
+def constant_size(size: int) -> Size:
     """Return the size of objects that all have `size` bytes."""
     return Size(FIXED, size)
 

@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.v8.engine import ASKED, COUNTED, FIXED, UP_TO_MAP, Size, fix_size, size_by_count
+from findleaks.runtimes.v8.engine import ASKED, COUNTED, FIXED, UP_TO_MAP, Size, constant_size, size_by_count
 from findleaks.runtimes.v8.metadata import META_MAP, TAG, TAG_MASK, Metadata
 from findleaks.runtimes.v8.sizes import layouts, string_size
 from findleaks.target.base import Range, Target
@@ -201,7 +201,7 @@ class Maps:
         """Return the size of objects of the map with this tagged address; None if it is unknown."""
         data = self.data(word)
         if data is None or data.size:
-            return fix_size(data.size) if data is not None else None
+            return constant_size(data.size) if data is not None else None
         if data.instance_type not in self._sizes:
             self._sizes[data.instance_type] = self._variable(data.instance_type, word)
         return self._sizes[data.instance_type]

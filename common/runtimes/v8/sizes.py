@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
-from findleaks.runtimes.v8.engine import ASKED, COUNTED, UP_TO_MAP, Size, fix_size
+from findleaks.runtimes.v8.engine import ASKED, COUNTED, UP_TO_MAP, Size, constant_size
 from findleaks.runtimes.v8.metadata import Metadata
 
 SMI = 12  # offset of the number of a Smi at offset 8, which is in the upper half of the word
@@ -65,7 +65,7 @@ LAYOUTS: Mapping[str, Sequence[Size]] = {
     "small_ordered_hash_set": (Size(COUNTED, 16, at=10, width=1, unit=19),),
     "small_ordered_name_dictionary": (Size(COUNTED, 24, at=18, width=1, unit=51),),
     "swiss_name_dictionary": (Size(COUNTED, 40, at=12, unit=18),),
-    "wasm_null": (fix_size(8),),
+    "wasm_null": (constant_size(8),),
     "wasm_type_info": (Size(COUNTED, 40, at=36, unit=8),),
     "wasm_dispatch_table": (Size(COUNTED, 16, at=12, unit=24),),
     "instruction_stream": (Size(COUNTED, 32, align=_CODE, at=24, unit=1), ASK),
