@@ -1,4 +1,4 @@
-"""AddressSanitizer's allocator in a made-up image: every place a chunk can be at, and every kind of damage."""
+"""AddressSanitizer's allocator in a synthetic image: chunks at every possible address, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USED, FREED = 2, 3
 
 
 class Image:
-    """The memory of a process with GCC 12's runtime: chunks of 32 and of 256 bytes, a large one, a stack depot, a fake stack."""
+    """The memory of a process with the runtime of GCC 12: chunks of 32 and of 256 bytes, a large chunk, a stack depot, and a fake stack."""
 
     def __init__(self) -> None:
         self.parts = {
@@ -84,7 +84,7 @@ class Image:
         struct.pack_into(f"<{len(words)}Q", self.parts[start], address - start, *words)
 
     def chunk(self, at: int, state: int, size: int, stack: int, freed: int = 0, begin: int = 16) -> int:
-        """A chunk whose block is `begin` bytes in; its header."""
+        """Return the header of a chunk whose block begins `begin` bytes after the start of the chunk."""
         if begin > 16:
             self.put(at, MAGIC, at + begin - 16)
         self.put(at + begin - 16, state | size << 32, stack, freed)
@@ -123,7 +123,7 @@ def test_every_block(image: Image, pure: bool) -> None:
     assert [allocator.title for allocator in directory.allocators] == ["AddressSanitizer"]
     assert directory.problems == [] and in_use(directory) == image.used and len(image.used) == 4
     blocks = directory.blocks
-    assert len(blocks) == 8 + 4 + 1  # those never given out included
+    assert len(blocks) == 8 + 4 + 1  # including the chunks that malloc never returned
     assert {blocks.state(blocks.find(address)) for address in (SMALL + 64 + 16, MIDDLE + 256 + 32, SMALL + 7 * 32 + 16)} == {State.FREE}
     assert directory.allocators[0].summary() == {"quarantined": 2, "large": 1}
     caches = {cache.name: cache for cache in directory.allocators[0].caches(blocks)}
@@ -152,7 +152,7 @@ def test_stacks(image: Image) -> None:
 
 
 def test_what_is_no_root(image: Image) -> None:
-    """The shadow, threads' caches, and what frames that have returned left on a fake stack."""
+    """Three kinds of memory are no roots: the shadow, the thread caches, and what functions that have returned left on a fake stack."""
     target = image.target()
     engine = load(target.arch)
     roots = root_ranges(target, engine, build_directory(target, engine).list_claimed())
@@ -175,7 +175,7 @@ DAMAGES: dict[str, tuple[Damage, int, str]] = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_headers(image: Image, name: str) -> None:
-    """A block whose header is damaged is in use, with all bytes that it may have; the others stay as they are."""
+    """A block with a damaged header counts as in use, with the largest size that is possible. The other blocks do not change."""
     damage, address, what = DAMAGES[name]
     damage(image)
     directory = image.read()
@@ -194,7 +194,7 @@ def test_damaged_records(image: Image) -> None:
 
 
 def test_damaged_depot(image: Image) -> None:
-    """Stacks that cannot be read are empty, with a warning; without a depot nothing is said of sites."""
+    """If a stack is unreadable, its site is empty and a warning is reported. Without a depot, there are no sites and no warning."""
     image.put(STACKS + 64 * 3, 1 << 40)
     image.put(POINTERS + 8 * 4, 0)
     directory = image.read()
@@ -208,7 +208,7 @@ def test_damaged_depot(image: Image) -> None:
 
 
 def test_older_headers(image: Image) -> None:
-    """LLVM 11's: the state, the thread; that of the free (none: all ones), …; the size in the second word."""
+    """LLVM 11: the first word has the state and the thread (all bits are 1 in a free chunk); the second word has the size."""
     for at, size in ((SMALL, 5), (SMALL + 32, 16)):
         image.put(at, USED | 0xFFFFFF << 32 | 1 << 60, size | 7 << 32)
     image.put(SMALL + 64, 0)
@@ -223,7 +223,7 @@ def test_older_headers(image: Image) -> None:
 
 @pytest.mark.parametrize("tagged", [False, True])
 def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
-    """Its sizes and states are beside the chunks, 16 bytes for each, and it has pointers with tags; as LeakSanitizer alone has none."""
+    """HWASan keeps sizes and states outside of the chunks, and its pointers have tags. LeakSanitizer alone has no such memory."""
     for number, count in ((2, 8), (16, 4)):
         image.put(INFOS + 128 * number + 40, 16 * count)
     target = image.target()
@@ -235,7 +235,7 @@ def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
 
 
 def test_the_twin_reads_the_same(image: Image) -> None:
-    """Chunks of all sizes with random headers, whole and damaged, begun at any address."""
+    """Chunks of all sizes that begin at any address, with random headers, intact and damaged."""
     rng = random.Random(7)
     kernel, pure = load(X86_64), load(X86_64, pure=True)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""A core whose writer left thread stacks out as zeros is reported from one in which they are."""
+"""A core in which the thread stacks were written as zeros is reported. Stacks with contents are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_stacks_of_zeros_are_named() -> None:
         {ONE: full, TWO: bytes(0x1000)},
         threads=[thread(1, sp=ONE + 0x400), thread(2, sp=TWO + 0x400), thread(3, sp=THREE), thread(4, sp=ONE + 0xF00)],
     )
-    assert find_blank_stacks(target) == [2, 4]  # of 3 nothing is there, which is reported elsewhere
+    assert find_blank_stacks(target) == [2, 4]  # the stack of thread 3 is not in the core at all: this is reported elsewhere
 
 
 def test_only_so_much_is_looked_at() -> None:

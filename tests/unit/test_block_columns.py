@@ -1,4 +1,4 @@
-"""Columns of blocks: both engines make those that their look-ups of single blocks give, as buffers that others wrap without a copy."""
+"""Columns of blocks: both engines return the values that look-ups of single blocks return, in buffers that need not be copied."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_columns_outlive_the_directory() -> None:
 
 
 def test_arrow_wraps_columns_without_a_copy() -> None:
-    """Two wrappers of one column have one address: that of the column."""
+    """Two arrays that wrap one column have the address of the column."""
     for engine in engines():
         address = directory(engine, [(0, 24, 0)] * 9).columns().address
         buffer, again = pyarrow.py_buffer(address), pyarrow.py_buffer(address)

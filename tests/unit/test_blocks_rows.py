@@ -1,4 +1,4 @@
-"""`blocks --json`: the kernel's rows are, byte for byte, those that Python makes one by one."""
+"""`blocks --json`: the rows that the C engine prints are, byte for byte, those that Python prints."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PLACES = {8: (WIDE, WIDE._replace(heap=0x555555564000), LOW), 4: (NARROW, LOW)}
 
 
 class Somewhere(Image):
-    """An image elsewhere."""
+    """An image at other addresses."""
 
     where = WIDE
 
@@ -77,7 +77,7 @@ def row(table: Sequence[object], arch: Arch) -> object:
 
 
 def content(rng: random.Random, size: int, addresses: Sequence[int], own: int, arch: Arch = X86_64) -> bytes:
-    """Something of the sort that is in blocks, at the edges of what is called text."""
+    """Return random contents of a block: texts, pointers, `std::string`s and numbers, some of which are almost texts."""
     text = "".join(rng.choice(rng.choice(ALPHABETS)) for _ in range(rng.randrange(30))).encode("utf-8", "surrogatepass")
     way, words, head = rng.randrange(8), arch.pack, 2 * arch.word
     if way == 0:
@@ -88,10 +88,10 @@ def content(rng: random.Random, size: int, addresses: Sequence[int], own: int, a
         made = words((rng.choice(addresses) + rng.choice((0, 0, 8, 1)),)) + text + b"\0" * rng.randrange(2)
     elif way == 3:
         made = text[: rng.randrange(len(text) + 1)] + b"\0" + rng.randbytes(20)
-    elif way == 4:  # a std::string of its own, sound or nearly so
+    elif way == 4:  # a std::string with a short text inside the object, intact or almost intact
         body = text[:15]
         made = words((own + rng.choice((head, head, head, 8)), len(body) + rng.choice((0, 0, 1)))) + body.ljust(16, b"\0")
-    elif way == 5:  # one whose text is elsewhere
+    elif way == 5:  # a std::string whose text is in another block
         made = words((rng.choice((*addresses, 5)), rng.randrange(40), rng.choice((20, 60, arch.mask >> 1))))
     elif way == 6:
         made = words((rng.randrange(4), rng.randrange(20))) + text
@@ -120,7 +120,7 @@ def listing(made: Session, *words: str) -> Listing:
 
 
 def agree(made: Session, *words: str) -> str:
-    """The kernel's text, which is Python's."""
+    """Check that the C engine and Python print the same text."""
     rows = "".join(listing(made, *words).json_lines())
     assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
     told = [one for one in map(json.loads, rows.splitlines()) if "address" in one]
@@ -131,7 +131,7 @@ def agree(made: Session, *words: str) -> str:
 
 
 def in_columns(made: Listing) -> list[dict[str, object]]:
-    """The JSON of the blocks, from their columns."""
+    """Return the JSON of the blocks as columns."""
     found: list[dict[str, object]] = []
     limit = made.limit or 0
     for batch in made.rows.batches(made.rows.largest_first(limit) if made.by_size else None, limit):
@@ -156,7 +156,7 @@ def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=graphs.share(50), deadline=None)
 @given(SEEDS, st.sampled_from([1, 500]), st.sampled_from(VARIANTS), st.integers(0, 2))
 def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
-    """`many`: the kernel knows all characters from the first rare row on, or never."""
+    """`many`: the C engine knows all characters from the first row with a rare one on. Otherwise, it never does."""
     places = PLACES[arch.word][where % len(PLACES[arch.word])]
     made = session(random.Random(seed), graphs.native(arch), places)
     with pytest.MonkeyPatch.context() as patch:
@@ -176,7 +176,8 @@ def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
 
 @pytest.mark.parametrize("make", [graphs.native, graphs.pure])
 def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> None:
-    """A list node's link, where nothing is at random places: its bytes look like "@@VUUU". Text that no address equals stays text."""
+    """A pointer to the next node of a list, at the addresses of a process without ASLR, has bytes like "@@VUUU". Text
+    that is no address of a block stays text."""
     made = session(random.Random(1), make(), PLACES[8][1])
     target, blocks = made.target, made.directory.blocks
     assert isinstance(target, fake.FakeTarget)
@@ -223,7 +224,7 @@ def test_an_interrupt_ends_it() -> None:
 
 @pytest.mark.parametrize("words", [[], ["--state", "all"], ["--kind", "lost"], ["--sort", "size", "--limit", "7"]], ids=" ".join)
 def test_the_table_has_what_the_json_has(words: list[str]) -> None:
-    """With and without the C engine. Blocks of a leak have the number of its head."""
+    """With and without the C engine. The rows of one leak have the number of its head."""
     for engine in (graphs.native(), graphs.pure()):
         made = session(random.Random(5), engine)
         of = listing(made, *words)

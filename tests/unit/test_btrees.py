@@ -1,4 +1,4 @@
-"""B-trees of Rust and Abseil are recognised by their structure; whatever contradicts the structure is no B-tree."""
+"""B-trees of Rust and Abseil are recognised by their structure. Memory that contradicts this structure is no B-tree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_btree(rust: bool, what: str, engine: Engine) -> None:
 
 @pytest.mark.parametrize("rust", [True, False])
 def test_what_is_no_btree(rust: bool, engine: Engine) -> None:
-    """Too few or too many entries, a leaf with another parent, and a root that points to itself."""
+    """Three cases: too few or too many entries, a leaf with another parent, and a root that points to itself."""
     for change in ("few", "many", "parent", "itself"):
         made = Building()
         nodes, _ = made.btree(OWNER, rust)

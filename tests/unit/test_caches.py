@@ -1,4 +1,4 @@
-"""`caches` on made-up allocators: rows, sums, orders, widths, what it says of memory that is kept, and how it refuses nonsense."""
+"""`caches` on synthetic allocators: rows, sums, orders, widths, the report of free memory that is not returned, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEAP, OTHER, HUGE, STACK = 0x100000, 0x300000, 0x500000, 0x700000
 
 
 class Counting(ListAllocator):
-    """Says of itself what the test tells it to, as an allocator with counters of its own does."""
+    """An allocator that has its own counters. The test sets them."""
 
     name, version, where = "counting", "3.1", "libcounting.so"
 
@@ -50,14 +50,15 @@ class Counting(ListAllocator):
 
 
 def cache(arena: str, bytes_: int, used: int, cached: int, free: int, name: str = "", **more: Any) -> Cache:
-    """A class whose blocks have `bytes_` each and 16 more for a header; a name makes it one of many sizes."""
+    """Return a size class. Each block has `bytes_` bytes, and 16 more for a header. If `name` is given, the class has
+    blocks of many sizes."""
     counts = (used, cached, free)
     sums = tuple(count * bytes_ for count in counts)
     return Cache(arena, name or str(bytes_), 0 if name else bytes_, *counts, *sums, sum(counts) * (bytes_ + 16), **more)
 
 
 def blocks_of(start: int, caches: Sequence[Cache]) -> list[Listed]:
-    """Blocks that make these classes true."""
+    """Return blocks whose sums are those of these classes."""
     made, at = [], start
     for one in caches:
         states = zip(
@@ -110,7 +111,7 @@ def run_json(made: Session, *line: str) -> Any:
 
 
 def rows(text: str, head: str = "SIZE") -> list[str]:
-    """The lines of the table with this word in its head, up to the empty line."""
+    """Return the lines of the table that has this word in its header, up to the empty line."""
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if head in line.split() and "USED" in line.split())
     return lines[at + 1 : lines.index("", at)]
@@ -152,7 +153,7 @@ def test_text_says_what_the_json_says() -> None:
     )
     shown = [row for row in found["caches"] if row["total"]]
     lines = rows(text)
-    assert len(lines) == len(shown) + 2  # "all", and what was left out
+    assert len(lines) == len(shown) + 2  # "all", and the row for the classes that were left out
     for line, row in zip(lines, shown):
         cells = [row["in_use"], row["cached"], row["free"], row["total"]]
         wanted = [number(cell) if cell or at == 3 else "–" for at, cell in enumerate(cells)]
@@ -268,7 +269,7 @@ def test_memory_lent_to_another_allocator_counts_once() -> None:
 
 
 def test_memory_that_is_free_but_kept_is_reported() -> None:
-    """A process that looks large because its allocator does not give back what was freed: that is the first thing to know."""
+    """A process can look large because its allocator does not return free memory. `caches` reports this first."""
     caches = [cache("a", 4000, 10, 0, 0, "2048-4095"), cache("a", 1 << 16, 0, 2, 20, "65536-131071")]
     arenas = [Arena("a", 40000, 2 << 16, 20 << 16, 3 << 20, {}, 1 << 20)]
     text = run(opened(Counting(HEAP, HEAP + 0x200000, blocks_of(HEAP, caches), caches, arenas)))[1]

@@ -1,4 +1,4 @@
-"""glibc's size classes and its own figures on made-up images, sound and damaged."""
+"""glibc's size classes and counters in synthetic images, intact and damaged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
 
 
 def add_up(directory: Directory, glibc: Glibc) -> list[Cache]:
-    """The classes, whose sums are those of the index and of the arenas."""
+    """Return the classes. Check that their sums are those of the blocks and of the arenas."""
     blocks = directory.blocks
     found, arenas = glibc.caches(blocks), glibc.arenas(blocks)
     for at, state in enumerate((State.IN_USE, State.CACHED, State.FREE)):
@@ -79,7 +79,7 @@ def test_a_free_block_is_in_the_class_it_would_be_of_in_use() -> None:
 
 
 def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
-    """glibc 2.43 was seen to hand out 800 bytes where 768 were asked for."""
+    """glibc 2.43 returned a block of 800 bytes for a request of 768."""
     made = of_release((2, 43))
     row = made.tcache
     assert row is not None
@@ -98,7 +98,7 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
 @pytest.mark.parametrize("short", [1024, 1])
 @pytest.mark.parametrize("link", ["itself", "wild", "unmapped", "zero", "used"], ids=lambda link: f"to-{link}")
 def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, short: int) -> None:
-    """Its counts are short, it is reported, and nothing hangs."""
+    """The counts are too small, the damage is reported, and the command ends."""
     monkeypatch.setattr(caches, "SHORT", short)
     made = of_release((2, 36))
     made.chunks = ((0x40, "used"), (0x60, "free"), (0x40, "used"), (0x70, "free"), (0x40, "used"), (0x80, "free"), (0x40, "used"))

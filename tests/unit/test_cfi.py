@@ -1,4 +1,4 @@
-"""Call frame information against pyelftools: every row of every function of libc and of libstdc++."""
+"""Call frame information compared with pyelftools: every row of every function of libc and libstdc++."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def by_us(row: Row) -> Told:
 
 @pytest.mark.parametrize("name", mark_matrix_except(LEAST.keys(), "libc.so.6"))
 def test_every_row_as_pyelftools_reads_it(name: str) -> None:
-    """At the first byte that each row holds for, and at each function's last."""
+    """Rows are compared at the first byte of each row, and at the last byte of each function."""
     path = subprocess.run(["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
     compared = 0
     with Path(path).open("rb") as file:
@@ -100,7 +100,7 @@ function signed, .cfi_escape 0x2e, 0x55, 0x00
     ids=["AARCH64_negate_ra_state_with_pc", "AARCH64_negate_ra_state", "AARCH64_set_ra_state"],
 )
 def test_a_signed_return_address_leaves_the_rules_as_they_are(code: bytes, tmp_path: Path) -> None:
-    """Rows are those of the same function without the instruction."""
+    """The rows are those of the same function without the instruction that signs the return address."""
     source, path = tmp_path / "signed.s", tmp_path / "signed.so"
     source.write_text(SIGNED)
     subprocess.run(["gcc", "-shared", "-nostdlib", "-o", path, source], check=True)
@@ -117,7 +117,7 @@ def test_a_signed_return_address_leaves_the_rules_as_they_are(code: bytes, tmp_p
             {at: (bytes(segment["p_vaddr"] % 0x1000) + segment.data()).ljust(0x1000, b"\0") for at, segment in pages.items()}
         )
     table = FrameTable(target, Module(str(path), BIAS, BIAS, BIAS + end))
-    offsets = {0: 8, 1: 16, 2: 16, 3: 8}  # by byte of the function: of the canonical frame address from the stack pointer
+    offsets = {0: 8, 1: 16, 2: 16, 3: 8}  # offset of the function's byte: distance from the stack pointer to the canonical frame address
     for at, offset in offsets.items():
         plain, signed = (table.row(BIAS + where[name] + at) for name in ("plain", "signed"))
         assert plain is not None

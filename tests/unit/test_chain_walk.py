@@ -1,4 +1,4 @@
-"""Where the frames of an interpreter's chain are put between native ones."""
+"""The frames of an interpreter are inserted between the right native frames."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def part(anchor: int, *names: str) -> ChainPart:
 
 
 def walked(reader: Chain, frames: Sequence[tuple[bool, bool, Range]]) -> list[list[str]]:
-    """The functions of each native frame, and of the end of the stack. A frame: whether a signal handler returns to it, whether it may
-    execute functions, and where it is."""
+    """Return the functions of each native frame, and of the end of the stack. A frame is a tuple: whether a signal
+    handler returns to it, whether it may execute interpreted functions, and its address."""
     functions = ChainedFunctions()
     walk = ChainWalk(reader, 0x5000, functions)
     keys = [[key for key, _ in walk.nodes(*frame, STACK)] for frame in frames]
@@ -43,7 +43,7 @@ def walked(reader: Chain, frames: Sequence[tuple[bool, bool, Range]]) -> list[li
 def test_anchors_tell_native_frames() -> None:
     reader = Chain([part(0x1080, "a", "b"), part(0x1180, "c")])
     assert walked(reader, [(False, True, INNER), (False, True, OUTER)]) == [["a", "b"], ["c"], []]
-    # A frame that may not execute functions has none; the part that it passes is not given to another one.
+    # A native frame that may not execute functions gets none. The part of the chain that it passes is not given to another frame.
     assert walked(reader, [(False, False, INNER), (False, True, OUTER)]) == [[], ["c"], []]
 
 

@@ -1,4 +1,4 @@
-"""How the command line ends: the status and the one line of each way to fail."""
+"""How the command line ends: the exit status, and the one line that each kind of failure prints."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_largest_blocks_first() -> None:
 
 
 class TwoLines:
-    """A result of two lines; Ctrl-C is pressed between them, if so asked."""
+    """A result of two lines. If `pressed`, Ctrl-C arrives between them."""
 
     status = 0
 
@@ -170,7 +170,7 @@ class TwoLines:
 
 
 def series(ends_well: bool) -> commands.Command:
-    """A command whose first result is interrupted while it is printed, and which then has a last word, or has none."""
+    """Run a command whose first result is interrupted while it is printed. If `ends_well`, the command then prints a last result."""
 
     def run(session: object, args: argparse.Namespace) -> Generator[commands.Result, None, None]:
         try:

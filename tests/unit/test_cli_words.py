@@ -1,4 +1,5 @@
-"""What the command line makes of its words: no command, a misspelt one, a process by name, a number that is no file, closed streams."""
+"""How the command line interprets its arguments: no command, a misspelt command, a process by name, a number that is no
+file, closed streams."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from findleaks.report.encoding import substitute_text
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, str]]:
-    """(--pid, core) of each target that was asked for; none is opened."""
+    """Return a list to which (--pid, core) of each requested target is appended. No target is opened."""
     asked: list[tuple[object, str]] = []
 
     def refuse(args: object, core: str, _: object) -> NoReturn:
@@ -67,7 +68,7 @@ def test_a_number_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def sleeper(program: Path) -> subprocess.Popen[bytes]:
-    """A process that has its name and its command line: the kernel sets them only after it has closed what tells Popen of the start."""
+    """Start a process and wait until it has its name and its command line. Linux sets them only after Popen has returned."""
     process = subprocess.Popen([str(program), "600"])
     proc = Path(f"/proc/{process.pid}")
     until(lambda: (proc / "comm").read_text() == f"{program.name[:15]}\n" and program.name in (proc / "cmdline").read_text(), "its name")

@@ -1,4 +1,4 @@
-"""--help of each command fits a screen and names every option; --help-all describes every option."""
+"""--help of each command fits on a screen and names every option; --help-all describes every option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = 40
 
 
 def options(word: str) -> Iterator[str]:
-    """The long options of a command that its help lists."""
+    """Return the long options that the help of a command lists."""
     for action in cli.command_parser(commands.load(word))._actions:
         if action.help != argparse.SUPPRESS and action.option_strings:
             yield action.option_strings[-1]

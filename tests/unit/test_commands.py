@@ -1,4 +1,4 @@
-"""The commands on a small made-up process: what they print, as text and as JSON, and how they refuse nonsense."""
+"""The commands on a small synthetic process: their text, their JSON, and the errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def words(size: int, **at: int) -> bytes:
 
 @pytest.fixture
 def made() -> Session:
-    """A global holds HELD, a stack word points into INNER; LONE holds a text; HEAD → TAIL; RING_A ⇄ RING_B; FREED → BEHIND."""
+    """A global variable refers to HELD, and a word on the stack points into INNER. LONE has a text. HEAD refers to
+    TAIL, RING_A and RING_B to each other, and FREED to BEHIND."""
     heap = bytearray(0x1000)
 
     def put(address: int, data: bytes) -> None:
@@ -155,7 +156,7 @@ def test_blocks_filters(made: Session) -> None:
 
 
 def test_blocks_are_described_only_when_they_are_printed(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heap has millions; the last line counts them all."""
+    """A heap can have millions of blocks. The last line counts all of them."""
     described: list[int] = []
     block = Describer.block
     monkeypatch.setattr(Describer, "block", lambda self, index: described.append(index) or block(self, index))
@@ -177,7 +178,7 @@ def test_blocks_are_described_only_when_they_are_printed(made: Session, monkeypa
 
 
 def test_blocks_of_an_array_type_are_found_by_the_name_find_prints(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BlockRows, "_rows", lambda self, typed: None)  # the kernel knows nothing of the next line
+    monkeypatch.setattr(BlockRows, "_rows", lambda self, typed: None)  # the C engine cannot print the rows
     monkeypatch.setattr(Types, "of_block", lambda self, address, size: "Item[5]" if address == LONE else "Item5")
     lines = run(made, "blocks", "--type", "Item[5]", "--json")[1].splitlines()
     assert [json.loads(line)["address"] for line in lines] == [hex(LONE)]
@@ -194,7 +195,7 @@ def test_ctrl_c_ends_long_listings(made: Session) -> None:
 
 
 def test_no_command_depends_on_the_one_before(made: Session) -> None:
-    """With heuristics a block is reachable that is not without; a session keeps one graph for each choice."""
+    """A heuristic makes a block reachable. A session keeps one graph for each choice of heuristics."""
     made.target.write(INNER, struct.pack("<Q", 40))  # type: ignore[attr-defined]  # memcheck's length64
     lines = (["whatis", hex(INNER)], ["refs", hex(INNER)], ["path", hex(HELD)], ["blocks"])
     before = [run(made, *line, "--json")[1] for line in lines]
@@ -207,7 +208,7 @@ def test_no_command_depends_on_the_one_before(made: Session) -> None:
 
 
 def test_a_warning_is_in_the_results_that_it_concerns_only(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command of a debugger warns as it would on the command line, whatever was computed before it."""
+    """Each command of a debugger prints the same warnings as on the command line, whatever was computed before."""
     unread = Unread()
     unread.warning = "some code cannot be read"
     monkeypatch.setattr(sessions, "unread", lambda *_: unread)
@@ -230,7 +231,7 @@ def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> N
 
 
 def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack() -> None:
-    """A coroutine's stack in a pool: most of the pool is no stack."""
+    """A mapping that contains the stack of one coroutine is a pool: most of it is no stack."""
     target = FakeTarget({DATA: bytes(0x4000)}, threads=[thread(5, sp=DATA + 0x3000)])
     made = session(target, [ListAllocator(HEAP, HEAP + 0x100, [])])
     (answer,) = run_json(made, "whatis", hex(DATA + 0x10))["answers"]
@@ -239,7 +240,8 @@ def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack()
 
 
 def test_a_block_that_a_thread_runs_on_is_used_for_certain() -> None:
-    """A coroutine's stack from malloc: only the stack pointer, in its middle, refers to it, and what it holds hangs from there."""
+    """The stack of a coroutine is a block from malloc. Only the stack pointer refers to it, into its middle. The blocks
+    that it refers to are reachable."""
     heap = bytearray(0x1000)
     struct.pack_into("<Q", heap, 0x500, HEAP + 0x800)
     target = FakeTarget({HEAP: bytes(heap)}, threads=[thread(1, sp=HEAP + 0x480)])
@@ -291,7 +293,8 @@ def _read_small(read: Callable[[int, int], bytes], start: int, size: int) -> byt
 
 
 def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block may have gigabytes. The first word that points to the next block's start is named, an interior one only without."""
+    """A block can be gigabytes large. The first word that points to the start of the next block is named; a pointer
+    into the block is named only if there is no such word."""
     for at, value, interior in ((0x300, HEAP + 0x800, False), (0x400, HEAP + 0x808, True)):
         heap = bytearray(0x1000)
         struct.pack_into("<Q", heap, 0x100, HEAP + 0x808)
@@ -381,7 +384,7 @@ def test_sizes() -> None:
     [(100, 25, 26, 74), (100, 5, 6, 94), (100, 0, 100, 0), (100, 200, 100, 0), (100, 1, 2, 98), (4, 2, 3, 1), (5, 2, 3, 2)],
 )
 def test_the_middle_of_a_long_path_is_left_out(length: int, limit: int, shown: int, skipped: int) -> None:
-    """A list hung on a global: a root step, and a link less than there are nodes."""
+    """A list that a global variable refers to: the path has one step for the root, and one link less than nodes."""
     nodes = [HEAP + 0x20 * i for i in range(length)]
     heap = b"".join(struct.pack("<QQQQ", following, 0, 0, 0) for following in [*nodes[1:], 0])
     target = FakeTarget({HEAP: heap, DATA: words(0x100, _40=HEAP)}, threads=[thread(1, sp=0)])

@@ -1,4 +1,5 @@
-"""Containers told by structure: every sort, with exact lengths; and what is damaged, cyclic, or only looks like one."""
+"""Containers that are recognised by their structure: every kind with exact lengths, and memory that is damaged, cyclic,
+or only looks like a container."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_wrong_colours(engine: Engine) -> None:
 def test_a_tree_that_leads_back_into_itself_ends(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 15)
-    made.put(nodes[2] + 16, nodes[7])  # a leaf's left child is the root
+    made.put(nodes[2] + 16, nodes[7])  # the left child of a leaf is the root
     found = only(made, engine)
     assert found.length == 15
     assert f"node {nodes[7]:#x} gives" in found.problem
@@ -180,7 +181,7 @@ def test_a_doubly_linked_list(engine: Engine) -> None:
 
 
 def test_a_doubly_linked_list_that_is_counted(engine: Engine) -> None:
-    """The count belongs to the list only if it is right, and if the second word points to the last node."""
+    """A word counts as the length of the list only if its value is right, and if the word after it points to the last node."""
     made = Building()
     nodes = made.chain(12, 40, 8)
     for before, node in zip([0, *nodes], nodes):
@@ -327,7 +328,7 @@ def test_a_plain_binary_tree(engine: Engine) -> None:
     made.put(OWNER, nodes[0])
     found = only(made, engine, 1)
     assert (found.what, found.length) == ("binary tree", 31)
-    made.put(nodes[30] + 8, nodes[3])  # met twice: no tree
+    made.put(nodes[30] + 8, nodes[3])  # a child of two nodes: no tree
     assert [c.what for c in made.found(OWNER, 1, engine)] != ["binary tree"]
 
 
@@ -341,7 +342,7 @@ def test_what_only_looks_like_a_container(engine: Engine) -> None:
 
 
 def test_both_engines_see_the_same_in_noise() -> None:
-    """Random words, among them many pointers: nothing raises, nothing hangs, and both engines agree."""
+    """Random words, many of them pointers: nothing raises, everything ends, and both engines agree."""
     for seed in range(40):
         rng = random.Random(seed)
         made = Building()
@@ -360,7 +361,7 @@ def test_both_engines_see_the_same_in_noise() -> None:
 
 
 def test_blocks_that_refer_to_one_another_are_no_table_of_chains(engine: Engine) -> None:
-    """Each refers to an earlier one, and the array to two of three: no node belongs to one chain alone."""
+    """Each block refers to an earlier one, and the array to two of three blocks: no node belongs to only one chain."""
     made = Building()
     blocks: list[int] = []
     for n in range(60):
@@ -374,13 +375,14 @@ def test_a_structure_of_a_few_pointers_is_no_array(engine: Engine) -> None:
     made = Building()
     made.put(OWNER, made.block(32, made.block(104), made.block(40), made.block(408), made.block(40)))
     assert made.found(OWNER, 1, engine) == []
-    made.put(OWNER, made.block(32, *(made.block(40) for _ in range(4))))  # these are alike
+    made.put(OWNER, made.block(32, *(made.block(40) for _ in range(4))))  # blocks of one size
     assert only(made, engine, 1).what == "array of pointers"
 
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_structure_that_begins_with_a_vector(engine: Engine, before: int) -> None:
-    """All its words point to blocks, and three of them to one: a vector's begin, end and capacity. `before`: words in front of them."""
+    """All its words point to blocks. Three of them point into one block: begin, end and capacity of a vector. `before`:
+    the number of words before these three."""
     made = Building()
     table = made.block(8 * 41, *(made.block(56) for _ in range(40)))
     pool = made.block(40, *(made.block(8 * 40) for _ in range(before)), table, table + 8 * 40, table + 8 * 40)

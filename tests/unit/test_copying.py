@@ -1,4 +1,4 @@
-"""Where the pages of a copy go, and how much memory there is for one."""
+"""The layout of a copy of a process's pages, and how much memory is available for the copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ pages = st.sets(st.integers(0, 300), max_size=120)
 
 @given(pages, pages, st.lists(st.integers(1, 300), max_size=6), st.booleans())
 def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[int], of_file: bool) -> None:
-    """Of pages at two moments: those of the second that a window has are placed, the others are the rest; no two share a place."""
+    """Pages of two snapshots: pages of the second snapshot that are in a window get an offset, all other pages are the
+    rest, and no two pages get the same offset."""
     bounds = sorted({0, 301, *cuts})
     regions = [
         Region(low * PAGE, high * PAGE, True, True, False, "/data" if of_file and number % 2 else "", 0, number % 3 != 2)
@@ -67,7 +68,7 @@ def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[
 
 
 def test_few_pages_in_terabytes() -> None:
-    """A page each 64 GiB, and each 2 MiB: what the windows take of our address space stays near the pages."""
+    """One page in each 64 GiB, and one in each 2 MiB: the address space that the windows need is proportional to the number of pages."""
     for step, size in ((64 << 30, 16 << 40), (2 << 20, 64 << 30)):
         own = Runs.of((at, at + PAGE) for at in range(0, size, step))
         made, count = windows([Region(0, size, True, True, False)], moment(own, Runs.of(())))
@@ -76,7 +77,7 @@ def test_few_pages_in_terabytes() -> None:
 
 
 def test_shared_memory_that_is_mapped_again() -> None:
-    """Pages that the process has used through one of the mappings are copied for all of them. Another file has pages of its own."""
+    """Pages that the process has used through one of the mappings are copied for all of them. Pages of another file are separate."""
     name = "/memfd:heap (deleted)"
     regions = [
         Region(0x10000, 0x20000, True, True, False, name, 0x4000, private=False),
@@ -93,7 +94,7 @@ def test_shared_memory_that_is_mapped_again() -> None:
 
 
 def test_regions_that_changed_while_they_were_listed() -> None:
-    """A region that overlaps with the one before is left out."""
+    """A region that overlaps with the region before it is left out."""
     regions = [Region(low, high, True, True, False) for low, high in ((0, 0x5000), (0x4000, 0x6000), (0x5000, 0x7000), (0x1000, 0x2000))]
     assert [region.start for region in without_overlaps(regions)] == [0, 0x5000]
 
@@ -119,7 +120,8 @@ def group(folder: Path, **files: str) -> None:
 
 
 def test_what_memory_there_is(tmp_path: Path) -> None:
-    """The least of what the system has and what each control group around us has left, of either version."""
+    """The least of what the system has and of what each control group of findleaks still permits, for versions 1 and 2
+    of control groups."""
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     group(proc, meminfo="MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
     group(proc / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")

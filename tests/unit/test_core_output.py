@@ -1,4 +1,4 @@
-"""The file that a core is written to: whole under its name, or not there."""
+"""The file to which a core is written: it is either complete, or does not exist."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_what_is_skipped_is_packed_as_zeros() -> None:
 
 
 def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`compression.zstd`, of Python 3.14, is taken before others: its compressor's methods, made of python-zstandard's."""
+    """The module `compression.zstd` of Python 3.14 is preferred. The test makes such a module from python-zstandard."""
     zstandard = pytest.importorskip("zstandard")
     made = ModuleType("compression.zstd")
     made.ZstdCompressor = lambda level: zstandard.ZstdCompressor(level=level).compressobj()  # type: ignore[attr-defined]
@@ -149,7 +149,8 @@ def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pyte
 
 
 def test_ctrl_c_leaves_the_blocks_to_be_freed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever closes a removed file last waits for the file system. It is not the process at whose prompt Ctrl-C was pressed."""
+    """The process that closes a removed file last waits for the file system. This must not be the process in which the
+    user pressed Ctrl-C."""
     holders: list[list[str]] = []
     close = os.close
 
@@ -164,7 +165,7 @@ def test_ctrl_c_leaves_the_blocks_to_be_freed_by_another(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
     ((holder,),) = holders
     assert list(tmp_path.iterdir()) == []
-    assert os.waitpid(int(holder), 0) == (int(holder), 0x100)  # by itself: there was nothing to read
+    assert os.waitpid(int(holder), 0) == (int(holder), 0x100)  # it ended by itself, as there was nothing to read
 
 
 def opened(pid: str, fd: int) -> str:

@@ -1,4 +1,4 @@
-"""Counting without a debugger: scope rules, names of functions, the table, and unwinding that is remembered."""
+"""Counting without a debugger: rules for scopes, names of functions, the table, and the cache of unwound stacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CODE, STACK, DEEP = 0x10000, 0x20000, 0x4000
 
 
 def frames_by_pointer(rng: random.Random, returns: Sequence[int], sp: int, fp: int) -> bytes:
-    """A stack of functions that keep the chain of frame pointers, from `sp` on, with noise between; the last one returns to 0."""
+    """Return a stack with a chain of frame pointers from `sp` on, and random words between them. The last function returns to 0."""
     data = bytearray(rng.randbytes(DEEP)[: STACK + DEEP - sp])
     for number, where in enumerate(returns):
         following = fp + rng.choice((0x20, 0x60, 0x300)) if number < len(returns) - 1 else 0
@@ -36,7 +36,7 @@ def frames_by_pointer(rng: random.Random, returns: Sequence[int], sp: int, fp: i
 
 
 class Image:
-    """A target with code of no module, and one stack that changes."""
+    """A target with code outside of all modules, and a stack that the test changes."""
 
     def __init__(self, arch: Arch = X86_64) -> None:
         self.stack, self.arch = bytearray(DEEP), arch
@@ -49,7 +49,7 @@ class Image:
         return bytes(self.stack[at : at + size]) if 0 <= at < DEEP else b""
 
     def fresh(self, pc: int, sp: int, fp: int) -> tuple[int, ...]:
-        """What the unwinder itself says."""
+        """Return the frames that the unwinder finds without the cache."""
         target = fake.FakeTarget({CODE: bytes(0x1000), STACK: bytes(self.stack)}, permissions={CODE: "r-x"}, arch=self.arch)
         trace = Unwinder(target).trace(fake.thread(1, sp, {self.arch.pc: pc, self.arch.frame_pointer: fp}, arch=self.arch))
         assert not trace.end
@@ -58,7 +58,7 @@ class Image:
 
 @pytest.mark.parametrize("arch", [X86_64, AARCH64], ids=lambda arch: arch.name)
 def test_remembered_stacks_are_what_the_unwinder_says(arch: Arch) -> None:
-    """Few stacks at places that vary, with noise between the frames: each is unwound afresh for comparison."""
+    """A few stacks at changing addresses, with random words between the frames. The cached result is compared with that of the unwinder."""
     rng = random.Random(11)
     image = Image(arch)
     cache = UnwindCache(image.target, image.read)
@@ -78,7 +78,7 @@ def test_remembered_stacks_are_what_the_unwinder_says(arch: Arch) -> None:
 
 
 def test_a_difference_far_out_makes_another_stack() -> None:
-    """The innermost bytes are the same: it is no key of a stack, which is compared up to its end."""
+    """The innermost bytes of two stacks are equal. The cache compares stacks up to their end."""
     image = Image()
     cache = UnwindCache(image.target, image.read)
     sp = STACK + 0x100
@@ -185,9 +185,9 @@ def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
 
 
 class Scripted:
-    """A process whose threads reach places as written down: (thread, address) or None for time that passes."""
+    """A process whose threads reach addresses in the order of a script: (thread, address), or None if time passes."""
 
-    pid = 1 << 30  # which no process can have
+    pid = 1 << 30  # no process can have this number
 
     def __init__(self, image: Image, script: Sequence[Optional[tuple[int, int]]]) -> None:
         self.image, self.script = image, list(script)

@@ -1,4 +1,5 @@
-"""Objects counted by the type that their second word names: the kernel and its twin give the same, and what is no object is none."""
+"""Objects that are recognised by the type in their second word: the C engine and the reference engine agree, and other
+memory is no object."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def built(engine: Engine, heap: Heap) -> Blocks:
 
 
 def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """The memory in pieces cut at these offsets; what was cut off is asked for again."""
+    """Count the objects with the memory divided at these offsets. Objects that a cut divides are read again as a whole."""
     blocks = built(engine, heap)
     tally = ObjectTally.of(blocks, TYPES, TypeColumns(OFFSETS, MARKS, LEAVES, LIVES), PROGRAM)
     reported: list[int] = []
@@ -56,7 +57,7 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
 
 
 def heap_of(*contents: tuple[int, bytes]) -> Heap:
-    """Blocks in use of these sizes, one after the other."""
+    """Return a heap with blocks in use of these sizes, one after the other."""
     memory, blocks = bytearray(), []
     for size, content in contents:
         blocks.append((HEAP + len(memory), size, State.IN_USE))
@@ -68,17 +69,17 @@ def heap_of(*contents: tuple[int, bytes]) -> Heap:
 def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
     words = struct.Struct("<2Q").pack
     heap = heap_of(
-        (32, words(1, TYPES[0]) + b"\0\2"),  # live, and marked
-        (32, words(0, TYPES[0])),  # nothing refers to it
-        (48, words(HEAP, 7) + words(3, TYPES[1])),  # its collector knows of it
-        (48, words(0, 0) + words(3, TYPES[1])),  # … and not of this one
+        (32, words(1, TYPES[0]) + b"\0\2"),  # live, with the mark
+        (32, words(0, TYPES[0])),  # no references: the count is 0
+        (48, words(HEAP, 7) + words(3, TYPES[1])),  # in a list of the garbage collector
+        (48, words(0, 0) + words(3, TYPES[1])),  # not in a list of the garbage collector
         (48, words(3, TYPES[1])),  # objects of this type do not begin here
         (64, words(5, 5) + words(0, 9) + words(2, TYPES[2])),
         (32, words(TYPES[1], TYPES[0])),  # a list of types
         (32, words(HEAP + 32, TYPES[0])),  # a list of an object and a type
         (32, words(0xFFFFFFFF, TYPES[0]) + b"\0\x64"),  # immortal, and without pointers
         (32, words(0x0004_0000_0000_0001, TYPES[0])),  # with flags, as since 3.14
-        (32, words(0x7F12_3456_7890, TYPES[0])),  # an address of anything
+        (32, words(0x7F12_3456_7890, TYPES[0])),  # an arbitrary address instead of a count
         (8, struct.pack("<Q", TYPES[0])),
     )
     found, stands, sums, patterns, cut = counted(engine(), heap, [])
@@ -111,7 +112,7 @@ def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     heap = random_heap(seed)
     pick = random.Random(seed)
     whole = counted(ENGINES[0](), heap, [])
-    assert sum(whole[2][::6]) >= 5  # there are objects
+    assert sum(whole[2][::6]) >= 5  # the heap does have objects
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
         parts = counted(engine(), heap, cuts)
@@ -127,7 +128,7 @@ def test_types_and_offsets_belong_together() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_values_of_a_dictionary_are_no_object(engine: Callable[[], Engine]) -> None:
-    """Their first words may have remains of an object without pointers: what follows them counts all the same."""
+    """The first words of a block of values may be remains of an object without pointers. The words after it are references all the same."""
     words = struct.Struct("<2Q").pack
     remains = words(2, TYPES[2]).rjust(48, b"\0")
     leaf = words(2, TYPES[0]) + b"\0\x64" + bytes(6)

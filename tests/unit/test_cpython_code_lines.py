@@ -1,4 +1,4 @@
-"""Tables of lines in code objects: against this interpreter's own reading of its library, and the example in CPython's sources."""
+"""Line tables of code objects, compared with how this interpreter reads its own library, and with the example in CPython's sources."""
 
 from __future__ import annotations
 

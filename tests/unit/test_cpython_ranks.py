@@ -1,4 +1,4 @@
-"""Which object of a cycle of Python's names it: ranks of types."""
+"""The object by which a cycle of Python objects is named: ranks of types."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OWN = ("generator", "module", "type", "bytearray")
 
 
 def ranked(*names: str) -> list[str]:
-    """The names, the one of the highest rank first."""
-    order = sorted(names, key=lambda name: name not in FOREIGN)  # extensions' types have the first numbers
+    """Return the names, beginning with the highest rank."""
+    order = sorted(names, key=lambda name: name not in FOREIGN)  # types of extension modules have the first numbers
     known: Any = SimpleNamespace(
         foreign=sum(name in FOREIGN for name in names), flags=[HEAP_TYPE if name in FOREIGN + CLASSES else 0 for name in order]
     )

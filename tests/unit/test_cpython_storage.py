@@ -1,5 +1,5 @@
-"""Both engines, in all four variants, find the same unused words of lists and of values, hashes, references, immortal objects, and
-free-threaded objects."""
+"""Both engines, in all four variants, find the same unused words of lists and of values, hashes, references, immortal
+objects, and free-threaded objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tally_of(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
 
 
 def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict[str, Any]:
-    """What both passes say of the memory in pieces that are cut at these offsets."""
+    """Return the results of both passes if the memory is divided at these offsets."""
     blocks = memory.built(engine)
     tally = tally_of(blocks, memory.arch, shift)
     bounds = [0, *cuts, len(memory.data)]
@@ -102,7 +102,7 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
             if rng.random() < 0.8:
                 slots, kinds = rng.choice([3, 4, 5, 6]), rng.choice([0, 1, 2, 3])
                 memory.data[(target + 1) * word : (target + 1) * word + 3] = bytes([slots, slots, kinds])
-                if rng.random() < 0.3:  # keys of 3.10
+                if rng.random() < 0.3:  # keys of Python 3.10
                     memory.put(target + 1, rng.choice([4, 8, 16, 24]), rng.choice([0, 0x9D0000]))
         if kind == 2 and words >= head + 6 and rng.random() < 0.3:
             target, room = rng.choice(starts)
@@ -119,7 +119,7 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
 
 
 def put_deque(rng: random.Random, memory: Memory, place: int, chunks: list[int], room: int) -> None:
-    """The fields of a deque after its count and type, mostly sound, with spare blocks."""
+    """Write the fields of a deque after its count and type, mostly intact, with spare blocks."""
     if len(chunks) < 4:
         return
     first, last = rng.randrange(66), rng.randrange(66)
@@ -155,7 +155,7 @@ ENGINES = [graphs.native, graphs.pure]
 
 
 def a_list(arch: Arch, room: int, items: int) -> Memory:
-    """A list with its storage, whose words all refer to the list."""
+    """Return a list and its storage. All words of the storage refer to the list."""
     memory, word = Memory(arch, 256), arch.word
     start = memory.block(0, 8)
     memory.block(16, room)
@@ -183,7 +183,7 @@ def test_items_of_a_list(engine: Any, arch: Arch) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_that_is_no_storage(engine: Any) -> None:
-    """What a list that was freed refers to belongs to somebody else: its words count."""
+    """After a list was freed, its storage belongs to another object. The words of the storage are references."""
     arch = graphs.ARCHES[0]
     memory = a_list(arch, 10, 3)
     memory.put(17, HEAP + arch.word)  # no object
@@ -204,7 +204,7 @@ def test_memory_that_is_no_storage(engine: Any) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_items_of_a_deque(engine: Any, arch: Arch) -> None:
-    """Three blocks: the first has items from number 60 on, the last up to number 4; a spare block has none."""
+    """Three blocks: the first has items from number 60 on, the last has items up to number 4. A spare block has no items."""
     memory, word = Memory(arch, 400), arch.word
     start = memory.block(0, 40)
     chunks = [memory.block(50 + 70 * number, 66) for number in range(4)]
@@ -243,7 +243,7 @@ def test_word_after_values(engine: Any, arch: Arch) -> None:
         ends = bytes([*reversed(numbers), len(numbers), 2 * word])
         memory.data[42 * word - len(ends) : 42 * word] = ends
         assert answers(engine(arch), memory, 0, [])["masks"] == [0, mask], (hex(value), numbers)
-    memory.data[42 * word - 2] = 200  # more numbers than there is room for
+    memory.data[42 * word - 2] = 200  # more numbers than fit
     memory.put(last, start)
     assert answers(engine(arch), memory, 0, [])["masks"] == [0, 3]
 
@@ -293,7 +293,7 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     table, slots = HEAP + 40 * word, [0] * (8 // word)
     entries = [HEAP, HEAP, HEAP, 5, HEAP, HEAP, *[0] * 9]
     assert rest([3, 0, table], [1, 0, 0, 0, *slots, *entries], bytes([3, 3, 0])) == [4 + len(slots), 5 + len(slots)]
-    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *[HEAP] * 10], bytes([3, 3, 1])) == []  # only strings: no hashes
+    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *[HEAP] * 10], bytes([3, 3, 1])) == []  # only strings as keys: no hashes are stored
     assert rest([3, 0, table], [1, 8, 0x9D0000, 0, 2, *slots, *entries]) == [5 + len(slots), 6 + len(slots)]  # 3.9 and 3.10
     assert rest([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
     items = [HEAP, HEAP, HEAP, 5, *[0] * 10, HEAP, HEAP]

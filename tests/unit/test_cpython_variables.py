@@ -1,4 +1,4 @@
-"""Entries of CPython's dictionary tables by name, on handmade tables, whole and damaged."""
+"""Names of the entries of CPython's dictionary tables, on handmade tables, intact and damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBJECT = 0x9000
 
 
 class Strings:
-    """What Types.text says of the strings above."""
+    """Return what Types.text returns for the strings above."""
 
     def text(self, address: int, length: int = -1, most: int = 200) -> str:
         text = STRINGS.get(address, "")
@@ -56,7 +56,7 @@ def test_variable_of_a_module() -> None:
         "Python variable: shop.orders.limit",
         "",
     ]
-    assert [reported(data, FIRST + 16 * n) for n in range(3)] == ["", "", ""], "keys are no values"
+    assert [reported(data, FIRST + 16 * n) for n in range(3)] == ["", "", ""], "keys were read as values"
     assert reported(data, FIRST + 8 + 1) == ""
     assert reported(data, TABLE + 8) == reported(data, TABLE + 24) == ""
 
@@ -64,7 +64,7 @@ def test_variable_of_a_module() -> None:
 def test_value_of_another_dictionary() -> None:
     data = table([(CACHE, OBJECT), (OBJECT, OBJECT)], GENERAL)
     assert reported(data, FIRST + 16) == 'value of "cache" in a Python dict'
-    assert reported(data, FIRST + 24 + 16) == "", "a key that is no string"
+    assert reported(data, FIRST + 24 + 16) == "", "a key that is no string was accepted"
     assert reported(data, FIRST + 8) == reported(data, FIRST) == ""
 
 
@@ -75,7 +75,7 @@ def test_value_of_another_dictionary() -> None:
         table(GLOBALS, kind=3),
         table(GLOBALS, slots=2),
         table(GLOBALS, slots=60),
-        table(GLOBALS, usable=3),  # six of eight entries: five at most
+        table(GLOBALS, usable=3),  # six of eight entries, but at most five are permitted
         table(GLOBALS).replace(b"\x03\x03", b"\x03\x04", 1),  # indices of another width
     ],
 )
@@ -104,7 +104,7 @@ def test_any_bytes() -> None:
 
 @pytest.mark.parametrize("version", ["", "3", "x.y"])
 def test_an_interpreter_of_unknown_version_has_no_names(version: str) -> None:
-    """A damaged core may lack the version."""
+    """The version can be missing in a damaged core."""
     target = fake.FakeTarget({0x1000: bytes(64)})
     names = ObjectNames(target, graphs.native().blocks(target.arch, 16), cast("Types", SimpleNamespace(shift=0)), array("I", [0]), version)
     assert (names.name_object(0), names.name_member(0x1000)) == ("", "")

@@ -1,4 +1,4 @@
-"""Code before a fault: jumps through tables, the limit of what is decoded, and faults that need no code."""
+"""Code before a fault: jumps through tables, the limit of decoded bytes, and faults that are explained without code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_comparison_of_an_older_value_shows_nothing() -> None:
 def test_the_start_of_the_table_may_be_set_far_before() -> None:
     call = {"name": "call", "target": 0x9000}
     assert destinations(distances(*PLACES), TABLE_IN_RDX, call, *BOUND, *JUMP) == set(PLACES[:3])
-    # It was restored from the stack: it may be any address that the function computes.
+    # The register was restored from the stack: it may be any address that the function computes.
     text = {**TABLE_IN_RDX, "displacement": OTHER}
     other = {**TABLE_IN_RDX, "destination": RBX}
     restored = {"name": "mov", "destination": RDX, "base": RSP, "displacement": 8, "width": 8}
@@ -89,13 +89,13 @@ def test_tables_of_addresses() -> None:
     assert destinations(data, *BOUND, jump) == set(PLACES[:3])
     load = [{**jump, "name": "mov", "destination": RAX}, JUMP[-1]]
     assert destinations(data, *BOUND, *load) == set(PLACES[:3])
-    assert destinations(data, *BOUND, jump, mode="rw-") is None  # the program may have changed it
+    assert destinations(data, *BOUND, jump, mode="rw-") is None  # the program may have changed the table
 
 
 def test_unknown_destinations() -> None:
     assert destinations(distances(*PLACES), *BOUND, *JUMP) is None
     assert destinations(distances(0x8000, *PLACES), *BOUND, TABLE_IN_RDX, *JUMP) is None
-    assert destinations(distances(*PLACES[:2]), *BOUND, TABLE_IN_RDX, *JUMP) is None  # cut
+    assert destinations(distances(*PLACES[:2]), *BOUND, TABLE_IN_RDX, *JUMP) is None  # the table is cut off
     # Two tables. The first case of one of them is in another part of the function.
     other = [{**TABLE_IN_RDX, "displacement": TABLE + 12}, TABLE_IN_RDX, {"name": "call", "target": 0x9000}]
     moved = distances(*PLACES[:3], MOVED - 12)
@@ -115,7 +115,7 @@ def test_missing_pages(name: str, kind: str) -> None:
 
 
 class OneFunction:
-    """Functions of `size` bytes without moved parts."""
+    """Functions of `size` bytes each, whose code is contiguous."""
 
     def __init__(self, size: int) -> None:
         self.size = size

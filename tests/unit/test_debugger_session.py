@@ -1,4 +1,5 @@
-"""Sessions of a debugger's process: kept while it stands, dropped when it runs, and never closed under the command that uses them."""
+"""Sessions in a debugger: they are kept while the process is stopped, dropped when it runs, and never closed during a
+command that uses them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ AT = 0x10000
 
 
 class Process(FakeTarget):
-    """A live process that changes, as the debugger tells, whenever its mappings are looked at."""
+    """A live process. Whenever its regions are listed, the debugger reports that the process has changed."""
 
     front: DebuggerSession
     closed = 0

@@ -1,4 +1,4 @@
-"""Debug information: every variable against a walk of all entries, type units, and files made to be slow or large."""
+"""Debug information: every variable compared with a walk of all entries; type units; files that are slow or large on purpose."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A program with one variable, `chain`, at most of the DWARF 4 that gcc writes."""
+    """Build a program with one variable, `chain`, with DWARF 4 at most."""
     folder = tmp_path_factory.mktemp("small")
     (folder / "small.c").write_text("struct link { struct link *next; long value; } chain; int main(void) { return (int)chain.value; }")
     subprocess.run(["gcc", "-gdwarf-4", "-no-pie", "-o", "small", "small.c"], check=True, cwd=folder)
@@ -74,7 +74,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 class Named(FakeTarget):
-    """A fake whose only module has this file."""
+    """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__({0x1000: b"x"}, modules=[Module("/lib/program", 0, 0, 1 << 40)])
@@ -85,7 +85,7 @@ class Named(FakeTarget):
 
 
 def addresses(data: bytes) -> dict[str, int]:
-    """Objects by their names, as the compiler writes them."""
+    """Return the addresses of objects by the names that the compiler writes."""
     found = {}
     for table in elf.tables_of_file(data, elf.header(data)):
         for name, info, _, section, value, _ in struct.iter_unpack(table.form, table.symbols):
@@ -95,18 +95,19 @@ def addresses(data: bytes) -> dict[str, int]:
 
 
 def address_of(value: Any, info: Any, unit: Any) -> int | None:
-    """What a location says, if it is a single address."""
+    """Return the address in a location expression, or None if the expression is no single address."""
     if value.form != "DW_FORM_exprloc" or not value.value:
         return None
     if value.value[0] == 0x03 and len(value.value) == 9:
         return int.from_bytes(bytes(value.value[1:]), "little")
-    if value.value[0] == 0xA1 and len(value.value) == 2:  # one byte of LEB128
+    if value.value[0] == 0xA1 and len(value.value) == 2:  # the operand is one byte of LEB128
         return int(info.get_addr(unit, value.value[1]))
     return None
 
 
 def walked(path: Path) -> tuple[dict[int, set[int]], set[int]]:
-    """Address -> offsets of the variables' entries there; and addresses that other entries have. All units are read, entry by entry."""
+    """Return, by walking all entries of all units: the offsets of the entries of variables by address; and the
+    addresses of other entries."""
     variables: dict[int, set[int]] = {}
     others: set[int] = set()
     with path.open("rb") as file:
@@ -145,7 +146,7 @@ def test_every_variable_as_a_walk_of_all_entries_finds_it(program: Path) -> None
 
 
 def test_members_of_the_same_types_in_every_form(program: Path) -> None:
-    """Types may are in type units; of bit-fields DWARF 5 has no place in bytes."""
+    """Types may be in type units. DWARF 5 does not have byte offsets of bit-fields."""
     data = program.read_bytes()
     known, members = addresses(data), Members(Named(data))
     inner = members.variable(known["_ZN4deep5innerE"])
@@ -188,7 +189,7 @@ def test_what_lies_in_other_files_is_said_once(tmp_path: Path) -> None:
 
 
 def test_types_in_a_supplementary_file(small: bytes, tmp_path: Path) -> None:
-    """As dwz -m leaves a program: what types refer to has another form, DW_FORM_GNU_ref_alt."""
+    """A program after `dwz -m`: references to types have the form DW_FORM_GNU_ref_alt."""
     (tmp_path / "small.c").write_text("struct link { struct link *next; long value; } chain; int main(void) { return (int)chain.value; }")
     subprocess.run(["gcc", "-gdwarf-4", "-S", "-o", "small.s", "small.c"], check=True, cwd=tmp_path)
     text = (tmp_path / "small.s").read_text()
@@ -205,7 +206,7 @@ def test_types_in_a_supplementary_file(small: bytes, tmp_path: Path) -> None:
 
 
 def replaced(data: bytes, name: str, content: bytes, flags: int = 0) -> bytes:
-    """The program with other contents of a section, which stand behind all, and other flags."""
+    """Return the program with a section that has these contents, at the end of the file, and these flags."""
     head = elf.header(data)
     number = next(number for number, section in enumerate(elf.sections(data, head)) if section.name == name)
     made = bytearray(data)
@@ -224,7 +225,7 @@ def chain(data: bytes, tell: Callable[[str, float], None] = lambda phase, part: 
 
 
 def test_an_abbreviation_table_without_end(small: bytes) -> None:
-    """Reading it all would take minutes, and gigabytes."""
+    """Reading all of the table would take minutes and gigabytes."""
     table = (
         section(small, ".debug_abbrev").rstrip(b"\0")
         + b"\0\0"
@@ -245,7 +246,7 @@ def test_a_number_without_end(small: bytes) -> None:
 
 
 def test_a_file_that_fails_again_and_again_is_given_up(small: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("findleaks.debuginfo.dwarf.MAX_READS", 5)  # as if the file were huge
+    monkeypatch.setattr("findleaks.debuginfo.dwarf.MAX_READS", 5)  # a small limit, as if the file were huge
     variables = chain(small)
     for _ in range(100):
         assert variables.at(addresses(small)["chain"]) is None
@@ -253,7 +254,7 @@ def test_a_file_that_fails_again_and_again_is_given_up(small: bytes, monkeypatch
 
 
 def test_types_that_lead_in_circles(small: bytes) -> None:
-    """Every reference to a type leads to the pointer, which then points to itself; no chain of them ends otherwise."""
+    """All references to types lead to the pointer type, which refers to itself."""
     info = bytearray(section(small, ".debug_info"))
     file = opened(small)
     die = Variables(file).at(addresses(small)["chain"])
@@ -284,7 +285,7 @@ def test_siblings_that_lead_back(small: bytes) -> None:
 
 
 def packed(content: bytes, claimed: int, old: bool = False) -> bytes:
-    """A compressed section's contents: Elf64_Chdr, or what came before it."""
+    """Return the contents of a compressed section, with Elf64_Chdr or with the older header of .zdebug sections."""
     return (b"ZLIB" + struct.pack(">Q", claimed) if old else struct.pack("<IIQQ", 1, 0, claimed, 1)) + zlib.compress(content)
 
 
@@ -301,7 +302,7 @@ def test_compressed_sections_are_inflated_only_if_their_sizes_make_sense(small: 
 
 
 def renamed(small: bytes, content: bytes, claimed: int) -> bytes:
-    """With .zdebug_info: its name is put behind the file, with the table of names."""
+    """Return the file with a section .zdebug_info. The table of names, with this name, is at the end of the file."""
     head = elf.header(small)
     strings = elf.sections(small, head)[head.shstrndx]
     table = small[strings.offset : strings.offset + strings.size]
@@ -313,7 +314,7 @@ def renamed(small: bytes, content: bytes, claimed: int) -> bytes:
 
 
 def test_the_user_may_stop_it_between_two_reads(small: bytes) -> None:
-    """pyelftools makes errors of its own of what its streams raise; an interruption comes through all the same, and at once."""
+    """pyelftools replaces errors of its streams by its own errors. The interruption must still be raised, and at once."""
     asked = []
 
     def tell(phase: str, part: float) -> None:

@@ -1,4 +1,4 @@
-"""Rust's symbol names: recorded ones of rustc 1.95, those of the standard library beside c++filt, and harmful ones."""
+"""Rust's symbol names: names from rustc 1.95, those of the standard library compared with c++filt, and malicious names."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def test_two_builds_have_the_same_names() -> None:
 
 
 def without_hashes(text: str) -> str:
-    """c++filt's form of a name, without the crates' hashes and the types of constants, which it prints, and suffixes."""
+    """Return the names that c++filt prints, without hashes of crates, types of constants, and suffixes."""
     text = re.sub(r"(\w)\[(?:0|[0-9a-f]{5,16})\]", r"\1", re.sub(r"::h[0-9a-f]{16}$", "", text))
     return re.sub(r"(\b\d+|'|true|false): (?:[iu](?:8|16|32|64|128|size)|char|bool)\b", r"\1", text)
 
 
 def cxxfilt(names: list[str]) -> list[str]:
     tool = shutil.which("c++filt")
-    assert tool, "binutils are needed for this test"
+    assert tool, "this test needs binutils"
     done = subprocess.run([tool], input="\n".join(names) + "\n", capture_output=True, text=True, check=True)
     return [without_hashes(line) for line in done.stdout.splitlines()]
 
 
 def test_names_as_cxxfilt_has_them() -> None:
-    names = [name for name in NAMES if "gr$uf6$" not in name]  # c++filt does not decode letters beyond ASCII in the middle
+    names = [name for name in NAMES if "gr$uf6$" not in name]  # c++filt does not decode non-ASCII letters in the middle of a name
     assert [demangle(name) for name in names] == cxxfilt(names)
 
 
 def test_the_standard_library_against_cxxfilt() -> None:
     rustc = shutil.which("rustc")
-    assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
+    assert rustc is not None, "this test needs rustc: apt-get install cargo"
     root = subprocess.run([rustc, "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
     library = next(Path(root).glob("lib/rustlib/*/lib/libstd-*.so"), None) or next(Path(root).glob("lib/*/libstd-*.so"))
     lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -68,7 +68,7 @@ def test_the_standard_library_against_cxxfilt() -> None:
 
 
 def doubled(levels: int) -> str:
-    """Tuples of two, each of whose elements is a backref to the tuple before: 2 ** levels elements."""
+    """Return nested pairs: both elements of a pair are a backref to the next inner pair, so there are 2 ** levels elements."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     name, last = "IC1aTaaE", 4
     for _ in range(levels):
@@ -113,7 +113,7 @@ def test_bombs_are_harmless(name: str) -> None:
 
 
 def test_moderate_repetition_is_shown() -> None:
-    """The limits cut off what explodes, not what is long: 510 elements fit, 2 ** 42 do not."""
+    """The limits cut off exponential names, not long ones: 510 elements are printed, 2 ** 42 are not."""
     assert demangle(doubled(2)) == "a::<(i8, i8), ((i8, i8), (i8, i8)), (((i8, i8), (i8, i8)), ((i8, i8), (i8, i8)))>"
     assert demangle(doubled(7)).count("i8") == 2 * (2**8 - 1)
     assert demangle(doubled(40)) == doubled(40)

@@ -1,4 +1,4 @@
-"""What an address is said to be."""
+"""The description of an address."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEAP, DATA, STACK = 0x10000, 0x400000, 0x7F0000
 
 @pytest.mark.parametrize("tls", [0x60, 0, None, 0x4000])
 def test_frames_next_to_the_thread_pointer_are_stack(tls: Optional[int]) -> None:
-    """glibc's layout: control block, static TLS, frames. `tls`: what the module's header says, None without one; 0x4000 cannot
-    be all static."""
+    """The layout of glibc: control block, static TLS, frames. `tls`: the size in the module's header, or None without a
+    header. 0x4000 bytes cannot all be static TLS."""
     top, sp = STACK + 0x1800, STACK + 0x1200
     elf = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1 if tls else 0, 0, 0, 0)
     elf += struct.pack("<IIQQQQQQ", 7, 4, 0, 0, 0, 0, (tls or 8) - 8, 32)

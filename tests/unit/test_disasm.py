@@ -1,4 +1,4 @@
-"""Machine code read as instructions: compared with objdump on real code, and where it ends or cannot be read."""
+"""Decoding of machine code: compared with objdump on real code, and where decoding ends or code is unreadable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def made(size: int, name: str, *operands: int, **rest: object) -> Instruction:
         ("488b0510000000", made(7, "mov", 0, NONE, RIP, displacement=AT + 7 + 0x10, width=8)),  # mov 0x10(%rip),%rax
         ("64488b042578ffffff", made(9, "mov", 0, displacement=-0x88, width=8, fs=True)),  # mov %fs:-0x88,%rax
         ("4889f8", made(3, "mov", 0, RDI, width=8)),
-        ("488bc7", made(3, "mov", 0, RDI, width=8)),  # the same, encoded the other way
+        ("488bc7", made(3, "mov", 0, RDI, width=8)),  # the same instruction in another encoding
         ("48894738", made(4, "mov", NONE, 0, RDI, displacement=0x38, width=8)),  # mov %rax,0x38(%rdi)
         ("c7864002000000000000", made(10, "mov", NONE, NONE, RSI, displacement=0x240, immediate=0, width=4)),
         ("83864002000001", made(7, "add", NONE, NONE, RSI, displacement=0x240, immediate=1, width=4)),
@@ -68,7 +68,7 @@ def test_one_instruction(code: str, expected: Instruction) -> None:
 
 
 def test_the_decoder_sees_what_objdump_sees() -> None:
-    """Instruction by instruction of a library: where it ends, its operand in memory, where it jumps to."""
+    """Compare each instruction of a library: its end, its operand in memory, and its destination if it is a jump."""
     truth, starts = objdump.disassembled("/lib/x86_64-linux-gnu/libc.so.6", "-j", ".text", f"--stop-address={0x70000}")
     sums = [0, 0, 0]
     for start, following in zip(starts, starts[1:]):
@@ -100,7 +100,7 @@ def test_it_stops_at_what_is_not_known_or_not_whole(code: str, sizes: list[int])
 
 
 def test_long_code_is_decoded_piece_by_piece() -> None:
-    """Wherever a piece ends within an instruction."""
+    """A piece may end at any byte of an instruction."""
     long = bytes.fromhex("48b80102030405060708")
     for shift in range(12):
         code = b"\x90" * shift + long * 1000
@@ -120,8 +120,8 @@ def test_stubs_are_resolved() -> None:
     stubs = {
         AT: bytes.fromhex("f30f1efa f2ff25") + struct.pack("<i", slot - AT - 11),  # endbr64; bnd jmp *slot(%rip)
         AT + 0x100: bytes.fromhex("ff25") + struct.pack("<i", slot - AT - 0x106),
-        AT + 0x200: bytes.fromhex("55 ff25") + struct.pack("<i", slot - AT - 0x207),  # a function that ends so is no stub
-        AT + 0x300: bytes.fromhex("ff25") + struct.pack("<i", 0x1000000),  # a slot that cannot be read
+        AT + 0x200: bytes.fromhex("55 ff25") + struct.pack("<i", slot - AT - 0x207),  # a function that ends with a jump is no stub
+        AT + 0x300: bytes.fromhex("ff25") + struct.pack("<i", 0x1000000),  # an unreadable slot
     }
     target = FakeTarget({**{at: code.ljust(16, b"\xcc") for at, code in stubs.items()}, slot: struct.pack("<Q", there)})
     assert [resolve_stub(target, at) for at in stubs] == [there, there, AT + 0x200, AT + 0x300]
@@ -135,7 +135,7 @@ ARM_COUNT = (
 
 
 def test_far_offsets_and_products_on_aarch64() -> None:
-    """Sums over several instructions: the distance from the argument, and 1022 of shifts."""
+    """Distances from the argument that several instructions compute, and a product of 1022 that shifts compute."""
     listed = list(aarch64.instructions(bytes.fromhex(ARM_COUNT), 0x1000))
     loads = [(one.base, one.displacement, one.wide, one.scaled >= 0) for one in listed if one.loads]
     assert loads == [(7, 0xE3C8, True, False), (1, 24, True, False), (1, 8, True, False), (1, -8, True, True), (7, 0xE3A8, True, False)]
@@ -162,7 +162,7 @@ ARM_HELPER = "10000090 10124039 70000034 2000e0f8 c0035fd6"  # adrp x16, …; ld
 
 
 def test_calls_and_atomic_additions_on_aarch64() -> None:
-    """In each way that they are compiled to; and what a call takes, or is of, as x86-64's code has it."""
+    """Additions in each form that compilers use. Calls have the same fields as calls on x86-64."""
     helper = bytes.fromhex(ARM_HELPER)
     assert aarch64.is_atomic_addition(helper)
     for changed in (helper[:12] + helper[16:], helper[16:] + helper, helper.replace(bytes.fromhex("2000e0f8"), bytes.fromhex("4000e0f8"))):
@@ -197,7 +197,7 @@ def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pyte
 
 
 def test_only_disasm_knows_capstone() -> None:
-    """Code is decoded in one folder; others load the library only to hand it on, or to say that it is missing."""
+    """Only `disasm` decodes code. Other packages import the library only to pass it on, or to report that it is missing."""
     common = Path(__file__).parents[2] / "common"
     direct = re.compile(r"^\s*(?:import|from) capstone\b", re.MULTILINE)
     assert {file.parent.name for file in common.rglob("*.py") if direct.search(file.read_text())} == {"disasm"}

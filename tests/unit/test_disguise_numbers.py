@@ -1,4 +1,4 @@
-"""Numbers that lead to leaked blocks by chance are no disguised pointers; words that are examined as keys."""
+"""Numbers that lead to leaked blocks by chance are no disguised pointers. Which words are examined as keys."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ RANDOM = [0x8F1BBCDC5A82799E + 0x9E3779B97F4A7C15 * number & MASK for number in 
     ("words", "keys"),
     [
         (RANDOM[:2], RANDOM[:2]),
-        ([KEY], []),  # known
-        ([0x3FF8000000000000, int.from_bytes(b"any text", "little"), 0xFFF90000012345F7], []),  # float, text, tagged pointer
+        ([KEY], []),  # a known key
+        ([0x3FF8000000000000, int.from_bytes(b"any text", "little"), 0xFFF90000012345F7], []),  # a float, a text, a tagged pointer
         (RANDOM, RANDOM[:KEYS]),
     ],
     ids=["random", "known", "others", "many"],
@@ -101,7 +101,7 @@ def test_words_that_are_examined_as_keys(words: Sequence[int], keys: Sequence[in
 
 SHIFTED = [("swapped", 120, 600), ("unaligned", 120, 600), ("unaligned", 120, 100), ("unaligned", 248, 600)]
 """How integers become addresses, the size of the blocks, and their number."""
-# If the distance is 0, all blocks of 248 bytes are at multiples of 256, and pointers to them look like integers.
+# If the distance is 0, all blocks of 248 bytes are at multiples of 256, and pointers to them look like small integers.
 SHIFTED_AT = [(*one, distance) for one in SHIFTED for distance in (0, 16, 80, 144, 240) if one[1] == 120 or distance]
 
 

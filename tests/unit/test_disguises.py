@@ -1,4 +1,4 @@
-"""Disguised pointers: kernel and twin find the same, and add the same references; what counts as a convention, and what does not."""
+"""Disguised pointers: the C engine and the reference engine find the same, and add the same references. What counts as a convention."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, mos
 def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
     heap, forms = random_heap(seed, arch)
     first, second = (everything(engine, heap, forms, step, most) for engine in (graphs.native(arch), graphs.pure(arch)))
-    if most == 5:  # which words are recorded of a form that is dropped is not defined
+    if most == 5:  # which words are recorded for a form that is dropped later is undefined
         first, second = (
             {name: one[name] for name in ("before", "keys", "leaders")} if not one["references"] else {} for one in (first, second)
         )
@@ -111,7 +111,7 @@ def test_sizes_and_series_are_no_relative_pointers() -> None:
 
 
 def test_a_series_beside_a_convention() -> None:
-    """Blocks of one size have tagged pointers. To those of another size, a series of numbers leads."""
+    """Blocks of one size have tagged pointers. A series of numbers leads to the blocks of another size."""
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [1600, *[72] * 100, *[200] * 100], 64)
         heap.root_memory[8:16] = heap.word(MIDDLE)
@@ -125,7 +125,7 @@ def test_a_series_beside_a_convention() -> None:
 
 @pytest.mark.parametrize(("word", "hits"), [(0, []), (16, [16])])
 def test_zeros_are_no_safe_links(word: int, hits: list[int]) -> None:
-    """Also where the number of the page is the address of a block."""
+    """One case: the number of the page is the address of a block."""
     for engine in engines():
         heap = Heap(graphs.X86_64, LOW, [64], 0)
         search = classified(engine, heap).disguises(heap.heap_ranges(), [Form(Disguise.SAFE_LINKED)], 100)
@@ -146,8 +146,8 @@ def test_links_that_a_thread_cache_left_hide_no_leak() -> None:
 
 @pytest.mark.parametrize(("tags", "form"), [(10, Disguise.COMPRESSED), (100, Disguise.TAGGED)])
 def test_numbers_that_look_like_tagged_pointers(tags: int, form: Disguise) -> None:
-    """If a few numbers of 32 bits are beside one that looks like a tag and the upper half of their address, they are references like the
-    others. If all are, these are tagged pointers."""
+    """A 32-bit number beside such a tag is a reference if few of them exist. If all 32-bit numbers look like the low
+    half of a tagged pointer, they are tagged pointers."""
     numbers = Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32)
     for engine in engines():
         heap = table_of(numbers, lambda n: 8 * n)
@@ -172,7 +172,7 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
 
 
 def test_a_list_that_nothing_holds_stays_lost() -> None:
-    """Its nodes refer to each other by tagged pointers: the first is definitely lost, the others are indirectly."""
+    """The nodes of the list refer to each other by tagged pointers. The first node is definitely lost, the others are indirectly lost."""
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [72] * 50, 64)
         for number in range(49):
@@ -186,7 +186,7 @@ def test_a_list_that_nothing_holds_stays_lost() -> None:
 
 
 def near(rng: random.Random, heap: Heap) -> int:
-    """An address in the heap, aligned as malloc aligns blocks."""
+    """Return an address in the heap that is aligned like a block."""
     return heap.start + rng.randrange(len(heap.heap)) // 16 * 16
 
 
@@ -231,7 +231,7 @@ WIDE_FORMS = [Form(Disguise.TAGGED), Form(Disguise.UNALIGNED), Form(Disguise.SHI
 
 @pytest.mark.parametrize("form", WIDE_FORMS, ids=lambda form: form.kind.name.lower())
 def test_random_addresses_hide_no_small_group(form: Form) -> None:
-    """In small heaps, many random words refer to each of a few leaked blocks: to all their offsets, not only to their starts."""
+    """In a small heap, many random words refer to each of a few leaked blocks. They refer to all offsets, not only to the starts."""
     for seed in range(60):
         rng = random.Random(seed)
         size, count, table = rng.choice((24, 40, 72)), rng.randrange(LEAST, 17), rng.choice((1 << 12, 1 << 14))

@@ -1,4 +1,4 @@
-"""Checks of `doctor` on this machine, and on others with given files in /proc and /sys and given output of debuggers."""
+"""Checks of `doctor` on this machine, and on simulated machines with other files in /proc and /sys and other output of debuggers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from findleaks.engine import load
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both debuggers are there (the tests install them) and load findleaks; text and JSON list the same checks."""
+    """Both debuggers are installed (the tests install them) and load findleaks. Text and JSON list the same checks."""
     assert cli.main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     check_object(found)

@@ -1,4 +1,4 @@
-"""Every command line that README and the documentation show is one that the parsers accept, and every option that they name exists."""
+"""The parsers accept every command line in README and in the documentation, and every option in them exists."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ OF_OTHERS = {
 
 
 def parse(words: list[str], prog: str, sentence: bool) -> None:
-    """Raise UsageError unless `prog` ("findleaks" or "leaks") accepts these words. `sentence`: the process may be missing."""
+    """Raise UsageError unless `prog` ("findleaks" or "leaks") accepts these words. `sentence`: the words are from a
+    sentence, and the process may be missing."""
     if prog == "findleaks":
         if words[0] in FRONT or words == ["--help"]:
-            return  # other words are the debugger's
+            return  # other words are commands of the debugger
         if words[0] in SETUP:
             commands.parse(setup_parser(words[0]), words[1:])
             return
@@ -76,7 +77,7 @@ def test_each_command_parses() -> None:
 
 
 def options() -> Iterator[str]:
-    """All options of all commands."""
+    """Return all options of all commands."""
     made = [cli.command_parser(commands.load(word)) for word in CATALOGUE] + [setup_parser(word) for word in SETUP]
     for parser in made:
         for action in parser._actions:

@@ -1,4 +1,4 @@
-"""Who holds what: both engines against an oracle that takes one node away at a time and sees what is no longer reached."""
+"""Dominators: both engines against an oracle that removes one node at a time and finds the blocks that become unreachable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ROOTS = 4
 
 @functools.cache
 def drawn(seed: int, count: int) -> graphs.Oracle:
-    """The oracle of a random heap: one for all tests and engines that take this seed, as its references take longest of all."""
+    """Return the oracle of a random heap. It is cached for all tests and engines that use this seed, as its references
+    take most of the time."""
     return graphs.Oracle(graphs.random_heap(seed, count, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3]))
 
 
@@ -31,7 +32,7 @@ def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Oracle
 def rooted(
     graph: Graph, truth: graphs.Oracle, seed: int, priorities: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
 ) -> tuple[Dominators, list[set[int]]]:
-    """Dominators with root memory cut among the roots at random, and what each root refers to."""
+    """Return dominators whose root memory is divided at random among the roots, and the blocks that each root refers to."""
     rng = random.Random(seed)
     bounds = sorted(rng.choices([0x600000, 0x600010, 0x610000, 0x610008, 0x610020, 0x700000], k=rng.randrange(5)))
     owners = [rng.choice([*range(ROOTS), NO_ROOT]) for _ in bounds]
@@ -78,7 +79,7 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_sums_by_label_against_the_oracle(seed: int) -> None:
-    """A label's sum is the union of what its blocks retain one by one."""
+    """The sum of a label is the union of what its blocks retain individually."""
     answers = []
     for engine in engines():
         graph, truth = heap_of(engine, seed, 40)
@@ -104,8 +105,8 @@ def test_sums_by_label_against_the_oracle(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(60)))
 def test_priorities(seed: int) -> None:
-    """What an earlier priority reaches is its own: the oracle gets a heap without the references
-    to it from what only later priorities reach."""
+    """A block belongs to the first priority that reaches it. The oracle gets a heap without references to the block
+    from blocks that only later priorities reach."""
     priorities = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
     answers = []
     for engine in engines():
@@ -147,7 +148,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
             for number, block in enumerate(fields):
                 below.refer(number, [block])
             for block in range(count):
-                below.refer(0, [block] if not counts(node, block) else [])  # what a stray word of the keeper's points to: nothing
+                below.refer(0, [block] if not counts(node, block) else [])  # a stray word of the owner refers to nothing
             computed(below)
             held = oracle.held[node] - {node}
             inner = Oracle(oracle.sizes, [[t for t in mine if t in held] for mine in left], [[b] if b in held else [] for b in fields])
@@ -177,7 +178,7 @@ def test_priorities_out_of_order_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(40)))
 def test_blocks_merged_into_roots(seed: int) -> None:
-    """Such a block is no node, and what it refers to its root refers to: the oracle gets a heap in which it is so."""
+    """A merged block is no node, and its references are references of its root. The oracle gets such a heap."""
     answers = []
     for engine in engines():
         graph, truth = heap_of(engine, seed, 40)

@@ -129,7 +129,7 @@ def test_numbers_of_blocks_that_need_more_than_one_byte(length: int) -> None:
     assert tree.sum_retained(2 * length) == top
     assert [child.block for child in tree.children(2 * length, 2)] == [2 * length + 1, 2 * length + 2]
     for node in {*range(1, length, 1009), length - 1}:
-        # The last node has one word; the others have two.
+        # The last node has one word, the others have two.
         assert tree.sum_retained(node) == Totals(2 * (length - node), 24 * (length - node) - 8)
         assert tree.idom(node) == node - 1 and tree.sum_retained(length + node) == Totals(1, 8)
     whole = Totals(2 * length + top.blocks, 24 * length + top.bytes)
@@ -201,7 +201,7 @@ def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
 
 
 def test_fields_with_blocks_and_leaf_trees_in_turn() -> None:
-    """The places of leaf trees are searched for. The search continues at the last one, whatever blocks are between them."""
+    """The positions of leaf trees are found by a search. It continues at the last position, whatever blocks are between two leaf trees."""
     count = 60_000
     references = [
         [number for at in range(count) for number in (1 + at, 1 + count + at)],

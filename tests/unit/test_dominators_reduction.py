@@ -1,4 +1,4 @@
-"""Who holds what where most blocks are referred to once: trees of such, with a few references more that tie some of them together."""
+"""Dominators of heaps in which most blocks have one referrer: trees, with a few more references between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOTS = 4
 
 
 def forest(rng: random.Random, count: int) -> list[list[int]]:
-    """Trees in any order of addresses, wide or deep."""
+    """Return trees, wide or deep, whose nodes are in any order of addresses."""
     order = list(range(count))
     rng.shuffle(order)
     near = rng.choice((2, 5, count))
@@ -28,7 +28,7 @@ def forest(rng: random.Random, count: int) -> list[list[int]]:
 
 
 def tied(rng: random.Random, references: list[list[int]]) -> None:
-    """A few references more: anywhere, up to the parent, the same twice, to itself."""
+    """Add a few references: to any block, to a parent, twice to one block, to the block itself."""
     count = len(references)
     parents = {child: parent for parent, mine in enumerate(references) for child in mine}
     for _ in range(rng.randrange(4)):
@@ -47,7 +47,7 @@ def counted(
     parts: array[int],
     container_owners: Sequence[int],
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The references, and those of the roots, that count: as the contract says, one after the other."""
+    """Return the references that count, of blocks and of roots, computed as the contract defines it, step by step."""
 
     def counts(source: int, target: int) -> bool:
         part = parts[target]

@@ -1,4 +1,4 @@
-"""Who holds what: shapes of real heaps, and those that make algorithms slow or deep; fields of owners; lost memory; lists as chains."""
+"""Dominators of typical heaps, and of heaps that make algorithms slow or deep; fields of owners; leaked memory; lists as chains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENGINES = pytest.mark.parametrize("engine", engines(), ids=["kernel", "pure"])
 
 
 def digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
-    """References at random: cycles, several to one block, none to the block itself."""
+    """Return random references: cycles, several to one block, none from a block to itself."""
     return [[t for t in rng.choices(range(count), k=rng.randrange(degree + 1)) if t != index] for index in range(count)]
 
 
@@ -43,7 +43,8 @@ def test_random_digraphs_against_the_oracle(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(graphs.share(30)))
 def test_fields_against_the_oracle(seed: int) -> None:
-    """All words of a block, or all that a root refers to, in fields: the oracle gets what the owner holds, and the fields as roots."""
+    """Fields are all words of a block, or all references of a root. The oracle gets the blocks that the owner retains,
+    with the fields as roots."""
     rng = random.Random(seed)
     count = rng.randrange(2, 30)
     references = digraph(rng, count, rng.choice((2, 3, 8)))
@@ -92,12 +93,12 @@ def random_tree(count: int, up: bool) -> list[list[int]]:
 
 
 def owned(count: int) -> list[list[int]]:
-    """A list whose nodes all point to its owner, which comes first."""
+    """Return a list whose nodes all point to its owner. The owner is the first block."""
     return [[1], *[[0, index + 1] if index + 1 < count else [0] for index in range(1, count)]]
 
 
 def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
-    """Each block of `order` is held by the one before, and holds all behind it."""
+    """Check that each block of `order` is retained by the block before it, and retains all blocks after it."""
     return all(
         dominators.idom(b) == a and dominators.sum_retained(b).blocks == len(order) - 1 - n
         for n, (a, b) in enumerate(zip(order, order[1:]))
@@ -105,14 +106,14 @@ def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
 
 
 def long(engine: Engine) -> int:
-    """Nodes of a long list: few enough for the slower engine, and for the sanitizers' tests."""
+    """Return the number of nodes of a long list: few enough for the slower engine, and for tests under sanitizers."""
     return 40_000 if engine.name == "native" and not graphs.SANITIZED else 8_000
 
 
 @ENGINES
 @pytest.mark.parametrize("shape", [singly, doubly, owned])
 def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int], list[list[int]]]) -> None:
-    """Depth must not matter: no recursion, nothing quadratic."""
+    """Time does not depend on depth: no recursion, no quadratic algorithm."""
     count = long(engine)
     dominators = tree_of(made(engine, shape(count)), [[0], []])
     assert dominators.idom(0) == root_node(0)
@@ -152,8 +153,8 @@ def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
 
 @ENGINES
 def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine) -> None:
-    """The search for a holder begins at the list's end, and ends at its beginning, for each of the blocks: step by step it would take
-    400 million steps."""
+    """For each block, the search for its dominator walks from the end of the list to its beginning: step by step, this
+    would take 400 million steps."""
     count = long(engine)
     half = count // 2
     shared = range(half, 2 * half)
@@ -199,7 +200,7 @@ def test_many_references_to_few_blocks_are_sorted_in_place(popular: int, budget:
 
 @pytest.mark.parametrize("seed", range(graphs.share(30)))
 def test_lost_memory_by_leader(seed: int) -> None:
-    """The oracle gets what is lost or possibly lost, with the leaders as what two roots refer to."""
+    """The oracle gets the blocks that are definitely or possibly lost. Two roots refer to the leak heads."""
     answers = []
     for engine in engines():
         heap = graphs.random_heap(seed, 40, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3])
@@ -220,14 +221,14 @@ def test_lost_memory_by_leader(seed: int) -> None:
         dominators.refer_lost(0, 1)
         computed(dominators, (1, 7, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([b.size for b in heap.blocks], references, targets))
-        assert dominators.total().blocks == sum(lost)  # leaders lead to everything
+        assert dominators.total().blocks == sum(lost)  # everything is reachable from the heads
         answers.append(everything(dominators, len(heap.blocks)))
     assert answers[0] == answers[1]
 
 
 @ENGINES
 def test_chains(engine: Engine) -> None:
-    """Nodes of 64 bytes, each with a string of its own; the owner; a list of mixed sizes; a tree, which is no chain."""
+    """Four structures: nodes of 64 bytes with a string each; their owner; a list of mixed sizes; a tree, which is no chain."""
     nodes, strings = range(1, 101), range(101, 201)
     references: list[list[int]] = [[1, 201, 301]]
     references += [[index + 1, index + 100] if index + 1 in nodes else [index + 100] for index in nodes]
@@ -329,7 +330,7 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
 
 @ENGINES
 def test_ctrl_c_between_slices(engine: Engine) -> None:
-    """What the commands compute with looks at the target between any two slices, and what was begun can be dropped."""
+    """The commands test for an interruption between two slices. An unfinished computation can be dropped."""
     count = long(engine)
     target = FakeTarget({})
     session = heaps.session(target, [], engine)

@@ -1,4 +1,4 @@
-"""Damaged and forged debug information: both engines read the same from it, within bounds."""
+"""Damaged and forged debug information: both engines read the same tables, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MUTATIONS = 60
 
 
 def read(sources: list[Source], pure: bool) -> tuple[list[array[int]], bool]:
-    """The columns, and whether reading ended early."""
+    """Return the columns, and whether reading ended early."""
     reader: TypeReader = (graphs.pure() if pure else graphs.native()).type_reader()
     for source in sources:
         reader.add(source)
@@ -34,7 +34,7 @@ def read(sources: list[Source], pure: bool) -> tuple[list[array[int]], bool]:
 
 
 def both(sources: list[Source]) -> TypeTable:
-    """The table that both engines read."""
+    """Check that both engines read the same table, and return it."""
     native, pure = read(sources, False), read(sources, True)
     assert native == pure
     return TypeTable.of(8, native[0])
@@ -50,7 +50,7 @@ def intact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_damaged_bytes(intact: list[Source]) -> None:
-    """Of each section: bytes that are changed, cut off, or repeated."""
+    """Change, cut off or repeat bytes of each section."""
     (source,), draw = intact, random.Random(7)
     sections = [name for name in Source._fields[:9] if len(getattr(source, name))]
     counts = set()
@@ -64,7 +64,7 @@ def test_damaged_bytes(intact: list[Source]) -> None:
                 del data[draw.randrange(len(data)) :]
             damaged = damaged._replace(**{name: bytes(data)})
         counts.add(len(both([damaged._replace(flags=SPLIT * (number % 3 == 0))])))
-    assert len(counts) > 5  # the damage is of consequence
+    assert len(counts) > 5  # the damage has an effect
 
 
 def leb(number: int) -> bytes:
@@ -76,7 +76,7 @@ def leb(number: int) -> bytes:
 
 
 def unit(entries: bytes, version: int = 5) -> bytes:
-    """A unit of 8-byte addresses, with the abbreviations at 0."""
+    """Return a unit with 8-byte addresses, whose abbreviations are at offset 0."""
     head = b"\x05\0\x01\x08" + bytes(4) if version == 5 else bytes([version, 0]) + bytes(4) + b"\x08"
     return (len(head) + len(entries)).to_bytes(4, "little") + head + entries
 
@@ -86,7 +86,7 @@ def abbreviation(code: int, tag: int, children: bool, *attributes: tuple[int, in
     return leb(code) + leb(tag) + bytes([children]) + each + b"\0\0"
 
 
-FIRST = 12 + 1  # offset of the second entry of a unit: the first one is one byte
+FIRST = 12 + 1  # offset of the second entry of a unit: the first entry is one byte long
 UNIT, STRUCT, MEMBER, TYPEDEF, POINTER, ARRAY, RANGE, NAMELESS, BASE, CLASS, ALIAS, DEEP = range(1, 13)
 ABBREVIATIONS = b"".join((
     abbreviation(UNIT, 0x11, True),
@@ -121,11 +121,11 @@ def test_cycles_of_typedefs_and_aliases() -> None:
     assert table.bare(first) == 1
     assert table.sizes[first] == 0
     pointer = next(number for number in range(len(table)) if table.kinds[number] == Kind.POINTER)
-    assert table.targets[pointer] == 1  # aliases of each other are no type
+    assert table.targets[pointer] == 1  # aliases that refer to each other are no type
 
 
 def test_a_nameless_cycle_has_a_name_of_bounded_length() -> None:
-    """Pointers, and arrays, to themselves."""
+    """Pointers to themselves, and arrays of themselves."""
     table = table_of(
         bytes([POINTER]) + word(FIRST) + bytes([ARRAY]) + word(FIRST + 5) + bytes([RANGE]) + (1 << 40).to_bytes(8, "little") + b"\0"
     )
@@ -160,7 +160,7 @@ def test_entries_nested_too_deeply() -> None:
 
 
 def test_work_is_bounded_by_the_size(intact: list[Source]) -> None:
-    """Many small units that share one large table of abbreviations, and many names that overlap."""
+    """Two cases: many small units share one large table of abbreviations; many names overlap."""
     large = b"".join(abbreviation(code, 0x24, False, (0x03, 0x0E)) for code in range(2, 60000))
     small = [unit(b"\x05\0\0\0\0"[:2], 4) + unit(b"\x02\0\0\0\0", 5) for _ in range(4000)]
     names = bytes([0x41]) * (1 << 20)
@@ -173,7 +173,7 @@ def test_work_is_bounded_by_the_size(intact: list[Source]) -> None:
 
 
 def test_tables_from_a_damaged_cache_are_bounded() -> None:
-    """Columns are shorter or longer than declared. Nothing outside of them is read."""
+    """Columns are shorter or longer than declared. No memory outside of them is read."""
     columns, _ = read([Source(unit(bytes([UNIT, BASE]) + b"int\0\x04\0"), ABBREVIATIONS)], False)
     for number in range(19):
         damaged = list(columns[:19])

@@ -1,4 +1,4 @@
-"""ARM's own tables for unwinding, and its code where there are none."""
+"""ARM's unwind tables (EHABI), and unwinding by code without such tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANNOT_UNWIND = 1
 
 
 def row_of(word: Union[int, bytes]) -> Optional[Row]:
-    """Of a function with such an entry, asked of its end."""
+    """Return the row of a function with this entry, looked up at the last byte of the function."""
     entries = [(0x100, CANNOT_UNWIND), (0x200, word), (0x300, CANNOT_UNWIND)]
     target = fake.FakeTarget({BIAS: image(entries)}, permissions={BIAS: "r-x"}, arch=ARM)
     table = ExceptionTable(target, MODULE)
@@ -33,17 +33,17 @@ def row_of(word: Union[int, bytes]) -> Optional[Row]:
 
 
 def saved(*registers: int) -> dict[int, Rule]:
-    """The rules of registers that were pushed last, in this order of addresses."""
+    """Return the rules of registers that were pushed last, in this order of addresses."""
     return {register: Rule("offset", 4 * at - 4 * len(registers)) for at, register in enumerate(registers)}
 
 
 def routine(number: int, *code: int) -> bytes:
-    """A table of a compact routine: 1 and 2 say how many words more there are."""
+    """Return the table of a compact routine. Routines 1 and 2 have a byte with the number of further words."""
     return words(0x80 | number, *([(len(code) + 1) // 4] if number else []), *code)
 
 
 def words(*data: int) -> bytes:
-    """Bytes as they are in words, the most significant first; filled with `finish`."""
+    """Return these bytes in words, the most significant byte first, padded with `finish`."""
     whole = bytes(data) + b"\xb0" * (-len(data) % 4)
     return b"".join(whole[at : at + 4][::-1] for at in range(0, len(whole), 4))
 
@@ -53,9 +53,9 @@ POPPED = {
     (0x08, 0xAD, 0xB0): (13, 36 + 28, saved(4, 5, 6, 7, 8, 9, 14)),
     # pop {lr}
     (0x84, 0x00, 0xB0): (13, 4, saved(14)),
-    # vsp = r7; pop {r4-r7}; a later pop of lr
+    # vsp = r7; pop {r4-r7}; then pop {lr}
     (0x97, 0xA3, 0x84, 0x00): (7, 20, saved(4, 5, 6, 7, 14)),
-    # pop {r1-r3}, pop {r4, pc}: the return address is where pc is
+    # pop {r1-r3}, pop {r4, pc}: the return address is in the slot of pc
     (0xB1, 0x0E, 0x88, 0x01): (13, 20, saved(1, 2, 3, 4, 14)),
     # vsp = vsp - 8; pop {r4, lr}
     (0x41, 0xA8): (13, 0, saved(4, 14)),
@@ -65,14 +65,14 @@ POPPED = {
     (0xC1, 0xC6, 0x10, 0xC7, 0x05, 0xB4, 0xB5, 0x84, 0x00): (13, 16 + 8 + 8 + 4 + 4, saved(14)),
     # vsp = vsp + 0x204 + (0x81 << 2); pop {r4, lr}
     (0xB2, 0x81, 0x01, 0xA8): (13, 0x204 + (0x81 << 2) + 8, saved(4, 14)),
-    # nothing: a leaf function, whose caller is in lr
+    # no instructions: a leaf function, whose return address is in lr
     (0xB0, 0xB0, 0xB0): (13, 0, {}),
 }
 
 
 @pytest.mark.parametrize("code", POPPED, ids=lambda code: bytes(code).hex())
 def test_unwinding_instructions(code: tuple[int, ...]) -> None:
-    """In each of the forms that an entry may have."""
+    """Each form that an entry may have."""
     register, offset, rules = POPPED[code]
     expected = Row(register, offset, b"", rules, 14)
     if len(code) <= 3:
@@ -80,12 +80,12 @@ def test_unwinding_instructions(code: tuple[int, ...]) -> None:
         assert row_of(routine(0, *code)) == expected
     assert row_of(routine(1, *code)) == expected
     assert row_of(routine(2, *code)) == expected
-    # A personality routine of its own, as of C++: an address, the number of further words, instructions.
+    # A separate personality routine, as in C++: an address, the number of further words, instructions.
     assert row_of(struct.pack("<I", 0x1234) + words(len(code) // 4, *code)) == expected
 
 
 def test_a_stack_pointer_that_was_saved() -> None:
-    """pop {r11, sp}; pop {lr}: the rest is where the saved pointer points; and vsp = a register that was popped."""
+    """Two cases: pop {r11, sp} and pop {lr}, where lr is at the restored stack pointer; and vsp = a register that was popped."""
     row = row_of(routine(1, 0x82, 0x80, 0x84, 0x00))
     assert row is not None
     assert row.expression == bytes([0x70 + 13, 4, 0x06, 0x11, 4, 0x22])
@@ -118,7 +118,7 @@ def test_what_says_nothing(word: Union[int, bytes]) -> None:
 
 
 def frames(pc: int, stack: Sequence[int], status: int = 0x20, link: int = 0) -> tuple[list[int], str]:
-    """Of a thread in this code, which no table is for: where its frames continue, and what is missing."""
+    """Return the frames of a thread in code without tables (the addresses relative to BIAS), and what is missing at the end."""
     data = struct.pack(f"<{len(stack)}I", *stack)
     registers = {**{f"r{number}": number for number in range(13)}, "lr": link, "cpsr": status, "pc": BIAS + pc, "sp": STACK}
     target = fake.FakeTarget(
@@ -133,7 +133,7 @@ def frames(pc: int, stack: Sequence[int], status: int = 0x20, link: int = 0) -> 
 
 
 def test_code_without_tables() -> None:
-    """By what functions do until they return; by what one that never returns saved; by a leaf function's lr."""
+    """Three cases: the instructions up to the return; the pushes of a function that never returns; the lr of a leaf function."""
     worker = [7, BIAS + 0x213, 0, 0, 4, BIAS + 0x203]
     assert frames(0x21E, worker) == ([0x21E, 0x212, 0x202], "")
     assert frames(0x21C, worker) == ([0x21C, 0x212, 0x202], "")  # before the system call
@@ -145,14 +145,14 @@ def test_code_without_tables() -> None:
 
 
 def test_a_return_address_has_a_call_before_it() -> None:
-    """What is not one is not taken for one."""
+    """A word without a call before it is no return address."""
     found, end = frames(0x21E, [7, BIAS + 0x211, 0, 0, 4, BIAS + 0x203])
     assert found == [0x21E]
     assert end == f"no unwind information for {BIAS + 0x21E:#x}"
 
 
 def test_nonsense_is_no_information() -> None:
-    """Random tables, code and stacks: never an exception, always an end."""
+    """Random tables, code and stacks: no exception, and unwinding ends."""
     rng = random.Random(5)
     for _ in range(60):
         data = bytearray(image([(16 * number, rng.getrandbits(32)) for number in range(64)], rng.randbytes(0xC00)))

@@ -1,4 +1,4 @@
-"""The ELF reader against pyelftools and readelf on real files, and on files that cannot be right."""
+"""The ELF reader compared with pyelftools and readelf on real files, and tested on invalid files."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_symbols_agree_with_pyelftools(files: list[Path]) -> None:
         assert "shared_function" in expected or path.name == "stripped"
         assert symbols.by_name("in_tls") is None
         assert symbols.by_name("no_such_symbol") is None
-        assert symbols.by_name("ared_function") is None, "the tail of a longer name is no symbol"
+        assert symbols.by_name("ared_function") is None, "the end of a longer name is no symbol"
         sized = {(a, s) for places in expected.values() for a, s in places if s}
         for address, size in sorted(sized)[:200]:
             for inside in (address, address + size - 1):
@@ -117,7 +117,7 @@ def test_symbols_agree_with_pyelftools(files: list[Path]) -> None:
 
 
 def test_symbols_of_a_memory_image(files: list[Path]) -> None:
-    """Without section headers the table is found through PT_DYNAMIC, with GNU hash and with the old hash alike."""
+    """Without section headers, the table is found through PT_DYNAMIC, with a GNU hash table or with the older one."""
     source = files[0].parent / "p.c"
     for style in ("gnu", "sysv"):
         path = files[0].parent / f"lib-{style}.so"
@@ -164,7 +164,7 @@ def test_several_names_at_one_address_and_sizes_unknown() -> None:
     table = ModuleSymbols(Module("m", 0x1000, 0x1000, 0x2000), [elf.Table(symbols, strings, "<IBBHQQ", True)])
     assert table.by_address(0x1100).name == "plain"
     assert table.by_address(0x1118).name == "inner"
-    assert table.by_address(0x1120).name == "plain", "an address behind a nested symbol lies in the outer one"
+    assert table.by_address(0x1120).name == "plain", "an address after a nested symbol is in the outer symbol"
     assert table.by_address(0x1180) is None
     assert table.by_address(0x1234).name == "asm_code"
     assert table.by_address(0x10FF) is None
@@ -173,7 +173,8 @@ def test_several_names_at_one_address_and_sizes_unknown() -> None:
 
 
 def test_functions_of_an_instruction_set_that_their_lowest_bit_selects() -> None:
-    """ARM's: 1 in a Thumb function's value. Data have all their bits, and the marks $t and $d are no symbols."""
+    """ARM: the lowest bit of a function's value is 1 in Thumb code. The values of data are addresses, and the marks $t
+    and $d are no symbols."""
     strings = b"\0thumb\0data\0$t\0$d\0"
     at = {name: strings.index(name.encode() + b"\0") for name in ("thumb", "data", "$t", "$d")}
     rows = [(at["thumb"], 0x101, 8, 0x12), (at["$t"], 0x100, 0, 0), (at["data"], 0x203, 1, 0x11), (at["$d"], 0x106, 0, 0)]
@@ -223,7 +224,8 @@ def test_notes_with_absurd_sizes_end_the_list() -> None:
 
 
 def test_flipped_bytes_never_escape_as_anything_but_our_errors(files: list[Path]) -> None:
-    """Every byte of the headers and many elsewhere, flipped: headers, sections, notes and symbols are read or refused."""
+    """Flip every byte of the headers and many other bytes. Headers, sections, notes and symbols are read, or raise an
+    error of findleaks."""
     original = bytearray((files[0].parent / "lib.so").read_bytes())
     chance = random.Random(4711)
     head = elf.header(original)
@@ -244,7 +246,7 @@ def test_flipped_bytes_never_escape_as_anything_but_our_errors(files: list[Path]
 
 
 def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
-    """DT_STRSZ may be corrupt, and a heap of many gigabytes follow the table."""
+    """DT_STRSZ can be damaged, and a heap of many gigabytes can follow the table."""
     asked: list[int] = []
     tags = {elf.DT_SYMTAB: 0x2000, elf.DT_STRTAB: 0x3000, elf.DT_STRSZ: 1 << 40, elf.DT_HASH: 0x4000}
     dynamic = b"".join(struct.pack("<QQ", *item) for item in [*tags.items(), (0, 0)])
@@ -255,7 +257,7 @@ def test_a_string_table_of_any_size_is_read_up_to_a_bound() -> None:
 
     head = elf.Header(64, "little", elf.ET_DYN, 62, 0, 64, 0, 56, 2, 64, 0, 0)
     part = elf.Segment(elf.PT_DYNAMIC, 4, 0, 0x1000, len(dynamic), len(dynamic), 8)
-    for size, most in ((1 << 40, elf.MAX_STRINGS), (0x4000, 0x2000)):  # the image ends before, too
+    for size, most in ((1 << 40, elf.MAX_STRINGS), (0x4000, 0x2000)):  # also if the image ends earlier
         asked.clear()
         assert elf.tables_of_image(read, head, [elf.Segment(elf.PT_LOAD, 4, 0, 0x1000, 0x4000, size, 4096), part], 0)
         assert max(asked) == most

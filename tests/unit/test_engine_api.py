@@ -1,4 +1,4 @@
-"""The C engine's functions and structures have the types that Python and the fuzzer give them (common/native/api.h)."""
+"""The C engine's functions and structures have the types that Python and the fuzzer use (common/native/api.h)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ STRUCTURES: dict[str, Any] = {
 
 
 def declared(text: str) -> dict[str, tuple[str, list[str]]]:
-    """By function: the type of its result, and those of its parameters, without "const" and spaces around asterisks."""
+    """Return, for each function, the type of its result and those of its parameters, without "const" and without spaces
+    around asterisks."""
     found = {}
     for result, name, parameters in re.findall(r"^API ([^;()]*?)(fl_\w+)\(([^)]*)\);", text, re.M):
         each = [] if parameters == "void" else parameters.split(",")
@@ -79,7 +80,7 @@ def plain(declaration: str) -> str:
 
 
 def accepted(c_type: str) -> set[Any]:
-    """What ctypes may say of a type of C."""
+    """Return the ctypes types that may be declared for a type of C."""
     if "*" not in c_type:
         return {VALUES[c_type]}
     to = c_type[:-1]
@@ -97,7 +98,7 @@ DECLARED = declared(API)
 
 
 def test_the_header_declares_what_the_sources_define() -> None:
-    """And all of it. Types are the compiler's business, as each source includes the header."""
+    """The header declares all functions of the sources. The compiler checks the types, as each source includes the header."""
     defined = {name for path in Path(FOLDER).glob("*.c") for name in re.findall(r"^API [^;{]*?(fl_\w+)\(", path.read_text(), re.M)}
     assert defined == set(DECLARED)
     assert len(DECLARED) == API.count("\nAPI ")
@@ -117,7 +118,7 @@ def test_python_passes_what_the_header_declares(name: str) -> None:
 
 
 def test_a_difference_would_be_seen() -> None:
-    """What once went wrong: a parameter more. And: a number of another size, another structure."""
+    """Three differences: one parameter too many (a former bug), a number of another size, another structure."""
     (found,) = declared("API struct blocks *fl_new(unsigned granule_shift, const range *where,\n uint32_t at);\n").items()
     assert found == ("fl_new", ("struct blocks*", ["unsigned", "range*", "uint32_t"]))
     assert ctypes.c_uint64 not in accepted("uint32_t")
@@ -127,14 +128,14 @@ def test_a_difference_would_be_seen() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_the_fuzzer_calls_what_the_header_declares(variant: tuple[int, str]) -> None:
-    """It compiles for each size and byte order of words; `make fuzz-guided` runs it."""
+    """The fuzzer compiles for each word size and byte order. `make fuzz-guided` runs it."""
     words = (f"-DWORD={variant[0]}u", f"-DBIG={int(variant[1] == 'big')}")
     harness = Path(__file__).parents[1] / "fuzz" / "native.c"
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", *words, "-fsyntax-only", harness], check=True)
 
 
 def test_structures_are_laid_out_alike(tmp_path: Path) -> None:
-    """Sizes and offsets of fields, by the compiler. Names of fields differ in places, their order does not."""
+    """Sizes and offsets of fields, as the compiler computes them. Some fields have other names in Python; the order is the same."""
     fields = {
         "piece": ("address", "data", "length"),
         "range": ("start", "end"),

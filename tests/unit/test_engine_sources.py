@@ -1,4 +1,5 @@
-"""The kernel's library is used only where it was built from the sources beside it: its functions may take other arguments."""
+"""The library of the C engine is used only if it was built from the sources beside it: the arguments of its functions
+may differ otherwise."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def compiled(folder: Path, source: str) -> Path:
 
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library has all functions, which do nothing. Its checksum of the sources is that of sources with one more space."""
+    """Build a library that has all functions, which do nothing. Its checksum is that of sources with one more space."""
     values = {"fl_sources": changed(tmp_path_factory.mktemp("sources")), "fl_target": X86_64.word}
     return compiled(tmp_path_factory.mktemp("stale"), layouts.stub(values))
 
@@ -46,9 +47,9 @@ def changed(folder: Path) -> int:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
-    """The engine that serves with this library, and what `find` prints of a process without a heap."""
+    """Return the engine that is used with this library, and what `find` prints for a process without a heap."""
     monkeypatch.delenv(engine.PURE, raising=False)
-    monkeypatch.setattr(kernel_library, "LIBRARY", str(library))  # absolute: joined to the package's folder, it stays itself
+    monkeypatch.setattr(kernel_library, "LIBRARY", str(library))  # an absolute path replaces the folder that it is joined to
     out = io.StringIO()
     session = Session(FakeTarget({0x10000: bytes(0x1000)}))
     commands.execute(lambda: session, ["find"], out, width=1000)

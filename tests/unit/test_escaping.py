@@ -1,4 +1,4 @@
-"""The door for text out of a target: what it lets through, and that everything goes through it."""
+"""Escaping of text from a target: which characters pass, and that all output is escaped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_does_not_act_stays() -> None:
 
 
 def test_every_character_of_unicode() -> None:
-    """By what Unicode says of it, not by what Python prints."""
+    """Characters are classified by the Unicode database, not by `str.isprintable`."""
     for code in range(0x11_0000):
         character = chr(code)
         acts = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -69,7 +69,7 @@ def test_json_is_for_any_parser_and_keeps_names(name: str) -> None:
 
 
 def test_backslashes_before_surrogates() -> None:
-    """What is an escape already, and what only looks like one."""
+    """Backslashes that belong to an escape sequence, and backslashes that only look like it."""
     names = ["\\udc9b", "\\\udc9b", "\\\\\udc9b", "😀\udc9b\ud83d", "\udc9b😀"]
     assert json.loads(json_line(names)) == ["\\udc9b", "\\\\x9b", "\\\\\\x9b", "😀\\x9b\\ud83d", "\\x9b😀"]
 
@@ -90,7 +90,7 @@ def test_wrapped_text_and_tables_keep_their_lines() -> None:
 
 
 class Lines:
-    """A result of these lines."""
+    """A result with these lines."""
 
     status = 0
 
@@ -113,7 +113,7 @@ def emitted(*lines: str, json: bool = False) -> str:
 
 
 def test_a_line_leaves_as_one_line() -> None:
-    """Whoever forgets to look at a name: the last door does."""
+    """`emit` escapes each line, even if a command has not escaped a name."""
     assert emitted(f"a {NAME}", "b") == f"a {SHOWN}\nb\n"
     found = emitted(NAME, json=True)
     assert found.isascii() and found.count("\n") == 1
@@ -156,7 +156,7 @@ def test_a_root_whose_name_would_do_something_is_suggested_by_its_address(name: 
 
 
 def test_a_carriage_return_in_a_name_makes_no_mapping() -> None:
-    """The kernel escapes line feeds only."""
+    """Linux escapes only line feeds."""
     rows = (
         b"1000-2000 rw-p 00000000 00:01 7  /tmp/a\r400000-500000 rwxp 00000000 00:00 0  [heap]\n2000-3000 r--p 00000000 00:01 8  /b\\012c\n"
     )
@@ -166,7 +166,7 @@ def test_a_carriage_return_in_a_name_makes_no_mapping() -> None:
 
 
 def test_a_carriage_return_in_a_process_name_makes_no_tracer() -> None:
-    """/proc/PID/status begins with the name, of which the kernel escapes line feeds and backslashes."""
+    """/proc/PID/status begins with the name, in which Linux escapes line feeds and backslashes."""
     program = "open('/proc/self/comm', 'w').write('x\\rTracerPid:\\t1'); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -177,7 +177,7 @@ def test_a_carriage_return_in_a_process_name_makes_no_tracer() -> None:
 
 
 class Residency:
-    """Of nothing."""
+    """An empty residency."""
 
     source = saved = ""
 

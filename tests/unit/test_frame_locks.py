@@ -1,4 +1,4 @@
-"""Deadlocks are the cycles of threads that wait, and addresses do not tell stacks apart."""
+"""Deadlocks are cycles of waiting threads. Stacks are compared without the addresses of locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def waits(owners: dict[int, int]) -> list[LockWait]:
 
 def test_chains_are_no_deadlocks() -> None:
     assert find_deadlocks(waits({1: 2, 2: 3, 4: 0})) == []
-    # A thread that has just got the lock
+    # A thread that has just acquired the lock
     assert find_deadlocks(waits({1: 2, 2: 2})) == []
 
 

@@ -1,4 +1,4 @@
-"""A few of the mutations that `make fuzz` tries by the thousand, and proof that it would see what goes wrong."""
+"""A few of the mutations that `make fuzz` tries by the thousand, and a test that the fuzzer reports failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_damaged_cores(case: Case) -> None:
     for seed in MUTATIONS[case.name]:
         outcome, found = case.trial(seed, 2)
         assert not outcome.problem, f"seed {seed}, {found.commands}: {outcome.problem}"
-    assert case.path.read_bytes() == case.sound.read_bytes()  # each was mended
+    assert case.path.read_bytes() == case.sound.read_bytes()  # the original bytes were restored
 
 
 def test_a_seed_makes_the_same_damage(tmp_path: Path) -> None:

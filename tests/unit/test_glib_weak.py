@@ -1,4 +1,4 @@
-"""Find records of weak references in made-up GObjects, also in damaged ones."""
+"""Records of weak references in synthetic GObjects, also in damaged ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ COUNT, STEP = 3000, 64
 
 
 def process() -> FakeTarget:
-    """COUNT instances, each with a GData of two elements. Functions of LIBRARY destroy the records of the first element."""
+    """Return a process with COUNT instances. Each has a GData of two elements. The destroy functions of the first
+    element are in LIBRARY."""
     numbers = range(COUNT)
     instances = b"".join(struct.pack("<3Q", 1, 1, (DATA + STEP * number) | 2).ljust(STEP, b"\0") for number in numbers)
     own, other = LIBRARY.start + 16, LIBRARY.end
@@ -44,13 +45,13 @@ def test_records(engine: Engine) -> None:
     assert find(target, engine) == [word(number) for number in range(COUNT)]
     target.write_word(INSTANCES + 16, 3)  # an instance without data, only with flags
     target.write_word(INSTANCES + STEP + 16, 0x1234_5678_9ABC_DEF0)  # unreadable data
-    target.write_word(DATA + 2 * STEP, 1 << 20)  # more elements than are read
+    target.write_word(DATA + 2 * STEP, 1 << 20)  # more elements than the reader accepts
     target.write_word(RECORDS + 16 * 3, INSTANCES)  # the record of another instance
     assert find(target, engine) == [word(number) for number in range(4, COUNT)]
 
 
 def test_lists_that_overlap() -> None:
-    """Each instance refers to one list, of as many elements as are read: it is read once."""
+    """Each instance refers to one list with as many elements as the reader accepts. The list is read once."""
     target = process()
     for number in range(COUNT):
         target.write_word(INSTANCES + STEP * number + 16, DATA)

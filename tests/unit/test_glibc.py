@@ -1,4 +1,4 @@
-"""glibc's heaps in made-up images: every layout of the tables, and every kind of damage."""
+"""glibc's heaps in synthetic images: every layout of the tables, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_other_machines(arch: Arch, align: int, minor: int) -> None:
 
 
 def test_layouts_are_never_confused() -> None:
-    """A 2.36 image whose data has, before the true one, what looks like 2.43's bins."""
+    """The data of a 2.36 image have, before the true bins, words that look like the bins of 2.43."""
     image = of_release((2, 36))
     target = image.build()
     fooling = image.places.data + 0x2C00
@@ -84,7 +84,7 @@ def test_layouts_are_never_confused() -> None:
 
 def test_links_are_reported_by_what_is_there() -> None:
     image = of_release((2, 36))
-    image.mangled = False  # as a distribution might patch it
+    image.mangled = False  # some distributions may build glibc without safe linking
     directory, glibc = read(image.build())
     all_right(image, directory)
     assert glibc.mangled is False
@@ -92,7 +92,8 @@ def test_links_are_reported_by_what_is_there() -> None:
 
 @pytest.mark.parametrize(("minor", "mangled"), [(31, False), (36, True)])
 def test_links_that_lead_into_the_heap_either_way(minor: int, mangled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heap low in 32 bits: an address shifted by 12 changes a link only within the heap, and leaves it aligned."""
+    """A heap at low addresses of 32 bits: the address shifted by 12 changes a link only a little. The result is still
+    aligned and in the heap."""
     monkeypatch.setattr(ptmalloc, "NARROW", ptmalloc.NARROW._replace(heap=0x560000))
     image = of_release((2, minor), 16, BITS_32)
     image.chunks = [(0x40, "used"), *[(0x30, "cached"), (0x40, "used")] * 3, (0x800, "used")]
@@ -119,17 +120,17 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     directory, _ = read(target)
     (problem,) = [p for p in directory.problems if "corrupt at" in p.what]
     assert problem.address == bad - 8 and '("AAAAAAAA")' in problem.what and hex(image.blocks["free"][0] - 16) in problem.what
-    assert states(directory, image.blocks["used"][1:]) == {"IN_USE"}, "the walk goes on at the next chunk a free list knows"
+    assert states(directory, image.blocks["used"][1:]) == {"IN_USE"}, "the walk continues at the next chunk that a free list refers to"
     assert states(directory, image.blocks["free"]) == {"FREE"}
     heap = next(owned.heap for owned in directory.heaps if owned.heap.arena == "main")
     assert heap.foreign == [(bad - 8, image.blocks["free"][0] - 16)]
     assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.list_claimed()), (
-        "what is hidden counts as roots"
+        "skipped memory must be a root"
     )
 
 
 def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
-    """The state of a block that the header behind calls free, while the word that would repeat its size is `told`; and what is said."""
+    """Return the state of a block if the chunk after it marks it as free but repeats the size `reported`, and the problems."""
     image, target = damaged()
     block = image.blocks[state][0]
     behind = block - 16 + (target.word(block - 8) & ~7)
@@ -148,7 +149,8 @@ def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bo
 
 @pytest.mark.parametrize("reported", [0, 0x6867666564636261])
 def test_a_cleared_bit_makes_no_block_free(reported: int) -> None:
-    """A string's end one byte past a block: the bit that says that the block is in use is gone, but no bin has it."""
+    """The terminating zero of a string was written one byte after a block. It cleared the bit that marks the block as
+    in use, but the block is in no bin."""
     state, (problem,) = doubted("used", reported)
     assert state == "IN_USE" and problem.corrupt and "in no free list" in problem.what
     assert problem.damaged is not None and problem.damaged.start == problem.address + 8
@@ -165,7 +167,7 @@ def test_a_block_that_free_is_at_work_on_is_no_damage() -> None:
     state, (problem,) = doubted("used", 0, pc=0x7F0000200100)
     assert state == "IN_USE" and not problem.corrupt
     state, (problem,) = doubted("used", 0, pc=0x7F0000200100, held=False)
-    assert state == "IN_USE" and problem.corrupt, "a thread in strlen says nothing of it"
+    assert state == "IN_USE" and problem.corrupt, "the state of a thread in strlen does not matter"
 
 
 def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:
@@ -204,7 +206,7 @@ def test_wild_top(arena: str, value: int) -> None:
     directory, _ = read(target)
     assert any("top of" in problem.what for problem in directory.problems)
     used = [block for block in image.blocks["used"] if (block < image.places.heap + SIZE) == (arena == "thread")]
-    assert states(directory, used) == {"IN_USE"}, "the other arena is not touched by it"
+    assert states(directory, used) == {"IN_USE"}, "the other arena is not affected"
 
 
 @pytest.mark.parametrize("which", ["cached", "fast"])
@@ -249,13 +251,13 @@ def test_mapped_chunks_are_counted(count: int, size: int) -> None:
     target.write_word(at + image.par.mmapped_mem, size)
     directory, glibc = read(target)
     if count == 1:
-        assert not directory.problems and len(glibc.mapped) == 1, "found what is counted: the next is somebody else's"
+        assert not directory.problems and len(glibc.mapped) == 1, "the next mapping is not glibc's"
     else:
         assert any(f"counts {count} mmapped" in problem.what for problem in directory.problems)
 
 
 def test_absent_memory() -> None:
-    """Half of a heap is missing, as in a truncated core: what is there is used."""
+    """Half of a heap is missing, as in a truncated core. The other half is read."""
     image, target = damaged()
     cut = image.blocks["used"][1] - 0x40
     kept = [extent for extent in target._extents if extent.start != image.places.heap]
@@ -267,7 +269,7 @@ def test_absent_memory() -> None:
 
 
 def test_no_thread_pointer() -> None:
-    """The cache stands first in its arena; without a thread pointer that is where it is looked for, and it is said."""
+    """The thread cache is the first chunk of its arena. Without a thread pointer, it is searched there, and a warning is reported."""
     image = of_release((2, 36))
     target = image.build()
     target._threads = [fake.thread(7)]
@@ -278,7 +280,8 @@ def test_no_thread_pointer() -> None:
 
 @pytest.mark.parametrize(("minor", "reported"), [(25, False), (36, True), (42, True)])
 def test_no_thread_at_all(minor: int, reported: bool) -> None:
-    """A core cut before its notes: caches are not found, and that is said of every glibc that has some."""
+    """A core that was cut before its notes has no threads. The thread caches are not found, which is reported for each
+    version of glibc that has them."""
     target = of_release((2, minor)).build()
     target._threads = []
     directory, _ = read(target)
@@ -314,7 +317,8 @@ def test_locate() -> None:
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 16)], ids=["two", "wrong"])
 @pytest.mark.parametrize(("arch", "align"), [(X86_64, 16), (BITS_32, 16), (BITS_32, 8)], ids=["x86-64", "i386", "arm"])
 def test_fenceposts_end_where_alignment_permits(arch: Arch, align: int, sizes: tuple[int, int]) -> None:
-    """Chunks of i386 lie 8 bytes off a page's end: the fencepost of a heap, or of a run of the main arena, has 8 bytes behind it."""
+    """Chunks of i386 end 8 bytes before the end of a page. Therefore, 8 bytes follow the fencepost of a heap, or of a
+    contiguous part of the main arena."""
     word, end = arch.word, 0x20000000
     post = end - 4 * word - (end - 2 * word) % align
     assert (post + 2 * word) % align == 0

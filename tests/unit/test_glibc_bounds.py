@@ -1,4 +1,4 @@
-"""How long finding takes when everything that bounds it is damaged, or there is a great deal of it."""
+"""The time of finding blocks if all structures that limit it are damaged, or if there are very many of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD, LIST, CHAIN = 0x10_0000, 0x2C0, 0x4000_0000
 
 
 def test_rings_that_run_into_each_other_are_walked_once() -> None:
-    """Each of 400 threads' lists leads into one chain of 100,000 nodes."""
+    """Each of 400 threads has a list that leads into one chain of 100,000 nodes."""
     threads = 400
     descriptors = [HEAD + 0x1000 * i for i in range(threads)]
     memory = bytearray(0x1000 * threads)
@@ -30,7 +30,7 @@ def test_rings_that_run_into_each_other_are_walked_once() -> None:
         struct.pack_into("<QQQ", memory, 0x1000 * i, tcb, 0, tcb)
         struct.pack_into("<QQI", memory, 0x1000 * i + LIST, CHAIN, CHAIN, 100 + i)
     chain = bytearray(b"".join(struct.pack("<QQ", CHAIN + 16 * (i + 1), 0) for i in range(100_000)))
-    struct.pack_into("<QQ", chain, 0, HEAD + LIST, HEAD + LIST)  # so that the first thread's list is taken for one
+    struct.pack_into("<QQ", chain, 0, HEAD + LIST, HEAD + LIST)  # the list of the first thread looks like a list header
     struct.pack_into("<Q", memory, LIST, CHAIN + 16)
     struct.pack_into("<Q", chain, 24, HEAD + LIST)
     target = FakeTarget(
@@ -75,9 +75,9 @@ def test_a_linker_of_gigabytes_is_not_searched_whole(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("pages", "kept"),
     [
-        ([2, 40, 50], [40, 50]),  # in front
-        ([33, 7, 40, 50, 1200, 60], [33, 40, 50, 60]),  # elsewhere: only these sizes add up to the surplus
-        ([30, 20, 10, 20], [30, 20, 10, 20]),  # either both chunks of 20 pages, or the others: all are kept
+        ([2, 40, 50], [40, 50]),  # before the others
+        ([33, 7, 40, 50, 1200, 60], [33, 40, 50, 60]),  # in the middle: only these sizes add up to the surplus
+        ([30, 20, 10, 20], [30, 20, 10, 20]),  # both chunks of 20 pages, or the other two: all are kept
     ],
 )
 def test_memory_that_looks_like_mapped_chunks(pages: Sequence[int], kept: Sequence[int]) -> None:

@@ -1,4 +1,5 @@
-"""Go's heap in made-up memory: it is found by what holds between table, arenas and spans, and damage makes it unknown, never wrong."""
+"""Go's heap in synthetic memory: it is found by the relations between table, arenas and spans. Damage makes spans
+unknown, but never gives a wrong result."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ GOOD: Sequence[Pages] = ((0, 2, OBJECTS), (2, 4, MANUAL), (8, 1, OBJECTS), (9, 3
 
 
 def mspan(first: int, count: int, state: int) -> bytes:
-    """As Go 1.26 lays it out: startAddr at 24, npages at 32, the state at 99, elemsize and limit from 104 on."""
+    """Return an mspan of Go 1.26: startAddr at 24, npages at 32, the state at 99, elemsize and limit from 104 on."""
     start, size = BASE + first * PAGE, count * PAGE
     made = bytearray(160)
     struct.pack_into("<QQ", made, 24, start, count)
@@ -87,7 +88,7 @@ def target(
 
 
 def image() -> bytes:
-    """An ELF header and a note with Go's build ID."""
+    """Return an ELF header and a note with Go's build ID."""
     note = struct.pack("<III", len(NOTE_NAME) + 1, 8, NOTE_TYPE) + NOTE_NAME.ljust(4, b"\0") + b"build/id"
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     head = ident + struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, FILE, 64, 0, 0, 64, 56, 1, 0, 0, 0)
@@ -158,14 +159,14 @@ def test_parts_and_what_is_dead() -> None:
 @pytest.mark.parametrize(
     ("spans", "spoilt"),
     [
-        (GOOD, mspan(0, 2, OBJECTS)[:99] + b"\7" + mspan(0, 2, OBJECTS)[100:]),  # no state that there is
-        (((0, 2, OBJECTS), (1, 4, OBJECTS)), b""),  # two spans with one page
+        (GOOD, mspan(0, 2, OBJECTS)[:99] + b"\7" + mspan(0, 2, OBJECTS)[100:]),  # an invalid state
+        (((0, 2, OBJECTS), (1, 4, OBJECTS)), b""),  # two spans with the same page
         (GOOD, b"\xaa" * 160),  # overwritten
-        (GOOD, mspan(32, 2, OBJECTS)),  # another span's, though objects begin where it was
+        (GOOD, mspan(32, 2, OBJECTS)),  # of another span, although objects begin where the first span was
     ],
 )
 def test_damage_makes_spans_unknown(spans: Sequence[Pages], spoilt: bytes) -> None:
-    """Then all of the heap holds."""
+    """If spans are unknown, the whole heap counts as in use."""
     made = target(spans, spoilt=spoilt)
     found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and list(found.spans) == []
@@ -199,7 +200,7 @@ def test_arrays_that_look_like_the_table() -> None:
     made.write(DATA + 0x80, struct.pack("<Q", other))
     found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and (found.table, len(found.spans)) == (TABLE_AT, 3)
-    made.write(DATA + 0x100, bytes(8))  # without the table, the array is taken for it, and its objects are unknown
+    made.write(DATA + 0x100, bytes(8))  # without the table, this array is used instead, and its objects are unknown
     (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert "the spans of Go's heap cannot be read" in go.problems[0].what
 

@@ -19,7 +19,7 @@ LINK, FRAME, PC, SP = 30, 29, 32, 31
 @pytest.mark.parametrize(
     ("words", "address"),
     [
-        # As the assembler of binutils encodes them, at 0x10000: adrp x0, 0x16d000; then what follows
+        # Encoded with the assembler of binutils, at address 0x10000: adrp x0, 0x16d000; then the instruction in the comment.
         ((0xB0000AE0, 0x9119C000), 0x16D670),  # add x0, x0, #0x670
         ((0xB0000AE0, 0x91400400), 0x16E000),  # add x0, x0, #1, lsl #12
         ((0xB0000AE0, 0xF9433801), 0x16D670),  # ldr x1, [x0, #0x670]
@@ -62,7 +62,7 @@ def rules(found: Optional[Row]) -> dict[int, tuple[str, int]]:
 
 
 def test_frames_of_functions() -> None:
-    """The return address is at the low end of the frame, the frame pointer below it."""
+    """The return address is at the low end of the frame. The frame pointer is below the frame."""
     plain, leaf = row("main.f", 64), row("main.leaf", 0)
     assert plain is not None and leaf is not None
     assert (plain.register, plain.offset, plain.return_register, plain.signal) == (SP, 64, LINK, False)
@@ -85,7 +85,7 @@ def test_frames_of_functions_that_a_signal_handler_calls() -> None:
 def test_outermost_and_other_functions() -> None:
     goexit = row("runtime.goexit", 0, TOP_FRAME)
     assert goexit is not None and goexit.outermost
-    assert row("runtime.morestack", 16, STACK_SWITCH) is None  # the chain of frame pointers is followed
+    assert row("runtime.morestack", 16, STACK_SWITCH) is None  # the unwinder follows the chain of frame pointers
     system = row("runtime.systemstack", 16, STACK_SWITCH, 0x1003)
     assert system is not None and (system.register, system.offset, system.switches_stack) == (FRAME, 24, True)
     assert rules(system) == {LINK: ("offset", -16), FRAME: ("offset", -24)}

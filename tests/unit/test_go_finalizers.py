@@ -25,7 +25,7 @@ class OneType(NamedTuple):
 
 
 class FewTypes:
-    """Two types: a pointer type at the address TYPE, and a structure type at OTHER."""
+    """Two types: a pointer type at address TYPE, and a structure type at address OTHER."""
 
     def at(self, address: int) -> Optional[OneType]:
         return {TYPE: OneType(POINTER), OTHER: OneType(STRUCT)}.get(address)
@@ -57,7 +57,7 @@ def test_all_blocks_of_the_list_are_read_once() -> None:
 @pytest.mark.parametrize(
     "blocks",
     [
-        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter says
+        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
         block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
         block(0, 8, 0, 2),  # a link to memory that the runtime may free
         struct.pack("<3Q", 0, 0, 102).ljust(SIZE, b"\1"),

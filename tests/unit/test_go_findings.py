@@ -1,4 +1,4 @@
-"""What `verdict` says of goroutines that wait at the same place."""
+"""Findings of `verdict` about many goroutines that wait at the same place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_bodies_of_responses_that_are_not_closed() -> None:
     assert "With 1,000 goroutines that belong to them, their stacks take 16 MiB." in found.cause
     assert found.remedies == ("close the body of each response: defer response.Body.Close()",)
     assert found.bytes == found.facts["stack_bytes"] == 2000 * STACK
-    assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # alone, they are reported
+    assert large_groups(group_user_threads(writes), 1 << 30, frozenset())  # without readers, they are reported
 
 
 def test_readers_of_connections_of_http2_belong_to_their_servers() -> None:
@@ -101,7 +101,7 @@ def test_site_of_a_function_of_the_library() -> None:
 
 
 def test_few_goroutines_that_are_blocked_for_good() -> None:
-    """Otherwise so few are not worth a finding."""
+    """Findings need more goroutines, unless these are blocked forever."""
     every = group_user_threads(goroutines(1, 12, "main.query.func1", "chan send"))
     assert large_groups(every, 1 << 30, frozenset()) == []
     blocked = frozenset(range(1, 13))

@@ -1,4 +1,4 @@
-"""Functions of Go's standard library and of programs are told apart by their names."""
+"""Functions of Go's standard library and functions of programs are distinguished by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processors of a Go program are told from other slices to which the same code refers."""
+"""The processors of a Go program are distinguished from other slices to which the same code refers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES: Any = SimpleNamespace(find=lambda name: 1, offset=lambda structure, name:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, *slices: Sequence[int]) -> Any:
-    """What is found if the code refers to these slices. Processor `n` is at PROCESSORS + 8 * n."""
+    """Return the processors that are found if the code refers to these slices. Processor `n` is at PROCESSORS + 8 * n."""
     variables, contents = b"", b""
     for one in slices:
         variables += struct.pack("<3Q", ARRAY + len(contents), len(one), len(one))
@@ -42,7 +42,7 @@ def test_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("other", [[0], [0, 0], [0xFF], [processor(1)], [processor(0), processor(2)]])
 def test_another_slice(other: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masks of idle processors are numbers, which may be 0 or the address of no memory."""
+    """Masks of idle processors are numbers. They may be 0, or addresses that are not mapped."""
     assert found(monkeypatch, other) is None
     one = found(monkeypatch, other, [processor(0), processor(1)])
     assert one.variable == VARIABLES + 24 and len(one.addresses) == 2

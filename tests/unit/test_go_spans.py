@@ -80,8 +80,8 @@ def test_only_spans_of_large_objects_have_a_type() -> None:
     ids=["allocBits are old", "swept", "sweeping begins", "cached", "not swept"],
 )
 def test_span_that_is_swept(sweepgen: int, freeindex: int, used: int) -> None:
-    """While Go replaces allocBits, objects that are newer than the last collection look free. Such a span has only objects. allocBits has
-    one object."""
+    """While Go replaces allocBits, objects that are newer than the last collection look free. Therefore all slots of
+    such a span count as objects. allocBits has one object."""
     small = MSPAN.pack(HEAP, 1, 0, 0, BITS, 704, freeindex, 11, 62, sweepgen)
     spans = read(small, MSPAN.pack(HEAP + 8192, 5, 0, 0, BITS, 40960, 1, 1, 0, 8))
     blocks = build_blocks(Memory(FakeTarget({HEAP: bytes(8192), BITS: b"\x01".ljust(128, b"\0")})), graphs.native(), spans)

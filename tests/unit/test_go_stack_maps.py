@@ -1,4 +1,4 @@
-"""Stack maps of Go's functions, made byte by byte. A damaged map is no map: then each word of the frame counts as a pointer."""
+"""Stack maps of Go's functions, encoded by the test. Without a valid map, each word of the frame counts as a pointer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.runtimes.go.pclntab import Function
 from findleaks.runtimes.go.stack_maps import FrameMap, StackMaps, StackObject
 
 ENTRY, DEPTH, RODATA = 0x400000, 48, 0x20000
-PLACES = 0x10000, 0x11000, 0x12000  # maps of arguments and of locals, stack objects
+PLACES = 0x10000, 0x11000, 0x12000  # maps of arguments, maps of locals, stack objects
 
 
 def stack_map(bits: int, *masks: int) -> bytes:
@@ -51,14 +51,15 @@ def read(
 
 
 def test_pointers_of_locals_and_arguments() -> None:
-    """The return address and the frame pointer are above the locals; on AArch64, they are below the end of the frame and below it."""
+    """The return address and the frame pointer are above the locals. On AArch64, the return address is at the low end
+    of the frame, and the frame pointer below it."""
     assert read() == FrameMap((-16 - 3 * 8, 8), [])
     assert read(index=0) == FrameMap((-16 - 5 * 8, -16 - 8, 0), [])
     assert read(linked=True) == FrameMap((-8 - 3 * 8, 8 + 8), [])
 
 
 def test_map_of_the_entry() -> None:
-    """A goroutine that has not run yet, and code without an index, have the first map."""
+    """The first map is used for a goroutine that has not run yet, and for code without an index."""
     assert read(pc=ENTRY, depth=0) == FrameMap((0,), [])
     assert read(index=-1) == read(index=0)
 
@@ -70,7 +71,8 @@ def test_frame_without_locals() -> None:
 
 
 def test_stack_objects() -> None:
-    """By bitmap, or each word if a program describes the pointers. A frame that is not complete has none."""
+    """A stack object has a bitmap. If a program describes its pointers instead, each of its words counts. Incomplete
+    frames have no stack objects."""
     found = read(objects=stack_objects(OBJECT, (0, 16, -16, 0)))
     assert found is not None
     assert found.objects == [StackObject(-16 - 40, 24, [8]), StackObject(0, 16, [0, 8])]
@@ -95,7 +97,7 @@ def test_stack_objects() -> None:
         {"objects": struct.pack("<Q", 1)},
         {"objects": struct.pack("<Q", 1 << 60)},
         {"objects": stack_objects((-40, 8, 16, 0))},
-        {"objects": stack_objects((-40, 24, 16, 64))},  # the bitmap is not readable
+        {"objects": stack_objects((-40, 24, 16, 64))},  # an unreadable bitmap
         {"objects": stack_objects((-40, -8, 0, 0))},
     ],
 )

@@ -1,4 +1,4 @@
-"""Types of Go's objects: the C engine and the reference engine agree, and an object that cannot have a type gets none."""
+"""Types of Go's objects: the C engine and the reference engine agree, and no object gets a type that it cannot have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Slots = list[tuple[int, int, int]]
 
 
 class Types(NamedTuple):
-    """By number: bytes, sort of pointers, slots; by address of a type or itab: pointee, element."""
+    """Types by number: bytes, kind of pointers, slots. Also, by the address of a type or itab: pointee, element."""
 
     rows: list[tuple[int, int, Slots]]
     known: dict[int, tuple[int, int]]
@@ -86,7 +86,7 @@ def found(engine: Engine, known: TypeTable, slots: list[tuple[int, int, State]],
     while not search.run(engine, pieces, budget):
         pass
     with_slots = [value != NONE and known.first[value >> 1] < known.first[(value >> 1) + 1] for value in search.types]
-    assert search.state[2] == sum(with_slots)  # only objects that may have references are followed
+    assert search.state[2] == sum(with_slots)  # only objects that can have references are followed
     return search.types.tolist()
 
 
@@ -167,7 +167,7 @@ def test_headers_give_arrays_their_type(engine: Any) -> None:
     values = dict(
         zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, [graphs.piece(BASE, bytes(memory))], 5))
     )
-    assert values[BASE] == 1  # an array of type 0
+    assert values[BASE] == 1  # an array of objects of type 0
     assert [start for start, value in values.items() if value == 2] == targets
 
 
@@ -183,8 +183,8 @@ def test_objects_of_which_a_pointer_names_a_part(engine: Any) -> None:
     slots = [(start, size, State.IN_USE) for start, size, _ in laid_out(classes, random.Random(0))]
     memory = bytearray(2 * PAGE)
     first, leaf, inner = BASE, BASE + PAGE, BASE + 96
-    struct.pack_into("<Q", memory, 8, leaf)  # to an object of 48 bytes with a tag
-    struct.pack_into("<QQ", memory, PAGE, 1, inner)  # to one of 96 bytes without
+    struct.pack_into("<Q", memory, 8, leaf)  # a pointer with a tag, to an object of 48 bytes
+    struct.pack_into("<QQ", memory, PAGE, 1, inner)  # a pointer without a tag, to an object of 96 bytes
     pieces = [graphs.piece(DATA, struct.pack("<QQ", TYPES, first + 16)), graphs.piece(BASE, bytes(memory))]
     values = dict(zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, pieces, 100)))
     assert {start: value for start, value in values.items() if value != NONE} == {first: 2, leaf: 6, inner: 8}

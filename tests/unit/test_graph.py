@@ -1,4 +1,4 @@
-"""The pointer graph: kernel and twin give the same answers on random heaps, and both the oracle's."""
+"""The pointer graph: the C engine and the reference engine return the same results on random heaps, which are those of the oracle."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_roots_that_come_late(
     heuristics: int,
     budget: int,
 ) -> None:
-    """Roots count alike whether they come before marking or between its steps; where `holds`, they change no kind."""
+    """Roots have the same effect before marking and between its steps. With `holds`, they do not change the kinds of blocks."""
     heap = graphs.random_heap(seed, count, granule, heaps, density, arch=arch)
     rng = random.Random(seed)
     late = [graphs.word_for(rng, heap.blocks, arch) for _ in range(3)]
@@ -186,7 +186,7 @@ def test_both_engines_agree_on_bytes_without_meaning(seed: int, arch: Arch) -> N
 
 
 def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
-    """In-use blocks (start, size) with these words at these addresses; each block is a piece."""
+    """Return a graph of in-use blocks (start, size) with these words at these addresses. Each block is a separate piece."""
     heap = graphs.Heap(granule, [graphs.Block(start, size, 0) for start, size in blocks], [], [], roots)
     for start, size in blocks:
         data = bytearray(size)
@@ -220,11 +220,11 @@ class TestByHand:
         a, b = 0x10000, 0x10040
         heap = heap_of([(a, 0x38), (b, 0x38)], {a + 4: b, a + 0x30: b, b: a + 0x38, b + 8: a + 0x37, b + 16: b, b + 24: a - 8}, [])
         graph = graphs.graph_of(engine(), heap)
-        assert graph.references(0) == [(1, False)]  # the last whole word; not the one at an odd place
-        assert graph.references(1) == [(0, True)]  # not one past the end, not the header, not itself
+        assert graph.references(0) == [(1, False)]  # the last whole word, not the word at an unaligned address
+        assert graph.references(1) == [(0, True)]  # not a pointer to the end, to the header, or to the block itself
 
     def test_heaps_that_meet_within_a_slot(self, engine: type) -> None:
-        """An end marker of one heap once shifted the ranks of the next by one."""
+        """The end marker of one heap must not shift the ranks of blocks of the next heap (a former bug)."""
         low = [(0x7F0000000000 - 0x30 * i, 0x28) for i in range(40, 0, -1)]
         high = [(0x7F0000000010 + 0x30 * i, 0x28) for i in range(40)]
         blocks = low + high
@@ -267,7 +267,7 @@ class TestByHand:
         number = 5_000
         small = [(0x1000000 + 0x20 * i, 0x18) for i in range(2 * number)]
         data = bytearray(2 * number * 0x20)
-        for i in range(number):  # each of the first half refers to one of the second
+        for i in range(number):  # each block of the first half refers to a block of the second half
             data[0x20 * i : 0x20 * i + 8] = small[number + i * 7 % number][0].to_bytes(8, "little")
         table = b"".join(small[i * 3 % number][0].to_bytes(8, "little") for i in range(number - 1))
         blocks = [graphs.Block(0x10000, len(table), 0), *(graphs.Block(s, n, 0) for s, n in small)]

@@ -1,4 +1,4 @@
-"""Words of other sizes and byte orders: the same graph gives the same answers, in the kernel and in its twin."""
+"""Other word sizes and byte orders: the same graph gives the same results, in the C engine and in the reference engine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ARCHES = graphs.ARCHES
 
 
 def logical_heap(seed: int, arch: Arch) -> graphs.Heap:
-    """The same blocks, counted in words, and the same pointers among them for each architecture."""
+    """Return the same blocks, measured in words, with the same pointers, for each architecture."""
     rng = random.Random(seed)
     word, base = arch.word, rng.choice((0x10000, 0x7FFF0000, 0x50000000))
-    places: list[tuple[int, int, int]] = []  # first word, words, state
+    places: list[tuple[int, int, int]] = []  # first word, number of words, state
     at = 0
     for _ in range(rng.randrange(40)):
         at += rng.randrange(3)
@@ -105,5 +105,5 @@ def test_without_its_library_the_twin_serves(content: bytes | None, monkeypatch:
     path = tmp_path / "_native.so"
     if content:
         path.write_bytes(content)
-    monkeypatch.setattr(kernel_library, "LIBRARY", str(path))  # absolute: joined to the package's folder, it stands alone
+    monkeypatch.setattr(kernel_library, "LIBRARY", str(path))  # an absolute path replaces the folder that it is joined to
     assert engine.load(X86_64).name == "pure"

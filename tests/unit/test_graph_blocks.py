@@ -1,4 +1,4 @@
-"""The directory of blocks: both engines against plain searches, and glibc's chunks."""
+"""The index of blocks: both engines compared with plain searches, and with glibc's chunks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_states_and_sizes_change(seed: int, granule: int) -> None:
 
 
 def whole_granules(rng: random.Random, granule: int) -> list[graphs.Block]:
-    """Blocks whose sizes are multiples of the granule: none, those of small blocks, those up to which 64 slots count, and larger ones."""
+    """Return blocks whose sizes are multiples of the granule: sizes 0, sizes of small blocks, sizes up to 64 slots, and larger sizes."""
     blocks, at = [], 0x1000
     slots = 64 * 64
     granules = [0, 1, 2, slots - 1, slots, slots + 1, slots + 63, slots + 64, slots + 65, 0xFFFE, 0xFFFF, 0x10000, (1 << 32) // granule]
@@ -96,8 +96,8 @@ def whole_granules(rng: random.Random, granule: int) -> list[graphs.Block]:
 @pytest.mark.parametrize("granule", [4, 8, 16, 4096])
 @pytest.mark.parametrize("odd", ["none", "one", "one of 2^32 - 1 bytes"])
 def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
-    """The C engine stores sizes in 2 bytes each if all are multiples of the granule; the one size that is kept elsewhere does not count.
-    They take 4 bytes again when one block gets another size."""
+    """The C engine stores each size in 2 bytes if all sizes are multiples of the granule. One size that is stored
+    elsewhere does not count. When one block gets another size, all sizes take 4 bytes again."""
     rng = random.Random(granule)
     mine = whole_granules(rng, granule)
     if odd != "none":
@@ -150,11 +150,11 @@ class TestRules:
         [
             ([0x1000, 0x1010], [0x11, 0x10], [0, 0]),  # overlap
             ([0x1010, 0x1000], [0x8, 0x8], [0, 0]),  # order
-            ([0x1000, 0x1000], [0, 0], [0, 0]),  # the same twice
-            ([0x1008], [8], [0]),  # not on a granule
+            ([0x1000, 0x1000], [0, 0], [0, 0]),  # the same block twice
+            ([0x1008], [8], [0]),  # not a multiple of the granule
             ([0x1000], [-1], [0]),
             ([0x1000], [8], [4]),
-            ([(1 << 64) - 16], [16], [0]),  # past the end of all addresses
+            ([(1 << 64) - 16], [16], [0]),  # ends after the last address
             ([1 << 64], [0], [0]),
             ([0x1000], [8, 8], [0]),
         ],
@@ -198,7 +198,7 @@ class TestRules:
 
 
 def chunks_of(rng: random.Random, number: int) -> tuple[bytes, list[graphs.Block], int]:
-    """A heap of glibc chunks from address 0x10000 on as malloc leaves it: its bytes, its blocks, and the top chunk's offset."""
+    """Return a heap of glibc chunks from address 0x10000 on, as malloc would leave it: bytes, blocks, and the offset of the top chunk."""
     data, blocks = bytearray(), []
     before, last = True, 0
     for _ in range(number):
@@ -219,7 +219,7 @@ def chunks_of(rng: random.Random, number: int) -> tuple[bytes, list[graphs.Block
 
 
 def walk(engine: Engine, pieces: list[Any], end: int, granule: int = 16) -> tuple[list[Any], list[graphs.Block]]:
-    """What each step of a walk said, and the blocks it gave."""
+    """Return the results of all steps of a walk, and the blocks."""
     blocks = engine.blocks(X86_64, granule)
     chunk, steps = 0x10000, []
     for piece in pieces:
@@ -251,7 +251,8 @@ def test_chunks(seed: int, number: int) -> None:
 @given(seed=SEEDS, number=st.integers(1, 40))
 @settings(max_examples=graphs.share(60))
 def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) -> None:
-    """The bit cleared, or the copy written over: such a block stays in use, the walk says where, and goes on."""
+    """The in-use bit was cleared, or the copy of the size was overwritten. The block stays in use, the walk reports the
+    address, and continues."""
     rng = random.Random(seed)
     data, expected, top = chunks_of(rng, number)
     bad, wrong = bytearray(data), []
@@ -259,7 +260,7 @@ def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) 
         behind = expected[index + 1].start - 0x10010 if index + 1 < len(expected) else top
         size = behind - (block.start - 0x10010)
         if block.size == size - 16 and block.state == State.IN_USE:
-            continue  # mapped one by one
+            continue  # these chunks are separate mappings
         if block.state == State.FREE and rng.random() < 0.5:
             bad[behind] ^= 1 << rng.randrange(8)
             wrong.append(behind)
@@ -320,14 +321,14 @@ def test_a_second_heap_below_the_first_is_refused(engine: type) -> None:
 
 
 def test_threads_do_not_read_beyond_a_piece() -> None:
-    """The chunk in which a piece ends leads from the start of the second thread's part to a header that is not in the piece."""
+    """The chunk in which a piece ends leads from the first address of the second thread to a header outside of the piece."""
     total, cut, large = 4 << 20, 3 << 20, 2 << 20
     first, small = (cut // 2) // 32 + 31, struct.pack("<4Q", 0, 0x21, 0, 0)
     data = bytearray(small * first + struct.pack("<2Q", 0, large | 1) + bytes(large - 16))
     following = len(data)
     data += small * ((total - following) // 32)
     end = 0x10000 + len(data) - 32
-    # Behind the piece in our own memory, the header says something else.
+    # In the memory of the test, a different header follows the piece.
     beyond = bytearray(data)
     struct.pack_into("<2Q", beyond, following, 0x30, 0x40)
     pieces = [Piece(0x10000, memoryview(beyond)[:cut]), Piece(0x10000 + cut, memoryview(data)[cut:])]

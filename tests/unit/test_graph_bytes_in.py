@@ -1,4 +1,4 @@
-"""How many bytes of blocks lie in ranges, and what lies between blocks: kernel, twin and the plain definition."""
+"""Bytes of blocks inside ranges, and gaps between blocks: C engine, Python reference engine and the plain definition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_bytes_in_ranges_are_counted(seed: int) -> None:
 
 
 def gaps(blocks: list[tuple[int, int, State]], start: int, end: int, least: int) -> list[Range]:
-    """By definition: what of [start, end) is in no block."""
+    """Return, by definition, the parts of [start, end) that are in no block."""
     left = subtract([Range(start, end)], [Range(low, low + size) for low, size, _ in blocks])
     return [each for each in left if each.end - each.start >= least]
 

@@ -1,4 +1,4 @@
-"""Headers of glibc's chunks that agree: the kernel says what its twin says, and both what the heap was made of."""
+"""Consistent headers of glibc's chunks: the C engine and the reference engine return the chunks that the heap was made of."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ WILD = (0, 1, 2, 4, 0x10, 0x18, 0x20, 0x21, 0x30, 0x31, 0x35, 0x3131313131313131
 
 
 class Heap:
-    """Chunks side by side, of which no two free ones meet, as malloc leaves them; the last is in use, and a header follows it."""
+    """Chunks one after the other, as malloc leaves them: no two adjacent chunks are free, the last chunk is in use, and
+    a header follows it."""
 
     def __init__(self, rng: random.Random, arena: int) -> None:
         self.chunks: list[int] = []
         self.free: list[int] = []
         self.normal = 1 | arena
-        data, at, behind = bytearray(), BASE, 0  # behind: the size of the free chunk before
+        data, at, behind = bytearray(), BASE, 0  # behind: the size of the preceding chunk if it is free
         for number in range(rng.randrange(1, 60)):
             size = 16 * rng.randrange(2, 12)
             is_free = not behind and number > 0 and rng.random() < 0.3
@@ -37,7 +38,7 @@ class Heap:
                 self.free.append(at)
             at, behind = at + size, size if is_free else 0
         if behind:
-            self.free.pop()  # what follows is not looked at
+            self.free.pop()  # the end of the last chunk is not examined
         self.stop = at
         self.data = data + struct.pack("<QQ", behind, 0x1000 | (0 if behind else 1))
 
@@ -54,7 +55,8 @@ def test_a_sound_heap(seed: int, arena: int) -> None:
         chunk, previous, count, free = sound_chunks(engine, Piece(BASE, memoryview(heap.data)), BASE, heap.stop, heap.normal, 0)
         assert (chunk, previous, count) == (heap.stop, heap.chunks[-1], len(heap.chunks))
         assert free.tolist() == heap.free
-    # Where memory ends just before a header nothing beyond is read. A free chunk of an arena is known by that header, so it may end there.
+    # If memory ends just before a header, no memory after it is read. A free chunk of an arena needs the next header,
+    # so it may be left out.
     ends = graphs.piece(BASE, heap.data[: heap.chunks[-1] + 8 - BASE])
     made, twin = (sound_chunks(engine, ends, BASE, heap.stop, heap.normal, 0) for engine in both())
     assert made == twin

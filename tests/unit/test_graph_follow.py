@@ -1,4 +1,4 @@
-"""Linked lists, self-pointers and searches: kernel, twin and the plain definition."""
+"""Linked lists, pointers to themselves and searches: C engine, reference engine and the plain definition."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
 @given(seed=SEEDS, limit=st.sampled_from((3, 40, 1000)), bounded=st.booleans())
 @settings(max_examples=graphs.share(60))
 def test_lists_that_run_into_each_other(seed: int, limit: int, bounded: bool) -> None:
-    """Thousands of heads may lead to one list: all together get no more nodes than there are words."""
+    """Thousands of heads may lead to one list. Together they get at most as many nodes as there are words."""
     rng = random.Random(seed)
     data = bytearray(0x400)
     nodes = [BASE + 16 * number for number in rng.sample(range(0x40), 40)]

@@ -1,4 +1,4 @@
-"""Labelled blocks and the representatives of cycles: both engines give the same answers, and those of the definition."""
+"""Labelled blocks and the representatives of cycles: both engines return the same results, which are those of the definition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENGINES = [graphs.native, graphs.pure]
 
 
 def classified(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
-    """The graph of the heap with these labels; cycles are represented."""
+    """Return the graph of the heap with these labels, after the representatives of cycles are chosen."""
     graph = graphs.scanned(engine, heap)
     graph.set_labels(labels if NO_LABEL in labels else array("H", labels), ranks)
     graphs.mark(graph, 3)
@@ -81,7 +81,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     assert len({*plain, *labelled}) == len(found["groups"])
     for kind in (Kind.DEFINITE, Kind.POSSIBLE):
         mine = [g for g in found["groups"] if g.kind == kind]
-        below = kind == Kind.POSSIBLE  # other possible blocks are counted under heads
+        below = kind == Kind.POSSIBLE  # other possible blocks are counted under leak heads
         sums = (sum(g.blocks + below * g.indirect_blocks for g in mine), sum(g.bytes + below * g.indirect_bytes for g in mine))
         assert sums == found["totals"][kind]
         leading = graph.heads() if below else None
@@ -107,7 +107,8 @@ WORDS = (0, graphs.VTABLES[0].start, graphs.VTABLES[0].start + 16, 0)
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cycle_is_one_group_whatever_the_order_of_its_blocks(engine: Callable[[Arch], Engine]) -> None:
-    """Four blocks that refer to each other in a ring, in all 24 orders of addresses: one group, by the block with the lowest type word."""
+    """Four blocks that refer to each other in a ring, in all 24 orders of addresses: one group, represented by the
+    block with the lowest type word."""
     blocks, memory, at = [], [], 0x10000
     for order in permutations(range(4)):
         starts = {part: at + 0x100 * place for place, part in enumerate(order)}
@@ -122,7 +123,7 @@ def test_a_cycle_is_one_group_whatever_the_order_of_its_blocks(engine: Callable[
     (group,) = graph.groups(heap.pieces, graphs.VTABLES)
     assert (group.blocks, group.cycle, group.size, group.type_word) == (24, 4, 48, WORDS[1])
     assert group.bytes == graph.totals(Kind.DEFINITE).bytes
-    assert all(graph.leader(index) == index // 4 * 4 for index in range(len(blocks)))  # the lowest, as memcheck has it
+    assert all(graph.leader(index) == index // 4 * 4 for index in range(len(blocks)))  # the block with the lowest address, as in memcheck
 
 
 @pytest.mark.parametrize("engine", ENGINES)

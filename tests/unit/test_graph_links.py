@@ -1,4 +1,5 @@
-"""Walking whatever hangs from nodes by their links: the kernel and its twin say the same, of sound chains and trees and of damaged ones."""
+"""Nodes that are reachable from given nodes by links: the C engine and the reference engine agree, on intact and on
+damaged chains and trees."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Answer = tuple[list[int], bool]
 
 
 def woods(rng: random.Random, count: int, heads: int, offsets: list[int]) -> tuple[bytearray, list[int]]:
-    """Memory with `count` nodes which hang from `heads` of them by links at the offsets, and these."""
+    """Return memory with `count` nodes that are reachable from `heads` nodes by links at these offsets, and the addresses of the heads."""
     memory = bytearray(SIZE * count + 64)
     places = [BASE + SIZE * n for n in range(count)]
     rng.shuffle(places)
@@ -32,7 +33,7 @@ def put(memory: bytearray, address: int, word: int) -> None:
 
 
 def expected(memory: bytes, heads: list[int], offsets: list[int], run: int) -> list[int]:
-    """Of sound ones: level by level, and of each run of a level link by link."""
+    """Return the nodes of intact memory: level by level, and in each part of a level link by link."""
     found, level = [], heads
     while level:
         found += level
@@ -81,7 +82,7 @@ def test_levels_are_counted() -> None:
 
 
 def test_a_level_longer_than_a_run() -> None:
-    """The kernel and its twin take runs of the same length."""
+    """The C engine and the reference engine divide a level into parts of the same length."""
     count = links.RUN + 1000
     heads = [BASE + 16 * n for n in range(count)]
     memory = bytearray(16 * (count + 2 * len(heads[::500])))

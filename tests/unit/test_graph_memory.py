@@ -1,4 +1,5 @@
-"""CArray that the kernel is given: it stays for as long as anything refers to it, and no function takes an address that is a number."""
+"""The memory that the C engine gets as a CArray: it exists as long as something refers to it, and no function accepts
+an address as a number."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from findleaks.target.base import Piece
 
 
 class Watched(bytearray):
-    """Bytes that a weak reference can be had of."""
+    """Bytes to which a weak reference can be made."""
 
 
 def test_a_number_is_no_memory() -> None:
-    """Every parameter but the handles of what the kernel made itself refuses an address, and memory of another type."""
+    """Every parameter, except for handles of objects that the C engine created, refuses an address and memory of another type."""
     words, halves = array("Q", [1]), array("I", [1, 2])
     refused = 0
     for _, arguments in SIGNATURES.values():
@@ -34,7 +35,7 @@ def test_a_number_is_no_memory() -> None:
 
 
 def test_what_is_passed_stays() -> None:
-    """Through every copy that ctypes makes, and no longer."""
+    """The memory exists as long as one of the copies that ctypes makes, and no longer."""
     data = Watched(b"0123")
     alive = weakref.ref(data)
     made = c_piece(Piece(1, memoryview(data)))
@@ -59,7 +60,7 @@ def test_what_is_passed_stays() -> None:
 
 
 def test_a_copy_of_a_read_only_view_stays() -> None:
-    """Dropped before the kernel reads it, its memory would be another's by then."""
+    """If the copy were released before the C engine reads it, other objects could use its memory."""
     words = array("Q", range(1, 5000)).tobytes()
     engine, piece = graphs.native(), Piece(0x1000, memoryview(words))
     for _ in range(20):

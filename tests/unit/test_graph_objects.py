@@ -1,4 +1,4 @@
-"""Interior pointers as CPython uses them: behind a garbage collector's header, and into the values of a dictionary."""
+"""Interior pointers of CPython: to the object after a garbage collector's header, and to the values of a dictionary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 0x10000
 
 
 def kind_of(engine: type, words: dict[int, int], root: int, heuristics: Heuristic) -> Kind:
-    """What becomes of a block of 96 bytes with these words (by offset) that only this word of a root refers to."""
+    """Return the kind of a block of 96 bytes. `words`: its contents by offset. One word, `root`, refers to it."""
     data = bytearray(96)
     for offset, value in words.items():
         struct.pack_into("<Q", data, offset, value)

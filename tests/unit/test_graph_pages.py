@@ -1,4 +1,4 @@
-"""Heaps page by page: kernel, twin and the plain definition."""
+"""Heaps page by page: C engine, reference engine and the plain definition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def made(engine: object, blocks: list[Block]) -> Blocks:
 
 
 def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int], list[int], list[int], list[int]]:
-    """States, shares, bytes in use, and sums, byte by byte."""
+    """Return states, shares, bytes in use, and sums, computed byte by byte."""
     held: dict[int, int] = {}
     for number, (start, size, state) in enumerate(blocks):
         end = start + size
@@ -97,7 +97,7 @@ def test_page_states(seed: int) -> None:
     assert reads[0] == reads[1]
     assert (list(reads[0].states), list(reads[0].shares), list(reads[0].used), reads[0].sums) == expected
     assert sum(reads[0].sums) == where.end - where.start
-    for number, size in enumerate(reads[0].sizes):  # a size that more than half of a page's bytes in use belong to is found
+    for number, size in enumerate(reads[0].sizes):  # a size that has more than half of the bytes in use of a page is found
         page = (where.start // PAGE + number) * PAGE
         most = {}
         for at, (start, length, state) in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Sorting records by their words: both engines number them alike, and no record outside a piece is read."""
+"""Sorting records by their words: both engines give the same numbers, and never read outside of a piece."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_too_many_keys_are_left_out_and_counted() -> None:
         (BASE - 8, 40, 1, 0),
         (BASE, 40, 11, 0),
         (BASE + 8, 40, 10, 0),
-        (BASE, 32, 1, 0),  # shorter than the shapes ask for
+        (BASE, 32, 1, 0),  # shorter than the shapes need
         (BASE, 44, 1, 0),
         (BASE + 4, 40, 1, 0),
         (BASE, 40, 1 << 62, 0),

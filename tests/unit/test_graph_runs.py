@@ -1,4 +1,5 @@
-"""Runs of equal blocks, counts by size, copies between directories, many lists and many records: kernel, twin and the plain definition."""
+"""Runs of equal blocks, counts by size, copies between indexes of blocks, many lists and many records: C engine,
+reference engine and the plain definition."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def listed(blocks: Any) -> list[tuple[int, int, State]]:
 
 
 def random_runs(rng: random.Random, granule: int) -> tuple[array[int], bytes, list[tuple[int, int, State]]]:
-    """Runs, their bitmap, and the blocks that they are."""
+    """Return runs, their bitmap, and the blocks that they describe."""
     bits = rng.randbytes(rng.randrange(1, 60))
     runs: array[int] = array("Q")
     expected = []
@@ -65,9 +66,9 @@ def test_runs_are_their_blocks(seed: int, granule: int) -> None:
 
 
 BAD = [
-    ([BASE, 16, 16, 4, 0, 0, BASE + 48, 16, 16, 1, 0, 0], b""),  # begins in the run before
-    ([BASE + 8, 16, 16, 1, 0, 0], b""),  # not on a granule
-    ([BASE, 24, 16, 2, 0, 0], b""),  # nor the second
+    ([BASE, 16, 16, 4, 0, 0, BASE + 48, 16, 16, 1, 0, 0], b""),  # begins inside the run before
+    ([BASE + 8, 16, 16, 1, 0, 0], b""),  # not a multiple of the granule
+    ([BASE, 24, 16, 2, 0, 0], b""),  # the second block is not at a multiple of the granule
     ([BASE, 16, 17, 2, 0, 0], b""),  # blocks that overlap
     ([BASE, 0, 0, 2, 0, 0], b""),
     ([BASE, 16, 16, 9, 0, 0x200], b"\0"),  # more blocks than bits
@@ -76,7 +77,7 @@ BAD = [
     ([BASE, 16, 16, 1, 0, 4], b""),  # no such state
     ([BASE, 16, 16, 1, 0, 0x400], b"\0"),
     ([BASE, 16, 16, 1, 0, 0x10000], b"\0"),
-    ([BASE, 16, 16, (1 << 64) - 1, 0, 0], b""),  # past the end of all addresses
+    ([BASE, 16, 16, (1 << 64) - 1, 0, 0], b""),  # ends after the last address
     ([BASE, 1 << 63, 16, 5, 0, 0], b""),
     ([BASE, 16, (1 << 64) - 1, 1, 0, 0], b""),
     ([BASE, 16, 16, 1, 0], b""),  # half a run
@@ -90,7 +91,7 @@ def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) 
     with pytest.raises(ValueError, match="run"):
         blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, *runs]), bits)
     assert len(blocks) == 0
-    blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, 0x500, 0, 0, 0, 99, 0x300]))  # a run of none says nothing
+    blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, 0x500, 0, 0, 0, 99, 0x300]))  # a run of 0 blocks has no effect
     assert len(blocks) == 3
     with pytest.raises(ValueError, match="above the previous block"):
         blocks.append_runs(array("Q", [0x1020, 16, 16, 1, 0, 0]))
@@ -148,7 +149,7 @@ def test_blocks_are_copied(seed: int) -> None:
 @given(seed=SEEDS, offset=st.sampled_from((0, 8)))
 @settings(max_examples=graphs.share(100))
 def test_many_lists_at_once(seed: int, offset: int) -> None:
-    """As one after the other by `follow`, good and bad ones."""
+    """The result is that of `follow` for each list, intact or damaged."""
     rng = random.Random(seed)
     data = bytearray(0x2000)
     nodes = [BASE + 32 * i for i in rng.sample(range(0x1F00 // 32), 100)]
@@ -176,7 +177,7 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(100))
 def test_lists_that_must_stay_where_they_are(seed: int) -> None:
-    """A list ends before the first node outside of its bounds, whatever follows."""
+    """A list ends before the first node that is outside of its bounds, whatever follows."""
     rng = random.Random(seed)
     data = bytearray(0x1000)
     heads, within, expected = [], [], []

@@ -1,5 +1,4 @@
-"""The kernel under AddressSanitizer and UndefinedBehaviorSanitizer, in processes that have them loaded: the same tests again, and whole
-commands."""
+"""The C engine under AddressSanitizer and UndefinedBehaviorSanitizer, in separate processes: the unit tests again, and whole commands."""
 
 from __future__ import annotations
 
@@ -23,12 +22,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.matrix)])
 def environment(request: pytest.FixtureRequest, shared_folder: Path) -> dict[str, str]:
-    """The sanitizers' runtimes and a build of the C engine for them: of some variants, or of all, which try more random examples."""
+    """Return the runtimes of the sanitizers and a build of the C engine with them: of some variants, or of all, which
+    also try more random examples."""
     return sanitizers.environment(shared_folder, request.param == "all")
 
 
 def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
-    """Proof that the tests above could fail: a piece that claims to be longer than it is."""
+    """Proof that the tests above can fail: a piece whose length is too large."""
     code = """
 import graphs
 from findleaks.engine.native.declarations import CWords
@@ -62,7 +62,7 @@ for line in sys.stdin:
 def test_commands_under_sanitizers(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each on a real core: nothing to be said against it, and the same answers as from the kernel that users have."""
+    """Each command on a real core: no report of a sanitizer, and the same output as with the normal C engine."""
     monkeypatch.delenv("FINDLEAKS_PURE", raising=False)
     monkeypatch.setattr(cli, "_open", commandline.opening_once(cli._open))
     core = str(ROOT / "cores/sample.core.gz")
@@ -85,7 +85,7 @@ def test_commands_under_sanitizers(
 
 
 def test_memory_is_given_back() -> None:
-    """A graph made and dropped many times leaves the process no larger."""
+    """A process that creates and releases a graph many times does not grow."""
     heap = graphs.random_heap(1, 4000, 16, 5)
 
     def resident() -> int:
@@ -97,16 +97,16 @@ def test_memory_is_given_back() -> None:
         graph.group_typed(heap.pieces, graphs.VTABLES)
         graph.path(0)
 
-    for _ in range(60):  # until malloc's free memory has found its places
+    for _ in range(60):  # until malloc has enough free memory to reuse
         round_()
     before = resident()
     for _ in range(60):
         round_()
-    assert resident() - before < 256  # pages: one round leaked would be some 40 of them, sixty rounds 2,400
+    assert resident() - before < 256  # pages: if each round leaked its graph, these would be some 40 pages per round and 2,400 in total
 
 
 def test_memory_of_trees_and_fields_is_given_back() -> None:
-    """Trees and fields made and dropped many times, half of them half-way, leave the process no larger."""
+    """A process that creates and releases trees and fields many times does not grow. Half of them are unfinished."""
     rng = random.Random(1)
     graph = held.made(graphs.native(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
 
@@ -131,7 +131,7 @@ def test_memory_of_trees_and_fields_is_given_back() -> None:
     before = resident()
     for number in range(96):
         round_(number)
-    assert resident() - before < 256  # pages: a tree leaked would be some 120 of them
+    assert resident() - before < 256  # pages: a leaked tree would be some 120 pages
 
 
 # Several files run in one process, because its start and imports take longer under a sanitizer than most tests. Two parts can run at once.
@@ -179,11 +179,12 @@ WITHOUT = "not pure and not test_a_program_in_cpp"
 
 @pytest.mark.parametrize("part", FILES)
 def test_kernel_under_sanitizers(part: str, environment: dict[str, str]) -> None:
-    """Each file's tests again, with the share of their random examples that graphs.share() leaves; but those of the twin alone, and those
-    of the sample, whose commands load the engine that users have: test_commands_under_sanitizers has them load the sanitizers'."""
+    """Run the tests of each file again, with the fraction of random examples that graphs.share() returns. Two kinds of
+    tests are left out: tests of the reference engine alone, and tests of the sample core, whose commands load the
+    normal C engine (test_commands_under_sanitizers runs such commands)."""
     files = [str(ROOT / "tests/unit" / name) for name in FILES[part]]
-    # With plain asserts: to rewrite them takes seconds here, and the tests without a sanitizer say what differs. What a sanitizer
-    # reports goes to standard error as the process ends: to be seen, it must not be captured.
+    # Asserts are not rewritten, which would take seconds here: the tests without a sanitizer print the details. The
+    # sanitizers write to standard error when the process ends, so output must not be captured.
     command = [
         sys.executable,
         "-m",
@@ -201,4 +202,4 @@ def test_kernel_under_sanitizers(part: str, environment: dict[str, str]) -> None
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    assert [name for name in FILES[part] if f"{name} ." not in done.stdout] == []  # each has tests, and they ran
+    assert [name for name in FILES[part] if f"{name} ." not in done.stdout] == []  # each file has tests, and they ran

@@ -1,4 +1,4 @@
-"""musl's groups, slots and chunks: kernel, twin, and the heap as it was made."""
+"""musl's groups, slots and chunks: the C engine, the reference engine, and the heap that the test made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def both() -> list[Engine]:
 
 
 class Slabs:
-    """mallocng's memory: groups with every kind of slot, their metas in any order."""
+    """Memory of mallocng: groups with every kind of slot, whose metas are in any order."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -58,7 +58,7 @@ class Slabs:
         struct.pack_into("<" + form, self.data, at - BASE, *values)
 
     def top(self, mem: int) -> int:
-        """A group with a mapping of its own, or one that ld.so donated; where it ends."""
+        """Write a group that is a mapping, or one from memory that ld.so donated. Return the address of its end."""
         rng = self.rng
         way = rng.random()
         if way < 0.15:
@@ -163,31 +163,31 @@ def test_damaged_slots_are_read_alike(seed: int) -> None:
     floor = 0
     blocks = graphs.native().blocks(graphs.X86_64, 16)
     for read in first[1]:
-        blocks.append(*read[:3])  # they ascend, and none overlaps
+        blocks.append(*read[:3])  # their starts ascend, and no block overlaps with another one
         floor += len(read.starts)
     assert len(blocks) == floor
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_no_group_can_be(engine: type) -> None:
-    """One meta each, beside a group of two pages and one of 8 slots of 2,032 bytes, of which the first is free."""
+    """One invalid meta, beside a group of two pages and a group of 8 slots of 2,032 bytes. The first of these slots is free."""
     good = [(BASE, 0, 0, LARGE << 6 | 2 << 12), (BASE + 0x10000, 1, 0, 7 | 1 << 5 | 23 << 6 | 9 << 12)]
     slot = BASE + 0x10000 + 16 + CLASSES[23] * 16
     for mem, bits, code in (
-        (BASE + 8, 1 | 1 << 5 | 1 << 12, slots.CORRUPT),  # not on a unit
-        ((1 << 64) - 16, 1 << 12, slots.CORRUPT),  # beyond all addresses
+        (BASE + 8, 1 | 1 << 5 | 1 << 12, slots.CORRUPT),  # not a multiple of 16
+        ((1 << 64) - 16, 1 << 12, slots.CORRUPT),  # ends after the last address
         ((1 << 64) - 0x2000, (1 << 52) - 1 << 12, slots.CORRUPT),
-        (BASE + 0x40000, 60 << 6 | 1 << 12, slots.CORRUPT),  # no such class
-        (BASE + 0x40000, 1 | LARGE << 6 | 1 << 12, slots.CORRUPT),  # two slots where there is one
-        (BASE + 0x40000, LARGE << 6, slots.CORRUPT),  # no memory
-        (BASE + 0x40000, 31 | 23 << 6 | 1 << 12, slots.CORRUPT),  # too many slots for it
+        (BASE + 0x40000, 60 << 6 | 1 << 12, slots.CORRUPT),  # no such size class
+        (BASE + 0x40000, 1 | LARGE << 6 | 1 << 12, slots.CORRUPT),  # two slots in a group for one
+        (BASE + 0x40000, LARGE << 6, slots.CORRUPT),  # no pages
+        (BASE + 0x40000, 31 | 23 << 6 | 1 << 12, slots.CORRUPT),  # too many slots for the pages
         (BASE + 0x40000, 1 | 1 << 5, slots.NO_SLOT),
         (1 << 50, 1 | 1 << 5 | 1 << 12, slots.NO_REGION),
         (BASE + (1 << 20) - 0x1000, 1 | 1 << 5 | 2 << 12, slots.NO_REGION),
         (BASE + 0x1000, 1 | 1 << 5 | 1 << 12, slots.OVERLAPS),
         (BASE + 0x1000, 1, slots.OVERLAPS),
         (slot + 32, 1 | 1 << 5, slots.MISFIT),
-        (slot, 2 | 1 << 5 | 19 << 6, slots.MISFIT),  # reaches into the next slot
+        (slot, 2 | 1 << 5 | 19 << 6, slots.MISFIT),  # overlaps with the next slot
         (BASE + 0x10000, 1 | 1 << 5, slots.MISFIT),
         (BASE + 0x10010, 1 | 1 << 5, slots.IN_FREE),
     ):
@@ -214,7 +214,7 @@ def test_what_no_group_can_be(engine: type) -> None:
     ],
 )
 def test_offsets_of_32_bits(reported: int, front: int, wide: int, code: int) -> None:
-    """A block 0x1C0000 bytes into its slot, whose start tells 16 bits of that: 0xC000 units."""
+    """A block 0x1C0000 bytes after the start of its slot. The start has only 16 bits of this number: 0xC000 units."""
     pages, length = 0x240, 0x240 * AREA - 16
     area, head = bytearray(AREA), bytearray(32)
     struct.pack_into("<QIIQ", area, 24 + 16, BASE, 0, 0, LARGE << 6 | pages << 12)
@@ -240,7 +240,7 @@ def test_offsets_of_32_bits(reported: int, front: int, wide: int, code: int) -> 
 
 
 def chunks(rng: random.Random) -> tuple[bytearray, Blocks]:
-    """A stretch, and its blocks."""
+    """Return random memory of chunks, and its blocks."""
     data, blocks = bytearray(16), []
     before = 1
     for _ in range(rng.randrange(60)):
@@ -254,7 +254,7 @@ def chunks(rng: random.Random) -> tuple[bytearray, Blocks]:
 
 
 def walk(engine: Engine, pieces: list[Piece], limit: int, rooms: list[int]) -> Iterator[TagWalk]:
-    """On and on, but for what has no size, and where pieces do not hold a header."""
+    """Walk until a chunk has no size, or until no piece has the next header."""
     at, before = BASE + 16, 1
     for number in range(300):
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Which values there are and how often: the kernel says what its twin says."""
+"""Distinct values and how often they occur: the C engine and the reference engine agree."""
 
 from __future__ import annotations
 

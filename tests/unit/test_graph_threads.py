@@ -1,4 +1,4 @@
-"""The kernel on several threads: the same answers, to the last bit, whatever their number; and ThreadSanitizer."""
+"""The C engine with several threads: the result is the same for any number of threads, and ThreadSanitizer reports no race."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def engine(threads: int) -> NativeEngine:
 
 @pytest.fixture(scope="module")
 def heap() -> chunks.ChunkHeap:
-    """Large enough for threads to share the work (LEAST_SHARED in native/visit.c)."""
+    """Return a heap that is large enough for several threads (LEAST_SHARED in native/visit.c)."""
     return chunks.chunk_heap(1, 11 << 20)
 
 
@@ -64,7 +64,7 @@ def test_same_answers_as_the_pure_twin() -> None:
 
 
 def test_large_block_uses_up_the_budget() -> None:
-    """A block with more references than a step may visit ends the step. Threads that wait for work do not wait forever."""
+    """A block with more references than a step may visit ends the step. Threads that wait for work are woken up."""
     base, number = 0x100000, 70_000  # more than LEAST_SHARED in native/visit.c
     starts = [base, *range(base + 8 * number, base + 40 * number, 32)]
     table = array("Q", starts[1:]).tobytes() + bytes(32 * number)
@@ -90,7 +90,7 @@ def test_large_block_uses_up_the_budget() -> None:
 
 
 def test_threads_block_signals_and_end() -> None:
-    """Signals that arrive while the kernel runs are handled by Python's thread; afterwards, no thread is left."""
+    """Python's main thread handles the signals that arrive while the C engine runs. Afterwards, all other threads have ended."""
     seen: list[int] = []
     tasks = Path("/proc/self/task")
     before = set(tasks.iterdir())
@@ -104,7 +104,7 @@ def test_threads_block_signals_and_end() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
     assert set(seen) == {threading.get_ident()}
-    # The kernel removes a thread from /proc a moment after pthread_join returns. Threads of earlier tests may end during this test.
+    # Linux removes a thread from /proc a moment after pthread_join returns. Threads of earlier tests may end during this test.
     assert wait_for(lambda: set(tasks.iterdir()) <= before)
 
 
@@ -133,8 +133,8 @@ def test_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_thread_sanitizer_sees_a_race(tmp_path: Path) -> None:
-    """Proof that the test above could fail: the C engine without the atomic operations of its marking."""
-    broken = debian.cache() / "racing"  # not in a folder of this run, of whose sources nothing compiled is kept
+    """Proof that the test above can fail: a C engine whose marking has no atomic operations."""
+    broken = debian.cache() / "racing"  # not in a folder of this run: compiled files of such sources are not kept
     with debian.locked(broken):
         for source in (ROOT / "common/native").glob("*.[ch]"):
             text = source.read_text()
@@ -165,6 +165,6 @@ def under_sanitizer(library: Path, *seeds: str) -> subprocess.CompletedProcess[s
         "FINDLEAKS_TEST_KERNEL": str(library),
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "tests/support", ROOT / "tests/unit"))),
     }
-    # Without random addresses: its shadow has no place for some.
+    # ASLR is off, because ThreadSanitizer has no shadow for some addresses.
     command = ["setarch", "-R", sys.executable, "-c", SCRIPT, *seeds]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""Walking search trees and looking up many addresses: the kernel and its twin say the same, of sound trees and of damaged ones."""
+"""Search trees, and look-ups of many addresses: the C engine and the reference engine agree, on intact and on damaged trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE, HEADER = 0x10000, 0x900000
 
 
 def tree(rng: random.Random, count: int) -> tuple[bytearray, int, list[int]]:
-    """Memory with a random search tree of `count` nodes of 48 bytes, its root, and the nodes level by level."""
+    """Return memory with a random search tree of `count` nodes of 48 bytes, its root, and the nodes level by level."""
     memory = bytearray(48 * (count + 4))
     places = [BASE + 48 * n for n in range(count)]
     rng.shuffle(places)
@@ -108,7 +108,7 @@ def test_many_addresses_at_once() -> None:
 
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_colour_is_in_the_first_bytes_of_its_word(size: int) -> None:
-    """What follows may be anything: padding is not initialized."""
+    """The other bytes of the word may have any value: padding is not initialised."""
     layout = TreeLayout(2, 3, 1, 0, 4, size)
     for arch in graphs.ARCHES:
         root, red, black = (BASE + 4 * arch.word * number for number in range(3))

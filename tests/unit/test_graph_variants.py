@@ -1,7 +1,6 @@
-"""The C engine's loops in words of 4 and 8 bytes and both byte orders: the Python engine gives the same answers, sound or damaged.
-
-The other files of loops have the definitions, in words of 8 bytes; heaps, slabs and rows are tried in all variants in their own files.
-"""
+"""The C engine's loops with words of 4 and 8 bytes and both byte orders: the Python engine returns the same results,
+for intact and damaged memory. Other files compare the loops with their definitions, for words of 8 bytes. Heaps, slabs
+and rows have files of their own, with all variants."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ BASE, COUNT = 0x50000000, 400
 
 
 def memory(rng: random.Random, arch: Arch) -> list[int]:
-    """Words: numbers, pointers to words among them, and what is nearly one."""
+    """Return random words: numbers, pointers to words, and pointers that are slightly wrong."""
     word = arch.word
     places = [BASE + word * n for n in range(COUNT)]
     odd = (0, 1, 3, arch.mask, arch.mask // 2 + 1, BASE + word * COUNT, BASE + word * COUNT - 1, BASE + 1)
@@ -116,7 +115,7 @@ def test_both_engines_agree(loop: str, seed: int, arch: Arch) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_each_loop_finds_something(loop: str) -> None:
-    """Other memory gives other answers, in each variant: two engines that find nothing would agree, too."""
+    """In each variant, different memory gives different results. Otherwise two engines that find nothing would also agree."""
     for arch in graphs.ARCHES:
         found = []
         for seed in range(10):

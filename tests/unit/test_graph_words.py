@@ -1,4 +1,5 @@
-"""One heap, encoded for words of 4 and 8 bytes in both byte orders: the kernel and its twin say the same, and of each encoding the same."""
+"""One heap, encoded with words of 4 and 8 bytes in both byte orders: the C engine and the reference engine agree, and
+the result is the same for each encoding."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 class Pointer(int):
-    """The address of a word, by its number."""
+    """The address of a word, given by the word's number."""
 
 
 class Encoded:
-    """Words, some of them pointers, in the memory of a machine."""
+    """Words, some of them pointers, in the memory of a machine with this architecture."""
 
     def __init__(self, arch: Arch, words: list[int], cuts: list[int]) -> None:
         self.arch, self.word = arch, arch.word
@@ -44,7 +45,7 @@ class Encoded:
         return BASE + number * self.word
 
     def number(self, address: int) -> float:
-        """Of the word at an address; an address elsewhere as its distance from the nearer end of memory."""
+        """Return the number of the word at an address. For an address outside of the memory, return the distance from the nearer end."""
         if address < BASE or address > self.arch.mask - BASE:
             return (address if address < BASE else address - self.arch.mask) + 0.1
         return (address - BASE) / self.word
@@ -54,7 +55,7 @@ class Encoded:
 
 
 def answers(ask: Any, words: list[int], cuts: list[int]) -> Any:
-    """What `ask` makes of an engine's answers, which must not depend on the engine or the encoding."""
+    """Return the results of `ask`. They must not depend on the engine or the encoding."""
     said = []
     for arch in graphs.ARCHES:
         image = Encoded(arch, words, cuts)
@@ -68,7 +69,7 @@ def garbage(rng: random.Random) -> int:
 
 
 def kind_of(problem: str) -> list[str]:
-    """What is said, without addresses."""
+    """Return the text of a problem without addresses."""
     return [word for word in problem.split() if not word.startswith("0x")]
 
 
@@ -123,7 +124,7 @@ def test_mangled_lists(seed: int) -> None:
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(40), deadline=None)
 def test_chunks(seed: int) -> None:
-    """Sizes in words, but flags are bits."""
+    """Sizes are in words. Flags are bits, whatever the size of a word is."""
     rng = random.Random(seed)
     sizes, free = [], []
     while sum(sizes) < COUNT - 40:
@@ -165,7 +166,7 @@ def test_searches(seed: int) -> None:
         words[number] = words[number + 2] = Pointer(number)
     low, high = sorted(rng.sample(range(COUNT), 2))
     values = [rng.randrange(COUNT) for _ in range(20)]
-    found_by: dict[tuple[str, str], array[int]] = {}  # the words that most of a page's blocks begin with
+    found_by: dict[tuple[str, str], array[int]] = {}  # the first words of most blocks of a page
 
     def ask(engine: Engine, image: Encoded) -> Any:
         size = image.word

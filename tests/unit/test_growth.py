@@ -1,4 +1,4 @@
-"""Rows of `diff`, from snapshots made by hand: what is named, what is not counted twice, what is said of its trend."""
+"""Rows of `diff` for handmade snapshots: which part is named, what is not counted twice, and the text about its trend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def snapshot(at: int, *given: Figure, resident: int = 0) -> Snapshot:
-    """The one after so many hours."""
+    """Return the snapshot that was taken `at` hours after the first one."""
     total = Figure("total", "resident", None, resident or sum(one.bytes or 0 for one in given if one.section in ("root", "share")))
     return Snapshot(f"{at}.snapshot", Clock(3600.0 * at, 3600.0 * at, "boot"), Identity("shop", "0123456789ab"), [total, *given])
 
@@ -85,11 +85,11 @@ def test_a_field_that_was_not_listed_is_unknown_and_not_nothing() -> None:
     """`roots` lists the fields of the largest roots only."""
     small = [root("g_shop", 3)]
     found = growth(small, [root("g_shop", 4), field("g_shop", "Shop.carts", 3.5)])
-    assert labels(found) == ["retained by g_shop, 3 → 4 blocks"]  # the field may have had 3 MiB before
+    assert labels(found) == ["retained by g_shop, 3 → 4 blocks"]  # the field may have had 3 MiB in the first snapshot
     (series,) = [one for key, one in found.series.items() if key[0] == "field"]
     assert (series.bytes, series.delta) == ([None, int(3.5 * MIB)], 0)
     found = growth(small, [root("g_shop", 40), field("g_shop", "Shop.carts", 39), container("g_shop", "Shop.carts", 39, 500)])
-    assert labels(found) == ["retained by g_shop → Shop.carts: std::map, 500 nodes"]  # it had 3 MiB at most
+    assert labels(found) == ["retained by g_shop → Shop.carts: std::map, 500 nodes"]  # the field had 3 MiB at most
 
 
 def test_a_field_of_a_root_that_was_not_there_was_nothing() -> None:
@@ -179,7 +179,8 @@ def test_growth_is_named_before_a_larger_saw_tooth() -> None:
 
 
 def test_pages_of_files_are_named_after_what_is_held() -> None:
-    """As reading a process in a debugger makes more of them resident; but not where they are nearly all that grew."""
+    """A debugger that reads a process makes more pages of files resident. Therefore they are named last, unless they
+    are nearly all of the growth."""
 
     def sample(held: float, files: float) -> list[Figure]:
         return [root("g_shop", held), Figure("share", "files", 3, int(files * MIB), "", "files")]
@@ -193,7 +194,8 @@ def test_pages_of_files_are_named_after_what_is_held() -> None:
 
 
 def test_all_of_a_kind_have_their_small_changes() -> None:
-    """Those that `diff --by` asks for: a thread more is one. Others are counted, and findings are for all kinds together."""
+    """With `diff --by KIND`, all changes of this kind are listed, even one more thread. Changes of other kinds are
+    counted, and findings are about all kinds."""
     first = [root("g_shop", 1), Figure("threads", "worker ← start_thread", 1, None), Figure("threads", "main", 1, None)]
     last = [root("g_shop", 9), Figure("threads", "worker ← start_thread", 2, None), Figure("threads", "main", 1, None)]
     found = growth(first, last)
@@ -217,7 +219,7 @@ def tree(name: str, size: int, **more: object) -> dict[str, object]:
 
 
 def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
-    """What has no name of its own is left out: it cannot be found again."""
+    """A part without a name is left out, because it cannot be found in the next snapshot."""
     below = tree("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
     children = [
         tree("Shop.carts", 60, children=[tree("block of 1.3 MiB+0x40", 50)]),
@@ -255,7 +257,7 @@ def test_series_of_what_comes_and_goes() -> None:
 
 
 def test_several_processes_have_no_rates() -> None:
-    """Of different pids, of one pid with two start times (given again), or with two images (as cores have)."""
+    """Snapshots with different pids, with one pid and two start times (the pid was reused), or with two programs (as in cores)."""
     for first, last, why in (
         ({"pid": 7}, {"pid": 8}, "pid 7, pid 8"),
         ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "pid 7 was reused in between"),

@@ -1,4 +1,5 @@
-"""The page of `diff -o`: what is in it, what it leaves out, and that names of the target stay text. In a browser: test_diff_page.py."""
+"""The page of `diff -o`: its contents, the parts that it leaves out, and that names from the target stay text.
+test_diff_page.py tests it in a browser."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert cli.main(["diff", str(folder), *words]) == 2
         error = capsys.readouterr().err
         assert line in error and error.count("\n") == 1
-    # A wrong name is refused before any core is read.
+    # The name of the output file is checked before a core is read.
     assert cli.main(["diff", str(tmp_path / "no such core"), "-o", "x.pdf"]) == 2
     assert "end its name in .html" in capsys.readouterr().err
 
@@ -133,7 +134,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def noisy(count: int, each: int) -> list[Snapshot]:
-    """Figures of every section that change at random: what packs worst."""
+    """Return snapshots whose figures change at random in every section. They compress badly."""
     noise = random.Random(3)
     sections = ("mapping", "share", "kind", "cache", "root", "lost", "runtime type", "handles", "threads")
     name = "a rather long name, of the kind that templates have: std::map<std::string, std::vector<std::pair<int, int>>> "
@@ -149,7 +150,7 @@ def noisy(count: int, each: int) -> list[Snapshot]:
 
 
 def test_many_random_figures_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rows, those that changed most, rather than a larger page; it says how many are left out."""
+    """The page shows only the rows that changed most, so that it does not become larger. It says how many rows are left out."""
     snapshots, most = noisy(30, 90), 400 << 10
     whole, _ = paged(snapshots, tmp_path)
     monkeypatch.setattr(html, "MAX_PAGE", most)
@@ -206,7 +207,7 @@ def test_packed_series() -> None:
 
 
 def test_a_section_that_a_sample_lacks(tmp_path: Path) -> None:
-    """Nothing of it was found there: it is 0."""
+    """A section without data means that its figure was 0."""
     snapshots = samples.samples(4)
     snapshots[1] = dataclasses.replace(snapshots[1], figures=[one for one in snapshots[1].figures if one.section != "lost"])
     page, _ = paged(snapshots, tmp_path)

@@ -1,4 +1,4 @@
-"""Both engines read the same slabs, magazines and places of first chunks: those of an intact heap of slices, and some of a damaged one."""
+"""Both engines read the same slabs, magazines and first chunks: all of an intact GSlice heap, and some of a damaged one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Slab(NamedTuple):
 
 
 class Image:
-    """Slabs of several chunk sizes, at random places, with random shifts; `slabs` is the truth."""
+    """Slabs of several chunk sizes at random addresses. The first chunk of a slab is at a random offset. `slabs` is the expected result."""
 
     def __init__(self, arch: Arch, seed: int) -> None:
         self.arch, self.rng, self.data = arch, random.Random(seed), bytearray(SIZE)
@@ -66,7 +66,7 @@ class Image:
         return [first + slab.chunk * number for number in range((slab.info - slab.start) // slab.chunk)]
 
     def chain(self, chunks: list[int]) -> int:
-        """Link chunks by their first words; the head."""
+        """Link chunks by their first words, and return the first chunk."""
         for chunk, following in zip(chunks, [*chunks[1:], 0]):
             self.put(chunk, following)
         return chunks[0] if chunks else 0
@@ -84,7 +84,8 @@ def engines(arch: Arch) -> tuple[Engine, Engine]:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=25)
 def test_intact_slabs(arch: Arch, seed: int) -> None:
-    """A slab begins where its free chunks, else a magazine's, an instance, or pointers tell, even if some point into chunks."""
+    """The start of a slab is derived from its free chunks, or else from the chunks of a magazine, an instance, or
+    pointers, even if some pointers point into chunks."""
     image = Image(arch, seed)
     free, cached, known = set[int](), list[int](), {}
     one = InstanceType(0, BASE + SIZE + 0x100, arch.word, 2 * arch.word, 80)
@@ -132,7 +133,7 @@ def test_intact_slabs(arch: Arch, seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1), damage=st.integers(0, 40))
 @settings(max_examples=25)
 def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
-    """Both engines say the same of a damaged heap, and no slab overlaps another one."""
+    """Both engines return the same results for a damaged heap, and no two slabs overlap."""
     image = Image(arch, seed)
     rng, word = image.rng, arch.word
     for slab in image.slabs:
@@ -182,9 +183,9 @@ def test_slabs_of_leaked_chunks(arch: Arch, seed: int) -> None:
 
 
 def test_overlapping_slabs() -> None:
-    """Two rings of classes with slabs of the same size claim the same slab: it belongs to none."""
+    """The rings of two chunk sizes claim the same slab, whose size is right for both. It belongs to neither."""
     image = Image(X86_64, 1)
-    same = next(slab for slab in image.slabs if slab.chunk == 48)  # 512 bytes, as are slabs of chunks of 32
+    same = next(slab for slab in image.slabs if slab.chunk == 48)  # 512 bytes, the size of slabs with chunks of 32 bytes
     image.put(same.info + 16, same.info)
     image.put(same.info + 24, same.info)
     image.heads = [0, same.info, same.info] + [0] * (CLASSES - 3)
@@ -195,7 +196,8 @@ def test_overlapping_slabs() -> None:
 
 @pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: arch.name)
 def test_magazines(arch: Arch) -> None:
-    """The chunks of a thread's magazine and of a ring of magazines; second words of the latter's first chunks are no lists."""
+    """The chunks of a thread's magazine and of a ring of magazines. In a ring, the second words of the magazines' first
+    chunks are links of the ring, and not lists."""
     image, word = Image(arch, 7), arch.word
     slabs = [slab for slab in image.slabs if (slab.info - slab.start) // slab.chunk >= 8][:4]
     own, first, second, further = (image.chunks(slab)[:7] for slab in slabs)
@@ -264,7 +266,7 @@ def test_ring_that_never_returns(arch: Arch) -> None:
     """If a ring does not lead back to its head, the walk over it stops at the limit. All magazines of the other ring are read."""
     image, word = Image(arch, 3), arch.word
     slabs = [image.chunks(slab)[:5] for slab in image.slabs[:5]]
-    for chunks, after in zip(slabs, (slabs[1], slabs[1], slabs[3], slabs[4], slabs[2])):  # 0, 1, 1, ...; 2, 3, 4
+    for chunks, after in zip(slabs, (slabs[1], slabs[1], slabs[3], slabs[4], slabs[2])):  # chunks 0, 1, 1, ...; then 2, 3, 4
         image.chain(chunks)
         image.put(chunks[2] + word, after[0])
     for engine in engines(arch):

@@ -35,7 +35,7 @@ def glib(data: bytes, threads: int = 1) -> fake.FakeTarget:
 
 
 def test_many_places() -> None:
-    """At most MOST_PLACES places that look like the variables of GSlice are read, because findleaks walks all slabs for each place."""
+    """Memory that looks like GSlice's variables is read at most MOST_PLACES times, because each time all slabs are walked."""
     engine = load.load(X86_64)
     assert len(find(glib(variables(HEAP + 0x1000)), engine, ())) == 1
     assert len(find(glib(variables(HEAP + 0x1000) * 1000), engine, ())) == MOST_PLACES

@@ -1,4 +1,4 @@
-"""The guardian beside a debugger, here watching over this very process."""
+"""The process that guards a process which a debugger changed. In these tests, it guards the test process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.injection.stub.guard import Guard
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the guardian more time to start, which it may need on a busy machine. These tests stop no process meanwhile."""
+    """Give the guard more time to start, which it needs on a busy machine. These tests stop no process meanwhile."""
     monkeypatch.setattr(guards, "START_SECONDS", 180.0)
 
 
@@ -27,7 +27,7 @@ def memory() -> Iterator[int]:
 
 
 def test_it_restores_what_nobody_else_did(memory: int) -> None:
-    """Where the pipe just ends; but not what is something else by now."""
+    """The guard restores memory when the pipe is closed. Words that have changed since are not restored."""
     code = ctypes.create_string_buffer(b"\xcc\xcc\x55", 3)
     at = ctypes.addressof(code)
     guard = Guard(os.getpid(), memory, [(at, b"\xcc", b"\x90"), (at + 1, b"\xcc", b"\x91"), (at + 2, b"\xcc", b"\x92")])

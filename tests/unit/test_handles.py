@@ -1,4 +1,4 @@
-"""The C engine's structures may be freed in any order: the collector of reference cycles knows none."""
+"""The structures of the C engine may be freed in any order, because the collector of reference cycles frees them in any order."""
 
 from __future__ import annotations
 

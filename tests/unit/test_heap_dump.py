@@ -28,7 +28,7 @@ KINDS = [
 ]
 ELEMENTS = [0, 8, 5, 11, OBJECT, 0, 0]
 FIELDS: list[list[tuple[int, int]]] = [[(16, 10), (12, 8)], [], [], [], [], [], [(16, kind) for kind in sorted(TYPES.values())]]
-FIELDS[-1] += [(100, 11), (96, 7), (40, OBJECT), (1 << 31, OBJECT), (103, 4)]  # the first and the fourth are beyond the end
+FIELDS[-1] += [(100, 11), (96, 7), (40, OBJECT), (1 << 31, OBJECT), (103, 4)]  # the first and the fourth offset are beyond the end
 
 
 class Heap:
@@ -54,7 +54,7 @@ class Heap:
             self.memory += one
 
     def records(self, engine: Engine, room: int, cuts: list[int], references: References) -> list[tuple[int, int, bytes]]:
-        """Return the result of each call: why it ended, the next object, the records."""
+        """Return the result of each call: the reason why it ended, the next object, the records."""
         table = ClassTable()
         blocks = engine.blocks(engine.arch, 8)
         blocks.append(self.starts, self.sizes, bytes(len(self.starts)))
@@ -106,7 +106,7 @@ def test_values_of_each_type(arch: Arch) -> None:
 
 
 def test_numbers_of_a_stream() -> None:
-    """Numbers of unsigned5.hpp: the highest digit of five bytes may have any value; a byte of zero ends the stream."""
+    """Numbers as in unsigned5.hpp: the last of five bytes may have any value, and a zero byte ends the stream."""
     assert list(_numbers(bytes([1, 2, 191, 192, 1, 193, 1, 255, 191]))) == [0, 1, 190, 191, 192, 254 + (190 << 6)]
     assert list(_numbers(bytes([255] * 5 + [3, 0, 9]))) == [sum(254 << 6 * place for place in range(5)), 2]
     assert list(_numbers(b"\xff\xff")) == []

@@ -1,4 +1,4 @@
-"""What holes in a core's file tell of pages."""
+"""What holes in the file of a core show about pages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_segments_that_overlap_tell_nothing() -> None:
 
 
 class Stopped(Exception):
-    """What Ctrl-C raises."""
+    """The exception that Ctrl-C raises."""
 
 
 def zeros_in(core: bytes, data: list[Range]) -> int:
@@ -63,17 +63,17 @@ def zeros_in(core: bytes, data: list[Range]) -> int:
 
 def test_a_page_of_zeros_that_is_no_hole() -> None:
     core = bytearray(5 * PAGE + 7)
-    core[PAGE + 8] = core[3 * PAGE] = 1  # of the first of these, the first word is zero
+    core[PAGE + 8] = core[3 * PAGE] = 1  # the first word of these pages is zero
     assert zeros_in(core, [Range(PAGE, 2 * PAGE), Range(3 * PAGE, 4 * PAGE)]) == -1
     assert zeros_in(core, [Range(PAGE, 4 * PAGE)]) == 2 * PAGE
-    assert zeros_in(core, [Range(PAGE + 16, 2 * PAGE + 16), Range(3 * PAGE + 1, 5 * PAGE)]) == 4 * PAGE  # whole pages only
+    assert zeros_in(core, [Range(PAGE + 16, 2 * PAGE + 16), Range(3 * PAGE + 1, 5 * PAGE)]) == 4 * PAGE  # only whole pages
     assert zeros_in(core, [Range(5 * PAGE, 5 * PAGE + 7)]) == -1
     assert zeros_in(core, []) == -1
-    assert zeros_in(core[: 5 * PAGE], [Range(PAGE, 5 * PAGE)]) == 4 * PAGE, "the last page is looked at first"
+    assert zeros_in(core[: 5 * PAGE], [Range(PAGE, 5 * PAGE)]) == 4 * PAGE, "the last page must be read first"
 
 
 def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
-    """A page of zeros behind more than 512 MiB of other data tells as much as one at the beginning."""
+    """A page of zeros after more than 512 MiB of other data is as significant as one at the beginning."""
     pages = (513 << 20) // PAGE
     with mmap.mmap(-1, (pages + 2) * PAGE) as memory, memoryview(memory) as view:
         view.cast("Q")[:: PAGE // 8] = memoryview(array("Q", [1]) * (pages + 2))
@@ -96,10 +96,11 @@ def test_the_form_of_the_kernels_cores() -> None:
     load = Load(0x10000, 0x14000, 6, PAGE, 4 * PAGE, 4 * PAGE)
     assert is_kernel_core(head, [load], PAGE, PAGE)
     assert is_kernel_core(head, [load], 0, PAGE)  # without NT_FILE
-    assert not is_kernel_core(head, [load], 1, PAGE)  # gcore's
+    assert not is_kernel_core(head, [load], 1, PAGE)  # a core by gcore
     assert not is_kernel_core(head._replace(shoff=0x5000, shnum=9), [load], PAGE, PAGE)
     assert is_kernel_core(head._replace(shoff=0x5000, shnum=0, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # 70,000 segments
-    assert is_kernel_core(head._replace(shoff=0x5000, shnum=1, phnum=elf.PN_XNUM), [load], PAGE, PAGE)  # as fill_extnum_info has it
+    # As fill_extnum_info of Linux writes it
+    assert is_kernel_core(head._replace(shoff=0x5000, shnum=1, phnum=elf.PN_XNUM), [load], PAGE, PAGE)
     assert not is_kernel_core(head._replace(shoff=0x5000, shnum=9, phnum=elf.PN_XNUM), [load], PAGE, PAGE)
     assert not is_kernel_core(head, [load._replace(offset=PAGE + 0x5B8)], PAGE, PAGE)
 
@@ -110,4 +111,4 @@ def test_holes_that_were_not_made_page_by_page() -> None:
     assert not has_page_holes([Range(0, size)], PAGE, size, PAGE)
     assert not has_page_holes([], PAGE, size, PAGE)
     assert not has_page_holes([Range(PAGE, 3 * PAGE + 1024), Range(8 * PAGE, size)], PAGE, size, PAGE)
-    assert not has_page_holes([Range(0, 16 * PAGE), Range(32 * PAGE, size)], PAGE, size, PAGE)  # of 64 KiB each
+    assert not has_page_holes([Range(0, 16 * PAGE), Range(32 * PAGE, size)], PAGE, size, PAGE)  # holes of 64 KiB

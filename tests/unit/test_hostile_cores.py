@@ -1,4 +1,4 @@
-"""Cores whose headers claim far more than there is: the work grows with what is there. Work is counted, not timed."""
+"""Cores whose headers claim far more than the file contains: the work is proportional to the contents. Work is counted, not timed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _Item = TypeVar("_Item")
 
 @pytest.fixture(scope="module")
 def base() -> bytes:
-    """A real core of glibc's heap, with leaks."""
+    """Return a real core of a process with a glibc heap and leaks."""
     return gzip.decompress(SAMPLE.read_bytes())
 
 
 def run(word: str, path: Path) -> dict[str, object]:
-    """The JSON of a command; what it complains of is dropped."""
+    """Return the JSON of a command. Its warnings are dropped."""
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(io.StringIO()):
         assert main([word, "--json", str(path)]) == 0
@@ -76,12 +76,12 @@ def test_lines_are_counted() -> None:
 @pytest.mark.parametrize("few", COUNTS)
 @pytest.mark.parametrize("word", ["find", "verdict"])
 def test_work_grows_as_the_number_of_segments(base: bytes, tmp_path: Path, word: str, few: int) -> None:
-    """Each is inside all before it."""
+    """Each segment is inside all segments before it."""
     assert growth(base, tmp_path, word, few, lambda count: (nested(count, tail(base)), b"")) < 6
 
 
 class Counted(list[_Item]):
-    """A list that counts the items it gives."""
+    """A list that counts the items that it returns."""
 
     given = 0
 
@@ -96,12 +96,12 @@ class Counted(list[_Item]):
 
 
 def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_path: Path) -> None:
-    """Not from the first segment on: each region is asked for."""
+    """Sums begin at the requested region, not at the first segment."""
     path = hostile(tmp_path / "core", base, apart(MANY, tail(base)), hole=MANY * PAGE, data=[(0, b"\1" * PAGE), (8 * PAGE, bytes(PAGE))])
     with open_core(str(path)) as core, path.open("rb") as file:
         parts = data_parts(file.fileno(), path.stat().st_size)
         assert parts
-        # A core with section headers is none of the kernel's, whose holes would be believed.
+        # A core with section headers was not written by Linux. In a core by Linux, holes count as pages that were never written.
         core._data, core._trusted = Runs.of(parts), True
         extents = core._extents = Counted(core._extents)
         held = [core.resident(region.start, region.end) for region in core.regions()]
@@ -112,12 +112,12 @@ def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_pat
 @pytest.mark.parametrize("few", COUNTS)
 @pytest.mark.parametrize("word", mark_matrix_except(["find", "verdict", "roots"], "verdict"))
 def test_work_grows_as_the_number_of_threads(base: bytes, tmp_path: Path, word: str, few: int) -> None:
-    """Each has a region of its own, with zeros in it."""
+    """Each thread has a region that contains zeros."""
     assert growth(base, tmp_path, word, few, lambda count: (apart(count, tail(base)), threads(count, sp=FREE + 64, step=2 * PAGE))) < 6
 
 
 def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
-    """Else the headers of each would be read, and a thousand may claim one page."""
+    """Otherwise the headers of each file would be read, and a thousand files may claim one page."""
     rows = [(FREE + PAGE * number, FREE + PAGE * (number + 2), 0, f"/lib/lib{number}.so") for number in range(100)]
     notes = elfcore.files(rows)
     path = hostile(tmp_path / "core", elfcore.core([Load(FREE, 200 * PAGE, b"x" * PAGE)], [Task(7)]), notes=notes)
@@ -127,8 +127,8 @@ def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
 
 
 def growth(base: bytes, folder: Path, word: str, few: int, made: Callable[[int], tuple[list[Claim], bytes]]) -> float:
-    """By what the work for what was added multiplies with four times as much of it: 4 where it is linear, 16 where it is quadratic. The
-    first run, which also imports modules, is not counted."""
+    """Return the factor by which the work for the added items grows if there are four times as many: 4 if it is linear,
+    16 if it is quadratic. The first run also imports modules and is not counted."""
     work = []
     for count in (0, few, 4 * few):
         claims, notes = made(count)
@@ -148,7 +148,7 @@ def test_a_claimed_size_costs_nothing(base: bytes, tmp_path: Path, word: str, bi
 
 
 def test_what_is_only_claimed_hides_nothing(base: bytes, tmp_path: Path) -> None:
-    """A size that is a lie takes no memory from the segments behind it."""
+    """A segment with a wrong size does not hide the memory of the segments after it."""
     plain, huge = hostile(tmp_path / "plain", base), hostile(tmp_path / "huge", base, [Claim(FREE, 1 << 62)])
     with open_core(str(plain)) as one, open_core(str(huge)) as other:
         assert [region for region in other.regions() if region.start != FREE] == list(one.regions())
@@ -157,7 +157,7 @@ def test_what_is_only_claimed_hides_nothing(base: bytes, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("word", ["find", "verdict", "roots", "refs"])
 def test_holes_are_not_read(base: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    """A terabyte of which some pages are there: bytes that are given to anybody are counted."""
+    """A core of a terabyte with few pages of data. The bytes that are read are counted."""
     data = [(number << 33, b"\1" * PAGE) for number in range(64)]
     core = hostile(tmp_path / "core", base, [Claim(FREE, TERABYTE, tail(base), TERABYTE)], hole=TERABYTE, data=data)
     given = 0
@@ -186,7 +186,7 @@ def test_holes_are_not_read(base: bytes, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_holes_change_no_answer(base: bytes, tmp_path: Path) -> None:
-    """A copy in which all pages of zeros are holes, and one without any."""
+    """A copy in which all pages of zeros are holes, and a copy without holes."""
     whole = hostile(tmp_path / "whole", base)
     sparse = tmp_path / "sparse"
     subprocess.run(["cp", "--sparse=always", whole, sparse], check=True)
@@ -203,7 +203,7 @@ def answer(word: str, path: Path) -> str:
 
 
 def test_what_is_not_zero_is_in_the_parts(tmp_path: Path) -> None:
-    """Of a core with odd offsets, too, as GDB makes them."""
+    """Also in a core with unaligned offsets, as GDB writes it."""
     size, marks = 3 * SKIP, [0, 5, (1 << 20) + 3, (1 << 27) + 4095, SKIP + 8, 3 * SKIP - 1]
     path = tmp_path / "core"
     small = elfcore.core([Load(0x1000, PAGE, b"x" * PAGE)], [Task(1)])
@@ -219,7 +219,7 @@ def test_what_is_not_zero_is_in_the_parts(tmp_path: Path) -> None:
             ones = [piece.address + at for piece in found for at in range(len(piece.data)) if piece.data[at]]
             assert ones == [FREE + mark for mark in marks if start <= FREE + mark < end]
         given = [(piece.address, len(piece.data)) for piece in core.pieces(FREE, FREE + size)]
-        assert sum(length for _, length in given) < SKIP + (1 << 20)  # all but the two long holes
+        assert sum(length for _, length in given) < SKIP + (1 << 20)  # all data except the two long holes
         assert core.read(FREE + SKIP + 1, 16) == bytes(7) + b"\1" + bytes(8)
         assert core.word(FREE + size // 2) == 0
 
@@ -265,7 +265,7 @@ def test_bytes_that_many_segments_name_are_looked_at_once(base: bytes, tmp_path:
 
 
 def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> None:
-    """Each of a page of code, and named as a linker is, whose regions are looked at."""
+    """Each module has a page of code and the name of a dynamic linker, so its regions are searched."""
     head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
     image = (head + struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, PAGE, PAGE, PAGE)).ljust(PAGE, b"\1")
     work = []

@@ -1,5 +1,5 @@
-"""Modules of an allocator or a runtime import one another in one direction, whatever the kind of import: at the top, in a function, or
-for types."""
+"""Modules of an allocator or a runtime do not import each other in cycles, whether the import is at the top, in a
+function, or for types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMON = Path(__file__).parents[2] / "common"
 
 
 def graph_of(root: Path) -> dict[str, set[str]]:
-    """By module of `root`, all modules of `root` that it imports anywhere."""
+    """Return, for each module of `root`, all modules of `root` that it imports."""
     files = {_name(path.relative_to(root)): path for path in root.rglob("*.py")}
     found = {}
     for name, path in files.items():
@@ -29,7 +29,7 @@ def _name(path: Path) -> str:
 
 
 def circles(graph: Mapping[str, Set[str]]) -> Iterator[set[str]]:
-    """Sets of modules each of which leads to all the others of its set."""
+    """Return the sets of modules that import each other in a cycle, directly or indirectly."""
     left = set(graph)
     while left:
         start = left.pop()
@@ -58,7 +58,7 @@ def test_no_circles() -> None:
 
 
 def test_circles_are_seen(tmp_path: Path) -> None:
-    """By an import for types, and by one in a function."""
+    """The cycle has an import for types and an import in a function."""
     (tmp_path / "room").mkdir()
     (tmp_path / "room/__init__.py").write_text("def find():\n    from findleaks.room.one import look\n")
     (tmp_path / "room/one.py").write_text("if TYPE_CHECKING:\n    from findleaks.room import two\n")

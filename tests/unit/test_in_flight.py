@@ -1,4 +1,5 @@
-"""A chunk that a register names by its header, of a thread inside malloc of a libc whose code and symbols are not in the core."""
+"""A thread is inside malloc, and one of its registers has the address of a chunk's header. The code and the symbols of
+the libc are not in the core."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ NO_CALL = (1 << 64) - 1
 
 
 def kinds(inside: bool, offset: int, crashed: bool = False) -> list[Kind]:
-    """Of the main heap's blocks in use, where a thread, inside libc or not, has the address `offset` bytes before the first one's."""
+    """Return the kinds of the main heap's blocks in use. A register of a thread has the address `offset` bytes before
+    the first block. `inside`: the thread is in libc."""
     image = ptmalloc.of_release((2, 31))
     target = image.build()
     used = [block for block in image.blocks["used"] if block < image.places.heap + ptmalloc.SIZE]

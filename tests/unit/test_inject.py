@@ -1,4 +1,4 @@
-"""What `count --inject` works out before it touches a process: instructions to move, find_free_range to find, rules to make."""
+"""The computations of `count --inject` before it changes a process: moving instructions, finding free memory, and making rules."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def planned(text: str, end: int = 64) -> Optional[bytes]:
     [
         ("55 4889e5 4883ec10", "55 4889e5 4883ec10"),  # push; mov; sub
         ("8b05 10000000 c3", None),  # mov eax, [rip + 16]
-        ("833d 10000000 07 c3", None),  # cmp dword [rip + 16], 7: an immediate behind the distance
+        ("833d 10000000 07 c3", None),  # cmp dword [rip + 16], 7: an immediate after the displacement
         ("c705 10000000 44332211", None),
         ("48 8d 3d 00010000", None),
-        ("f30f1efa 55 4889e5 c3", "55 4889e5 c3"),  # endbr64 stays
-        ("31c0 85ff 7420 90", "31c0 85ff 0f84"),  # je: with a distance of four bytes
+        ("f30f1efa 55 4889e5 c3", "55 4889e5 c3"),  # endbr64 is not moved
+        ("31c0 85ff 7420 90", "31c0 85ff 0f84"),  # je: encoded with a displacement of four bytes
         ("31c0 eb20", "31c0 e9"),
         ("85ff 0f8480000000", "85ff 0f84"),
         ("e980000000", "e9"),
@@ -52,7 +52,7 @@ def test_moved_instructions_do_the_same(code: str, moved: Optional[str]) -> None
     after = list(instructions(made, TO))
     size = 0
     for one, other in zip(before, after):
-        assert one[2:] == other[2:]  # with the base RIP, the displacement is the address itself
+        assert one[2:] == other[2:]  # with RIP as the base, the displacement is the address itself
         size += one.size
         if size >= 5:
             break
@@ -77,7 +77,7 @@ REFUSED = {
     "90 90 90 90 90 06": "f: the instruction at 0x555555554005 cannot be decoded",
     "c5f877 c5fd6f00": "",  # vzeroupper; vmovdqa
     "90 90 90 90 90 ebfc": "0x555555554005 jumps to 0x555555554003, which would be overwritten",
-    "90 90 90 90 90 ebf9": "",  # to the beginning itself
+    "90 90 90 90 90 ebf9": "",  # a jump to the beginning of the function
 }
 
 
@@ -107,7 +107,8 @@ def region(start: int, end: int, name: str = "") -> Region:
 
 
 def test_room() -> None:
-    """As near as can be; never where the heap or the main thread's stack will grow, nor touching another mapping."""
+    """The free range is as near as possible. It does not touch another mapping, and is not where the heap or the main
+    thread's stack may grow."""
     program = region(0x400000, 0x1900000, "/node")
     heap = region(0x1A00000, 0x2A00000, "[heap]")
     assert find_free_range([program, heap], 0x200000, [0x500000], "/node") == 0x400000 - 0x1000 - 0x200000
@@ -141,7 +142,7 @@ RETURN = {16: Rule("offset", -8)}
         (Row(-1, 0, b"\x76\x78\x06", {**RETURN, 6: Rule("saved", 0, b"\x76\x00")}, 16), pack(THROUGH_FP, -8, 2, 0)),
         (Row(-1, 0, b"\x77\xa0\x01\x06", {16: Rule("saved", 0, b"\x77\xa8\x01")}, 16, True), pack(SIGNAL)),
         (Row(7, 8, b"", {16: Rule("undefined")}, 16), pack(LAST)),
-        (Row(3, 8, b"", RETURN, 16), None),  # by rbx
+        (Row(3, 8, b"", RETURN, 16), None),  # relative to rbx
         (Row(7, 8, b"", {16: Rule("offset", -16)}, 16), None),
         (Row(7, 8, b"", {**RETURN, 6: Rule("undefined")}, 16), None),
         (Row(7, 8, b"", {**RETURN, 7: Rule("offset", -16)}, 16), None),
@@ -172,7 +173,8 @@ def test_the_twin_stops_where_memory_ends() -> None:
 
 
 def test_paths_of_a_damaged_table() -> None:
-    """A parent that is no node, and one's own descendant; and a chain so long that each node's path cannot be written down."""
+    """Three cases: a parent that is no node, a node that is its own descendant, and a chain so long that the path of
+    each node cannot be written out."""
     nodes = {32: Node(1, 0, 5, 0), 64: Node(2, 32, 6, 1), 96: Node(3, 999, 7, 0), 128: Node(4, 160, 8, 0), 160: Node(5, 128, 9, 0)}
     found = {node.key: keys for node, keys in paths(nodes)}
     assert found == {1: (1,), 2: (1, 2), 3: (), 4: (), 5: ()}

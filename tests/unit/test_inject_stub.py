@@ -1,4 +1,4 @@
-"""The stub itself: it runs here, in this process, on stacks that are made up, and beside its twin in Python."""
+"""The stub runs in the test process, on synthetic stacks. Its results are compared with those of the Python model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_its_bytes_are_made_of_its_source() -> None:
 
 
 def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
-    """Also where it asks, and nothing answers."""
+    """Also if the stub asks the server and gets no answer."""
     for asks in (False, True):
         machine = Machine(library, patience=10**6)
         returning(machine)
@@ -75,7 +75,7 @@ def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
 
 
 def returning(machine: Machine) -> None:
-    """The stub's end returns, instead of jumping to what lies on the stack."""
+    """Make the end of the stub return, instead of jumping to the address on the stack."""
     end = len(schemas.tool("assemble_stubs").count_stubs()["count"])
     machine.code[end : end + 1] = b"\xc3"
 
@@ -86,7 +86,7 @@ def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
     machine.seed(
         {
             Machine.key: pack(BY_SP, 8),
-            back: pack(BY_SP, 24, 1, -16),  # sp+8: its frame is 24 bytes, the frame pointer saved in the middle
+            back: pack(BY_SP, 24, 1, -16),  # sp+8: the frame has 24 bytes, and the frame pointer is saved in its middle
             A: pack(BY_FP, 16, 2, 0),
             B: pack(THROUGH_FP, -8, 2, 8),
             C: CHAINED,
@@ -96,18 +96,19 @@ def test_each_kind_of_rule(library: ctypes.CDLL) -> None:
     )
     words = [0] * 60
     place_of = lambda number: sp + 8 + 8 * number  # noqa: E731
-    words[1], words[2] = place_of(6), A  # back's frame
-    words[6], words[7] = place_of(20), B  # A's, found by the frame pointer, which is saved where it points
-    words[19], words[20], words[21] = place_of(30), 0, place_of(40)  # B's: the word in front of the frame pointer leads to it
+    words[1], words[2] = place_of(6), A  # the frame of `back`
+    words[6], words[7] = place_of(20), B  # the frame of A, found by the frame pointer, which is saved where it points to
+    # The frame of B: the word before the address in the frame pointer refers to it
+    words[19], words[20], words[21] = place_of(30), 0, place_of(40)
     words[29] = C
-    words[40], words[41] = place_of(50), D  # two links of the chain
+    words[40], words[41] = place_of(50), D  # two links of the chain of frames
     words[50], words[51] = 0, A | 1 << 40
     machine.call(words, fp=0)
     assert machine.counted() == {(Machine.key, back, A, B, C, D, A | 1 << 40): (1, 0)}
 
 
 def test_frames_of_an_interpreter(library: ctypes.CDLL) -> None:
-    """Two words of each are nodes of the stack. The caller's stack pointer is in the frame, or right above it."""
+    """Two words of each frame are nodes of the stack. The caller's stack pointer is in the frame, or right above it."""
     machine = Machine(library)
     sp = machine.sp
     rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(INTERPRETED, 0, 0, -64), A: pack(INTERPRETED, 0, 0, -56), B: pack(LAST)}
@@ -119,14 +120,14 @@ def test_frames_of_an_interpreter(library: ctypes.CDLL) -> None:
     machine.call(words, fp=place_of(12))
     stack = (Machine.key, machine.back, 0x1234 | VALUE, 0x7777 | VALUE, A, VALUE, 0x8888 | VALUE, B)
     assert machine.counted() == {stack: (1, 0)}
-    words[9] = 0x9999  # nobody reads this function
+    words[9] = 0x9999  # no function refers to this word
     machine.memory[SERVED] = 0
     machine.call(words, fp=place_of(12))
     assert machine.counted() == {stack: (1, 0), (*stack[:3], 0x9999 | VALUE): (0, 1)}
 
 
 def test_signal_handlers(library: ctypes.CDLL) -> None:
-    """The interrupted place is looked up as such, on another stack."""
+    """The interrupted address is looked up with the rules for interrupted code. It is on another stack."""
     machine = Machine(library)
     sp = machine.sp
     machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(SIGNAL), A | EXACT: pack(BY_FP, 8), B: pack(LAST)})
@@ -138,7 +139,7 @@ def test_signal_handlers(library: ctypes.CDLL) -> None:
 
 
 def test_code_that_was_called_on_another_stack(library: ctypes.CDLL) -> None:
-    """The frame pointer leads to the caller's frame on its own stack. No word beyond the end of that stack is read."""
+    """The frame pointer leads to the caller's frame on the other stack. No word beyond the end of that stack is read."""
     machine = Machine(library)
     other = (ctypes.c_uint64 * 16)()
     at = ctypes.addressof(other)
@@ -178,7 +179,7 @@ def test_a_stack_that_leads_nowhere_is_not_followed(rule: int, fp: int, library:
 
 
 def test_nobody_answers(library: ctypes.CDLL) -> None:
-    """It waits once; after that each call is counted as far as rules go."""
+    """The stub waits once. After that, each call is counted with the frames for which there are rules."""
     machine = Machine(library, patience=10**6)
     machine.seed({Machine.key: pack(BY_SP, 8)})
     for _ in range(5):
@@ -199,7 +200,8 @@ def test_disabled_and_limited(library: ctypes.CDLL) -> None:
 
 
 def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> None:
-    """64 places of which 61 are taken: searches go on for long, and no two stacks are one. What has no room is counted as such."""
+    """The table has 64 slots, of which 61 are used: searches are long, and different stacks are still counted
+    separately. Calls without a slot are counted as such."""
     machine = Machine(library, nodes=64)
     starts = [0x500000 + 16 * number for number in range(80)]
     machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8), **{pc: pack(LAST) for pc in starts}})
@@ -216,7 +218,7 @@ def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> N
 
 
 def test_two_stacks_of_one_hash(library: ctypes.CDLL) -> None:
-    """Rules, too, are distinguished by their whole keys."""
+    """Two rules with one hash are distinguished by their keys."""
     one = 0x7F1234567890
     other = next(pc for pc in range(one + 1, one + 10**7) if place(pc, 1 << 15) == place(one, 1 << 15))
     machine = Machine(library)
@@ -229,7 +231,8 @@ def test_two_stacks_of_one_hash(library: ctypes.CDLL) -> None:
 
 
 def test_scopes_that_are_counted(library: ctypes.CDLL) -> None:
-    """By thread; what was open before is not known, and closing it is of no effect."""
+    """Scopes are counted for each thread. Scopes that were entered before counting began are unknown, and leaving such
+    a scope has no effect."""
     machine = Machine(library, Scoped(2))
     machine.seed({Machine.key: pack(LAST)})
 
@@ -242,7 +245,7 @@ def test_scopes_that_are_counted(library: ctypes.CDLL) -> None:
     work()
     assert machine.counted() == {(Machine.key,): (2, 0)}
     machine.call([], stub=machine.opens)
-    thread = threading.Thread(target=work)  # has its own depth
+    thread = threading.Thread(target=work)  # it has a depth of its own
     thread.start()
     thread.join()
     assert machine.counted() == {(Machine.key,): (4, 0)}
@@ -251,7 +254,7 @@ def test_scopes_that_are_counted(library: ctypes.CDLL) -> None:
 
 
 def test_the_level_of_an_isolate(library: ctypes.CDLL) -> None:
-    """A thread pointer points to itself: it serves as an isolate whose level is the thread's id, which glibc keeps near."""
+    """A thread pointer points to itself. It serves as an isolate whose level is the thread's id, which glibc stores nearby."""
     pthread_self = ctypes.CDLL(None).pthread_self
     pthread_self.restype = ctypes.c_ulong
     isolate, level = pthread_self(), threading.get_native_id()
@@ -264,11 +267,11 @@ def test_the_level_of_an_isolate(library: ctypes.CDLL) -> None:
     machine = Machine(library, Scoped(1, 0, at, level), patience=10**6)
     machine.seed({Machine.key: pack(LAST)})
     machine.call([])
-    assert machine.counters == (1, 0, 1, 1)  # no_owner said whether it is one
+    assert machine.counters == (1, 0, 1, 1)  # no_owner recorded whether it is an isolate
 
 
 def test_a_word_of_the_thread(library: ctypes.CDLL) -> None:
-    """0 is outside: CPython's lock is not held."""
+    """0 means outside: the thread does not have CPython's lock."""
     pthread_self = ctypes.CDLL(None).pthread_self
     pthread_self.restype = ctypes.c_ulong
     free = next(at for at in range(0x30, 0x300, 8) if ctypes.c_uint64.from_address(pthread_self() + at).value == 0)
@@ -281,7 +284,7 @@ def test_a_word_of_the_thread(library: ctypes.CDLL) -> None:
 
 
 class Known(Rules):
-    """Rules that a test made up."""
+    """Rules that a test defines."""
 
     def __init__(self, rules: dict[int, int], machine: Machine) -> None:
         self.lock = threading.Lock()
@@ -300,7 +303,7 @@ class Known(Rules):
 
 
 def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
-    """Each on a stack of its own; every call of every thread is counted once, under its own stack."""
+    """Each thread has its own stack. Every call of every thread is counted once, with the stack of its thread."""
     machine = Machine(library, patience=10**11)
     rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8)}
     rules.update({pc: pack(BY_SP, 8) for pc in range(0x600000, 0x600040)})
@@ -336,7 +339,7 @@ def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("served", [True, False])
 def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CDLL) -> None:
-    """Its call was counted: it gets its answer, unless there is nothing left to answer it."""
+    """The call was counted before. The thread gets its answer, unless the server has ended."""
     machine = Machine(library, patience=10**12)
     machine.seed({}, bounded=False)
     rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(LAST)}
@@ -358,7 +361,7 @@ def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CD
 
 @given(data=st.data())
 def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
-    """Any rules on any stack: the stub goes the way that the twin goes."""
+    """With any rules and any stack, the stub visits the same frames as the Python model."""
     machine = Machine(library, patience=1)
     pcs = [A, B, C, D, A | EXACT, B | EXACT]
     near = st.integers(-2, 12).map(lambda n: 8 * n)

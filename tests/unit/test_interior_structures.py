@@ -1,4 +1,5 @@
-"""Structures that are held by their inside, of all kinds of targets: the kernel and its twin agree, intact or damaged, byte by byte."""
+"""Structures to which only interior pointers refer, for all architectures: the C engine and the reference engine agree,
+for intact and damaged memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ HEAP, ROOTS, CODE = 0x10000000, 0x20000000, 0x30000000
 
 
 class Image:
-    """Blocks side by side, and root memory with pointers into them."""
+    """Blocks one after the other, and root memory with pointers into them."""
 
     def __init__(self, arch: Arch, seed: int) -> None:
         self.arch, self.rng = arch, random.Random(seed)
@@ -100,7 +101,7 @@ class Image:
         self.root(self.block(first + bytes(24) + self.words(start + tag) + bytes(8)) + tag)
 
     def php_array(self, places: int, slots: int, element: int, more: int = 0) -> None:
-        """`slots`: 2 of a packed array. `element`: bytes of an element. `more`: bytes by which the allocator rounds up."""
+        """`slots`: 2 for a packed array. `element`: bytes of an element. `more`: bytes that the allocator adds."""
         used = self.rng.randint(0, places)
         numbers = [0xFFFFFFFF, *(range(used) if slots > 2 else ())]
         index = self.rng.choices(numbers, k=slots)
@@ -178,7 +179,7 @@ class Image:
         self.expected.append(Structure.SAVED_CONTEXT)
 
     def fill(self) -> None:
-        """Every structure in several sizes, at random."""
+        """Add every structure in several sizes, in random order."""
         for size in (1, 3, 8, 40):
             for shift in range(1, 8):
                 self.hashbrown(size, 1 << shift, self.rng.choice((16, 8, 4)))
@@ -193,7 +194,7 @@ class Image:
             for shift in (3, 6):
                 for slots in (2, 1 << shift, 2 << shift):
                     self.php_array(1 << shift, slots, 16 if slots == 2 else 32)
-            self.php_array(256, 2, 32, 12288 - 8200)  # PHP 8.1, in three pages
+            self.php_array(256, 2, 32, 12288 - 8200)  # PHP 8.1, an array of three pages
             for count in (0, 1, 4):
                 self.php_arguments(count, 1 + count % 2)
             for offset in (8, 80):
@@ -221,7 +222,7 @@ class Image:
                 memory[self.rng.randrange(len(memory))] ^= 1 << self.rng.randrange(8)
 
     def found(self, engine: Engine, budget: int, credit: int = 1 << 20) -> tuple[list[tuple[int, ...]], bytes, bytes]:
-        """Rows, and the kinds before and after."""
+        """Return the rows, and the kinds of blocks before and after."""
         blocks = engine.blocks(self.arch, 4)
         blocks.append([start for start, _ in self.blocks], [size for _, size in self.blocks], [0] * len(self.blocks))
         graph = engine.graph(blocks, Heuristic.AUTO)
@@ -278,15 +279,16 @@ def test_singly_linked_lists(arch: Arch, flags: int) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
 def test_what_is_no_link(engine: Engine) -> None:
-    """Pointers to other members of a block with links, links to other places, and structures with one wrong field prove nothing."""
+    """Three kinds of pointers are no links: pointers to other members of a block with links, links to other offsets,
+    and structures with one wrong field."""
     image = Image(graphs.X86_64, 8)
     start = image.block(bytes(16) + image.words(ROOTS + 64) + bytes(24))
     image.root(start + 40)  # another member
     other = image.block(bytes(48))
-    image.root(image.block(bytes(16) + image.words(other + 24) + bytes(24)) + 16)  # refers to another offset
+    image.root(image.block(bytes(16) + image.words(other + 24) + bytes(24)) + 16)  # refers to another offset in the block
     image.root(other + 16)
-    image.root(image.block(bytes(96) + b"\0++CCUN\0" + bytes(48)) + 128)  # not the class of an exception
-    image.root(image.block(bytes(96) + b"\0++CCUNG" + bytes(48)) + 120)  # not the object
+    image.root(image.block(bytes(96) + b"\0++CCUN\0" + bytes(48)) + 128)  # not the class of a C++ exception
+    image.root(image.block(bytes(96) + b"\0++CCUNG" + bytes(48)) + 120)  # not the address of the exception object
     for length, capacity, owners, text in (
         (5, 4, 0, b"hello\0"),
         (4, 5, 0, b"hello\0"),
@@ -320,7 +322,7 @@ def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> No
 
 
 def test_too_much_to_read_ends_it() -> None:
-    """Many heads that claim one large table cannot make the examination read it again and again."""
+    """Many heads that claim one large table do not make the reader read it repeatedly."""
     image = Image(graphs.X86_64, 9)
     buckets = 1 << 14
     start = image.block(bytes(8 * buckets) + b"\xff" * (buckets + 16))

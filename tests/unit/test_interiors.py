@@ -1,4 +1,5 @@
-"""Interior pointers by offset: kernel and twin agree, a rule does what its definition says, and what counts as a rule."""
+"""Interior pointers by offset: the C engine and the reference engine agree, a rule has the effect that its definition
+describes, and which offsets become rules."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def marked(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
 
 
 def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: Any, budget: int) -> dict[str, Any]:
-    """All that is said of interior pointers; `choose` makes rules of the rows."""
+    """Return all results about interior pointers. `choose` makes rules of the rows."""
     graph = marked(engine, heap, heuristics | Heuristic.AUTO)
     before = bytes(graph.kinds())
     interiors = graph.interiors()
@@ -75,7 +76,7 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
 
 
 class Ruled(graphs.Oracle):
-    """By definition: pointers that a rule covers are start pointers."""
+    """An oracle, by definition: pointers that a rule covers are start pointers."""
 
     def __init__(self, heap: graphs.Heap, heuristics: Heuristic, rules: list[Rule]) -> None:
         super().__init__(heap, heuristics)
@@ -124,7 +125,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
 
 
 def interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
-    """(block, value) of the interior references from what is held, in memory and roots."""
+    """Return the (block, value) pairs of the interior references in root memory and in reachable blocks."""
     found = []
     values = [*oracle.heap.root_words]
     for _, data in oracle.heap.root_memory:
@@ -143,7 +144,7 @@ def interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
 
 
 def rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
-    """(size, blocks looked at, blocks by offset), and their sums as size 0."""
+    """Return (size, number of blocks, blocks by offset) for each size. The row with size 0 has the sums."""
     made = [Row(size, 0, looked) for size, looked, _ in sizes]
     made += [Row(size, offset, blocks) for size, _, offsets in sizes for offset, blocks in offsets.items()]
     for offset in {0, *(offset for _, _, offsets in sizes for offset in offsets)}:
@@ -159,24 +160,26 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
     ("counted", "expected"),
     [
         ([(64, 100, {24: 100})], [(0, 24)]),
-        ([(64, 15, {24: 15})], []),  # a handful may agree by chance
+        ([(64, 15, {24: 15})], []),  # so few blocks may agree by chance
         ([(64, 100, {24: 89})], []),
         ([(64, 100, {24: 90, 16: 100 - 90})], [(0, 24)]),
         ([(64, 5, {24: 5}), (80, 5, {24: 5}), (96, 6, {24: 6})], [(0, 24)]),  # rare sizes, but all agree
-        ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),  # one structure's links, in a program without a custom
+        # The links of one structure, in a program that does not use such pointers otherwise
+        ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),
         ([(64, 100, {24: 100}), (80, 100, {40: 100})], [(64, 24), (80, 40)]),
-        ([*many(MIN_SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # a library's header: of any size
+        # The header that a library puts before its data, whatever the size of the block is
+        ([*many(MIN_SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),
         ([*many(MIN_SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
         ([*many(MIN_SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
-        ([*((64 + 16 * n, 4, {24: 4}) for n in range(4)), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # few of each size
+        ([*((64 + 16 * n, 4, {24: 4}) for n in range(4)), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # few blocks of each size
         ([*((64 + 16 * n, 3, {24: 3}) for n in range(9)), (1000, 400, {8: 200, 16: 200})], []),
         ([*((64 + 16 * n, 4, {24: 4}) for n in range(3)), (1000, 400, {8: 200, 16: 200})], []),
-        ([(64, 100, {8: 100, 24: 100})], [(0, 8)]),  # a block with pointers to two places: the nearer one
+        ([(64, 100, {8: 100, 24: 100})], [(0, 8)]),  # a block with pointers to two offsets: the smaller one
         ([], []),
     ],
 )
 def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
-    """Where nothing else of these sizes is held."""
+    """Start pointers refer to no other blocks of these sizes."""
     said = rows(*counted)
     assert rules_of(candidates(said), lambda size: max((row.blocks for row in said if row.size == size), default=0), 8) == expected
 
@@ -186,7 +189,7 @@ def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected
     [
         ({64: 150, 80: 150, 96: 150, 112: 150, 0: 9999}, [(0, 24)]),
         ({64: 550, 80: 16, 96: 16, 112: 18, 0: 9999}, [(0, 24)]),
-        ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, []),  # more are held by their starts
+        ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, []),  # start pointers refer to more blocks
     ],
 )
 def test_what_is_held_otherwise_counts(held: dict[int, int], expected: list[Rule]) -> None:
@@ -201,7 +204,7 @@ def test_a_size_of_which_others_are_held_by_their_start() -> None:
 
 
 def test_sizes_of_their_own() -> None:
-    """A header in front of large buffers, no two of which have one size: if all that is held is such."""
+    """A header before large buffers of different sizes, if all reachable blocks have such a header."""
     said = rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
     (one,) = candidates([row for row in said if row.blocks >= 4])
     assert (one.anywhere, one.blocks) == (True, 40)
@@ -220,7 +223,7 @@ def test_sizes_of_their_own() -> None:
     ],
 )
 def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
-    """Whatever number of blocks of these sizes are held by their start: those with tag 0 are."""
+    """The number of blocks of these sizes with start pointers does not matter: these have tag 0."""
     assert rules_of(candidates(rows(*counted)), lambda size: 450, 8) == expected
 
 

@@ -1,4 +1,4 @@
-"""Numbers in the streams of fields of Java classes, as HotSpot compresses them."""
+"""Numbers in the streams of fields of Java classes, compressed as in HotSpot."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ def test_streams_of_numbers_come_back() -> None:
     data = b"".join(map(encode, numbers))
     assert list(decode_unsigned5(data + b"\0garbage")) == numbers
     whole = list(decode_unsigned5(data[:1001]))
-    assert whole == numbers[: len(whole)]  # a number that is cut off is left out
+    assert whole == numbers[: len(whole)]  # an incomplete number is left out

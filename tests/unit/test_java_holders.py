@@ -48,7 +48,7 @@ MEMORY = [Range(0x9000_0000 + 0x1000 * number, 0x9000_0800 + 0x1000 * number) fo
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
 def test_referrers(engine: Engine) -> None:
-    """Two objects with a word in MEMORY, of which one is large, and two with words between its ranges."""
+    """Two objects with a word that refers to MEMORY, one of which is large, and two with words that refer to gaps between its ranges."""
     objects = [(HEAP, 32, 0), (HEAP + 64, 32, 0), (HEAP + 0x10000, SIZE, 1), (HEAP + 0x10000 + SIZE, SIZE, 1)]
     target = FakeTarget({HEAP: bytes(0x10000 + 2 * SIZE)})
     for (start, size, _), value in zip(objects, (MEMORY[0].start, MEMORY[0].end, MEMORY[8].end - 1, MEMORY[8].end)):
@@ -57,7 +57,7 @@ def test_referrers(engine: Engine) -> None:
     holders = Holders(*(array(code, values) for code, values in zip("QQI", zip(*objects))), [FILE, LONGS], garbage=2)
     found = list_referrers(holders, engine, Memory(target), MEMORY)
     assert [(one.type, one.objects, one.garbage, one.example) for one in found] == [(LONGS, 1, 0, HEAP + 0x10000), (FILE, 1, 0, HEAP)]
-    target.stop_after(6)  # four objects, and the first slices of a large one
+    target.stop_after(6)  # stop after four objects and the first slices of a large one
     with pytest.raises(Interrupted):
         list_referrers(holders, engine, Memory(target), MEMORY)
 
@@ -91,5 +91,5 @@ class Referring(JavaGraph):
     ],
 )
 def test_name_of_objects_that_refer_to_each_other(owners: dict[int, Sequence[int]], name: str) -> None:
-    """Each object is in the name once."""
+    """Each object occurs once in the name."""
     assert Referring(owners).name_variable(0) == name

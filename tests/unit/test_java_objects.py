@@ -45,11 +45,11 @@ KINDS = [
     (FIXED, 32, 24, 28),
 ]
 MAPS: list[list[int]] = [[16, 1], [], [], [], [16, 2], [16, 2, 40, 0, 48, 14], [16, 1]]
-STACK = 6  # the number of the class whose instances contain a part of a stack
+STACK = 6  # the class number of stack chunks: their instances contain a part of a stack
 
 
 class Found(NamedTuple):
-    """The result of the walks over all pieces: objects, totals by class, and how each walk ended."""
+    """The result of the walks over all pieces: objects, totals by class, and the reason why each walk ended."""
 
     objects: list[tuple[int, int, int]]
     totals: list[int]
@@ -72,7 +72,7 @@ def objects(header: HeaderLayout, words: list[int], state: random.Random, count:
         kind, size, shift, _ = KINDS[number]
         length = state.choice([0, 1, 5, 100])
         bytes_of = {FIXED: size, MIRROR: (48 + 8 * length) // arch.word * arch.word}.get(kind, size + (length << shift))
-        if number == STACK:  # a bit for each half of a word follows
+        if number == STACK:  # a bitmap follows, with one bit for each half of a word
             bytes_of += (length + -(-length * (arch.word // 4) // (8 * arch.word))) * arch.word
         one = bytearray(state.randbytes(bytes_of + -bytes_of % header.alignment))
         word = words[number] << header.klass_shift | (state.getrandbits(header.klass_shift) if header.klass_shift else 0)
@@ -90,7 +90,7 @@ def objects(header: HeaderLayout, words: list[int], state: random.Random, count:
 
 
 def walked(engine: Engine, header: HeaderLayout, known: ClassTable, memory: bytes, cuts: list[int], wide: bool = False) -> Found:
-    """Return the objects in this memory. It is divided into pieces at `cuts`. `wide`: numbers of classes have 4 bytes."""
+    """Return the objects in this memory. It is divided into pieces at `cuts`. `wide`: class numbers have 4 bytes."""
     walk, found, ends = ObjectWalk(header, References(4, 0, 0), known), [], []
     if wide:
         walk.widen()
@@ -137,7 +137,7 @@ def test_engines_agree(header: HeaderLayout, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: str(arch.name))
 @pytest.mark.parametrize("size", [4, 8])
 def test_free_chunks_among_objects(size: int, arch: Arch) -> None:
-    """Free chunks of CMS are skipped, and an object takes at least the bytes of the smallest chunk."""
+    """Free chunks of CMS are skipped. The size of an object is at least that of the smallest chunk."""
     order = "<" if arch.byteorder == "little" else ">"
     for seed in range(4):
         state, memory, expected = random.Random(seed), bytearray(), []
@@ -207,7 +207,7 @@ def test_engines_agree_on_references(header: HeaderLayout, size: int, arch: Arch
         changed, order = bytearray(memory), "<" if arch.byteorder == "little" else ">"
         found = walked(graphs.pure(arch), header, table(words), memory, []).objects
         made = 0
-        for start, bytes_of, number in found:  # words to which maps, statics and elements may extend
+        for start, bytes_of, number in found:  # words to which maps, static variables and elements may extend
             first = {OBJECTS: 24, MIRROR: 48}.get(KINDS[number][0], {0: 16, 5: 16, STACK: 32}.get(number, bytes_of))
             for at in range(first, bytes_of - size + 1, size):
                 target = state.choice([0, state.choice(starts), state.choice(starts), state.choice(starts) + 8])
@@ -231,10 +231,10 @@ def test_references_of_each_kind() -> None:
         memory = bytearray(24 + 40 + 64)
         for at, word in ((8, 1), (32, 4), (72, 5)):
             struct.pack_into("<I", memory, at, word)
-        struct.pack_into("<5I", memory, 36, 3, 0, 0, BASE, BASE + 24)  # length; first element at 24
+        struct.pack_into("<5I", memory, 36, 3, 0, 0, BASE, BASE + 24)  # length; first element at offset 24
         struct.pack_into("<I", memory, 56, BASE + 64)
-        struct.pack_into("<I", memory, 60, BASE)  # beyond its length
-        struct.pack_into("<2I", memory, 64 + 40, 8, 2)  # its size and number of static references
+        struct.pack_into("<I", memory, 60, BASE)  # beyond the length of the array
+        struct.pack_into("<2I", memory, 64 + 40, 8, 2)  # the size of the class and its number of static references
         struct.pack_into("<3I", memory, 64 + 48, BASE, BASE + 24, BASE + 24)
         struct.pack_into("<I", memory, 16, BASE + 24)
         known = ClassTable()

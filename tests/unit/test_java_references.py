@@ -1,4 +1,4 @@
-"""References of ZGC are decoded as its barriers do, in both engines, and tables of moved objects are read and checked."""
+"""Both engines decode references of ZGC as its barriers do, and read and check tables of moved objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRANULE = 1 << 21
 
 
 def moves(state: random.Random, starts: list[int]) -> Moves:
-    """Some of the objects were moved to where they are now."""
+    """Return for some of the objects that they were moved to their present addresses."""
     before = sorted(state.sample(range(HEAP + (1 << 30), HEAP + (1 << 31), 8), len(starts) // 2))
     return Moves(array("Q", before), array("Q", state.sample(starts, len(before))))
 
@@ -42,7 +42,7 @@ def below(address: int, number: int, rest: int = 0) -> int:
 
 
 def test_references_without_generations() -> None:
-    """Those that are marked with the bit before were written before objects were moved."""
+    """References with the previous mark bit were written before objects were moved."""
     young = Moves(array("Q", [HEAP | 0x100]), array("Q", [HEAP | 0x900]))
     form = References(8, HEAP, 0, Colors(ABOVE, HEAP - 1, 1 << 42 | 4 << 42, young))
     assert [form.decode(above(0x100, bit)) - HEAP for bit in range(3)] == [0x100, 0x900, 0x100]
@@ -53,7 +53,7 @@ def test_references_without_generations() -> None:
 
 
 def test_references_with_generations() -> None:
-    """The number of the bit has one bit for each generation, which tells whether objects of it were moved since."""
+    """The number in a reference has one bit for each generation. The bit tells whether objects of this generation were moved later."""
     young = Moves(array("Q", [HEAP | 0x100]), array("Q", [HEAP | 0x900]))
     old = Moves(array("Q", [HEAP | 0x100, HEAP | 0x200]), array("Q", [HEAP | 0xA00, HEAP | 0xB00]))
     for current in range(4):
@@ -97,7 +97,7 @@ def test_engines_agree(place: int) -> None:
 
 
 def scan(engine: Engine, form: References, memory: bytes, starts: list[int]) -> tuple[list[list[tuple[int, bool]]], bytes]:
-    """Return the references of each object, and all words as in a heap dump. Each second object has frames of a virtual thread."""
+    """Return the references of each object, and all words as in a heap dump. Every second object has frames of a virtual thread."""
     known = ClassTable()
     known.add(1, (FIXED, SIZE, 0, 0), array("I", [32, 4]))
     known.add(2, (FIXED, 32, 24, 28), array("I"))
@@ -119,8 +119,8 @@ ENTRIES = 8
 
 
 def image(*forwardings: tuple[int, int, list[tuple[int, int]]]) -> Image:
-    """A process with ZGC without generations. Each forwarding has the granule of its page, a reference count, and pairs of the number of
-    the previous place of an object and its offset now."""
+    """Return a process with ZGC without generations. Each forwarding has the granule of its page, a reference count,
+    and pairs: the previous index of an object, and its offset now."""
     made = Image("Z", ())
     made.words(COLLECTED + 0x20, 0, 0)
     places = {"ZCollectedHeap": {"_heap": 0x40}, "ZHeap": {"_page_allocator": 0x40, "_forwarding_table": 0x80, "_page_table": 0x90}}
@@ -155,7 +155,7 @@ def relocation(made: Image) -> Relocation:
 
 
 def test_moved_objects() -> None:
-    """Copies are those on pages that are not released; a page with a negative count is compacted in place."""
+    """Objects on a page that is not released were copied. A page with a negative count is compacted in place."""
     base = 4 << 42
     made = image((5, 0, [(9, 0x100), (2, 0x200)]), (3, 2, [(1, 0x300)]), (7, -1, [(0, 0x400)]))
     found = relocation(made)
@@ -168,7 +168,7 @@ def test_moved_objects() -> None:
 
 @pytest.mark.parametrize(("number", "has_copies"), [(6, True), (7, False), (8, False)])
 def test_a_released_page_in_the_table_of_pages(number: int, has_copies: bool) -> None:
-    """Its objects are copies if the page is older than the page to which they were moved; otherwise it is a new page."""
+    """The objects on the page are copies if the page is older than the page to which they were moved. Otherwise the page is new."""
     made = image((5, 0, [(9, GRANULE + 0x100)]))
     add_pages(made, number << 32, 7 << 32)
     assert bool(relocation(made).copies) == has_copies
@@ -213,7 +213,7 @@ def test_a_released_page_of_a_generation(is_young: bool, age: int, has_copies: b
 
 @pytest.mark.parametrize("damage", ["page", "length", "shift", "missing"])
 def test_damaged_tables(damage: str) -> None:
-    """Then the moves are unknown, and nothing is called garbage."""
+    """If a table is damaged, the moves are unknown, and no object counts as garbage."""
     made = image((3, 0, [(1, 0x300)]))
     if damage == "page":
         made.words(PAGES, 4 * GRANULE, 5 * GRANULE)

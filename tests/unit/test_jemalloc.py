@@ -1,4 +1,4 @@
-"""jemalloc's heaps in made-up images: the layouts that are known, and every kind of damage."""
+"""jemalloc's heaps in synthetic images: all supported layouts, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from findleaks.target.arch import X86_64, Arch
 
 @pytest.fixture(autouse=True)
 def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else's finder looks at the images."""
+    """Disable the finders of other allocators."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
 
 
@@ -57,7 +57,7 @@ def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
     assert states(directory, image.cached) == {"CACHED"}
     assert states(directory, [image.stacks]) == {"METADATA"}
     assert directory.blocks.size(directory.blocks.find(image.odd)) == 20480
-    assert directory.blocks.find(image.heap - PAGE) == -1, "dirty pages are no blocks"
+    assert directory.blocks.find(image.heap - PAGE) == -1, "dirty pages must not be blocks"
     assert [(cache.thread, cache.size, cache.blocks) for cache in jemalloc.thread_caches(directory.blocks)] == [(TID, 32, 2)]
     assert list(jemalloc.verify(directory.blocks)) == []
     (cache,) = [cache for cache in jemalloc.caches(directory.blocks) if cache.size == 32]
@@ -81,7 +81,7 @@ def test_where_things_are() -> None:
 
 
 def test_absent() -> None:
-    """A program with a large .bss that has none, and one whose jemalloc was never used."""
+    """Two programs: one with a large .bss and without jemalloc, and one whose jemalloc was never used."""
     image = Image()
     image.memory[DATA][ROOT - DATA :] = bytes(len(image.memory[DATA]) - (ROOT - DATA))
     assert build_directory(image.build(), engine.load(X86_64)).allocators == []
@@ -96,7 +96,7 @@ def test_descriptor_written_over(word: int) -> None:
     target.write_word(image.descriptors[1] + 8 * word, 0x4141414141414141)
     directory, _ = read(target)
     assert any(problem.address == image.descriptors[1] and "not read" in problem.what for problem in directory.problems)
-    assert states(directory, image.blocks["used"][100:]) == {"IN_USE"}, "the rest is there"
+    assert states(directory, image.blocks["used"][100:]) == {"IN_USE"}, "the other extents must be read"
 
 
 def test_class_written_over() -> None:
@@ -161,7 +161,8 @@ def test_stack_written_over(kind: layout.ExtentLayout) -> None:
 
 
 def test_a_block_that_would_end_behind_its_extent() -> None:
-    """Its place in the page and its class are two fields of one descriptor. The next extent begins where it ends."""
+    """The position of the block in its page and its size class are separate fields of a descriptor. The next extent
+    begins where the extent ends."""
     image = Image()
     start = image.heap
     image.extent(PAGE, layout.ACTIVE, SIZES.index(32), 0, 0, PAGE - 24)
@@ -177,7 +178,7 @@ def test_wild_ring(value: int) -> None:
     image.put(TLS + 0x1000 + 16, value)
     directory, _ = read(image.build())
     assert any("the list of thread caches of arena 0" in problem.what for problem in directory.problems)
-    assert states(directory, image.cached) == {"CACHED"}, "the first in the list is good"
+    assert states(directory, image.cached) == {"CACHED"}, "the first extent of the list is intact"
 
 
 def test_tree_and_links_against_descriptors() -> None:
@@ -205,7 +206,7 @@ def test_counters_that_differ_are_reported() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_damage_is_survived(seed: int) -> None:
-    """Words anywhere in what jemalloc keeps for itself become others: it ends, without a traceback, and its blocks never overlap."""
+    """Random words of jemalloc's metadata are changed: the walk ends without an exception, and no two blocks overlap."""
     chance = random.Random(seed)
     image = Image(*LAYOUTS[seed % len(LAYOUTS)])
     own = profiler(image, layout.PROFILES[seed % len(layout.PROFILES)])

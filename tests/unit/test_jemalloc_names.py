@@ -1,4 +1,4 @@
-"""Names of a jemalloc that was built with a prefix, from the constants of the file that has it."""
+"""Names in a jemalloc that was built with a prefix, derived from constants in the file that contains it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def variable(constants: bytes) -> str:
     [
         (b"x\0MALLOC_CONF\0/etc/malloc.conf\0", "MALLOC_CONF"),
         (b"x\0_RJEM_MALLOC_CONF\0", "_RJEM_MALLOC_CONF"),
-        (b"x\0JE_MALLOC_CONF\0MALLOC_CONF\0", "JE_MALLOC_CONF"),  # the program speaks of MALLOC_CONF as well
+        (b"x\0JE_MALLOC_CONF\0MALLOC_CONF\0", "JE_MALLOC_CONF"),  # the program also contains the text MALLOC_CONF
         (b"x\0see MALLOC_CONF\0MALLOC_CONF_2\0no" + b"A" * 100 + b"MALLOC_CONF\0", ""),
         (b"", ""),
     ],

@@ -1,4 +1,4 @@
-"""What jemalloc keeps in ordinary blocks or, built without statistics, lists nowhere."""
+"""Data of jemalloc that are in ordinary blocks, or that no list contains if jemalloc was built without statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from findleaks.allocators.jemalloc import layout
 
 @pytest.fixture(autouse=True)
 def jemalloc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else's finder looks at the images."""
+    """Disable the finders of other allocators."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.jemalloc",))
 
 
@@ -39,7 +39,7 @@ def test_profiler(row: layout.ProfileLayout) -> None:
     ],
 )
 def test_profiler_written_over(name: str, offset: int, value: int, stay: list[str]) -> None:
-    """What no longer fits together is left as blocks in use, so that nothing of the program's is taken for jemalloc's."""
+    """If the fields contradict each other, the blocks stay in use, so that no block of the program is mistaken for one of jemalloc."""
     image = Image()
     own = profiler(image, layout.PROFILES[0])
     image.put(own[name] + offset, value)
@@ -57,7 +57,8 @@ def test_profiler_comes_back_to_itself() -> None:
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])
 def test_built_without_statistics(kind: layout.ExtentLayout) -> None:
-    """No counter moves, no arena lists thread caches, these do not say where their bins are: they are found in the threads' storage."""
+    """Without statistics, counters are missing, arenas do not list thread caches, and thread caches do not refer to
+    their bins. The thread caches are found in thread-local storage."""
     image = Image(kind)
     row = next(row for row in layout.BINS if row.extent is kind)
     for szind in range(len(SMALL)):

@@ -38,7 +38,7 @@ def build(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[
 
 
 def compute(graph: Graph, starts: Sequence[int], eligible: int, root_of: Sequence[int] = ()) -> Dominators:
-    """Return the tree in which each table has a root, by default a different one."""
+    """Return the dominators in which each table has a root, by default a different one for each."""
     tree = graph.dominators(len(starts), priorities=[eligible])
     for number, start in enumerate(starts):
         tree.root_words([start], root_of[number] if root_of else number)
@@ -53,7 +53,7 @@ def find(engine: Engine, tables: int, users: Sequence[Sequence[int]], eligible: 
 
 
 def join(engine: Engine, tables: int, users: Sequence[Sequence[int]]) -> tuple[Sequence[tuple[int, ...]] | None, int]:
-    """Return the sets that `join_roots` accepts, and how often it computed a tree."""
+    """Return the sets that `join_roots` accepts, and how often it computed dominators."""
     graph, starts = build(engine, tables, users)
     trees = []
 
@@ -77,14 +77,14 @@ def test_roots_of_shared_blocks(engine: Engine) -> None:
 def test_roots_that_are_not_joined(engine: Engine) -> None:
     assert find(engine, MOST_ROOTS + 1, [tuple(range(MOST_ROOTS + 1))], MOST_ROOTS + 1) == []
     assert find(engine, 3, [(1, 2)], 1) == []  # roots of the second priority
-    assert find(engine, 3, [(0, 2)], 2) == []  # root 0 has priority, and retains all of it
+    assert find(engine, 3, [(0, 2)], 2) == []  # root 0 has priority, and retains all blocks
 
 
 @pytest.mark.parametrize("engine", engines(), ids=lambda engine: engine.name)
 def test_roots_that_retain_little_together(engine: Engine) -> None:
     assert join(engine, 4, [(0, 1), (2, 3)]) == ([(0, 1), (2, 3)], 1)
-    assert join(engine, 3, [(0,)] * 4 + [(1,)] * 4 + [(0, 1)] * 2) == (None, 1)  # they retain more alone
-    assert join(engine, 4, [(0, 1)] * 4 + [(2,), (2, 3)]) == ([(0, 1)], 2)  # less than a tenth
+    assert join(engine, 3, [(0,)] * 4 + [(1,)] * 4 + [(0, 1)] * 2) == (None, 1)  # each root retains more alone
+    assert join(engine, 4, [(0, 1)] * 4 + [(2,), (2, 3)]) == ([(0, 1)], 2)  # less than a tenth of the memory
     assert join(engine, 2, [(0,)] * 24 + [(0, 1)]) == (None, 0)
 
 
@@ -117,7 +117,7 @@ def test_names() -> None:
 
 
 def test_one_variable_of_several_threads() -> None:
-    """A thread-local variable is named once."""
+    """A thread-local variable is named once, although each thread has a copy."""
     places = [(thread, f"prog, thread-local, thread {thread}") for thread in (2, 3)]
     owners = Owners(Owner(OwnerSort.THREAD_LOCAL, "cache", where, at, [Range(64 * at, 64 * at + 8)]) for at, where in places)
     joined, (number,) = join_owners(owners, [(0, 1)])

@@ -54,7 +54,7 @@ def test_damaged_arenas() -> None:
     assert parts(1, 2, [first, last, start - 8, end]) == []  # the used part ends before the chunk
     assert parts(1, 2, [first, last, start, end + 8]) == []  # the end is not that of the chunk
     assert parts(1, 2, [first, first, first + 16, first + 16 + LENGTH]) == []  # there is a newer chunk
-    assert parts(1, 2, [first, last, start, end], [(first, LENGTH), (0, LENGTH)]) == []  # a cycle
+    assert parts(1, 2, [first, last, start, end], [(first, LENGTH), (0, LENGTH)]) == []  # a cyclic list
     assert parts(1, 2, [8, last, start, end]) == []
 
 

@@ -1,4 +1,4 @@
-"""Figures of ZGC's and Shenandoah's heaps, and that contradictory ones are not shown."""
+"""Sizes of the heaps of ZGC and Shenandoah. Contradictory figures are not shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shenandoah(size: int = REGION, used: int = 5000, committed: int = HEAP_SIZE,
 
 def zgc(used: int = 6 * MIB, capacity: int = 8 * MIB, most: int = 64 * MIB, offsets: int = VIEW - 1, good: int = 0) -> Image:
     image = Image("Z", ())
-    image.words(COLLECTED + 0x20, 0, 0)  # it reserves elsewhere
+    image.words(COLLECTED + 0x20, 0, 0)  # the heap is reserved elsewhere
     image.fields.update({("ZCollectedHeap", "_heap"): 0x40, ("ZHeap", "_page_allocator"): 0x40})
     image.fields.update({("ZPageAllocator", name): at for name, at in (("_max_capacity", 0), ("_capacity", 8), ("_used", 16))})
     image.statics["ZGlobalsForVMStructs", "_instance_p"] = 48
@@ -43,7 +43,7 @@ def zgc(used: int = 6 * MIB, capacity: int = 8 * MIB, most: int = 64 * MIB, offs
 
 
 def heaps(image: Image, *mapped: int) -> dict[str, Part]:
-    """The parts of the Java heap, with one MiB mapped at each of these addresses."""
+    """Return the parts of the Java heap, with one MiB mapped at each of these addresses."""
     (runtime,) = session(image.target(mapped), []).runtimes
     return {part.name: part for part in runtime.parts() if part.name.startswith("Java heap")}
 
@@ -72,7 +72,7 @@ def test_zgc_with_generations() -> None:
 
 @pytest.mark.parametrize("good", [1, 2, 4])
 def test_zgc_without_generations(good: int) -> None:
-    """Mapped thrice: one is the heap, the others are no more memory."""
+    """The heap is mapped three times. One mapping is the heap, and the others are no additional memory."""
     found = heaps(zgc(good=good << 42), VIEW, 2 * VIEW, 4 * VIEW)
     assert found["Java heap"].ranges == [(good * VIEW, good * VIEW + MIB)]
     others = [one * VIEW for one in (1, 2, 4) if one != good]
@@ -84,6 +84,6 @@ def test_zgc_without_generations(good: int) -> None:
     "image", [zgc(used=9 * MIB), zgc(capacity=65 * MIB), zgc(offsets=0), zgc(offsets=VIEW), zgc(offsets=(1 << 60) - 1)]
 )
 def test_zgc_without_sound_figures(image: Image) -> None:
-    """Then its file is named, and no figure shown."""
+    """The file of the heap is named, without figures."""
     (heap,) = heaps(image, VIEW).values()
     assert (heap.used, heap.bytes, heap.detail) == (None, MIB, "figures not read: all of it is searched")

@@ -21,7 +21,7 @@ PAIR = (SECOND - BASE >> 3) << 32 | FIRST - BASE >> 3
 
 
 class Objects:
-    """Stands for the Java heap: two objects."""
+    """A fake Java heap with two objects."""
 
     starts = (FIRST, SECOND)
 

@@ -1,4 +1,4 @@
-"""Which parts of a Java heap are dead, and that nothing is where a bound is wrong or a collection is going on."""
+"""Unused parts of a Java heap. No part counts as unused if a bound is wrong or a collection is running."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def test_nothing_while_a_collection_goes_on_or_that_cannot_be_reported(image: Im
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("wrong", [(0, HEAP + 0x20, HEAP + 0x40), (HEAP, HEAP + 0x5000, HEAP + 0x4000), (HEAP, HEAP, HEAP + 2 * HEAP_SIZE)])
 def test_nothing_where_a_bound_of_a_space_is_wrong(collector: str, which: int, wrong: tuple[int, int, int]) -> None:
-    """Not in the heap, its top above its end, or into another space: then the others may be wrong, too."""
+    """Three cases: the space is outside of the heap, its top is above its end, or it overlaps with another space. Then
+    the other spaces may be wrong, too."""
     assert dead(Image(collector, [wrong if number == which else space for number, space in enumerate(SPACES)], BUFFERS)) == []
 
 
@@ -107,8 +108,8 @@ def test_structures_of_regions() -> None:
     [
         (HEAP, HEAP + 0x1800, HEAP + 0x1000),
         (HEAP + 0x800, HEAP, HEAP + 0x1000),
-        (HEAP, HEAP + 0x10, HEAP + 0x4008),  # beyond eden's top
-        (HEAP + 0x8000, HEAP + 0x8010, HEAP + 0x8080),  # not in eden
+        (HEAP, HEAP + 0x10, HEAP + 0x4008),  # beyond the top of eden
+        (HEAP + 0x8000, HEAP + 0x8010, HEAP + 0x8080),  # outside of eden
         (HEAP - 0x100, HEAP - 0x80, HEAP),
         (0, 0, HEAP + 0x1000),
     ],
@@ -125,7 +126,7 @@ def test_buffers_that_overlap() -> None:
 
 
 def test_what_dead_parts_refer_to() -> None:
-    """A block that only words above the top know is lost; these words are listed, and said to keep nothing alive."""
+    """A block to which only words above the top refer is leaked. `refs` lists these words and says that they are no live references."""
     block = OBJECTS + 0x8000
     image = Image("Serial", SPACES)
     target = image.target()
@@ -152,7 +153,7 @@ def test_the_name_of_a_free_region() -> None:
 
 
 def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much would be read of each region, of which a core of some megabytes may list a million."""
+    """Otherwise as much memory would be read for each region, and a core of some megabytes may list a million regions."""
     image = Image("G1", REGIONS)
     image.fields["HeapRegion", "_top"] = 0xFFF8
     asked: list[int] = []

@@ -19,7 +19,7 @@ from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.target.base import Range
 
 CHUNKS = [OBJECTS + 0xE000, OBJECTS + 0xE400, OBJECTS + 0xE800]
-BLOCK = OBJECTS + 0xA000  # of monitors
+BLOCK = OBJECTS + 0xA000  # the block of monitors
 POOLS, VARIABLES = OBJECTS + 0xD000, STATICS + 0x6000
 SIZES = [size - 40 for size in (256, 1 << 10, 10 << 10, 32 << 10)]
 MONITOR = 64  # bytes of a monitor: _object, _owner, _count, _waiters, FreeNext
@@ -61,7 +61,7 @@ def pools(form: str, sizes: Sequence[int]) -> Image:
 def test_free_chunks(form: str, step: int) -> None:
     parts = [Range(chunk + 16, chunk + 16 + SIZES[0]) for chunk in CHUNKS[:2]]
     assert found_chunks(pools(form, SIZES[::step])) == parts
-    # The sizes of the pools are not those of an arena's chunks.
+    # These sizes of pools are not the sizes of an arena's chunks.
     assert found_chunks(pools(form, [size * 2 for size in SIZES])) == []
     assert found_chunks(pools(form, [*SIZES[:3], SIZES[3] + 8])) == []
 
@@ -69,13 +69,13 @@ def test_free_chunks(form: str, step: int) -> None:
 def test_damaged_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = CHUNKS
     image = pools("array", SIZES)
-    image.words(second, first, SIZES[0])  # a cycle
+    image.words(second, first, SIZES[0])  # a cyclic list
     assert len(found_chunks(image)) == 2
-    for number in range(1, 9):  # more pools that refer to the same chunks
+    for number in range(1, 9):  # eight more pools that refer to the same chunks
         image.words(VARIABLES + 0x100 * number, *(word for size in SIZES for word in (first, size)))
     assert len(found_chunks(image)) == 2
     image.words(second, third, SIZES[0])
-    image.words(third, 0, SIZES[0] + 8)  # another length
+    image.words(third, 0, SIZES[0] + 8)  # a chunk of another length
     assert len(found_chunks(image)) == 2
     image.words(second, second + 4, SIZES[0])
     assert len(found_chunks(image)) == 2
@@ -106,7 +106,7 @@ def test_monitors_that_no_thread_uses() -> None:
 def test_damaged_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_monitors, "_CHECKED", 1)
     image = monitors()
-    image.words(BLOCK, 1, 0, 0, 0, BLOCK)  # a cycle
+    image.words(BLOCK, 1, 0, 0, 0, BLOCK)  # a cyclic list
     image.words(BLOCK + MONITOR, 9)
     assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR]
     image.words(BLOCK, 1, 0, 0, 0, 8)  # an unreadable block
@@ -117,7 +117,7 @@ def test_damaged_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
         list(idle_monitors(tables))
     image.sizes["ObjectMonitor"] = 24  # smaller than its fields
     assert list(idle_monitors(tables_of(image))) == []
-    del image.statics["ObjectSynchronizer", "gBlockList"]  # since JDK 17
+    del image.statics["ObjectSynchronizer", "gBlockList"]  # removed in JDK 17
     assert list(idle_monitors(tables_of(image))) == []
 
 
@@ -130,7 +130,7 @@ def test_words_of_threads() -> None:
     common = Range(thread + 16, thread + 0x200)
     image.words(thread + 0x300, 0x300 + 8 + 16)
     assert list(words_without_objects(tables_of(image))) == [common, Range(thread + 0x318, thread + 0x348)]
-    for top in (0, 0x300, 0x348, 0x400):  # not in the stack, or no unused words
+    for top in (0, 0x300, 0x348, 0x400):  # a top outside of the stack, or no unused words
         image.words(thread + 0x300, top)
         assert list(words_without_objects(tables_of(image))) == [common]
 

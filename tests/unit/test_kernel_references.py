@@ -1,4 +1,4 @@
-"""What the kernel prints of the pointers that it keeps: decoded, kept as text, and hostile text."""
+"""Pointers that Linux keeps for a process and prints in /proc: decoded, saved as text, and hostile text."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def test_timers() -> None:
 
 
 def test_queued_signals() -> None:
-    """A kill() has no value, and another sender's process id in its place must not be taken for one."""
+    """A kill() has no value. The process id of the sender is at the same offset and must not be read as one."""
     assert names(decode_raw_state(raw(queued=siginfo(-1, 0x5571F75B1210)), X86_64)) == [(0x5571F75B1210, "signal 34 queued for thread 12")]
     assert names(decode_raw_state(raw(queued=siginfo(0, 0x5571F75B1210)), X86_64)) == []
 
 
 def test_unread_data() -> None:
-    """Pointers at any offset; of 32-bit targets at multiples of 4. Text and small numbers are left out."""
+    """Pointers at any offset; for 32-bit targets, only at multiples of 4. Text and small numbers are left out."""
     data = b"x" + struct.pack("<QQ", 0x5571F75B1210, 7) + b"some text of a message" + struct.pack("<Q", 0x7F0012345678)
     state = raw()._replace(unread=[UnreadData("pipe, descriptor 5", data)])
     found = names(decode_raw_state(state, X86_64))

@@ -51,7 +51,7 @@ def test_neighbours_of_candidates() -> None:
     assert not _excludes(region(0x10000, PAGE, "r-x", "/usr/lib/libc.so.6"), ())
     assert not _excludes(guard, ())
     assert _excludes(reservation, ())
-    # The inaccessible end of an arena, for example, has an owner.
+    # For example, the inaccessible end of an arena belongs to an allocator.
     assert not _excludes(reservation, [Range(reservation.start, reservation.end)])
 
 
@@ -70,16 +70,16 @@ def test_what_is_left_of_mappings() -> None:
     whole = (0x10000, 0x10000 + 8 * PAGE)
     assert left(mapped, record(0x10000, 8 * PAGE)) == [[whole]]
     assert left([], record(0x10000, 8 * PAGE)) == [[]]
-    # Sizes are rounded up to pages.
+    # Sizes are rounded up to whole pages.
     assert left(mapped, record(0x10000, 7 * PAGE + 1)) == [[whole]]
-    # A later mapping at the same place is another one.
+    # A later mapping at the same address is a different mapping.
     assert left(mapped, record(0x10000, 8 * PAGE, UNSEEN), record(0x10000, 8 * PAGE)) == [[], [whole]]
     middle = (0x10000 + 2 * PAGE, 0x10000 + 4 * PAGE)
     assert left(mapped, record(0x10000, 8 * PAGE), record(middle[0], 2 * PAGE)) == [
         [(whole[0], middle[0]), (middle[1], whole[1])],
         [middle],
     ]
-    # Its head was unmapped: a part is left. If its first page is mapped again, all of it was unmapped.
+    # The first pages were unmapped, and the rest is left. If the first page is mapped again, all of the old mapping was unmapped.
     assert left([region(0x11000, 2 * PAGE)], record(0x10000, 4 * PAGE, FREED)) == [[(0x11000, 0x13000)]]
     assert left(mapped, record(0x10000, 4 * PAGE, FREED)) == [[]]
 

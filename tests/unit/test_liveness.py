@@ -1,4 +1,4 @@
-"""Which registers and which bytes of the red zone code reads again: hand-written snippets, with what is true of them beside."""
+"""The registers and the bytes of the red zone that code reads again. Each handwritten snippet has the expected result beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE = 0x10000
 
 
 class Snippet:
-    """Code of one function each label, assembled; findleaks.disasm.liveness.Code."""
+    """Assembled code with one function for each label; it implements findleaks.disasm.liveness.Code."""
 
     def __init__(self, text: str, folder: Path) -> None:
         source, made, flat = folder / "a.s", folder / "a.o", folder / "a.bin"
@@ -54,7 +54,7 @@ class Snippet:
 
 
 def live(text: str, folder: Path) -> tuple[set[str], set[int]]:
-    """Registers (xmm, ymm, zmm by their parts) and offsets of the red zone that are read from `here` on."""
+    """Return the registers (xmm, ymm and zmm by their parts) and the offsets of the red zone that code reads from the label `here` on."""
     snippet = Snippet(text, folder)
     capstone = load_capstone()
     assert capstone is not None
@@ -96,7 +96,7 @@ CASES = {
     "a system call of three arguments": ("xor %eax, %eax; syscall; mov %r8, (%rdi)", "rdi rsi rdx r8"),
     "a system call without": ("mov $34, %eax; syscall; mov %rcx, (%rdi); mov %r11, (%rdi)", "rdi"),
     "an indirect jump": ("jmp *%rax", "everything"),
-    "an unknown instruction": (".byte 0x0f, 0x38, 0xf8, 0x07; ret", "everything"),  # movdir64b, or none at all
+    "an unknown instruction": (".byte 0x0f, 0x38, 0xf8, 0x07; ret", "everything"),  # movdir64b, or an invalid instruction
     "another stack": ("mov (%rdi), %rsp; ret", "everything"),
     "a return to a register": ("mov %r11, (%rsp); ret", "everything"),
     "a pushed return": ("push %rcx; ret", "everything"),
@@ -161,7 +161,7 @@ def test_too_much_code_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many threads at many places: what is asked for then may read everything, and what was found out before still holds."""
+    """Many threads at many addresses. At the limit, later code may read everything. Results from before the limit are still valid."""
     monkeypatch.setattr("findleaks.disasm.liveness.MAX_IN_ALL", 10)
     snippet = Snippet("f: here: xor %edi, %edi; ret\nf_other: here2:" + "xor %esi, %esi\n" * 20 + "ret", tmp_path)
     capstone = load_capstone()
@@ -176,7 +176,8 @@ def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
-    """Only what no path overwrites may be read by the caller; gcc lets it keep nothing in what the function overwrites somewhere."""
+    """The caller may read a register only if no path overwrites it. gcc assumes that a register which the function
+    overwrites on some path has no value for the caller."""
     snippet = Snippet("f: here: test %ecx, %ecx; jz 1f; xor %edx, %edx; 1: xor %esi, %esi; ret", tmp_path)
     capstone = load_capstone()
     assert capstone is not None
@@ -194,7 +195,7 @@ def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
         (0x2E7, 2440, {832: "k0", 896: "zmm0", 1408 + 64: "xmm17", 1408 + 64 + 32: "zmm17"}),
         (0x7, 832, {160: "xmm0", 576 + 16: "ymm1"}),
         (0x2E7, 2500, {160: "xmm0", 576: "ymm0", 1088: "", 832: ""}),
-        (0xE7, 2688, {576: "ymm0", 2368: "", 1152: ""}),  # Intel's, or AMD's as GDB 13 writes it
+        (0xE7, 2688, {576: "ymm0", 2368: "", 1152: ""}),  # processors by Intel, or by AMD as GDB 13 writes them
         (0, 512, {32: "st0", 160 + 15 * 16: "xmm15", 8: "", 416: ""}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which registers AArch64's code reads again: hand-written snippets, with what is true of them beside."""
+"""The registers that code on AArch64 reads again. Each handwritten snippet has the expected result beside it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ f_stub: adrp x16, slot; ldr x17, [x16, :lo12:slot]; add x16, x16, :lo12:slot; br
 
 
 class Snippets:
-    """Code of one function each label, assembled; findleaks.disasm.liveness.Code."""
+    """Assembled code with one function for each label; it implements findleaks.disasm.liveness.Code."""
 
     def __init__(self, text: str, folder: Path) -> None:
         source, made, linked, flat = (folder / f"a.{end}" for end in ("s", "o", "elf", "bin"))
@@ -131,14 +131,14 @@ def test_what_comes_through_to_the_caller(snippets: Snippets) -> None:
     liveness = Liveness(snippets, require_capstone(), AARCH64)
     assert named(liveness.at(snippets.at["f_writer"]).through) == named(REGISTERS) - {"x9", "v5"}
     assert named(liveness.find_clobbered(snippets.at["f_writer"])) == {"x9", "v5"}
-    # At a system call that is known by its registers: read(), then a futex that waits.
+    # At a system call that its registers identify: read(), then a futex that waits.
     svc = snippets.at[f"f{list(CASES).index('one that is not known')}"]
     assert named(liveness.at(svc, known=((8, 63), (1, 0x1234))).use) == {"x0", "x1", "x2", "x8"}
     assert named(liveness.at(svc, known=((8, 98), (1, 0x80))).use) == {"x0", "x1", "x2", "x3", "x8"}
 
 
 def test_numbers_of_arguments_are_those_of_x86_64() -> None:
-    """By the names of calls in the kernel's headers."""
+    """The names of the system calls are those in Linux's headers."""
 
     def numbers(compiler: str) -> Mapping[str, int]:
         command = [compiler, "-E", "-dM", "-include", "asm/unistd.h", "-x", "c", "/dev/null"]
@@ -155,7 +155,7 @@ def test_numbers_of_arguments_are_those_of_x86_64() -> None:
 
 
 def test_names_of_words() -> None:
-    """Of scalable registers (SVE): by the vector registers that they contain; and of those that are saved there instead."""
+    """Scalable registers (SVE) are named by the vector registers that they contain, and by those that are saved in their place."""
     plain = note_words(ARCH, ((NT_PRFPREG, 0, 528), (NT_ARM_SVE, 0x2000200020, 544)))
     scalable = note_words(ARCH, ((NT_PRFPREG, 0, 528), (NT_ARM_SVE, 0x100200020, 16 + 32 * 32 + 80)))
     first = len(ARCH.registers)

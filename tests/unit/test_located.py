@@ -1,4 +1,4 @@
-"""Lines and functions of files, against pyelftools and binutils; and files made to be slow, or damaged."""
+"""Lines and functions in debug information, compared with pyelftools and binutils. Files that are slow on purpose, or damaged."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(data: bytes) -> DebugFile:
 
 
 def rows(program: Path) -> Iterator[list[tuple[int, str, int]]]:
-    """Address, file and line of each row of each sequence of the line tables, as pyelftools has them."""
+    """Return the address, file and line of each row of each sequence in the line tables, as pyelftools reads them."""
     with program.open("rb") as file:
         info = ELFFile(file).get_dwarf_info()
         for unit in info.iter_CUs():
@@ -82,7 +82,7 @@ def test_each_row_has_binutils_functions(program: Path) -> None:
     for place, text in zip(places, re.split(r"^0x[0-9a-f]+\n", printed, flags=re.M)[1:]):
         names, where = text.splitlines()[::2], text.splitlines()[1::2]
         found = located.at(place)
-        if len(set(names)) == len(names):  # now and then it has a function that is inlined in itself: one without a linkage name
+        if len(set(names)) == len(names):  # sometimes binutils prints a function that is inlined into itself: a copy without a linkage name
             assert [last(plain(one.function)) for one in found] == [last(plain(name)) for name in names], hex(place)
             inlined += len(found) > 2
         lines = [line.split(" (")[0].rsplit(":", 1)[1] for line in where]
@@ -91,7 +91,7 @@ def test_each_row_has_binutils_functions(program: Path) -> None:
 
 
 def test_units_by_their_first_entries(program: Path) -> None:
-    """Without .debug_aranges, which clang does not write."""
+    """Units are found without .debug_aranges, which clang does not write."""
     data = bytearray(program.read_bytes())
     listed = UnitsByAddress(opened(bytes(data)))
     names = data.find(b".debug_aranges\0")
@@ -104,7 +104,7 @@ def test_units_by_their_first_entries(program: Path) -> None:
 
 
 def test_damaged_files_give_what_can_be_read(program: Path) -> None:
-    """No error, and no long wait, whatever the bytes are."""
+    """Whatever the bytes are, there is no exception and no long wait."""
     data = program.read_bytes()
     found = [one for one in elf.sections(data, elf.header(data)) if one.name.startswith(".debug_") and one.size]
     places = [address for sequence in rows(program) for address, _, _ in sequence[:-1]]
@@ -138,7 +138,7 @@ def test_sections_full_of_one_byte(program: Path, name: str, filled: bytes) -> N
 
 
 def test_lists_without_end(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges of many entries may be one endless list: reading stops after some work, and what needs none is there."""
+    """Ranges with many entries may be one endless list. Reading stops at a limit. Units that are read without these lists are found."""
     monkeypatch.setattr(ranges, "MAX_WORK", 40)
     file = opened(program.read_bytes())
     located = Located(file)
@@ -173,7 +173,7 @@ def interrupt() -> None:
 
 
 def linked(data: bytes, name: bytes, content: bytes, folder: Path) -> bytes:
-    """A copy of the program with one more section."""
+    """Return a copy of the program with one more section."""
     (folder / "section").write_bytes(content)
     (folder / "before").write_bytes(data)
     words = ["objcopy", f"--add-section={name.decode()}={folder / 'section'}", str(folder / "before"), str(folder / "after")]
@@ -182,7 +182,7 @@ def linked(data: bytes, name: bytes, content: bytes, folder: Path) -> bytes:
 
 
 def test_links_to_other_files(tmp_path: Path) -> None:
-    """.gnu_debuglink and .gnu_debugaltlink, with a build-id and with a checksum; damaged ones are none."""
+    """.gnu_debuglink and .gnu_debugaltlink, with a build-id and with a checksum. Damaged links are ignored."""
     subprocess.run(["gcc", "-g", "-Wl,--build-id=none", "-x", "c", "-o", tmp_path / "program", "-"], input=b"int main(void){}", check=True)
     data = (tmp_path / "program").read_bytes()
     right = struct.pack("<I", zlib.crc32(data))
@@ -215,7 +215,7 @@ def test_links_to_other_files(tmp_path: Path) -> None:
 
 
 class WithFile(FakeTarget):
-    """A fake whose only module has this file."""
+    """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes, build_id: str = "ab" * 20) -> None:
         super().__init__({0x1000: b"x"}, modules=[Module("/bin/program", 0, 0, 1 << 40, build_id)])
@@ -226,7 +226,7 @@ class WithFile(FakeTarget):
 
 
 class Debugger:
-    """Knows one place."""
+    """A debugger that knows the line of one address."""
 
     def __init__(self, known: int) -> None:
         self.known = known
@@ -238,7 +238,7 @@ class Debugger:
 
 
 def test_a_debugger_is_asked_where_the_files_say_nothing(program: Path) -> None:
-    """And not of a module without a build-id, whose file may be another."""
+    """The debugger is not asked about a module without a build-id, because the debugger may have another file."""
     place = next(rows(program))[0][0]
     target = WithFile(program.read_bytes())
     target.debugger = debugger = Debugger(5)

@@ -1,4 +1,5 @@
-"""Lost blocks of one size that hold different things: what is distinguished, what rules take away, and when a limit is kept."""
+"""Leaked blocks of one size with different contents: which blocks are distinguished, which ones suppressions remove,
+and when a limit counts as kept."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def run_json(made: Session, *line: str) -> Any:
 
 @pytest.fixture
 def mixed() -> Session:
-    """Nine lost blocks of one size: three hold one text, six another; none has a type in its first word."""
+    """Nine leaked blocks of one size: three have one text, six have another text. None has a type in its first word."""
     starts = [HEAP + 0x40 * i for i in range(9)]
     heap = b"".join((b"keep this one\0" if i < 3 else b"GET /lost\0").ljust(0x40, b"\0") for i in range(9))
     target = FakeTarget({HEAP: heap, DATA: bytes(0x100)}, threads=[thread(1, sp=0)])
@@ -35,7 +36,7 @@ def mixed() -> Session:
 
 
 def test_a_rule_takes_away_only_the_blocks_it_matches(mixed: Session, tmp_path: Any) -> None:
-    """Also when blocks of the same size, the first ones of their group, hold something else."""
+    """Also if blocks of the same size, the first ones of their group, have other contents."""
     rules = tmp_path / "rules"
     rules.write_text("string:keep*\n")
     found = run_json(mixed, "find", "--suppressions", str(rules))

@@ -74,7 +74,7 @@ def test_nodes() -> None:
 @pytest.mark.parametrize("step", [2, 3, 5])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_slices(step: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are the same if a part is read in slices."""
+    """Runs do not depend on whether a part of memory is read in slices."""
     kinds = [NIL, NIL, OBJECT, NIL, OBJECT, OBJECT, NIL, NIL, NIL, NIL, NIL, NIL, OBJECT, NIL]
     data = b"".join(struct.pack("<QQ", 0x5000, one).ljust(8 * step, b"\0") for one in kinds)
     monkeypatch.setattr(lua_unused, "_SLICE", 8 * step * size + 8)
@@ -99,7 +99,7 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more runs are listed than can be kept. Of further tables, only the words that patterns describe are read."""
+    """The list of runs has a limit. In further tables, only the words that patterns describe are excluded."""
     monkeypatch.setattr(lua_unused, "_MOST_RANGES", 40)
     data = values(OBJECT, NIL) * 1000
     target = FakeTarget({START: data})
@@ -110,7 +110,7 @@ def test_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     number = unused.part_pattern(OLD, START, len(data), len(data), 2)
     mask = sum(0b1100 << 4 * one for one in range(15)) | 0b11 << 62 & EVERY_WORD
     assert unused.is_full and listed == [63 + 40]
-    # The run at word 62 is not described: bit 63 is all further words.
+    # The run at word 62 has no pattern, because bit 63 stands for all words after it.
     assert unused.exclusions[number].words == mask & (1 << 62) - 1
     assert unused.ranges == [Range(START + 8 * at, START + 8 * at + 16) for at in range(62, 62 + 40 * 4, 4)]
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""LuaJIT's chunks and values: both engines alike, states that are found, references, and local variables."""
+"""LuaJIT's chunks and values: both engines agree on states, references, and local variables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUMBERS = [0, 0x3FF0000000000000, 0xFFF0000000000000, 0xFFF8000000000000, (1 << 
 
 
 def chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
-    """Chunks, a fencepost, and their blocks."""
+    """Return chunks with a fencepost at the end, and their blocks."""
     data, blocks, free = bytearray(), [], 0
     for _ in range(rng.randrange(40)):
         size, used = 8 * rng.randrange(4, 40), bool(free) or rng.randrange(3) > 0
@@ -82,7 +82,7 @@ def test_chunks(seed: int) -> None:
     ],
 )
 def test_headers(head: int, free: int, previous: int, code: int) -> None:
-    """A header agrees with the chunk before it, or the walk stops there."""
+    """The walk stops at a header that contradicts the chunk before it."""
     data = struct.pack("<4Q", previous, head, 0, 0)
     for engine in ENGINES:
         read = walk_chunks(engine, graphs.piece(BASE, data), BASE, free, BASE + 4096, 10)
@@ -91,7 +91,7 @@ def test_headers(head: int, free: int, previous: int, code: int) -> None:
 
 @given(kinds=st.lists(st.tuples(st.integers(4, 12), st.integers(0, ADDRESS)), max_size=20), shift=st.integers(0, 7))
 def test_references(kinds: list[tuple[int, int]], shift: int) -> None:
-    """The values of all types of objects become addresses, and other values stay."""
+    """The values of all types of objects become addresses. Other values do not change."""
     values = [(~kind << 47 | address) & (1 << 64) - 1 for kind, address in kinds]
     wanted = [address for _, address in kinds]
     assert [decode(value) for value in values] == wanted and [decode(number) for number in NUMBERS] == NUMBERS
@@ -102,13 +102,13 @@ def test_references(kinds: list[tuple[int, int]], shift: int) -> None:
 
 
 def light(index: int, address: int) -> int:
-    """Return a light userdata whose upper bits are at an index of the table."""
+    """Return a light userdata whose upper bits are an index of the table."""
     return 0x1FFFC << 47 | index << 39 | address & (1 << 39) - 1
 
 
 @given(numbers=st.lists(st.tuples(st.integers(0, 255), st.integers(0, ADDRESS)), max_size=20), shift=st.integers(0, 7))
 def test_light_userdata(numbers: list[tuple[int, int]], shift: int) -> None:
-    """Light userdata become addresses if the table has their index. Other values stay."""
+    """Light userdata become addresses if their index is in the table. Other values do not change."""
     table = [0xAB << 39, 0xFF << 39, 0]
     values = [*(light(index % 4, address) for index, address in numbers), *NUMBERS, ~4 & (1 << 64) - 1]
     wanted = [
@@ -129,7 +129,7 @@ def test_light_userdata_of_several_states() -> None:
 
 
 def test_each_segment_has_the_table_of_its_state() -> None:
-    """The segments of two states alternate. Pieces may begin and end in a segment, or between two."""
+    """The segments of two states alternate. Pieces may begin and end inside a segment, or between two segments."""
     tables = [(0x55 << 40,), (0x7F << 40,)]
     made = LuaJitAllocator.__new__(LuaJitAllocator)
     made.memory, made._light_segments = Memory(FakeTarget({})), tables

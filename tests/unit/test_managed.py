@@ -1,4 +1,4 @@
-"""Objects by type, and by package: what groups of types are, and what stays of the holders' columns."""
+"""Objects by type and by package: groups of types, and the columns of holders."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
     )
     found = audit._group_holders(before, audit.package_of_type)
     assert found is not None
-    # PG's types that free what they wrap come first, with Zlib's; PG::Error does not, and is counted apart until the sums are made.
+    # The types of PG that free the memory that they wrap come first, together with Zlib's. PG::Error does not free
+    # memory, so it is counted separately until the sums are made.
     assert (found.names, found.owning) == (["PG", "Zlib", "PG", "str"], 2)
     assert found.types == array("I", [2, NO_ROOT, 0])
     assert found.blocks == array("I", [0, 3, IGNORED, 1])
@@ -96,7 +97,7 @@ def test_heaps_that_no_allocator_serves(files: list[str], allocators: set[str], 
 
 
 def test_native_memory_of_garbage() -> None:
-    """A little native memory of garbage does not make large live objects garbage."""
+    """A little native memory that garbage refers to does not make large live objects garbage."""
     rows = [audit.TypeHoldings(Type("Buffer", 1, 100, {audit.GARBAGE_NATIVE_BYTES: 900}), Totals(9, 1000), None, None)]
     assert audit.RuntimeHoldings(Fake(), rows, Totals(9, 1000)).is_native_garbage
     rows.append(audit.TypeHoldings(Type("byte[]", 5, 5000), Totals(0, 0), None, None))

@@ -1,4 +1,4 @@
-"""`map` on a fake process: what it says, draws and refuses, with the kernel and with its twin."""
+"""`map` on a fake process: text, pictures and errors, with the C engine and with the reference engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from findleaks.target.runs import Runs
 BASE, PAGE = 0x7F0000000000, 4096
 ENGINES = [graphs.native, graphs.pure]
 
-# By page: in use, half of it, untouched, cached, metadata, kept, returned.
+# The pages: in use, half in use, untouched, cached, metadata, kept, returned.
 BLOCKS = [
     Listed(BASE, PAGE - 16),
     Listed(BASE + PAGE, 2048),
@@ -96,7 +96,7 @@ def test_text() -> None:
 
 
 def test_in_use_means_one_thing_in_every_picture() -> None:
-    """Bytes of blocks, by one function; whole pages are counted by state, and the text says so."""
+    """In use is the number of bytes in blocks, computed by one function. Whole pages are counted by state, and the text says this."""
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.layout import place_picture
 
@@ -182,7 +182,7 @@ def test_interrupted(after: int, tmp_path: Path) -> None:
 
 
 def test_types_of_blocks_and_pages(tmp_path: Path) -> None:
-    """Functions' addresses as first words: of a page's most blocks, and of a single block among others."""
+    """Addresses of functions as first words: of most blocks in a page, and of one block among others."""
     code = 0x400000
     data = bytearray(8 * PAGE)
     symbols = [Symbol(name, code + 64 * at, 64, "prog") for at, name in enumerate(("many", "single"))]

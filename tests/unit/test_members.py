@@ -1,4 +1,4 @@
-"""Members named by debug information of gcc and clang, DWARF 4 and 5; and that damaged information names nothing and hurts nothing."""
+"""Members named by the debug information of gcc and clang, DWARF 4 and 5. Damaged information gives no names and no exception."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Named(FakeTarget):
-    """A fake whose only module has this file."""
+    """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__({0x1000: b"x"}, modules=[Module("/server", 0, 0, 1 << 40)])

@@ -17,7 +17,7 @@ def test_no_runtime_or_one() -> None:
 
 
 def test_two_runtimes() -> None:
-    """The first runtime's pattern of a block is kept."""
+    """If both runtimes have a pattern for a block, the pattern of the first runtime is used."""
     first = Exclusions(bytearray(b"\0\1\0\2"), (Exclusion(0), Exclusion(8), Exclusion(4)))
     second = Exclusions(bytearray(b"\1\1\2\0"), (Exclusion(0), Exclusion(2), Exclusion(4)))
     merged = merge_exclusions(iter((first, second)))
@@ -25,7 +25,7 @@ def test_two_runtimes() -> None:
 
 
 def test_too_many_patterns() -> None:
-    """Further patterns exclude no words."""
+    """Above the limit, patterns exclude no words."""
     first = Exclusions(bytearray(2), [Exclusion(number) for number in range(MOST_EXCLUSIONS)])
     merged = merge_exclusions([first, Exclusions(bytearray(b"\1\2"), (Exclusion(0), Exclusion(1 << 40), Exclusion(7)))])
     assert merged is not None and words(merged) == [0, 7] and len(merged.exclusions) == MOST_EXCLUSIONS

@@ -1,4 +1,4 @@
-"""mimalloc in made-up images: every layout of the tables, and every kind of damage."""
+"""mimalloc in synthetic images: every layout of the tables, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ USED, FREE, LOCAL, REMOTE = (0, 1, 4, 5, 6, 8), (2, 3), (7,), (9,)
 
 
 class Image:
-    """One page of 64-byte blocks, in a 2.x segment or a 3.x mapping of its own; the lists are linked as that layout would."""
+    """One page of 64-byte blocks, in a segment (2.x) or a mapping of its own (3.x). Its lists have the links of this layout."""
 
     def __init__(self, row: layout.SegmentLayout | layout.PageLayout) -> None:
         self.row = row
@@ -68,7 +68,7 @@ class Image:
         return self.blocks[numbers[0]]
 
     def fill(self, **changed: int) -> None:
-        """Write the page's descriptor, and the segment's."""
+        """Write the descriptors of the page and of the segment."""
         values = {"capacity": CAPACITY, "reserved": 12, "used": len(USED) + len(REMOTE), "size": SIZE, "key0": KEYS[0], "key1": KEYS[1]}
         values.update(
             zip(("free", "local", "thread"), self.heads),
@@ -92,7 +92,7 @@ class Image:
         self.put(self.meta, row.page.form.pack(*(values.get(name, 0) for name in row.page.offsets)))
 
     def map(self) -> None:
-        """The page map: two levels, and the variable that points to it."""
+        """Write the page map: two levels, and the variable that points to it."""
         top, size = 0x7E0000000000, 1 << 21
         self.extra[top] = bytes(size + 0x11000)
         self.extra[0x7D0000000000] = bytes(0x10000)
@@ -159,7 +159,7 @@ def test_a_link_out_of_the_page_is_named(image: Image) -> None:
     assert states(directory, image, LOCAL) == {"FREE"}
     link = image.blocks[FREE[0]]
     assert [problem.damaged for problem in directory.problems if "free of the page" in problem.what] == [Range(link, link + 8)]
-    assert not any("counts" in problem.what for problem in found.verify(directory.blocks) if problem), "what follows from it is not told"
+    assert not any("counts" in problem.what for problem in found.verify(directory.blocks) if problem), "consequences were reported"
 
 
 def test_a_cycle_ends(image: Image) -> None:
@@ -187,7 +187,7 @@ def test_a_wrong_count(image: Image) -> None:
 
 @pytest.mark.parametrize("row", layout.SEGMENTS, ids=NAMES[: len(layout.SEGMENTS)])
 def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.SegmentLayout) -> None:
-    """The last slice's page claims more blocks than it has: it is named, the other page is read."""
+    """The page of the last slice claims more blocks than fit. It is reported, and the other page is read."""
     image = Image(row)
     image.fill(slice_count=2)
     second = Image(row)
@@ -215,7 +215,7 @@ def test_any_damage_is_survived(row: layout.SegmentLayout | layout.PageLayout, o
 
 @pytest.mark.parametrize("row", [row for row in (*layout.SEGMENTS, *layout.PAGES) if getattr(row, "pointer", "start" in row.page.offsets)])
 def test_a_page_whose_first_block_is_crooked(row: layout.SegmentLayout | layout.PageLayout) -> None:
-    """Its start is a pointer in the descriptor. Blocks are on multiples of 8."""
+    """The descriptor has a pointer to the first block. Blocks are at multiples of 8."""
     image = Image(row)
     image.fill(start=image.start + 1)
     assert build_directory(image.target(), PureEngine(X86_64)).allocators == []
@@ -234,7 +234,7 @@ def test_where_an_alignment_can_have_moved_a_pointer() -> None:
 
 @pytest.mark.parametrize("referred", ["start", "moved", "below", "nothing"])
 def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
-    """A block whose first word is a link may have its pointer moved; a root decides."""
+    """The allocator may have moved the pointer to a block whose first word is a link. A reference in a root decides."""
     image = Image(next(row for row in layout.SEGMENTS if "start" in row.page.offsets and not row.keyed))
     image.fill(size=80, flags=2, free=0, local=0, thread=0, used=CAPACITY)
     block = image.start + 80
@@ -253,7 +253,7 @@ def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
 
 
 class Words:
-    """Memory of some words."""
+    """Memory that consists of a few words."""
 
     def __init__(self, words: dict[int, int]) -> None:
         self._words = words
@@ -264,7 +264,7 @@ class Words:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> None:
-    """The first blocks of a page may all be free."""
+    """The blocks in use determine the padding, although the first blocks of a page may all be free."""
     page = layout.MimallocPage(SEGMENT, SEGMENT + 4096, SIZE, CAPACITY, CAPACITY, 2, 0, 0, 0, KEYS, False, THREAD, 0, 4096, "")
     used = [page.start + SIZE * number for number in (7, 9)]
     canaries = {block + SIZE - 8: lists.encode(block, KEYS, page.meta) & 0xFFFFFF00 if right else 0x41414141 for block in used}
@@ -276,7 +276,7 @@ OLDEST = next(row for row in layout.SEGMENTS if "start" not in row.page.offsets)
 
 
 def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
-    """In 2.0.9, whose layout it has, they would begin 56 bytes earlier, and fit."""
+    """This page has the layout of 2.0.9. There, the blocks would begin 56 bytes earlier, and fit into the segment."""
     image = Image(OLDEST)
     first, second = image.area + 440, image.area + layout.SLICE + 440
     fit = (2 * layout.SLICE - 384) // 440
@@ -296,7 +296,7 @@ def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
 
 @pytest.mark.parametrize("row", [layout.SEGMENTS[0], OLDEST], ids=["new", "old"])
 def test_segments_that_all_have_another_cookie(row: layout.SegmentLayout, tmp_path: Path) -> None:
-    """Each would be a mimalloc of its own: only so many are looked at."""
+    """Each segment would belong to another copy of mimalloc. The number of such copies that are read is limited."""
     image = Image(row)
     base = gzip.decompress((Path(__file__).parents[2] / "cores" / "sample.core.gz").read_bytes())
     work = []
@@ -318,7 +318,7 @@ def test_segments_that_all_have_another_cookie(row: layout.SegmentLayout, tmp_pa
 
 
 class Counted(list[layout.MimallocPage]):
-    """Pages that count how often they are looked at."""
+    """Pages that count how often they are read."""
 
     given = 0
 
@@ -329,7 +329,7 @@ class Counted(list[layout.MimallocPage]):
 
 
 def test_pages_that_all_have_another_heap() -> None:
-    """Their owners are looked up once, not for each heap."""
+    """The owners of pages are looked up once, not once for each heap."""
     row, count = layout.SEGMENTS[0], 100
     image = Image(row)
     image.memory = bytearray((count + 2) * layout.SLICE)

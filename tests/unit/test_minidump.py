@@ -1,4 +1,4 @@
-"""Minidumps made by hand: what is read of each stream, what is refused, and what becomes of damage."""
+"""Handmade minidumps: what is read from each stream, what is refused, and how damage is handled."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAPS = """\
 
 
 def usual(maps: str = MAPS, memory: Callable[[Dump, list[tuple[int, bytes]]], None] = Dump.memory) -> Dump:
-    """Two threads of a process with 16 KiB of heap, all of it there but what no thread uses of the stacks."""
+    """Return a minidump of two threads of a process with 16 KiB of heap. It has all memory except the unused parts of stacks."""
     dump = Dump()
     dump.system()
     dump.threads([Task(20, {"rsp": STACK + 0x1000, "rip": 0x1234}), Task(21, {"rsp": 0x7F00_0000_4000}, teb=0x7F00_0000_5000)])
@@ -77,7 +77,7 @@ def test_memory_and_mappings(tmp_path: Path, memory: Callable[[Dump, list[tuple[
 
 
 def test_stacks_without_a_guard_may_be_more_than_stacks(tmp_path: Path) -> None:
-    """What lies below the stack pointer there is missing memory, not unused stack."""
+    """Without a guard page, memory below the stack pointer is missing memory, not unused stack."""
     target = opened(tmp_path, usual(MAPS.replace("---p", "r--p")))
     assert target.unread == [Range(0x7F00_0000_2000, 0x7F00_0000_3F80)]
     where = "0x7f0000002000-0x7f0000003f80"
@@ -113,7 +113,7 @@ def test_registers(tmp_path: Path) -> None:
 
 
 def test_registers_of_arm64(tmp_path: Path) -> None:
-    """Both forms of contexts, whichever number of the processor the dump has; parts of them; one that is cut off."""
+    """Both forms of contexts, for either number of the processor; contexts with only some of the registers; a context that is cut off."""
     dump = Dump()
     dump.system(12)
     words, values = (
@@ -123,7 +123,7 @@ def test_registers_of_arm64(tmp_path: Path) -> None:
     flags = [minidumps.ARM64, minidumps.ARM64_OLD, 0x400001, 0x400002, 0x80000002, minidumps.ARM64, 0x100007]
     dump.threads([TaskOfArm64(7 + number, values, words, one) for number, one in enumerate(flags)])
     at = dump.streams[-1][2]
-    struct.pack_into("<I", dump.data, at + 4 + 48 * 5 + 40, 200)  # bytes of the context
+    struct.pack_into("<I", dump.data, at + 4 + 48 * 5 + 40, 200)  # size of the context in bytes
     dump.memory([(HEAP, bytes(64))])
     target = opened(tmp_path, dump)
     threads = target.threads()
@@ -142,10 +142,10 @@ def test_registers_of_arm64(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code", "crashed"), [(11, 1, 21), (11, 0, 0), (6, -6, 21), (6, 0, 0), (19, 0, 0)])
 def test_exception(tmp_path: Path, number: int, code: int, crashed: int) -> None:
-    """The thread's registers are those of the fault; what it did afterwards was to write the dump."""
+    """The registers of the thread are those at the time of the fault. The later ones are those of the code that wrote the dump."""
     dump = usual()
     dump.exception(Task(21, {"rsp": 0x7F00_0000_4100, "rip": 0x77}), number, code)
-    dump.exception(Task(20, {"rsp": 0x66}), 11, 1)  # LLDB writes one for each thread: the first counts
+    dump.exception(Task(20, {"rsp": 0x66}), 11, 1)  # LLDB writes one exception for each thread: the first one counts
     target = opened(tmp_path, dump)
     assert target.crashed == crashed
     assert [(thread.sp, thread.pc) for thread in target.threads()] == [(STACK + 0x1000, 0x1234), (0x7F00_0000_4100, 0x77)]
@@ -208,7 +208,7 @@ def test_what_is_lacking(tmp_path: Path, maps: str, heap: int, held: str) -> Non
 
 
 def test_threads_that_share_their_bytes_are_left_out(tmp_path: Path) -> None:
-    """Two thousand of one context would take more memory than the file; the first of them is read."""
+    """Two thousand threads with one context would need more memory than the file has. The first thread is read."""
     dump = usual()
     context = Task(20, {"rsp": STACK}).context()
     at = dump.put(context)
@@ -225,7 +225,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def with_library(library: Path, path: str, build_id: str, maps: bool = True) -> Dump:
-    """The library's first page is not there, as in Breakpad's and Crashpad's dumps."""
+    """Return a minidump without the first page of the library, as Breakpad and Crashpad write it."""
     dump = usual(maps="")
     lines = [f"{one.start:x}-{one.start + one.size:x} {one.mode}p 0 00:00 0 {path}" for one in image_of(library)]
     if maps:
@@ -248,7 +248,8 @@ def test_a_module_is_its_file_where_the_build_id_is_the_same(tmp_path: Path, lib
     assert target.read(function.address, 4) == data[at - code.vaddr + code.offset :][:4]
     assert [warning for warning in target.warnings if "of writable memory is not in the minidump" not in warning] == []
     writable = next(s for s in elf.segments(data, elf.header(data)) if s.type == elf.PT_LOAD and s.flags & elf.PF_W)
-    assert not list(target.pieces(LIBRARY + writable.vaddr, LIBRARY + writable.vaddr + 8))  # the file's are not the process's
+    # Data from the file are not the data of the process
+    assert not list(target.pieces(LIBRARY + writable.vaddr, LIBRARY + writable.vaddr + 8))
 
 
 @pytest.mark.parametrize("build_id", ["11" * 20, ""])
@@ -289,7 +290,7 @@ def with_system(data: bytes) -> Dump:
 
 
 def looked_at(path: Path) -> None:
-    """All that a target has is asked for; TargetError is the only answer to damage."""
+    """Read everything that a target offers. TargetError is the only permitted exception for damage."""
     try:
         target = open_core(str(path))
     except TargetError:
@@ -305,7 +306,7 @@ def looked_at(path: Path) -> None:
 
 
 def damaged(data: bytes, value: bytes) -> Iterator[bytes]:
-    """Yield damaged dumps. For each number of four bytes in the tables, one dump has `value` in its place, and another one ends there."""
+    """Yield damaged dumps. For each number of four bytes in the tables, `value` replaces it in one dump, and another dump ends there."""
     first = min(at for _, _, at in struct.iter_unpack("<3I", data[32 : 32 + 12 * struct.unpack_from("<I", data, 8)[0]]))
     heads = [*range(4, 32 + 12 * struct.unpack_from("<I", data, 8)[0], 4)]
     for at in [*heads, *range(first - first % 4, len(data) - 4, 4)]:
@@ -333,7 +334,7 @@ def test_any_number_may_be_wrong(tmp_path: Path, library: Path, value: bytes) ->
 
 
 def test_a_claimed_count_costs_nothing(tmp_path: Path) -> None:
-    """Of memory, threads, modules, mappings, names and streams; and many ranges of the same bytes are no more memory."""
+    """Counts of memory ranges, threads, modules, mappings, names and streams. Many ranges with the same bytes need no more memory."""
     data = usual().bytes()
     path = tmp_path / "a.dmp"
     path.write_bytes(data)

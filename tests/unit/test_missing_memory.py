@@ -1,4 +1,4 @@
-"""Which memory counts as missing from a core: known files, and ranges of which only references show that they held data."""
+"""Which memory counts as missing from a core: known files, and ranges that must have had data because references lead to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOST = HEAP + 0x400
 
 
 def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = True) -> FakeTarget:
-    """A process with a leaked block, or without, and these words among its data."""
+    """Return a process with these words in its data. If `lost`, it has a leaked block."""
     data = struct.pack(f"<{len(words)}Q", *words).ljust(PAGE, b"\0")
     memory = {HEAP: bytes(PAGE), DATA: data, STACK: bytes(PAGE - 8) + b"argument"}
     target = FakeTarget(memory, names={STACK: "[stack]"}, threads=[thread(1, sp=STACK + 0x800)], pid=7)
@@ -36,7 +36,7 @@ def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = T
 
 def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
-    assert find_missing_memory(made) == (), "before anything is marked"
+    assert find_missing_memory(made) == (), "before marking"
     _ = made.graph()
     found = [(one.start, one.end, one.words) for one in find_missing_memory(made)]
     assert is_trusted(made) == (not found)
@@ -51,12 +51,12 @@ def test_a_word_into_a_segment_without_bytes(engine: str) -> None:
         assert missing(process([0, word], [area]), engine) == [(*area[:2], 1)]
     for word in (GONE - 8, GONE + 16 * PAGE):
         assert missing(process([word], [area]), engine) == []
-    assert missing(process([GONE], [area], lost=False), engine) == [], "nothing is leaked: nothing is in doubt"
+    assert missing(process([GONE], [area], lost=False), engine) == [], "no leaks, so missing memory does not matter"
 
 
 @pytest.mark.parametrize("engine", ["kernel", "pure"])
 def test_ranges_of_a_damaged_core(engine: str) -> None:
-    """Of any size, overlapping, or of no whole pages."""
+    """Ranges of any size that overlap or are not whole pages."""
     whole = Uncertain(GONE - (1 << 44), GONE + PAGE, UNWRITTEN)
     odd = [Uncertain(GONE, GONE + 2 * PAGE, UNWRITTEN), Uncertain(GONE + 3 * PAGE + 1, GONE + 4 * PAGE, UNWRITTEN)]
     assert missing(process([GONE], [whole, *odd]), engine) == [(*whole[:2], 1)]
@@ -76,7 +76,7 @@ def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
     inside = [GONE + 0x48 + 16 * at for at in range(MANY)]
     assert missing(process(inside, [gap])) == [(GONE, GONE + PAGE, MANY)]
     assert missing(process(inside[:-1], [gap])) == []
-    assert missing(process([inside[0]] * 2 * MANY, [gap])) == [], "one stale pointer, copied"
+    assert missing(process([inside[0]] * 2 * MANY, [gap])) == [], "copies of one stale pointer"
     assert missing(process([word + 1 for word in inside], [gap])) == [], "pointers to text"
 
 
@@ -97,7 +97,7 @@ def test_numbers_below_four_gibibytes() -> None:
 
 
 def test_guards_and_beginnings_of_reservations() -> None:
-    """A guard lies below memory with data; a reservation is opened from its beginning."""
+    """A guard is below memory with data. Reserved memory is made accessible from its beginning on."""
     below = Uncertain(DATA - PAGE, DATA, PROTECTED)
     assert missing(process([below.start], [below])) == []
     wide = Uncertain(DATA - 16 * PAGE, DATA, PROTECTED)
@@ -123,13 +123,13 @@ FILES = {
     "/memfd:tables (deleted)": True,
     "/usr/share/zoneinfo/UTC": False,
     "/home/u/app/plugin.so": False,
-    "/home/u/jdk/lib/modules": False,  # beside libjvm.so
+    "/home/u/jdk/lib/modules": False,  # in the folder of libjvm.so
     "/home/u/jdk/lib/libjvm.so": False,
 }
 
 
 def test_files_that_gdb_writes_no_segment_for(tmp_path: Path) -> None:
-    """Named are those that the process may have written to."""
+    """The files that the process may have written to are named."""
     at = {name: DATA + 4 * PAGE * number for number, name in enumerate(FILES)}
     image = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
     image += struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, PAGE, PAGE, PAGE)
@@ -143,7 +143,7 @@ def test_files_that_gdb_writes_no_segment_for(tmp_path: Path) -> None:
 
 
 def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
-    """The kernel's: segments without bytes. GDB's: what lies between segments, unless that is no place for a mapping."""
+    """In a core by Linux: segments without bytes. In a core by GDB: gaps between segments, unless no mapping can be there."""
     loads = [
         Load(HEAP, PAGE, b"h" * PAGE),
         Load(DATA, PAGE),
@@ -163,7 +163,7 @@ def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
 
 
 def test_data_behind_protection_is_read(tmp_path: Path) -> None:
-    """Of a segment without access that has bytes, and of none that has not."""
+    """The data of a segment without access are read if the core has its bytes."""
     loads = [Load(HEAP, PAGE, b"h" * PAGE), Load(DATA, 2 * PAGE, b"d" * PAGE, "---"), Load(DATA + 8 * PAGE, PAGE, b"", "---")]
     (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})]))
     with open_core(str(tmp_path / "core")) as core:

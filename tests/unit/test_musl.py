@@ -1,4 +1,4 @@
-"""musl's mallocs in made-up images: every place a block can are in, and every kind of damage."""
+"""musl's mallocs in synthetic images: blocks at every possible position, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENGINES = [PureEngine, load]
 
 
 class Image:
-    """mallocng's memory, as its source would make it. `used` maps the blocks in use to their sizes."""
+    """The memory of mallocng, as its source code would fill it. `used` maps the blocks in use to their sizes."""
 
     def __init__(self, paged: bool = False, arch: Arch = X86_64) -> None:
         self.arch = arch
@@ -50,15 +50,16 @@ class Image:
             self.word(CONTEXT + 8, 4096)
         self.put(CONTEXT + self.layout.init_done, self.pack("ii", 1, 3))
         self.put(CONTEXT + self.layout.area_head, self.pack("PP", AREAS, AREAS + 0x1000))
-        # A page of 31 slots of 128 bytes: one for each reserve, cycled and aligned ones, freed and never used ones.
+        # A page of 31 slots of 128 bytes, with every kind of reserve: cycled and aligned slots, freed slots and unused slots.
         mem = self.group(SLABS, 7, 31, 0x7FC0, 0x7FFF8000, 1)
         for slot, size in enumerate((124, 123, 122, 121, 120, 119)):
             self.enframe(mem, 128, slot, size)
-        # A class whose slots have room to move: 18 units.
+        # A class of 18 units, whose slots have room to move the block.
         mem = self.group(SLABS + 0x1000, 12, 7, 0x60, 0, 1)
         for slot, (size, offset) in enumerate(((270, 0), (260, 1), (100, 3), (64, 8), (0, 17))):
             self.enframe(mem, 288, slot, size, offset)
-        # A group of ten slots of 32 bytes in the slot of another, which again has a block before and behind it.
+        # A group of ten slots of 32 bytes inside the slot of another group. In the outer group, there is a block before
+        # and after this slot.
         mem = self.group(SLABS + 0x2000, 19, 3, 0, 0, 1)
         self.enframe(mem, 1008, 0, 1000)
         self.enframe(mem, 1008, 2, 900)
@@ -69,12 +70,12 @@ class Image:
         for slot in range(4):
             self.enframe(inner, 32, slot, 20 + slot, nested=True)
         del self.used[inner]
-        # Mapped on their own: a plain one, and one aligned to 1 MiB, whose offset has more than 16 bits.
+        # Two blocks that are separate mappings: a plain block, and a block aligned to 1 MiB, whose offset has more than 16 bits.
         mem = self.group(LARGE, 63, 1, 0, 0, 0x40)
         self.enframe(mem, 0x40 * 4096 - 16, 0, 200_000, 5)
         mem = self.group(LARGE + 0x40000, 63, 1, 0, 0, 0x240)
         self.aligned(mem, 0x240 * 4096 - 16, LARGE + 0x200000, 300_000)
-        # What ld.so donated, free.
+        # Memory that ld.so donated, which is free.
         self.group(DONATED, 3, 1, 0, 1, 0, freeable=0)
         self.put(CONTEXT + self.layout.usage, self.pack("48P", *self.usage))
 
@@ -89,7 +90,7 @@ class Image:
         self.put(address, self.arch.pack([value]))
 
     def pack(self, form: str, *values: int) -> bytes:
-        """P: a word."""
+        """Pack values. The format P is a word."""
         return struct.pack(self.arch.word_format[0] + form.replace("P", self.arch.word_format[1]), *values)
 
     def byte(self, address: int, value: int) -> None:
@@ -102,7 +103,7 @@ class Image:
         if ring:
             self.word(CONTEXT + self.layout.active + self.arch.word * number, meta)
         bits, active = count - 1 | freeable << 5 | number << 6 | maplen << 12, count - 1
-        if self.arch.byteorder == "big":  # bit fields begin with the highest bit
+        if self.arch.byteorder == "big":  # bit fields begin at the highest bit
             pages, active = 8 * self.arch.word - 12, active << 3
             bits = ((count - 1 << 1 | freeable) << 6 | number) << pages | maplen
         self.put(meta, self.pack("PPPIIP", ring, ring, mem, avail, freed, bits))
@@ -170,7 +171,7 @@ def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool,
     assert {row.arena for row in rows} == {"main", "mmapped", "donated"}
     assert allocator.read_counters() == {f"usage_by_class[{n}]": count for n, count in enumerate(image.usage) if count}
     inner = SLABS + 0x2000 + 16 + 1008
-    assert directory.blocks.find(inner) < 0  # the slot that holds a group is no block
+    assert directory.blocks.find(inner) < 0  # the slot that contains a group is no block
     claimed = directory.list_claimed()
     for address in (CONTEXT, AREAS, AREAS + 0x1FF8, SLABS, inner, DONATED + 8):
         assert any(start <= address < end for start, end in claimed), hex(address)
@@ -179,7 +180,7 @@ def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool,
 
 
 DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
-    # what, a part of what is said, and how many blocks may be gone
+    # Name of the damage, a part of the message, and how many blocks may be missing.
     "list of areas": (lambda i: i.word(AREAS + 8, AREAS), "list of meta_areas is broken", 0),
     "group beyond memory": (lambda i: i.word(AREAS + 24 + 16, 0x123456789000), "is not in writable memory", 6),
     "class that is none": (lambda i: i.word(AREAS + 24 + 32, 30 | 1 << 5 | 50 << 6 | 1 << 12), "is corrupt", 6),
@@ -213,7 +214,7 @@ def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., E
 
 
 class OldImage:
-    """oldmalloc's memory: a stretch of chunks, two mapped ones, bins."""
+    """The memory of oldmalloc: a sequence of chunks, two mapped chunks, bins."""
 
     HEAP, MAPPED, MAL = 0x20000000, 0x70000000, DATA + 0x200
 
@@ -323,7 +324,7 @@ def test_damage_of_oldmalloc_is_named(name: str, reported: str) -> None:
 
 @pytest.mark.parametrize("kind", [Image, OldImage])
 def test_any_bytes_may_be_wrong(kind: type[Image] | type[OldImage]) -> None:
-    """Words everywhere but in the text are set to anything: no exception, no endless loop, blocks stay inside heaps."""
+    """Random words, except in the program text: no exception, no endless loop, and blocks stay inside heaps."""
     for seed in range(60):
         image = kind()
         r = random.Random(seed)
@@ -351,7 +352,7 @@ def test_bins_and_metas_have_the_sizes_of_the_source() -> None:
 
 
 def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
-    """glibc's begins two words before; in musl a lost block may are there."""
+    """In glibc, the dtv begins two words earlier. In musl, a leaked block may be at this address."""
     tcb, dtv = 0x30000100, 0x30000800
     memory = bytearray(0x1000)
     struct.pack_into("<4Q", memory, 0x100, tcb, dtv, tcb, tcb)
@@ -364,7 +365,7 @@ def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_donated_chunks_are_as_long_as_a_page_of_the_machine(engine: Callable[..., Engine]) -> None:
-    """ld.so gives what a file's data leaves of their last page: up to 64 KiB there, and more than one of 4 KiB."""
+    """ld.so donates the rest of the last page of a file's data: up to 64 KiB on a machine with such pages, and several pages of 4 KiB."""
     start, sizes = DATA + 0xC10, [0x40, 0xE000, 0x20]
     memory, at, before = bytearray(0x10000), start, 1
     for size in (*sizes, 0):
@@ -379,7 +380,8 @@ def test_donated_chunks_are_as_long_as_a_page_of_the_machine(engine: Callable[..
 
 
 def test_headers_that_reach_beyond_their_mapping_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind each a block with an alignment was sought up to the mapping's end: a second for a megabyte, hours for a hundred."""
+    """For each such header, a block with an alignment was searched up to the end of the mapping: this took a second for
+    a megabyte, and hours for a hundred."""
     looks = 0
     words = Memory.words
 

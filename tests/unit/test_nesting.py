@@ -1,4 +1,4 @@
-"""Heaps inside blocks of other heaps: each block belongs to exactly one allocator, as a slow oracle has it, on random nestings."""
+"""Heaps inside blocks of other heaps: each block belongs to exactly one allocator. Random nestings are compared with a slow oracle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOW, HIGH = 0x10000, 0x40000
 
 
 class Simple(Allocator):
-    """An allocator whose heaps and blocks are given: {(start, end): [(start, size, state), …]}. `slabs`: all are one heap of slabs."""
+    """An allocator with given heaps and blocks: {(start, end): [(start, size, state), …]}. `slabs`: they form one heap of slabs."""
 
     version = where = ""
     granule = 16
@@ -57,7 +57,7 @@ class Simple(Allocator):
 
 
 def blocks_in(rng: random.Random, start: int, end: int) -> list[tuple[int, int, State]]:
-    """Blocks from `start` to `end`, with gaps; most of them in use, and many large."""
+    """Return blocks from `start` to `end` with gaps. Most blocks are in use, and many are large."""
     made = []
     at = start + 16 * rng.randrange(3)
     while at + 16 <= end:
@@ -68,7 +68,8 @@ def blocks_in(rng: random.Random, start: int, end: int) -> list[tuple[int, int, 
 
 
 def random_allocators(seed: int) -> list[Simple]:
-    """Up to four allocators: one whose heaps stand by themselves, others inside its blocks, and inside theirs, or where they may not."""
+    """Return up to four allocators: the heaps of one are not nested; those of the others are inside its blocks, inside
+    their blocks, or at wrong addresses."""
     rng = random.Random(seed)
     outer: dict[tuple[int, int], list[tuple[int, int, State]]] = {}
     at = LOW
@@ -85,16 +86,16 @@ def random_allocators(seed: int) -> list[Simple]:
                 if size >= 0x200 and rng.random() < 0.5:
                     low, high = sorted((rng.randrange(0, size // 16) * 16, rng.randrange(0, size // 16 + 1) * 16))
                     if rng.random() < 0.1:
-                        high += 16 * rng.randrange(400)  # reaches out of the block
+                        high += 16 * rng.randrange(400)  # the heap extends beyond the block
                     if high > low:
                         heaps[start + low, start + high] = blocks_in(rng, start + low, start + high)
         last = 0
-        for start, end in sorted(heaps):  # an allocator's own heaps are disjoint
+        for start, end in sorted(heaps):  # the heaps of one allocator are disjoint
             if start < last:
                 del heaps[start, end]
             last = max(last, end if (start, end) in heaps else 0)
         slabs = rng.random() < 0.5
-        if slabs and rng.random() < 0.2:  # apart, or reaching into a heap
+        if slabs and rng.random() < 0.2:  # outside of all heaps, or partly inside one
             start = rng.randrange(LOW // 16, HIGH // 16) * 16
             if all(start >= e or start + 0x400 <= s for s, e in heaps):
                 heaps[start, start + 0x400] = blocks_in(rng, start, start + 0x400)
@@ -104,15 +105,16 @@ def random_allocators(seed: int) -> list[Simple]:
 
 @dataclass
 class Oracle:
-    """Which heap owns each granule, and the blocks, by definition: outermost first, each inner heap judged against what is around it."""
+    """Compute by definition which heap owns each granule, and the blocks: the outermost heaps first, then each inner
+    heap compared with the heap around it."""
 
     allocators: Sequence[Simple]
 
     def expected(self) -> tuple[dict[int, tuple[int, State]], dict[int, str], int]:
-        """Blocks (address: size, state), who owns each granule, and how many heaps are left out."""
+        """Return the blocks (address: size, state), the owner of each granule, and how many heaps are left out."""
         heaps = [(s, e, a) for a in self.allocators if not a.slabs for s, e in a.contents]
         heaps.sort(key=lambda one: (one[0], -one[1], one[2].nested))
-        accepted: list[tuple[int, int, Simple, int]] = []  # with the number of the heap around, -1 if there is none
+        accepted: list[tuple[int, int, Simple, int]] = []  # the last field is the number of the heap around, or -1
         out = 0
         for start, end, allocator in heaps:
             around = [n for n, (s, e, _, _) in enumerate(accepted) if s <= start < e]
@@ -142,8 +144,8 @@ class Oracle:
                 if holding:
                     inside.append((child, holding[0], s))
                 else:
-                    out += 1  # with whatever is in it, which no_owner asks for any more
-            for block in {b for _, b, _ in inside}:  # of a block with several, what lies before the first is left
+                    out += 1  # including the heaps in it, which are not examined
+            for block in {b for _, b, _ in inside}:  # if a block contains several heaps, the part before the first heap stays a block
                 del own[block]
                 first = min(s for _, b, s in inside if b == block)
                 if first > block:
@@ -203,7 +205,7 @@ def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
     further = [re.match(r"and (\d+) more", problem.what) for problem in problems]
     assert sum(int(one[1]) if one else 1 for one in further) == out
     assert all(not problem.corrupt and "left out" in problem.what for problem in problems)
-    for allocator in allocators:  # what a heap calls its own parts are those of the tree
+    for allocator in allocators:  # the parts that a heap returns are the parts in the tree
         for heap in allocator.heaps():
             mine = [(p.start, p.end) for p in parts if p.heap is heap]
             assert not mine or mine == [(s, e) for s, e in heap.parts() if e > s]
@@ -224,7 +226,7 @@ def built(engine: Engine, allocators: Sequence[Simple]) -> tuple[Blocks, list[Pr
 @pytest.mark.parametrize("engine", ENGINES)
 class TestDirectory:
     def test_owners_totals_and_what_is_claimed(self, engine: type, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By hand: an inner heap in the middle of a block, and one that fills its block."""
+        """Two handmade cases: an inner heap in the middle of a block, and an inner heap that fills its block."""
         used = State.IN_USE
         outer = Simple("outer", False, {(0x1000, 0x3000): [(0x1010, 0x800, used), (0x1820, 0x100, used), (0x2000, 0x200, State.FREE)]})
         inner = Simple(

@@ -1,4 +1,4 @@
-"""Backing stores of ArrayBuffers, and what malloc added to their memory, in a heap made by hand."""
+"""Backing stores of ArrayBuffers, and the bytes that malloc added to them, in a handmade heap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE, USABLE = 0x1000, 72
 
 
 class Image:
-    """A heap of blocks: for each store its control block, the store, and the store's memory."""
+    """A heap of blocks: for each store, its control block, the store, and the memory of the store."""
 
     def __init__(self) -> None:
         self.heap, self.at = bytearray(SIZE), HEAP
@@ -33,7 +33,7 @@ class Image:
         return address
 
     def store(self, length: int, usable: int, *rest: int, largest: int = 0) -> int:
-        """Returns the address of the store's memory, which ends with stale words."""
+        """Return the address of the store's memory. Its last words are stale."""
         memory = self.block(usable, *[HEAP] * (usable // 8))
         store = self.block(USABLE, memory, length, largest or length, largest or length, 7, DATA, *rest)
         self.block(40, TABLE + 16, 1 << 32 | 1, store, store)
@@ -52,10 +52,10 @@ class Image:
 def test_words_behind_the_length_hold_nothing() -> None:
     image = Image()
     short, odd = image.store(128, 136), image.store(12, 24)
-    image.store(24, 24)  # exact
-    image.store(20, 24)  # ends in the last word
-    image.store(16, 40, CODE + 16)  # memory of an embedder, which has a function that frees it: not V8's memory
-    image.store(16, 40, largest=40)  # may grow
+    image.store(24, 24)  # fills its memory
+    image.store(20, 24)  # ends inside the last word
+    image.store(16, 40, CODE + 16)  # memory of an embedder, with a function that frees it: not V8's memory
+    image.store(16, 40, largest=40)  # the store may grow
     found = image.objects()
     assert found.unused == [Range(short + 128, short + 136), Range(odd + 16, odd + 24)]
     assert (found.counts[STORE], found.stored[STORE], len(found.memory)) == (6, 128 + 12 + 24 + 20 + 16 + 16, 5)
@@ -65,7 +65,7 @@ def test_any_word_of_a_store_may_be_wrong() -> None:
     image = Image()
     image.store(1 << 63, 136)
     image.store(16, 40, largest=1 << 64 - 1)
-    image.block(40, TABLE + 16, 1, 0, 0)  # no store
-    image.block(40, TABLE + 16, 1, image.block(USABLE, 0, 16, 16, 16), 0)  # no memory
+    image.block(40, TABLE + 16, 1, 0, 0)  # the control block refers to no store
+    image.block(40, TABLE + 16, 1, image.block(USABLE, 0, 16, 16, 16), 0)  # the store refers to no memory
     image.block(40, TABLE + 16, 1, image.block(USABLE, HEAP + SIZE, 16, 16, 16), 0)
     assert image.objects().unused == []

@@ -1,4 +1,4 @@
-"""The fields of OCaml's modules, in memory made word by word: what they refer to, and hostile words."""
+"""The fields of OCaml's modules in handmade memory: the objects to which they refer, and hostile words."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Symbol
 
 DATA, HEAP, WORD = 0x400000, 0x800000, 8
-MODULE = DATA + 20 * WORD  # of the block with the fields
-CHUNK = HEAP + 16  # the block of malloc in which objects are
-ARRAY = HEAP + 0x2000  # a block of 96 bytes that an object refers to
+MODULE = DATA + 20 * WORD  # the block with the fields
+CHUNK = HEAP + 16  # the block of malloc that contains objects
+ARRAY = HEAP + 0x2000  # a block of 96 bytes to which an object refers
 
 
 def holders(static: dict[int, int], objects: dict[int, int]) -> list[tuple[str, int, int, int]]:
-    """Ask about words by address: static data, and a heap of malloc with two blocks."""
+    """Return the holders of words, given by address: static data, and a heap of malloc with two blocks."""
     data, heap = array("Q", bytes(4096)), array("Q", bytes(0x4000))
     words = {DATA: DATA + 8 * WORD, DATA + 8 * WORD: MODULE, **static}
     for start, memory, values in ((DATA, data, words), (HEAP, heap, objects)):
@@ -46,7 +46,8 @@ def header(words: int, tag: int = 0) -> int:
 
 
 def test_what_fields_refer_to() -> None:
-    """A hash table whose buckets refer to the table itself, to a closure by an infix pointer, and to a custom block; a shared string."""
+    """Four objects: a hash table whose buckets refer to the table itself, a closure with an infix pointer to it, a
+    custom block, and a shared string."""
     table, buckets, custom, closure, string = (CHUNK + 0x100 * number for number in range(1, 6))
     static = {MODULE - WORD: header(4), MODULE: 7, MODULE + WORD: table, MODULE + 2 * WORD: string, MODULE + 3 * WORD: string}
     objects = {
@@ -63,7 +64,7 @@ def test_what_fields_refer_to() -> None:
 
 
 def test_a_pointer_to_a_block_of_malloc_is_no_object() -> None:
-    """The word before it belongs to the allocator, and an object does not cross the end of a block."""
+    """The word before it belongs to the allocator. An object does not extend beyond the end of a block."""
     beyond = CHUNK + 0x1000 - 32
     static = {MODULE - WORD: header(2), MODULE: ARRAY, MODULE + WORD: beyond}
     assert holders(static, {ARRAY - WORD: header(6), beyond - WORD: header(1 << 40)}) == []

@@ -1,4 +1,4 @@
-"""Capstone is loaded where code has to be decoded, and only there; what is missing or broken is said, in one line."""
+"""Capstone is loaded only when code has to be decoded. If it is missing or broken, a message of one line reports this."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_help_of_no_command_imports_it() -> None:
 
 
 def copy(folder: Path) -> Path:
-    """A copy of capstone as it is installed."""
+    """Copy the installed capstone."""
     installed = load_capstone()
     assert installed is not None and installed.__file__ is not None
     shutil.copytree(Path(installed.__file__).parent, folder / "capstone", ignore=shutil.ignore_patterns("__pycache__", "include"))
@@ -46,7 +46,7 @@ def copy(folder: Path) -> Path:
 
 
 def library_of_another_machine(folder: Path) -> None:
-    """ctypes raises OSError."""
+    """Replace the library by one for which ctypes raises OSError."""
     (library,) = (copy(folder) / "lib").glob("libcapstone.so*")
     image = library.read_bytes()
     library.write_bytes(image[:18] + (22).to_bytes(2, sys.byteorder) + image[20:])  # elf.h: e_machine is EM_S390
@@ -61,7 +61,7 @@ def no_python(folder: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Python takes it for a package of the namespace kind."""
+    """Create a folder that Python accepts as a namespace package."""
     (folder / "capstone").mkdir()
 
 
@@ -73,7 +73,7 @@ def other_release(folder: Path) -> None:
 
 
 def loaded(folder: Path) -> str:
-    """What a Python prints that looks into `folder` alone, beside findleaks."""
+    """Return the output of a Python that can import findleaks, and otherwise only the contents of `folder`."""
     done = run(sys.executable, "-c", ALONE, folder, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
@@ -105,7 +105,8 @@ def test_what_is_missing_is_one_line_that_says_how_to_get_it() -> None:
 
 
 def test_sites(tmp_path: Path) -> None:
-    """Beside the package where it is installed; of a checkout in whatever Python its .venv has, and only there."""
+    """Packages are imported from the folder of an installed findleaks. A checkout imports them from the Python in its
+    .venv, and from no other."""
     package = tmp_path / "site-packages" / "findleaks"
     (package / "gdb").mkdir(parents=True)
     assert bootstrap.sites(str(package)) == [str(package.parent)]
@@ -150,7 +151,7 @@ CODE = "from findleaks import launcher; print(*launcher.gdb_lines(), *launcher.l
 
 
 def test_init_names_the_environment_that_a_checkout_cannot_know(tmp_path: Path) -> None:
-    """The code that it prints is Python, whatever the path: it is run here as a debugger would."""
+    """The printed code is Python, whatever the path is. The test runs it as a debugger would."""
     site = tmp_path / "it's `a`\\b"
     site.mkdir()
     copy(site)

@@ -1,4 +1,4 @@
-"""pyelftools that is missing, broken or of another release is not loaded, and nothing that merely lies in the working folder."""
+"""pyelftools is not loaded if it is missing, broken or of another release, or if it is in the working folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(load_elftools())
 
 
 def copy(folder: Path) -> Path:
-    """A copy of pyelftools as it is installed."""
+    """Copy the installed pyelftools."""
     installed = load_elftools()
     assert installed is not None and installed.__file__ is not None
     shutil.copytree(Path(installed.__file__).parent, folder / "elftools", ignore=shutil.ignore_patterns("__pycache__"))
@@ -37,7 +37,7 @@ def no_python(folder: Path) -> None:
 
 
 def empty_folder(folder: Path) -> None:
-    """Python takes it for a package of the namespace kind."""
+    """Create a folder that Python accepts as a namespace package."""
     (folder / "elftools").mkdir()
 
 
@@ -49,7 +49,7 @@ def release(text: str) -> Callable[[Path], None]:
 
 
 def loaded(folder: str | Path, cwd: Path) -> str:
-    """What a Python prints that looks into `folder` alone, beside findleaks."""
+    """Return the output of a Python that can import findleaks, and otherwise only the contents of `folder`."""
     done = run(sys.executable, "-c", ALONE, folder, cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""protobuf is loaded where a file of pprof's is written, and only there; what writes files is imported where one is asked for."""
+"""protobuf is loaded only when a pprof file is written. Modules that write files are imported only for commands that write one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ except ProtobufMissing as error:
 
 
 def copy(folder: Path) -> Path:
-    """A copy of protobuf as it is installed."""
+    """Copy the installed protobuf."""
     package = Path(str(require_protobuf()[0].__file__)).parent
     shutil.copytree(package.parent, folder / "google", ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "google" / "protobuf"
@@ -69,7 +69,7 @@ def test_a_copy_is_loaded(tmp_path: Path) -> None:
 
 
 def test_it_does_without_its_extension_module(tmp_path: Path) -> None:
-    """As where it is of another Python than the debugger's."""
+    """The extension module may have been built for another Python than the debugger's."""
     package = copy(tmp_path)
     shutil.rmtree(package.parent / "_upb")
     assert loaded(tmp_path) == str(package / "descriptor_pb2.py")

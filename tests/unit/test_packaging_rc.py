@@ -1,4 +1,4 @@
-"""Which LLDB is started, with what, and what a user is reported who has none."""
+"""Which debugger is started, with which arguments, and the message if none is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that `make lint` holds the tree to: each is broken once here, and noticed."""
+"""The rules that `make lint` checks: each rule is violated once here, and reported."""
 
 from __future__ import annotations
 

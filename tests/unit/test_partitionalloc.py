@@ -1,4 +1,4 @@
-"""PartitionAlloc: every layout, damage, hostile memory, and both engines alike."""
+"""PartitionAlloc: every layout, damage and hostile memory. Both engines agree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERY = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other finder looks at the images."""
+    """Disable the finders of other allocators."""
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.partitionalloc",))
 
 
@@ -46,7 +46,7 @@ def test_layouts(kind: Kind) -> None:
     assert states(made, image.used) == {"IN_USE"} and states(made, image.cached) == {"CACHED"}
     assert states(made, image.free) == states(made, image.quarantined) == {"FREE"}
     assert {slot: made.blocks.lookup(slot)[2] for slot in image.used} == image.usable  # type: ignore[index]
-    assert len(made.blocks) == len(image.used + image.cached + image.free + image.quarantined) + 1  # the thread cache
+    assert len(made.blocks) == len(image.used + image.cached + image.free + image.quarantined) + 1  # the last one is the thread cache
     assert [problem for problem in one.verify(made.blocks) if problem] == []
     (cache,) = one.thread_caches(made.blocks)
     assert (cache.thread, cache.name, cache.size, cache.blocks) == (TID, "64", 60, len(image.cached))
@@ -109,7 +109,7 @@ def test_damaged_link(kind: Kind) -> None:
 
 
 def test_double_free() -> None:
-    """A list that returns to itself ends, and a slot in a list and in a thread cache is reported."""
+    """A list that returns to itself ends. A slot that is in a list and in a thread cache is reported."""
     image = full()
     free = [slot for slot in image.free if image.page + 3 * PARTITION_PAGE <= slot < image.page + 4 * PARTITION_PAGE]
     image.chain(free)
@@ -152,7 +152,7 @@ def test_counters_disagree() -> None:
 
 
 def test_other_machines_and_layouts() -> None:
-    """What is not read is said."""
+    """Memory that cannot be read is reported."""
     image = full()
     (unread,) = find(image.build(AARCH64), load.load(AARCH64), [])
     assert isinstance(unread, Unread) and "only on x86-64" in unread.problems[0].what
@@ -227,7 +227,7 @@ def test_slots_in_two_lists() -> None:
 
 @given(seed=st.integers(0, 1 << 32), kind=st.sampled_from(KINDS))
 def test_hostile(seed: int, kind: Kind) -> None:
-    """Random words in the metadata, the root and the links neither stop the reader nor let it run for long."""
+    """Random words in the metadata, in the root and in the links: the reader ends, in bounded time."""
     image, chance = full(kind), random.Random(seed)
     target = image.build()
     places = [start for start, data in image.memory.items() if len(data) <= 0x8000]

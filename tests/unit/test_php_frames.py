@@ -1,4 +1,4 @@
-"""Frames of PHP: their unused words, and bounds for damaged stacks."""
+"""Frames of PHP: their unused words, and limits for damaged stacks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ VARIABLES, TEMPORARIES = 3, 6
 
 
 def image(version: str, previous: int, live: list[tuple[int, int, int]], operand: int = 0, number: int = 4) -> Memory:
-    """A frame at STACK that executes instruction `number`. `operand`: the offset of the temporary value that is the instruction's first
-    operand; 0: it has none."""
+    """Return a process with a frame at STACK that executes instruction `number`. `operand`: the offset of the temporary
+    value that is the instruction's first operand, or 0 if it has none."""
     places, function, code = PLACES[version], bytearray(256), bytearray(20 * INSTRUCTION)
     function[0] = 2
     struct.pack_into("<I", function, places.variables, VARIABLES)
@@ -33,7 +33,7 @@ def image(version: str, previous: int, live: list[tuple[int, int, int]], operand
 
 
 def temporary(number: int) -> int:
-    """The offset of a temporary value in the frame."""
+    """Return the offset of a temporary value in the frame."""
     return FRAME + VALUE * (VARIABLES + number)
 
 

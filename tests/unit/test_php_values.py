@@ -1,4 +1,5 @@
-"""PHP's values by their heads: both engines agree in all four variants, on whole and damaged heaps, in pieces of any size."""
+"""PHP's values, recognised by their headers: both engines agree in all four variants, on intact and damaged heaps, with
+pieces of any size."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class Heap(Memory):
 
 
 def whole(arch: Arch) -> tuple[Heap, list[int]]:
-    """A heap with one value of each kind, and the numbers of its blocks."""
+    """Return a heap with one value of each kind, and the numbers of its blocks."""
     heap = Heap(arch, 800)
     heap.string(0, 5)
     elements = HEAP + 80 * arch.word

@@ -1,4 +1,4 @@
-"""The table in docs/platforms.md is what the tests' marks say, and a run writes what passed in it."""
+"""The table in docs/platforms.md agrees with the marks of the tests, and a test run records what passed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_three(n): pass
 
 
 def test_a_run_proves_what_passed(tmp_path: Path) -> None:
-    """One test of several that failed takes away what they would have proved together."""
+    """One failed test among several removes everything that they would have proved together."""
     file = tmp_path / "tests" / "test_some.py"
     file.parent.mkdir()
     file.write_text(SOME)

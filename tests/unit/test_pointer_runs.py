@@ -1,4 +1,4 @@
-"""Finding arrays of pointers: the kernel and its twin say what the definition says, however the memory is cut into pieces."""
+"""Arrays of pointers: the C engine and the reference engine return what the definition says, whatever the pieces of memory are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIGH = HEAP + COUNT * SIZE
 
 
 def heap(engine: Engine) -> Blocks:
-    """Blocks of which every fifth is free."""
+    """Return blocks. Every fifth one is free."""
     made = engine.blocks(X86_64, 16)
     starts = range(HEAP, HIGH, SIZE)
     made.append(starts, [24] * COUNT, [State.FREE if n % 5 == 4 else State.IN_USE for n in range(COUNT)])
@@ -28,13 +28,13 @@ def heap(engine: Engine) -> Blocks:
 
 
 def counts(value: int) -> bool:
-    """Does this word point into a block in use?"""
+    """Tell whether this word points into a block in use."""
     number, offset = divmod(value - HEAP, SIZE)
     return HEAP <= value < HIGH and offset < 24 and number % 5 != 4
 
 
 def by_definition(words: list[int], bounds: Bounds) -> list[PointerRun]:
-    """Stretches without another value; of these the pointers; split where too little is near."""
+    """Return, by definition, the pointers in each run without other values. A run is split where pointers are too far apart."""
     stretches: list[list[int]] = [[]]
     for number, value in enumerate(words):
         if value and not bounds.low <= value < bounds.high:

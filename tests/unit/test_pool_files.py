@@ -1,4 +1,4 @@
-"""Pool files: what they may say, and how blocks are divided by them, in memory made by hand."""
+"""Pool files: their syntax, and how they divide blocks, in handmade memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD: dict[str, Any] = {"name": "p", "symbol": "p", "slab": {"size": 256, "heade
 
 
 def changed(where: str = "", **more: Any) -> dict[str, Any]:
-    """The good entry with other values in a table ("" is the entry). None: without this key."""
+    """Return the valid entry with changed values in a table ("" is the entry). The value None removes a key."""
     made: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in GOOD.items()}
     table = made[where] if where else made
     for key, value in more.items():
@@ -112,7 +112,7 @@ def divide(memory: bytes, entry: dict[str, Any], symbol: int = 0) -> Directory:
 
 
 def rows(directory: Directory) -> list[tuple[int, int, str]]:
-    """Offset, size and state of each block."""
+    """Return the offset, size and state of each block."""
     blocks = directory.blocks
     return [(blocks.address(one) - BASE, blocks.size(one), State(blocks.state(one)).name) for one in range(len(blocks))]
 
@@ -147,7 +147,7 @@ def test_states_in_chunks() -> None:
 
 
 def test_lists_of_pools_slabs_and_free_chunks() -> None:
-    """Two pools, the first with two slabs; free lists with a link behind the first word."""
+    """Two pools, of which the first has two slabs. The free lists have their link after the first word."""
     memory = bytearray(4096)
     struct.pack_into("<3Q", memory, 0, BASE + 64, BASE + 1024, BASE + 1024 + 48)  # pool: next, first slab, free
     struct.pack_into("<3Q", memory, 64, 0, BASE + 3072, 0)
@@ -163,7 +163,8 @@ def test_lists_of_pools_slabs_and_free_chunks() -> None:
 
 
 def test_arrays_rings_and_limits() -> None:
-    """An array of two slabs; a ring of two slabs, whose links lead to nodes in the slabs; slabs that end at an address."""
+    """Three cases: an array of two slabs; a ring of two slabs, whose links lead to nodes in the slabs; slabs that end
+    at a given address."""
     memory = bytearray(4096)
     struct.pack_into("<2Q", memory, 0, BASE + 32, 3)
     struct.pack_into("<3Q", memory, 32, BASE + 1024, 0, BASE + 2048)
@@ -182,7 +183,7 @@ def test_chunks_of_different_sizes() -> None:
         struct.pack_into("<Q", memory, at, size)
     entry = changed("chunk", size={"chunk": 0, "mask": ~7 & (1 << 64) - 1}, header=8, used_if={"chunk": 0, "mask": 1})
     assert rows(divide(bytes(memory), entry)) == [(24, 24, "IN_USE"), (56, 56, "FREE"), (120, 136, "IN_USE")]
-    struct.pack_into("<Q", memory, 48, 1 << 40)  # the rest is not divided
+    struct.pack_into("<Q", memory, 48, 1 << 40)  # the rest of the slab is not divided
     found = divide(bytes(memory), entry)
     assert rows(found) == [(24, 24, "IN_USE"), (48, 208, "IN_USE")]
     assert [one.what for one in found.problems] == [
@@ -222,7 +223,7 @@ def test_a_last_chunk_without_room_for_its_header() -> None:
     ],
 )
 def test_what_does_not_fit(memory: bytes, entry: dict[str, Any], said: str) -> None:
-    """No block is made of what does not fit, and the reason is reported, once."""
+    """Memory that contradicts the description is not divided into blocks. The reason is reported once."""
     found = divide(memory, entry)
     assert all(problem.what.startswith("pools.toml: p: ") and not problem.corrupt for problem in found.problems)
     assert len(found.problems) == bool(said) and all(said in problem.what for problem in found.problems)

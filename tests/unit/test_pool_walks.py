@@ -1,4 +1,4 @@
-"""Damaged or contrived lists of pools: each node is read a limited number of times. And the pool that `verdict` names."""
+"""Damaged or malicious lists of pools: each node is read a limited number of times. Also the pool that `verdict` names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS = Words("pool", "pool", "pools", "all pools")
 
 
 class Counting(Memory):
-    """Counts the reads."""
+    """Memory that counts how often it is read."""
 
     reads = 0
 
@@ -43,7 +43,7 @@ class Counting(Memory):
 
 
 def siblings_of_apr() -> Counting:
-    """200 pools without a parent in one list, of which each has a ring that leads to the same chain of 3,000 nodes."""
+    """Return 200 pools without a parent in one list. Each has a ring that leads to the same chain of 3,000 nodes."""
     nodes = bytearray(64 * (LENGTH + 1))
     for number in range(LENGTH):
         at = NODES + 64 * number
@@ -68,7 +68,7 @@ def test_rings_of_apr_that_lead_to_one_chain() -> None:
 
 
 def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
-    """Reading begins at each outermost pool, and all of them are in one list. Still, each pool is read once."""
+    """Reading begins at each outermost pool, and all outermost pools are in one list. Still, each pool is read once."""
     memory = siblings_of_apr()
     reader = apr.PoolReader(memory)
     found = [pool.address for number in range(COUNT) for pool in reader.read(POOLS + 256 * number)]
@@ -77,7 +77,7 @@ def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
 
 
 def test_first_nodes_of_apr() -> None:
-    """Four pools without a parent in mappings. One node is used again, one is in the list of free nodes, one has an unknown allocator."""
+    """Four pools without a parent in mappings. One node was reused, one is in the list of free nodes, and one has an unknown allocator."""
     size, allocator, unknown = 8192, POOLS, POOLS + 512
     starts = range(NODES, NODES + 4 * size, size)
     memory = {POOLS: struct.pack("<25Q", *(0,) * 5, starts[2], *(0,) * 19)}
@@ -107,7 +107,7 @@ def test_rings_of_shared_keys_of_perl() -> None:
 
 
 def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:
-    """200 contexts, of which each free list leads to the same chain of 3,000 chunks."""
+    """200 contexts. The free list of each leads to the same chain of 3,000 chunks."""
     chunks = bytearray(16 * (LENGTH + 1))
     for number in range(LENGTH):
         struct.pack_into("<QQ", chunks, 16 * number, 8, NODES + 16 * (number + 1) if number + 1 < LENGTH else 0)
@@ -166,7 +166,7 @@ def test_lists_of_postgresql_in_a_circle() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_contexts_of_postgresql_of_unknown_type(count: int) -> None:
-    """They are one problem. Ctrl-C ends the walk."""
+    """All such contexts are reported as one problem. Ctrl-C ends the walk."""
     made = bytearray(512 * count)
     for number in range(count):
         words = [0] * postgresql.HEAD
@@ -196,7 +196,7 @@ def test_the_pool_with_most_memory() -> None:
 
 
 def test_a_deep_tree() -> None:
-    """The path of a pool is limited, and its figures are those of the whole tree."""
+    """The path of a pool is shortened. Its figures are those of the whole tree."""
     pools = [PoolNode(0, "0", None, 0)]
     for number in range(1, 50_000):
         pools.append(PoolNode(number, str(number), pools[-1], 0))
@@ -230,7 +230,7 @@ def test_a_chain_of_pools_with_different_names() -> None:
 
 
 def test_a_child_that_is_too_small_for_a_finding() -> None:
-    """The parent is the finding, not a child with most of its memory."""
+    """The finding is the parent, although most of the parent's memory belongs to the child."""
     top = PoolNode(1, "top", None, 1000)
     parent = PoolNode(2, "parent", top, 2 << 20)
     add_up([top, parent, PoolNode(3, "child", parent, 7 << 20)])
@@ -239,7 +239,7 @@ def test_a_child_that_is_too_small_for_a_finding() -> None:
 
 
 def test_many_outermost_pools() -> None:
-    """They are no finding: no pool has most of the memory."""
+    """Many pools are no finding, because no pool has most of the memory."""
     top = PoolNode(0, "", None, 0)
     add_up([top, *(PoolNode(1 + number, "pool", top, 1 << 20) for number in range(20))])
     assert find_large_pool(top, WORDS) == []

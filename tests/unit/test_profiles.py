@@ -1,4 +1,4 @@
-"""Profiles in each format, read by the format's own reader or from its description; and what a failure leaves behind."""
+"""Profiles in each format, read with the format's own reader or by its specification. Also the files that a failure leaves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REGIONS = [
 
 
 def made(count: int, compared: bool = False, seed: int = 7) -> Profile:
-    """Stacks of a program of 40 functions in two files, some of them the same in different places."""
+    """Return stacks of a program with 40 functions in two files. Some functions have one name in different files."""
     chance = random.Random(seed)
     frames = []
     for at in range(40):
@@ -63,7 +63,7 @@ def made(count: int, compared: bool = False, seed: int = 7) -> Profile:
 
 
 def summed(profile: Profile, values: Callable[[Sample], tuple[int, ...]]) -> dict[tuple[str, ...], tuple[int, ...]]:
-    """Samples by the names of their frames; those of nothing left out."""
+    """Return the samples by the names of their frames, without those that are 0."""
     sums: dict[tuple[str, ...], tuple[int, ...]] = {}
     for sample in profile.samples:
         key = tuple(frame.name for frame in sample.stack)
@@ -149,7 +149,7 @@ def test_heap(tmp_path: Path) -> None:
 
 
 def test_no_name_acts_on_a_terminal(tmp_path: Path) -> None:
-    """Of mappings, modules and the process, in the formats that are text, or that a program prints."""
+    """Names of mappings, modules and the process, in the formats that are text or that a program prints."""
     acting = "/x\x1b[31m\n\r\u202e\udc9b/y"
     profile = made(3)
     profile.title = acting
@@ -162,7 +162,8 @@ def test_no_name_acts_on_a_terminal(tmp_path: Path) -> None:
 
 
 def _heap(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
-    """As `go tool pprof` reads it: its sample types, and bytes by addresses, from which it takes one, as they are returned to."""
+    """Return the sample types, and the bytes by address. Like `go tool pprof`, subtract one from each address, because
+    it is a return address."""
     raw = profilefiles.pprof(file, "-raw")
     lines = raw.split("Samples:\n")[1].split("Locations\n")[0].splitlines()
     rest = raw.partition("Locations\n")[2]
@@ -270,7 +271,7 @@ ROWS = [
 
 
 def batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> Iterator[Batch]:
-    """A batch a row: its columns, with its names in `names`."""
+    """Return a batch for each row: its columns, with its names in `names`."""
     for number, row in enumerate(rows):
         known = (row["type_from"] or "", {None: "", True: "true", False: "false"}[row["type_sure"]])
         names[number] = BlockNames(row["state"], row["kind"] or "", row["allocator"], row["arena"], row["type"] or "", *known)
@@ -310,7 +311,7 @@ def test_parquet_without_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [49, 50, 51, 149])
 def test_rows_of_several_statements(count: int, tmp_path: Path) -> None:
-    """SQLite gets fifty rows a statement, and the last ones singly."""
+    """SQLite gets fifty rows in each statement, and the remaining rows in separate statements."""
     base = array("Q", range(16, 16 * count + 16, 16))
     hints = [f"{number} \U0001f600" for number in range(count)]
     names = {5: BlockNames("free", "", "a'b", "", ""), 6: BlockNames("in-use", "definite", "", "main", "T", "rtti", "true")}
@@ -342,7 +343,7 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
 
 
 def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
-    """A spreadsheet runs what begins with one of these, and RTTI may name a class so."""
+    """A spreadsheet executes text that begins with such a character, and RTTI may contain a class with such a name."""
     texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
     as_csv(tmp_path / "a.csv", [{**ROWS[0], "type": text} for text in texts])
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
@@ -350,7 +351,7 @@ def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
 
 
 def test_text_of_a_core_is_escaped(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8, and what controls a terminal, in names of modules, types and functions."""
+    """Bytes that are not UTF-8, and terminal control sequences, in the names of modules, types and functions."""
     name, shown = "a\udcff\x1b[2J\x7f", "a\\xff\\x1b[2J\\x7f"
     rows = [{**ROWS[0], "type": name}]
     as_csv(tmp_path / "a.csv", rows)

@@ -1,4 +1,4 @@
-"""What is said of how far work is and how long it took: never "100 %" of what still goes on, and no second twice."""
+"""Messages about progress and time: never "100 %" of unfinished work, and no second is counted twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_still_goes_on_is_never_at_100_percent(part: float, shown: str, mon
 
 
 class Clock:
-    """Time that passes only where it is reported to."""
+    """A clock that advances only when the test advances it."""
 
     now = 0.0
 

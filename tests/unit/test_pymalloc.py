@@ -1,4 +1,4 @@
-"""pymalloc on images made by hand: every layout of its variables, statistics, and corrupt metadata."""
+"""pymalloc in handmade images: every layout of its variables, statistics, and corrupt metadata."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ HEADER = 48
 
 @dataclass
 class Image:
-    """An interpreter's data, its array of arena_objects, and one arena of which some pools are in use. `pools`: size class, blocks
-    handed out, those of them freed (in the order of their list), by the pool's number; a class of -1: free again."""
+    """The data of an interpreter, its array of arena_objects, and one arena with some pools in use. `pools`, by pool
+    number: size class (-1 if the pool is free again), number of blocks ever handed out, and the freed blocks in the
+    order of their list."""
 
     variables: Variables = VARIABLES[0]
     pool: int = 1 << 14
@@ -67,7 +68,7 @@ class Image:
 
     def _pool(self, at: int, index: int, carved: int, freed: list[int]) -> None:
         size = 16 * (index + 1)
-        ring = DATA + 0x5000 + 16 * index  # of this pool alone
+        ring = DATA + 0x5000 + 16 * index  # for this pool only
         blocks = [at + HEADER + size * number for number in freed]
         words = (carved - len(freed), blocks[0] if blocks else 0, ring, ring)
         self.target.write(at, struct.pack("<4Q4I", *words, 0, index, HEADER + carved * size, self.pool - size))
@@ -80,7 +81,7 @@ class Image:
         return list(pymalloc.find(self.target, engine(), []))  # type: ignore[arg-type]
 
     def read(self, engine: type) -> tuple[Pymalloc, Blocks]:
-        """The allocator, its heaps walked and sealed."""
+        """Return the allocator, with its heaps walked and the blocks sealed."""
         (allocator,) = self.found(engine)
         problems: list[Problem] = []
         blocks = engine().blocks(X86_64, 16)
@@ -133,7 +134,7 @@ class TestWhole:
         assert image.found(engine) == []
 
     def test_variables_in_no_known_order(self, engine: type) -> None:
-        """Its blocks are found all the same; that there are no counters is said."""
+        """The blocks are found. A warning says that there are no counters."""
         image = Image()
         image.target.write_word(POINTER + 8, 0)
         allocator, blocks = image.read(engine)
@@ -144,7 +145,7 @@ class TestWhole:
 
 @pytest.mark.parametrize("engine", ENGINES)
 class TestCorrupt:
-    """What is wrong is named with its address, and the rest is read."""
+    """Damage is reported with its address, and the rest is read."""
 
     def wrong(self, image: Image, engine: type, words: str) -> tuple[Pymalloc, Blocks]:
         allocator, blocks = image.read(engine)
@@ -212,7 +213,8 @@ class TestCorrupt:
 
 
 def test_pools_end_inside_their_arena() -> None:
-    """An arena between two pools has one pool less; a damaged one may say otherwise, and what is behind it belongs to others."""
+    """An arena that is not aligned to a pool has one pool less. A damaged arena may claim otherwise, and the memory
+    after it belongs to other code."""
     size = 4096
     arena = ArenaObject(0, ARENA + 16, ARENA + 80 * size, 0, POOLS, 0)
     assert pools_of.carve_pools(arena, size) == range(ARENA + size, ARENA + POOLS * size, size)

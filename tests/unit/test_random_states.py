@@ -1,4 +1,4 @@
-"""States of glibc's random numbers, which cores lack: recognised by the array that libc keeps of them, and by nothing less."""
+"""States of glibc's random numbers, which cores lack: they are recognised only by libc's array of pointers to them."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_pages_full_of_states(path: str) -> None:
 
 def test_states_that_threads_gave_back_in_another_order() -> None:
     order = states(2)
-    order[30:] = order[:12]  # those of threads, left behind the unused ones
+    order[30:] = order[:12]  # states that threads released are after the unused ones
     order[:30] = order[29::-1]
     assert found(order, 30, 2 * A_PAGE) == [(STATES, STATES + 2 * PAGE)]
 
 
 def test_other_arrays_of_pointers() -> None:
     cells = states()
-    assert found(cells, A_PAGE + 1, A_PAGE) == [], "more unused than there are"
-    assert found(cells, 3, A_PAGE, A_PAGE - 1) == [], "more than the array can have"
-    assert found(cells, 3, A_PAGE, A_PAGE) == [], "of no whole pages"
+    assert found(cells, A_PAGE + 1, A_PAGE) == [], "more unused states than there are"
+    assert found(cells, 3, A_PAGE, A_PAGE - 1) == [], "more states than the array can have"
+    assert found(cells, 3, A_PAGE, A_PAGE) == [], "not a whole number of pages"
     assert found(cells[:-1], 3, A_PAGE - 1) == [], "no full page"
     assert found([cells[0]] * A_PAGE, 3, A_PAGE) == [], "one pointer"
-    assert found([one + 8 * (one != STATES) for one in cells], 3, A_PAGE) == [], "with a head"
+    assert found([one + 8 * (one != STATES) for one in cells], 3, A_PAGE) == [], "a list with a head"
     assert found([STATES + 16 * at for at in range(PAGE // 16)], 3, PAGE // 16) == [], "too small for states"
     assert found(states(), 3, A_PAGE, 1 << 20) == [], "too large"
 

@@ -1,4 +1,4 @@
-"""The stub follows forged pointers in frames of interpreters, and reads no unreadable memory. It runs in the process of the test."""
+"""The stub follows forged pointers in frames of interpreters without reading unreadable memory. It runs in the test process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 class Pages:
-    """Eight pages, of which every second one is unreadable."""
+    """Eight pages. Every second one is unreadable."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, 8 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -43,7 +43,7 @@ class Pages:
         self._libc = ctypes.CDLL(None, use_errno=True)
         for page in range(1, 8, 2):
             self.protect(page, 0)
-        # Objects at the beginning, in the middle, and across the end of the readable pages
+        # Objects at the beginning, in the middle, and across the end of the readable pages.
         offsets = (0, 512, 1024, 2048, PAGE - 136, PAGE - 64, PAGE - 32, PAGE - 16, PAGE - 8)
         self.objects = [self.start + page * PAGE + offset for page in range(0, 8, 2) for offset in offsets]
 
@@ -58,7 +58,7 @@ class Pages:
 
 
 def settings(kind: int, pages: Pages, slot: int, thread_pointer: int) -> Sequence[int]:
-    """Return the words at CHAIN_KIND of stack_walk.S. The chain begins at the variable at address `slot`."""
+    """Return the words at CHAIN_KIND of stack_walk.S. The chain begins at the variable with address `slot`."""
     offset = slot - thread_pointer & _M64
     if kind == JAVASCRIPT:
         types = int.from_bytes(struct.pack("<4H", FUNCTION, 2, SHARED, SCRIPT), "little")
@@ -76,7 +76,7 @@ def machine_of(kind: int, library: ctypes.CDLL, pages: Pages, slot: int) -> Mach
     pthread_self.restype = ctypes.c_ulong
     words = settings(kind, pages, slot, pthread_self())
     struct.pack_into(f"<{len(words)}Q", machine.memory, CHAIN_SETTINGS, *words)
-    machine.memory[SERVED] = 0  # no server answers: pages that are not marked stay unknown
+    machine.memory[SERVED] = 0  # no server answers, so pages that are not marked stay unknown
     return machine
 
 
@@ -115,7 +115,7 @@ def test_forged_pointers(kind: int, library: ctypes.CDLL) -> None:
         machine.call(words, fp=machine.sp + 8 + 8 * 6)
     assert machine.counters[0] == TURNS
     assert sum(map(sum, machine.counted().values())) + machine.counters[1] == TURNS
-    # Functions of JavaScript get a node only if the server answers
+    # Functions of JavaScript get a node only if the server answers.
     assert tag or any(key & VALUE for keys in machine.counted() for key in keys)
 
 
@@ -151,7 +151,7 @@ def test_files_that_may_become_shorter(tmp_path: Path) -> None:
 
 
 def test_a_bitmap_takes_no_pass_over_all_mappings() -> None:
-    """A process may have thousands of mappings, and a rule is looked up for each 256 KiB of memory."""
+    """A process may have thousands of mappings, and a rule is looked up for each 256 KiB of memory, so each look-up is a search."""
 
     class Indexed(list[Range]):
         def __iter__(self) -> Iterator[Range]:

@@ -1,4 +1,4 @@
-"""The checklist of a release notices what is missing, and the bill of materials lists everything."""
+"""The release checklist reports missing items, and the bill of materials lists all components."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_promises_of_the_schema() -> None:
     new["$defs"]["B"] = {}  # type: ignore[index]
     new["$defs"]["A"]["properties"]["z"] = {"type": "string"}  # type: ignore[index]
     new["properties"]["list"]["items"]["type"] = "string"  # type: ignore[index]
-    assert list(RELEASE.broken_promises(old, new)) == [], "what is added breaks nothing"
+    assert list(RELEASE.broken_promises(old, new)) == [], "an added key breaks no reader"
     new["$defs"]["A"] = {"type": "object", "required": ["x"], "properties": {"x": {"type": ["integer", "null"]}, "y": {"type": "object"}}}  # type: ignore[index]
     new["properties"]["list"]["items"]["type"] = ["string", "integer"]  # type: ignore[index]
     assert list(RELEASE.broken_promises(old, new)) == [

@@ -1,4 +1,5 @@
-"""Reserved addresses: what owners claim is believed only where the mappings agree; the rest is recognised by access and zeros."""
+"""Reserved addresses: claims of owners are accepted only if the mappings agree. Other reserved memory is recognised by
+its access and by zeros."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def target(live: bool = False, constants: bytes = b"\0" * 4096) -> FakeTarget:
 
 
 def nothing() -> None:
-    """Nothing waits."""
+    """Return at once, without an interruption."""
 
 
 def test_a_live_process_says_which_addresses_have_no_access() -> None:
@@ -46,7 +47,7 @@ def test_a_core_that_flags_all_readable_tells_by_zeros() -> None:
 
 
 def test_what_can_be_written_to_or_is_a_file_is_never_reserved() -> None:
-    """However much a corrupt heap claims; and what the first owner has, the second does not get."""
+    """This holds for all claims of a corrupt heap. Memory that the first owner has claimed is not given to the second."""
     claims = [("first", [Range(0, END + 4096)]), ("second", [Range(0, 1 << 47)])]
     first, second = reserved_by_owner(target(), claims)
     assert first == Reserved("first", [Range(END, END + 4096)])
@@ -63,7 +64,7 @@ def test_control_c_while_it_looks_for_zeros() -> None:
 
 
 def test_reserved_addresses_are_no_roots() -> None:
-    """Else a core of gcore's costs the reading of gigabytes of zeros."""
+    """Otherwise gigabytes of zeros would be read from a core by gcore."""
 
     class Grows(ListAllocator):
         def list_reserved(self) -> list[Range]:

@@ -1,4 +1,4 @@
-"""Which pages are resident: asked of a stopped process, with what older kernels tell too; and the side file, whole and damaged."""
+"""Resident pages: read from a stopped process, also on older versions of Linux; and from the side file, intact and damaged."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Stopped(NamedTuple):
 
     proc: str
     start: int
-    wanted: list[bool]  # whether each page is resident
+    wanted: list[bool]  # for each page: whether it is resident
 
 
 @pytest.fixture
 def memory() -> Iterator[Stopped]:
-    """A process that wrote to every third page, and only read every fifth of the others (the zero page)."""
+    """Return a process that wrote to every third page, and only read every fifth of the other pages (which are zero pages)."""
     with subprocess.Popen([sys.executable, "-I", "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -69,7 +69,7 @@ def memory() -> Iterator[Stopped]:
 
 
 def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
-    """What is found of the process, and of each page of the mapping."""
+    """Return the residency of the process, and of each page of the mapping."""
     start = memory.start
     found = presence.read_presence(memory.proc, PAGE, lambda part: None)
     assert found is not None and found.known.bytes(start, start + 300 * PAGE) == 300 * PAGE
@@ -91,14 +91,14 @@ def _old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kernel_without_pagemap_scan(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells frames to root, and so the zero page."""
+    """Linux shows page frame numbers only to root. They are needed to recognise the zero page."""
     _old(monkeypatch)
     root = os.geteuid() == 0
     assert reported(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
 
 
 def test_a_kernel_without_pagemap_scan_as_anybody(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zero page cannot be reported then; that a mapping has some is said."""
+    """Without root, the zero page cannot be recognised. A note says that the mapping may contain zero pages."""
     _old(monkeypatch)
     monkeypatch.setattr(presence, "_zeros", lambda entries, kinds: [])
     found, pages = reported(memory)

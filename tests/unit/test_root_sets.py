@@ -27,7 +27,7 @@ def reach(references: Sequence[Sequence[int]], starts: Sequence[int]) -> set[int
 
 @pytest.mark.parametrize("seed", range(graphs.share(120)))
 def test_sets_against_reachability(seed: int) -> None:
-    """The sets are those of a search from each root. Two priorities; an earlier root takes all that it reaches."""
+    """The sets are those of a search from each root, with two priorities. Blocks belong to the first priority that reaches them."""
     rng = random.Random(seed)
     count = rng.randrange(1, (12, 60)[seed % 2])
     references = [rng.choices(range(count), k=rng.choice((0, 1, 1, 2, 3))) for _ in range(count)]

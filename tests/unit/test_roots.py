@@ -1,4 +1,4 @@
-"""Which memory is root memory: by kind of region, and on which side of a stack pointer."""
+"""Root memory: by the kind of a region, and relative to stack pointers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
     expected = {
         region(0x01000, "r--", "/lib/l.so"): False,  # headers and constants
         region(0x02000, "r-x", "/lib/l.so"): False,
-        region(0x03000, "r--", "/lib/l.so"): True,  # RELRO, below what stayed writable
+        region(0x03000, "r--", "/lib/l.so"): True,  # RELRO, before the data that stayed writable
         region(0x04000, "rw-", "/lib/l.so"): True,
         region(0x05000, "rw-"): True,  # .bss
-        region(0x07000, "r--"): True,  # made read-only since
-        region(0x09000, "r--", "[anon: glibc: malloc]"): True,  # the same with a name
+        region(0x07000, "r--"): True,  # made read-only by the program
+        region(0x09000, "r--", "[anon: glibc: malloc]"): True,  # the same, with a name
         region(0x0B000, "rw-", "[anon:pool]"): True,
         region(0x0D000, "rw-", "/dev/shm/ring", private=False): True,
-        region(0x0F000, "rw-", "[heap]"): True,  # what no allocator claims of it
+        region(0x0F000, "rw-", "[heap]"): True,  # the part that no allocator claims
         region(0x11000, "rw-", "[stack]"): True,
         region(0x13000, "rwx"): True,
         region(0x15000, "r-x"): False,
@@ -36,7 +36,7 @@ def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
         region(0x19000, "r--", "/usr/share/locale"): False,
         region(0x1B000, "r--", "[vvar]"): False,
         region(0x1D000, "r--", "[vvar_vclock]"): False,
-        region(0x1E000, "r--"): False,  # [vvar], in a core
+        region(0x1E000, "r--"): False,  # [vvar] in a core
         region(0x1F000, "r-x", "[vdso]"): False,
         region(0x21000, "rw-"): True,
         region(0x22000, "r-x", "[vdso]"): False,
@@ -45,7 +45,8 @@ def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
 
 
 def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
-    """The main thread's region; one right above a guard page; not memory that only happens to hold the stack pointer."""
+    """Three regions: the stack of the main thread; a stack right above a guard page; memory that contains a stack
+    pointer by chance, which is no stack."""
     main, guarded, shared = 0x10000, 0x31000, 0x50000
     target = FakeTarget(
         {main: bytes(PAGE), 0x30000: bytes(PAGE), guarded: bytes(PAGE), shared: bytes(PAGE)},
@@ -62,14 +63,15 @@ def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
 
 
 def test_a_thread_on_its_alternate_stack_keeps_all_of_its_own() -> None:
-    """Where the other stack pointer stood is not known."""
+    """The stack pointer of the other stack is unknown."""
     main, other = 0x10000, 0x50000
     target = FakeTarget({main: bytes(PAGE), other: bytes(PAGE)}, names={main: "[stack]"}, threads=[thread(1, sp=other + 0x600)])
     assert Range(main, main + PAGE) in root_ranges(target, load(target.arch), [])
 
 
 def test_what_precedes_a_segment_in_its_first_page_is_no_root_where_it_is_read_only() -> None:
-    """RELRO: read-only bytes of the file before the segment's first, less those of another segment. What can be written may be a heap."""
+    """RELRO: the read-only bytes of the file before the first byte of the segment, without those of another segment.
+    Writable memory may be a heap."""
     base = 0x10000
     loads = [(5, 0x0, 0x1100), (6, 0x1E00, 0x1000), (6, 0x5200, 0x100)]  # flags, p_vaddr, p_memsz
     image = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, len(loads), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""`roots` on a small made-up process: its rows as text and as JSON, one root or block alone, nonsense refused, interruption."""
+"""`roots` on a small synthetic process: its rows as text and as JSON, a single root or block, invalid arguments, interruption."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from findleaks.errors import Interrupted, UsageError
 from findleaks.session import Session
 
 MAP, LIST, PAIR_A, PAIR_B, UNNAMED = (DATA + 0x100 * n for n in range(1, 6))
-SEVERAL = tuple((f"g_{n}", 0x100 * n) for n in range(1, 7))  # names and places of variables; fewer would be one root
+SEVERAL = tuple((f"g_{n}", 0x100 * n) for n in range(1, 7))  # names and offsets of variables; fewer variables would be one root
 
 
 @pytest.fixture(params=[graphs.native, graphs.pure], ids=["kernel", "pure"])
 def process(request: pytest.FixtureRequest) -> tuple[Building, Session]:
-    """g_map holds an object with a map of 20 and a list of 5; g_list a list of 30; g_a and g_b a block with another behind it; a word
-    without a name an array; two blocks are lost."""
+    """Return a process with these variables: g_map refers to an object with a map of 20 and a list of 5; g_list to a
+    list of 30; g_a and g_b each to a block that refers to another; a word without a name to an array. Two blocks are
+    leaked."""
     made = Building()
     owner = made.block(120)
     made.map(owner + 16, 20)
@@ -98,7 +99,8 @@ def test_text_says_the_same(process: tuple[Building, Session]) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
 def test_many_blocks_alike_that_several_roots_hold(engine: Callable[[], Engine]) -> None:
-    """An interpreter's arenas: several tables name all of them, so that no one holds any, and each holds two blocks more."""
+    """Like an interpreter's arenas: several tables refer to all of them, so that no table retains them. Each arena
+    retains two more blocks."""
     made = Building()
     arenas = [made.block(4088, made.block(24), made.block(40)) for _ in range(120)]
     for name, at in SEVERAL:
@@ -171,7 +173,7 @@ def test_lost(process: tuple[Building, Session]) -> None:
 
 
 def test_a_list_with_two_ends_is_one_row(process: tuple[Building, Session]) -> None:
-    """Its nodes point both ways, and two variables to its ends: each node is held by both."""
+    """The nodes have pointers in both directions, and two variables refer to the ends. Each node is retained by both variables together."""
     made, session = process
     nodes = made.chain(50, 40, 8)
     for before, node in zip([0, *nodes], nodes):
@@ -187,7 +189,7 @@ def test_a_list_with_two_ends_is_one_row(process: tuple[Building, Session]) -> N
 def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Session]) -> None:
     made, session = process
     owner = made.get(DATA + 0x100)
-    made.put(made.variable("g_stale", 0x600, 8), made.get(owner + 16 + 16))  # to the map's root node
+    made.put(made.variable("g_stale", 0x600, 8), made.get(owner + 16 + 16))  # refers to the root node of the map
     again = {row["name"]: row["retained_blocks"] for row in reported(made.session(session.engine), "--limit", "0")["roots"]}
     assert again["g_map (prog, data)"] == 26
     assert "g_stale (prog, data)" not in again
@@ -222,7 +224,7 @@ def test_an_empty_process_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
 def test_a_shared_list_that_leads_into_free_memory(engine: Callable[[], Engine]) -> None:
-    """Damage: behind its 40th node come places of the heap that lie in no block."""
+    """Damage: the node after the 40th is at addresses of the heap that are in no block."""
     made = Building()
     nodes = made.chain(40, 48, 0)
     for name, at in SEVERAL:

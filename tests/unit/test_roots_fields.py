@@ -1,4 +1,4 @@
-"""Fields of one owner: arrays of pointers, more words than there are rows for, and fields that are alike."""
+"""Fields of one owner: arrays of pointers, more words than rows, and fields with equal contents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def text(made: Building, engine: Engine, *words: str) -> str:
 
 
 def test_an_array_of_pointers_to_blocks_of_all_sizes(engine: Engine) -> None:
-    """Every fifth slot is empty, the first too; the array is held by one word."""
+    """Every fifth element is null, also the first. One word refers to the array."""
     made = Building()
     sizes = [24 + 16 * (n % 9) for n in range(500)]
     slots = [made.block(size) if n % 5 else 0 for n, size in enumerate(sizes)]
@@ -54,7 +54,7 @@ def test_an_array_of_pointers_to_blocks_of_all_sizes(engine: Engine) -> None:
 
 
 def test_an_array_within_its_owner(engine: Engine) -> None:
-    """A structure with an array of 300 in it, and words beside it that are no part of that."""
+    """A structure that contains an array of 300 elements, and other words that do not belong to the array."""
     made = Building()
     slots = [made.block(24 + 16 * (n % 9)) for n in range(300)]
     lone = made.block(200, made.block(48))
@@ -69,7 +69,8 @@ def test_an_array_within_its_owner(engine: Engine) -> None:
 
 @pytest.mark.parametrize("looked", [1 << 15, 20], ids=["one by one", "by size only"])
 def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
-    """An array of structures {number, text}: rows by the size of what the words lead to, with all that hangs from it."""
+    """An array of structures {number, text}: the rows are ordered by the size of the blocks that the words refer to,
+    including all memory reachable from them."""
     monkeypatch.setattr(fields, "MOST", 16)
     monkeypatch.setattr(fields, "LOOKED", looked)
     made = Building()
@@ -88,7 +89,7 @@ def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("slots", [40, 400], ids=["structures", "array"])
 def test_the_first_of_many_words_leads_to_a_freed_block(engine: Engine, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
-    """It retains nothing, and the others are described by the first that does."""
+    """The first word retains nothing. The description of the others is made from the first word that retains memory."""
     monkeypatch.setattr(fields, "MOST", 16)
     monkeypatch.setattr(fields, "LOOKED", 20)
     made = Building()
@@ -103,7 +104,7 @@ def test_the_first_of_many_words_leads_to_a_freed_block(engine: Engine, monkeypa
 
 
 def objects(made: Building, count: int, each: int) -> list[int]:
-    """Words {number, pointer} to objects that hold `each` blocks, themselves included."""
+    """Return words {number, pointer} that refer to objects. Each object retains `each` blocks, including itself."""
     words: list[int] = []
     for n in range(count):
         words += [n + 1, made.block(88, n + 1, *(made.block(136) for _ in range(each - 1)))]
@@ -111,7 +112,8 @@ def objects(made: Building, count: int, each: int) -> list[int]:
 
 
 def test_fields_that_are_alike(engine: Engine) -> None:
-    """Twenty objects that hold five blocks each are one row; what holds far more is not among them, and a few are not taken together."""
+    """Twenty objects that retain five blocks each are one row. An object that retains far more has its own row. A few
+    equal objects are not put together."""
     made = Building()
     words = [*objects(made, 20, 5), *objects(made, 1, 11), 1, made.block(312), 1, made.block(312)]
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
@@ -135,7 +137,7 @@ def test_a_small_root_of_fields_that_are_alike(engine: Engine) -> None:
 
 
 def test_all_fields_one_by_one(engine: Engine) -> None:
-    """`--limit 0` shows each: nothing is taken together, and the sum is the same."""
+    """`--limit 0` shows each field in its own row. The sum is the same."""
     made = Building()
     words = objects(made, 20, 5)
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)

@@ -1,4 +1,4 @@
-"""Ruby's reader on made-up heaps of three layouts, sound and damaged."""
+"""Ruby's reader on synthetic heaps of three layouts, intact and damaged."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_collection_is_reported() -> None:
         image = Image()
         image.flags = 1 << 5 | mode
         assert [one.what for one in ruby(image.target()).problems if f"middle of a garbage collection ({name})" in one.what]
-    image.flags = 2  # a lazy sweep between two of its steps
+    image.flags = 2  # between two steps of a lazy sweep
     assert ruby(image.target()).problems == []
 
 
@@ -171,10 +171,10 @@ def test_damaged_pages_are_named_and_left_out() -> None:
         image.page()
         image.put(r.T_ARRAY, image.klass["Array"])
     target = image.target()
-    target.write_word(image.address(2), 0x41414141)  # its header points elsewhere
+    target.write_word(image.address(2), 0x41414141)  # the header points to another address
     target.write(r.HEADERS + 3 * 0x400 + 2, b"\xff\x7f")  # more slots than fit
     target.write_word(r.HEADERS - 0x8000 + 8 * 4, 0x6161616161616161)
-    target.write_word(r.HEADERS - 0x8000 + 8 * 5, r.HEADERS + 0x400)  # the second again
+    target.write_word(r.HEADERS - 0x8000 + 8 * 5, r.HEADERS + 0x400)  # the second page again
     found = ruby(target)
     assert types(found)["Array"] == 5
     shown = [one.what for one in found.problems]
@@ -196,7 +196,7 @@ def test_more_pages_than_there_is_memory_for() -> None:
 
 
 def test_classes_that_lead_nowhere() -> None:
-    """A class whose superclass is itself, one that is text, tables that are endless."""
+    """Three cases: a class that is its own superclass, a class that consists of text, and endless tables."""
     image = Image()
     around = image.new_class(None, r.T_CLASS | r.SINGLETON, 0)
     struct.pack_into("<Q", image.bodies[0], around - image.address(0) + 16, around)
@@ -215,7 +215,7 @@ def test_classes_that_lead_nowhere() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_any_byte_may_be_wrong(version: str) -> None:
-    """Nothing is raised, whatever is written over, and both engines say the same."""
+    """Any bytes are overwritten: no exception, and both engines agree."""
     rng = random.Random(int(version.replace(".", "")))
     for _ in range(60):
         image = populated(version)
@@ -259,17 +259,17 @@ def test_ctrl_c_ends_it() -> None:
             found.types()
 
 
-# What functions that free do before they call rb_gc_adjust_memory_usage, and the offset of the word that they take back.
+# The instructions of functions that free memory, before they call rb_gc_adjust_memory_usage, and the offset of the word that they subtract.
 FREES: Sequence[tuple[str, int | None]] = [
     ("53 4889fb 488b3f 4885ff 7400 488b7b28 48f7df", 0x28),  # push rbx  mov rbx,rdi  mov rdi,[rdi]  test  je  mov rdi,[rbx+0x28]  neg rdi
     ("55 4889e5 48897df8 488b4730 48f7d8 4889c7", 0x30),  # through rax, with a frame
     ("4889f8 31ff 482b7840", 0x40),  # mov rax,rdi  xor edi,edi  sub rdi,[rax+0x40]
     ("488b7f18 48f7df", 0x18),
-    ("488b7f18", None),  # not negated: a report, not one that is taken back
+    ("488b7f18", None),  # not negated: memory is added, not subtracted
     ("48c7c7f0ffffff", None),  # a constant
-    ("488b07 488b7828 48f7df", None),  # a word of something that the structure points to
-    ("488b5f28 e800000000 4889df 48f7df", 0x28),  # kept across a call in rbx
-    ("488b4728 e800000000 4889c7 48f7df", None),  # but not in rax
+    ("488b07 488b7828 48f7df", None),  # a word of a structure to which the object points
+    ("488b5f28 e800000000 4889df 48f7df", 0x28),  # kept in rbx during a call
+    ("488b4728 e800000000 4889c7 48f7df", None),  # in rax, which a call overwrites
 ]
 
 
@@ -303,7 +303,7 @@ def test_reported_is_what_objects_keep_of_their_reports() -> None:
     code = bytes.fromhex("488b7f18 48f7df") + b"\xe8" + (r.CODE + 0x40 - r.EXTENSION - 12).to_bytes(4, "little", signed=True) + b"\xc3"
     image.extra[r.EXTENSION] = code.ljust(0x1000, b"\xc3")
     kind, silent = image.data_type("results", r.EXTENSION), image.data_type("silent", r.EXTENSION + 0x100)
-    for size in (100, 0, 2_000_000, (1 << 64) - 5):  # a negative one is none
+    for size in (100, 0, 2_000_000, (1 << 64) - 5):  # a negative size does not count
         structure = image.room(64)
         image.write(structure, struct.pack("<4Q", 1, 2, 3, size))
         image.put(r.T_DATA, image.klass["Object"], kind, 1, structure)
@@ -315,7 +315,7 @@ def test_reported_is_what_objects_keep_of_their_reports() -> None:
 
 
 def test_classes_without_end_cost_no_more_than_slots() -> None:
-    """Every object of a class of its own, every data type another: the work stays proportional to the heap."""
+    """Every object has its own class, and every data type is different. The work is still proportional to the heap."""
     image = Image()
     for number in range(40):
         image.page()

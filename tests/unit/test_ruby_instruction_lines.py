@@ -1,4 +1,4 @@
-"""The index of Ruby's table of lines: positions and entries as they were put in."""
+"""The index of Ruby's line table: positions and entries are read as the test encoded them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX, LINES, CODE = 0x10000, 0x20000, 0x30000
 
 
 def index_of(positions: list[int], words: int) -> bytes:
-    """A struct succ_index_table, as iseq.c describes it, with a bit for each position at which an entry begins."""
+    """Return a struct succ_index_table, as iseq.c describes it, with a bit for each position at which an entry begins."""
     ranks = [sum(one <= at for one in positions) for at in range(words + 1024)]
     made = b""
     for group in range(0, 54, 9):

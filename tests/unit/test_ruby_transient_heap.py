@@ -1,4 +1,4 @@
-"""Ruby's transient heap in synthetic memory: an arena of 1,024 blocks, of which few are in use."""
+"""Ruby's transient heap in synthetic memory: an arena of 1,024 blocks, most of them unused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ VARIABLE = [ARENA + BLOCK, 0, ARENA + 2 * BLOCK, 3, 2, 0, 0, ARENA]
 
 
 def find(variable: list[int], indices: dict[int, int], room: int = SIZE) -> Optional[TransientHeap]:
-    """Return the transient heap of a process with this variable. `indices`: for some blocks, by number, the member `index` of the block."""
+    """Return the transient heap of a process with this variable. `indices`: the member `index` of some blocks, by the
+    number of the block."""
     arena = bytearray(room)
     for number, index in indices.items():
         struct.pack_into("<HhhH", arena, number * BLOCK, index, -1, 0, 0)
@@ -46,7 +47,7 @@ def test_an_index_beyond_its_block_is_cut() -> None:
         ([*VARIABLE[:7], ARENA + 8], SIZE),  # not aligned
         ([DATA, *VARIABLE[1:]], SIZE),  # a list outside of the arena
         ([0, 0, 0, *VARIABLE[3:]], SIZE),  # no list
-        (VARIABLE, SIZE - 0x1000),  # the arena is not mapped as a whole
+        (VARIABLE, SIZE - 0x1000),  # a part of the arena is not mapped
     ],
 )
 def test_other_words_are_no_transient_heap(variable: list[int], room: int) -> None:

@@ -1,4 +1,4 @@
-"""Ruby's tables, lengths and names on made-up memory, sound and damaged."""
+"""Ruby's tables, lengths and names in synthetic memory, intact and damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BASE = 0x10000
 
 
 def memory(*parts: tuple[int, tuple[int, ...]]) -> Memory:
-    """Words at these offsets from BASE, in 64 KiB of zeros."""
+    """Return 64 KiB of zeros at BASE, with words at these offsets."""
     data = bytearray(0x10000)
     for offset, words in parts:
         struct.pack_into(f"<{len(words)}Q", data, offset, *words)
@@ -36,7 +36,7 @@ def memory(*parts: tuple[int, tuple[int, ...]]) -> Memory:
 
 
 def table(capacity: int, number: int, used: int) -> tuple[int, int, int]:
-    """The head of an id table whose items are at 0x100."""
+    """Return the head of an id table whose items are at offset 0x100."""
     return capacity | number << 32, used, BASE + 0x100
 
 
@@ -69,7 +69,7 @@ def test_deleted_entries_of_an_st_table_are_left_out() -> None:
     found = st_entries(memory((0, head), (0x200, rows)), BASE, 100)
     assert [(key, value) for key, value, _ in found] == [(10, 11), (30, 31)]
     assert found[1].address == BASE + 0x200 + 3 * 24 + 16
-    assert not st_entries(memory((0, head), (0x200, rows)), BASE, 2), "more than the caller reads"
+    assert not st_entries(memory((0, head), (0x200, rows)), BASE, 2), "more elements than the caller reads"
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -95,7 +95,7 @@ def test_lengths_of_hashes(long: bool) -> None:
 
 
 def test_tables_of_a_process_are_read_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no table costs nothing of it."""
+    """Memory that is no table does not count towards the limit."""
     monkeypatch.setattr(tables, "ALL_ITEMS", 10)
     items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
     head = (0, 0, 2, 0, 1, 3, BASE + 0x200)

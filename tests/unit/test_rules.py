@@ -1,4 +1,5 @@
-"""What scope rules read of runtimes, in made-up processes: CPython's lock by the code that looks for it, JNI's functions by their table."""
+"""What scope rules read from runtimes, in synthetic processes: CPython's lock by the code that reads it, functions of
+JNI by their table."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ THREAD, OTHER = STORAGE + 0x800, STORAGE + 0x900
 
 
 class Image:
-    """Memory of code, data, two threads' storage and a thread state; `code` is PyThreadState_Get's."""
+    """Memory with code, data, thread-local storage of two threads, and a thread state. `code` is that of PyThreadState_Get."""
 
     def __init__(self, code: str = "", name: str = "PyThreadState_Get") -> None:
         self.memory = {start: bytearray(0x1000) for start in (CODE, DATA, STORAGE, STATE)}
@@ -48,7 +49,7 @@ def relative(opcode: str, at: int, to: int) -> str:
 
 
 def variable(image: Image, where: int) -> None:
-    """The current thread state, which names its thread, in one variable for all threads."""
+    """The current thread state is in one variable for all threads, and contains the id of its thread."""
     assert not image.held(THREAD)
     image.words(where, STATE)
     image.words(STATE + 176, THREAD)
@@ -100,7 +101,7 @@ def general(to: int = STUB, load: str = "488b00") -> Image:
     image.words(THREAD, THREAD, STORAGE)  # struct tcbhead_t: tcb, dtv
     image.words(OTHER, OTHER, STORAGE + 0x100)
     image.words(STORAGE + 32, STATE)
-    image.words(STORAGE + 0x100 + 32, (1 << 64) - 1)  # this thread has not used it yet
+    image.words(STORAGE + 0x100 + 32, (1 << 64) - 1)  # the thread has not used the variable yet
     return image
 
 
@@ -115,7 +116,7 @@ def test_a_thread_local_variable_of_a_library(load: str, offset: int) -> None:
 
 
 def test_code_that_is_another() -> None:
-    """The scopes are counted then."""
+    """If the code is not recognised, the scopes are counted in another way."""
     assert gil.derive(Image().target()) is None
     assert gil.derive(Image("31c0c3").target()) is None
     assert gil.derive(general(CODE + 0x300).target()) is None
@@ -128,7 +129,8 @@ def test_code_that_is_another() -> None:
 
 
 def jvm(tables: Sequence[int], made: Sequence[int] = (), short: int = 0) -> FakeTarget:
-    """A libjvm with tables at these offsets of its data, the first one's entries `made` replaced by code made at run time."""
+    """Return a libjvm with tables at these offsets of its data. In the first table, the entries `made` refer to code
+    generated at run time."""
     image = Image()
     for number, at in enumerate(tables):
         entries = [CODE + 0x400 * number + 4 * place for place in range(len(jni.NAMES))]

@@ -1,4 +1,4 @@
-"""Samples of the blocks in use: the kernel and its twin against the definition, and the statistics against the full truth."""
+"""Samples of the blocks in use: the C engine and the reference engine compared with the definition, and the statistics with all blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def by_definition(blocks: list[graphs.Block], most: int) -> tuple[int, list[tupl
 
 
 def test_the_hash_is_splitmix() -> None:
-    """The first numbers of splitmix64 from seed 0 (its state goes up by the golden ratio), as Vigna's C program prints them."""
+    """The first numbers of splitmix64 from seed 0, whose state is increased by the golden ratio, as Vigna's C program prints them."""
     gamma = 0x9E3779B97F4A7C15
     assert [hex(mix(n * gamma % 2**64)) for n in (1, 2, 3)] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
 
@@ -76,7 +76,7 @@ def test_before_it_is_sealed() -> None:
 
 
 def test_probability() -> None:
-    """Of many blocks a part is in the sample as its probability says: small ones, and large ones more of them."""
+    """The fraction of many blocks in the sample is the probability that it states. For large blocks, it is larger than for small ones."""
     rng = random.Random(5)
     for size, level in ((24, 6), (LARGE - 1, 6), (LARGE, 6), (5 * LARGE, 7), (64 * LARGE, 6)):
         chance = probability(size, level)

@@ -1,4 +1,4 @@
-"""Files of cores that are mostly holes: what is read of them follows what is in them, not how long they are."""
+"""Core files that are mostly holes: the amount that is read depends on the data, not on the length of the file."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def test_holes_that_are_less_than_the_data_are_read_as_zeros() -> None:
 def test_what_counts_as_scattered() -> None:
     assert is_scattered(pages(10, MIB), 10 * MIB)
     assert not is_scattered([Range(0, 10 * MIB)], 100 * MIB)  # one large part
-    assert not is_scattered(pages(10, 2 * PAGE), 19 * PAGE)  # hardly any holes
+    assert not is_scattered(pages(10, 2 * PAGE), 19 * PAGE)  # almost no holes
     assert not is_scattered([], 0)
 
 
 @pytest.mark.parametrize("step", [256, 1024])
 def test_pieces_follow_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """A gigabyte or four with a page of data each `step` pages: no more than that, and what joins it, is handed on to be read."""
+    """One gigabyte, or four, with a page of data every `step` pages: only the data, and small gaps between data, are read."""
     count = 1000
     size, start = count * step * PAGE, 0x100000000
     head = core([Load(start, PAGE, b"\1" * PAGE)], [Task(1)])
-    # The program header of the one segment says how much there is: its sizes, in the file and in memory.
+    # The program header of the segment contains the size of the memory, in the file and in the process.
     offset = int.from_bytes(head[64 + 56 + 8 : 64 + 56 + 16], "little")
     made = bytearray(head[:offset])
     made[64 + 56 + 32 : 64 + 56 + 48] = size.to_bytes(8, "little") * 2

@@ -1,4 +1,4 @@
-"""The JSON schema of what commands print: it is current, describes each field, and refuses what it does not describe."""
+"""The JSON schema of the output of commands: it is current, describes each field, and refuses undescribed keys."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def test_missing_keys_and_plain_addresses_are_refused(printed: dict[str, Any]) -
 
 
 def test_keys_follow_the_fields() -> None:
-    """Optional keys are left out at their default; addresses are hexadecimal; text of the target is escaped in the output only."""
+    """Optional keys are left out if they have their default. Addresses are hexadecimal. Text from the target is escaped
+    only when it is printed."""
     frame = StackFrame(0x401000, "main", 4, None, "a.c", None)
     assert list(frame.to_json().items()) == [
         ("address", "0x401000"),
@@ -97,5 +98,5 @@ def test_results_are_frozen() -> None:
 
 
 def test_sorts_of_shares_are_those_of_the_schema() -> None:
-    """The enumeration and the words of the JSON schema are the same, in the same order."""
+    """The enumeration and the JSON schema have the same words, in the same order."""
     assert [one.value for one in ShareSort] == list(get_args(ShareWord))

@@ -1,4 +1,4 @@
-"""A table redrawn in place: at a terminal of its own, with keys pressed and its size changed."""
+"""A table that is redrawn in place, in a separate terminal. The test presses keys and changes the terminal's size."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def frames(text: str) -> list[list[str]]:
 
 
 def check_restored(terminal: Terminal, text: str) -> None:
-    """The cursor is shown, lines wrap, and the terminal's other screen is left, in the end and not before."""
+    """At the end, and not earlier: the cursor is shown, lines wrap, and the alternate screen is left."""
     assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1
     assert text.index("\x1b[?25l") < text.index("\x1b[?25h")
     assert text.index("\x1b[?7l") < text.index("\x1b[?7h")
@@ -63,7 +63,7 @@ def check_restored(terminal: Terminal, text: str) -> None:
 @pytest.mark.parametrize("word", ["wait", "work"])
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_keys_that_end_it(word: str, key: str) -> None:
-    """While it waits, and while progress is reported."""
+    """Two cases: the command waits, or it reports progress."""
     with started(word) as terminal:
         assert flags(terminal) == 0
         terminal.press(key)
@@ -74,7 +74,7 @@ def test_keys_that_end_it(word: str, key: str) -> None:
 
 @pytest.mark.parametrize("word", ["wait", "work"])
 def test_as_large_as_the_terminal(word: str) -> None:
-    """Lines are cut at its width, and at its height; again when it is resized."""
+    """Lines are cut at the terminal's width, and the table at its height, again after each resize."""
     with started(word) as terminal:
         (first,) = frames(terminal.text)
         assert len(first) == 50 and max(map(len, first)) == 120
@@ -99,7 +99,7 @@ def test_signals_that_end_it(number: signal.Signals) -> None:
 
 
 def _status(pid: int) -> int:
-    """The status of a child that has ended, which is left for another wait."""
+    """Return the status of a child that has ended, without reaping it."""
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert found is not None
     return int(found.si_status)
@@ -112,7 +112,7 @@ def test_an_exception_in_the_middle() -> None:
 
 
 def test_suspended_and_resumed(tmp_path: Path) -> None:
-    """Ctrl-Z gives the terminal back to the shell, and the table is drawn again when the shell resumes it."""
+    """Ctrl-Z returns the terminal to the shell. When the shell resumes the command, it draws the table again."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with Terminal(
@@ -131,7 +131,7 @@ def test_suspended_and_resumed(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_that_python_drops() -> None:
-    """An exception in a destructor or a weak reference's callback is printed and dropped: Ctrl-C must not get lost there."""
+    """Python prints and drops an exception in a destructor or in the callback of a weak reference. A Ctrl-C must not be lost there."""
     script = """
 import time
 from findleaks import cli

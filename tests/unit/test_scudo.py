@@ -1,4 +1,4 @@
-"""scudo's blocks: both engines alike, checksums, classes, and groups of mappings."""
+"""scudo's blocks: both engines agree; checksums, size classes, and groups of mappings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BASE, COOKIE = 0x7F0000010000, 0x10ACE5A3
 
 
 def packed(number: int, state: int, size: int, offset: int, chunk: int, algorithm: int) -> int:
-    """A header with the right checksum."""
+    """Return a header with the right checksum."""
     header = number | state << 8 | size << 12 | offset << 32
     return header | checksum_of(algorithm or CRC, COOKIE, chunk, header) << 48
 
 
 def test_checksums() -> None:
-    """An algorithm is chosen by the headers that it fits."""
+    """The checksum algorithm is the one that fits the headers."""
     assert checksum_of(CRC, 0, 0, 0) == 0
     right = [(chunk, packed(3, ALLOCATED, 50, 0, chunk, CRC)) for chunk in range(BASE, BASE + 960, 96)]
     assert choose_algorithm(COOKIE, right) == CRC
@@ -83,7 +83,7 @@ def region(start: int, name: str = "", writable: bool = True) -> Region:
 
 
 def test_groups_of_mappings() -> None:
-    """Mappings whose lower 32 bits are close to each other, also on both sides of 64 KiB."""
+    """Mappings are grouped if their lower 32 bits are close to each other, also across a multiple of 64 KiB."""
     starts = [0x7F00_0000_F000 + (number << 32) + number % 3 * 0x1000 for number in range(6)]
     assert group_spaced([region(start) for start in starts])[0] == starts
     assert group_spaced([region(start, "/file") for start in starts]) == []
@@ -93,7 +93,7 @@ def test_groups_of_mappings() -> None:
 
 
 def test_words_of_4_bytes() -> None:
-    """Of a process with words of 4 bytes, only the names of files are looked at."""
+    """In a process with words of 4 bytes, only the names of files are read."""
 
     class Small:
         class arch:

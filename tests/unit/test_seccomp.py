@@ -1,4 +1,4 @@
-"""Seccomp filters judged without the kernel, and beside it."""
+"""Seccomp filters: evaluated by findleaks, and compared with Linux."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_any_program_ends(steps: list[Step], data: bytes) -> None:
 
 
 def test_beside_the_kernel() -> None:
-    """A child installs a filter, of which each answer is an errno that tells which way it went."""
+    """A child process installs a filter. Each result of the filter is an errno that identifies the path through it."""
     steps = [
         Step(0x20, 0, 0, 16),
         Step(0x54, 0, 0, 0xFF),

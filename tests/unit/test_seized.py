@@ -12,7 +12,7 @@ from findleaks.injection.requests import CS, ORIG_RAX, RIP, Requests
 
 
 def test_a_thread_in_a_restartable_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """struct rseq at 0x1000, whose rseq_cs names [0x5000, 0x5010)."""
+    """struct rseq is at 0x1000, and its rseq_cs describes the code at [0x5000, 0x5010)."""
     memory = {0x1008: struct.pack("<Q", 0x2000), 0x2000: struct.pack("<IIQQ", 0, 0, 0x5000, 0x10)}
     requests = Requests()
 

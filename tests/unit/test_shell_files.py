@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_files_have_all_options() -> None:
-    """The files are generated: a new command or option needs `.venv/bin/python tools/generate_shell_files.py`."""
+    """The files are generated. After a new command or option, run `.venv/bin/python tools/generate_shell_files.py`."""
     texts = {shell: Path(completion_file(shell)).read_text(encoding="utf-8") for shell in SHELLS}
     main = (ROOT / "man" / "findleaks.1").read_text(encoding="utf-8")
     words = []
@@ -37,7 +37,7 @@ def test_files_have_all_options() -> None:
 
 
 def test_bash(tmp_path: Path) -> None:
-    """Bash completes a command, an option, a choice, a file and a process."""
+    """Bash completes a command, an option, a value, a file and a process."""
     (tmp_path / "core.1").touch()
     program = f"""
         source {completion_file("bash")}

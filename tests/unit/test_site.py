@@ -1,5 +1,6 @@
-"""The documentation's links lead to pages and headings that exist, its index lists every page, and the stories name tests that exist.
-`make site` renders it; that takes 10 seconds, so it is in the matrix (tests/integration/test_install_site.py)."""
+"""The links in the documentation lead to existing pages and headings, the index lists every page, and the tests that
+pages name exist. `make site` renders the pages; that takes 10 seconds, so it is in the matrix
+(tests/integration/test_install_site.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SITE = tool("build_site")
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site make them."""
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
     text = page.read_text(encoding="utf-8")
     code = {number for block in blocks(text) for number, _ in block}
     found: set[str] = set()
@@ -57,7 +58,7 @@ def test_links_in_the_site() -> None:
 
 
 def test_named_tests_exist() -> None:
-    """Pages name the tests that prove what they say: `tests/integration/test_scopes.py::test_mended`."""
+    """Pages name the tests that prove their statements, such as `tests/integration/test_scopes.py::test_mended`."""
     seen = 0
     for name in pages():
         text = (ROOT / name).read_text(encoding="utf-8")

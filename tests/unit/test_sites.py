@@ -1,4 +1,4 @@
-"""Allocation sites of several recorders: numbers, weights, and what blocks say of them."""
+"""Allocation sites from several recorders: their numbers and weights, and the site of each block."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_most_bytes_first() -> None:
 
 
 def test_of_blocks() -> None:
-    """Of an address that a recorder names twice, its first record counts; of two recorders, the first one's."""
+    """If one recorder has two records of an address, the first record counts. If two recorders have one, that of the
+    first recorder counts."""
     sites = both()
     assert [sites.of(address) for address in (0x1000, 0x1001, 0x2000, 0x3000, 0)] == [3, 0, 1, 2, 0]
     assert [sites.weigh_block(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]

@@ -1,4 +1,4 @@
-"""Damaged records of allocation stacks: said with their address, and all others are used."""
+"""Damaged records of allocation stacks are reported with their addresses. All other records are used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINKS = {name: at for name, at in SOUND.at.items() if not name.startswith("bucke
 
 
 def recorded(image: Profile, damage: dict[int, int]) -> tuple[dict[int, int], Recording | None]:
-    """The number of each block's stack, once these words were written over the image."""
+    """Return the number of each block's stack after these words were written over the image."""
     target = image.target()
     for address, value in damage.items():
         target.write_word(address, value)
@@ -100,7 +100,7 @@ def test_what_is_damaged_is_said(name: str) -> None:
 
 
 def test_keys_are_no_references_even_so() -> None:
-    """Where the map's memory is not all known, what its lists lead to is."""
+    """Blocks to which the lists of the map lead count as the map's, also if not all memory of the map is known."""
     target = SOUND.target()
     target.write_word(AT["link of entries 40"], WILD)
     found = heap_profile.find(Memory(target), ENGINE, SOUND.image(target))
@@ -130,7 +130,7 @@ def test_any_words(damage: dict[int, int]) -> None:
 
 @pytest.mark.parametrize(("offset", "value"), [(0, 1 << 40), (8, 0), (8, 1 << 40), (-1, WILD)])
 def test_a_sampled_span(offset: int, value: int) -> None:
-    """Without a stack if its record is damaged, or cannot be read (-1); the other one has its stack."""
+    """A span has no stack if its record is damaged, or unreadable (-1). The other span has its stack."""
     target = FakeTarget({HEAP: bytes(0x4000), TABLE: bytes(0x1000)})
     for at, first in ((TABLE, 0x1000), (TABLE + 0x400, 0x2000)):
         for place, word in enumerate((100, 3, first, first + 1, first + 2)):

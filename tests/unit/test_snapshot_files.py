@@ -1,4 +1,4 @@
-"""Snapshots as files: whole or not there at all, and whatever may lie under their name: one clear line."""
+"""Snapshot files: each is written completely or not at all, and an invalid file under this name gives one line of error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
-    """The limit of a file's size acts as a full disk does: SQLite cannot write on."""
+    """The limit of the file size acts like a full disk: SQLite cannot write."""
     path = tmp_path / "one.snapshot"
     save(made(), path, "1")
     before = path.read_bytes()
@@ -98,7 +98,7 @@ store.save(Snapshot("x", Clock(), Identity(), [Figure("total", "resident", None,
 
 @pytest.mark.parametrize("at", ["fill", "fsync", "replace"])
 def test_killed_in_the_middle(tmp_path: Path, at: str) -> None:
-    """No file has the real name then; the next diff of the folder ignores what is left."""
+    """No file with the final name exists then. The next diff of the folder ignores the temporary file."""
     save(made("a", when=Clock(100.0)), tmp_path / "a.snapshot", "1")
     save(made("b", when=Clock(200.0)), tmp_path / "b.snapshot", "1")
     done = subprocess.run([sys.executable, "-c", KILLED, at, str(tmp_path / "c.snapshot")])
@@ -117,7 +117,7 @@ def changed(path: Path, *statements: str) -> None:
 
 
 def zeroed(path: Path) -> None:
-    """All pages but the first are zeros."""
+    """Replace all pages but the first by zeros."""
     size = path.stat().st_size
     with open(path, "r+b") as file:
         file.seek(4096)
@@ -154,7 +154,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_files(tmp_path: Path, name: str) -> None:
-    """One line says what is wrong; in a folder such a file is left out with a warning."""
+    """One line reports the damage. In a folder, such a file is skipped with a warning."""
     for number, one in enumerate("abc"):
         save(made(one, when=Clock(100.0 + number)), tmp_path / f"{one}.snapshot", "1")
     damage, why = DAMAGE[name]
@@ -169,7 +169,7 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
 
 
 def test_triggers_and_further_tables_are_not_used(tmp_path: Path) -> None:
-    """A user may add an index or a table; nothing of it runs."""
+    """A user may add an index or a table. Triggers do not run."""
     path = tmp_path / "a.snapshot"
     save(made(), path, "1")
     before = load(str(path))
@@ -179,7 +179,7 @@ def test_triggers_and_further_tables_are_not_used(tmp_path: Path) -> None:
 
 
 def test_pages_used_again_and_again(tmp_path: Path) -> None:
-    """A table whose every row is the same long one: its figures are more than the file can hold."""
+    """All rows of a table are the same long row, so that its sums are larger than the file can contain."""
     path = tmp_path / "a.snapshot"
     rows = [Figure("root", f"{number:08}" + "x" * 300, 1, 1) for number in range(4000)]
     save(Snapshot("a", Clock(), Identity(), rows), path, "1")
@@ -187,7 +187,7 @@ def test_pages_used_again_and_again(tmp_path: Path) -> None:
     page = int.from_bytes(data[16:18], "big")
     interior = [at for at in range(page, len(data), page) if data[at] == 5 and int.from_bytes(data[at + 3 : at + 5], "big") > 100]
     assert interior
-    for at in interior:  # each cell of the interior page refers to the same child
+    for at in interior:  # every cell of the interior page refers to the same child
         cells = [
             int.from_bytes(data[at + 12 + 2 * i : at + 14 + 2 * i], "big") for i in range(int.from_bytes(data[at + 3 : at + 5], "big"))
         ]
@@ -205,7 +205,7 @@ def test_pages_used_again_and_again(tmp_path: Path) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    """A text, an empty file, a pipe, a folder without any, a folder with damaged ones only."""
+    """Five cases: a text, an empty file, a pipe, a folder without snapshots, and a folder with damaged snapshots only."""
     (tmp_path / "notes.txt").write_text("hello\n")
     (tmp_path / "empty").touch()
     os.mkfifo(tmp_path / "pipe")
@@ -239,7 +239,7 @@ def test_a_snapshot_is_no_core(tmp_path: Path) -> None:
 
 
 def test_clock_set_back(tmp_path: Path) -> None:
-    """Within one start of the machine its uptime counts: order and rate are right."""
+    """As long as the machine was not restarted, its uptime is used: order and rate are right."""
     times = (Clock(5000.0, 100.0, "boot"), Clock(4000.0, 460.0, "boot"), Clock(3000.0, 820.0, "boot"))
     for number, when in enumerate(times):
         save(made("", (number + 1) << 20, when), tmp_path / f"{'cab'[number]}.snapshot", "1")
@@ -259,11 +259,12 @@ def test_machine_restarted_in_between() -> None:
 
 
 def test_ctrl_c_while_sqlite_reads_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes where Python calls back from SQLite, which drops it: at a step, before those that a file of its size may take end."""
+    """Ctrl-C arrives in a callback from SQLite, where Python drops the exception. The read stops early, before the
+    limit of steps for a file of this size."""
     save(made(), tmp_path / "one.snapshot", "1")
 
     class Steps:
-        """Of no end; Ctrl-C is pressed at the second."""
+        """An endless list of steps. Ctrl-C arrives at the second one."""
 
         number = 0
 
@@ -283,7 +284,7 @@ def test_ctrl_c_while_sqlite_reads_is_no_damage(tmp_path: Path, monkeypatch: pyt
 
 
 def test_names_that_are_no_utf_8_and_numbers_that_are_none(tmp_path: Path) -> None:
-    """A damaged core has both. SQLite refuses lone surrogates and numbers of more than 64 bits."""
+    """A damaged core can have both. SQLite refuses lone surrogates and numbers of more than 64 bits."""
     path = tmp_path / "one.snapshot"
     figures = [Figure("root", "caf\udce9", 1, 1 << 64, "\udcff", "\udc80"), Figure("type", "half \ud83d", 1 << 63, -1)]
     save(Snapshot("one", Clock(), Identity("\udce2", pid=1 << 63, allocators=("\udcff",)), figures, {}, ("\udc9b",)), path, "1")

@@ -1,4 +1,4 @@
-"""findleaks' own note in its cores: whole, damaged, hostile; and what a core is without it."""
+"""findleaks' note in the cores that it writes: intact, damaged and hostile notes, and cores without a note."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_the_kernel_keeps_is_read(kernel: Optional[KernelState]) -> None:
 
 
 def test_cut_off_anywhere() -> None:
-    """But for the end of a note of an earlier version, which has nothing behind the version."""
+    """A note can end after the version, as notes of an earlier version do. Anywhere else, it is damaged."""
     desc = memoryview(encode_note(WHOLE._replace(kernel=KERNEL), PAGE))
     before = len(encode_note(WHOLE, PAGE)) - 8
     for size in set(range(len(desc))) - {before}:
@@ -88,7 +88,7 @@ def test_damaged_anywhere(seed: int) -> None:
 
 
 def core(tmp_path: Path, desc: bytes) -> CoreTarget:
-    """The core of a process of which findleaks says this."""
+    """Return the core of a process with this note."""
     loads = [elfcore.Load(START, 8 * PAGE, bytes(range(256)) * (8 * PAGE // 256)), elfcore.Load(0x20000000, 2 * PAGE, bytes(2 * PAGE))]
     task = elfcore.Task(7, extra=[(FINDLEAKS, NT_SNAPSHOT, desc)])
     path = tmp_path / "core"
@@ -125,7 +125,7 @@ def test_a_core_with_the_note(tmp_path: Path) -> None:
     ],
 )
 def test_a_core_with_a_damaged_note(tmp_path: Path, desc: bytes, why: str) -> None:
-    """One line of warning, and the core is read as one without the note."""
+    """There is one line of warning, and the core is read like a core without the note."""
     with core(tmp_path, desc) as found:
         (warning,) = found.warnings
         assert warning.startswith(f"core: findleaks' own note in the core is damaged ({why}")
@@ -136,7 +136,7 @@ def test_a_core_with_a_damaged_note(tmp_path: Path, desc: bytes, why: str) -> No
 
 
 def test_a_hostile_note_takes_linear_time(tmp_path: Path) -> None:
-    """Mappings by the hundred thousand that are not the core's, ranges by the million."""
+    """Hundreds of thousands of mappings that are not in the core, and millions of ranges."""
     rows = b"".join(b"%x-%x rw-p 00000000 00:00 0 x\n" % (at, at + 1) for at in range(START, START + 100_000))
     words = Runs.of((at, at + PAGE) for at in range(START, START + (1 << 31), 2 * PAGE))
     began = time.process_time()
@@ -149,7 +149,7 @@ def test_a_hostile_note_takes_linear_time(tmp_path: Path) -> None:
 
 
 def test_more_segments_than_a_header_counts() -> None:
-    """PN_XNUM: the number is in section 0, as the kernel writes it."""
+    """PN_XNUM: the number of segments is in section 0, as Linux writes it."""
     regions = [Region(START + 2 * at * PAGE, START + (2 * at + 1) * PAGE, True, True, False) for at in range(70_000)]
     made = lay_out_core(X86_64, [Segment(region, 0) for region in regions], elfcore.note(b"CORE", 99, b"x"))
     assert len(made.tail) == 64

@@ -1,4 +1,4 @@
-"""Names of functions, as people filter by them; DWARF expressions; call frame information that makes no sense."""
+"""Names of functions, as users select them; DWARF expressions; invalid call frame information."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def test_expressions() -> None:
     assert value(0x77, 8) == 0x1008
     assert value(0x77, 0x78) == 0x1000 - 8
     assert value(0x77, 8, 0x06) == 0x1009
-    # Of the procedure linkage table: sp + 8 + (((pc & 15) >= 11) << 3)
+    # An expression of the procedure linkage table: sp + 8 + (((pc & 15) >= 11) << 3).
     assert value(0x77, 8, 0x08, 0x1C, 0x3F, 0x1A, 0x3B, 0x2A, 0x33, 0x24, 0x22) == 0x1008 + 8
     assert value(0x09, 0xFF, 0x31, 0x22) == 0
     assert value(0x31, 0x32, 0x16, 0x1C) == 1
-    assert value(0x35, 0x31, 0x32, 0x16, 0x1C, 0x22) == 5 + 1  # what lies below the two that swap stays
+    assert value(0x35, 0x31, 0x32, 0x16, 0x1C, 0x22) == 5 + 1  # the value below the two that are swapped does not change
     for code in ((), (0x22,), (0x76, 0), (0xFF,), (0x2F, 0xFD, 0xFF), (0x0E, 1, 2), (0x2F, 0x10, 0), (0x31, 0x30, 0x1B)):
         with pytest.raises(Malformed):
             value(*code)
 
 
 def test_nonsense_is_no_information() -> None:
-    """Random bytes where a module's tables should be: never an exception, always an end."""
+    """A module has random bytes as tables: no exception, and unwinding ends."""
     rng = random.Random(5)
     for _ in range(300):
         data = bytearray(rng.choice((rng.randbytes(0x1000), bytes(0x1000))))

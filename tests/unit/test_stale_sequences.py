@@ -1,4 +1,5 @@
-"""Deques and vectors: unused parts of intact ones, none of those that are damaged, dead or in use; any bytes are survived."""
+"""Deques and vectors: the unused parts of intact ones are found. Damaged, destroyed and used ones have none. Random
+bytes cause no exception."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ HEAD, CHUNK = DATA + 0x100, 512
 
 
 def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
-    """A deque of 8-byte elements at `head`, with 3 chunks: from element `first` of the first to `last` of the last. Its map and chunks."""
+    """Write a deque of 8-byte elements with 3 chunks, from element `first` of the first chunk to element `last` of the
+    last chunk. Return the addresses of its map and chunks."""
     table = made.block(72)
     chunks = [made.block(CHUNK + 8, *(made.block(24) for _ in range(64))) for _ in range(3)]
     stale = made.block(CHUNK + 8)
@@ -34,7 +36,7 @@ def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
 
 
 def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[SequenceStorage]]:
-    """The memory, and deques with heads in [start, start + size), the same by both engines."""
+    """Return the memory, and the deques whose heads are in [start, start + size). Check that both engines agree."""
     found = []
     for engine in (graphs.native(), graphs.pure()):
         session = made.session(engine)
@@ -90,7 +92,7 @@ def test_one_thing_wrong(name: str) -> None:
 
 
 def test_a_head_whose_map_another_has_is_left_alone() -> None:
-    """That of a destroyed deque, whose memory the next one got."""
+    """The old head of a destroyed deque refers to a map that belongs to another deque now."""
     made = Building()
     table = deque(made, 5, 60)[0]
     memory, found = looked_at(made)
@@ -114,7 +116,8 @@ def test_a_deque_that_a_thread_changes_is_left_alone() -> None:
 
 
 def test_who_else_uses_a_vector() -> None:
-    """Not its own head, nor the owner of the block that begins with it. A pointer to the storage or the head is an iterator's."""
+    """The vector's head and the owner of the block that begins with the head are no users. A pointer to the storage or
+    to the head may be an iterator."""
     made = Building()
     storage, head = made.block(160), made.block(24)
     made.put(head, 20, storage, 5)
@@ -136,7 +139,7 @@ def test_who_else_uses_a_vector() -> None:
 
 
 def test_near_blocks_are_bounded() -> None:
-    """A long list is followed up to the limit, and a cycle once."""
+    """A long list is followed up to the limit, and a cyclic list once."""
     made = Building()
     nodes = [made.block(24) for _ in range(MAX_BLOCKS + 50)]
     for one, following in zip(nodes, [*nodes[1:], nodes[0]]):

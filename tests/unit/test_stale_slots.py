@@ -1,4 +1,5 @@
-"""Slots that hold nothing: exact ones of intact containers, none of those that are damaged or only similar; any bytes are survived."""
+"""Unused slots of containers: all slots of intact containers are found, and none of damaged or similar structures.
+Random bytes cause no exception."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ OWNER = DATA + 0x100
 
 
 def channel(made: Building, rest: list[int]) -> int:
-    """A block for a channel, at a multiple of 128 bytes."""
+    """Return a block for a channel, at a multiple of 128 bytes."""
     made._next += -made._next % 128
     return made.block(640, *rest)
 
 
 def bounded(made: Building, capacity: int, head: int, tail: int, last: bool = False) -> tuple[list[int], int]:
-    """A bounded channel: the addresses of its messages' words, by slot, and of its first stamp. Positions count messages. `last`: the stamp
-    is behind the message."""
+    """Write a bounded channel. Return the addresses of the words of its messages, by slot, and the address of its first
+    stamp. Positions count messages. `last`: the stamp is after the message."""
     mark = 1 << capacity.bit_length()
     slots = made.block(16 * capacity)
 
@@ -46,7 +47,7 @@ def bounded(made: Building, capacity: int, head: int, tail: int, last: bool = Fa
 
 
 def stale(made: Building) -> list[int]:
-    """The addresses of stale words, the same by both engines."""
+    """Return the addresses of stale words. Check that both engines agree."""
     found = [list(made.session(engine()).stale_slots) for engine in (graphs.native, graphs.pure)]
     assert found[0] == found[1]
     return [address for start, end in found[0] for address in range(start, end, 8)]
@@ -85,7 +86,8 @@ def test_what_only_a_stale_slot_holds_is_lost() -> None:
 
 
 def tree(made: Building, keys: int, ascending: bool = True) -> list[int]:
-    """A BTreeMap of a root and 4 leaves with 6 entries each, and 3 in the root; addresses of its stale words. Values are pointers."""
+    """Write a BTreeMap of a root with 3 entries and 4 leaves with 6 entries each. Return the addresses of its stale
+    words. Values are pointers."""
     end = 1 + 11 * keys + 11
     root = made.block((end + 13) * 8)
     leaves = [made.block((end + 1) * 8) for _ in range(4)]
@@ -119,7 +121,7 @@ def test_entries_of_a_map() -> None:
 
 @pytest.mark.parametrize("keys", [1, 2, 3])
 def test_words_in_use_are_never_stale(keys: int) -> None:
-    """Also where keys do not ascend, or have words that ascend together, so that another layout seems likely."""
+    """Also if keys do not ascend, or have words that ascend together, so that another layout seems more likely."""
     for ascending in (True, False):
         made = Building()
         values = set(tree(made, keys, ascending))
@@ -163,7 +165,7 @@ def test_any_damage_is_survived(seed: int) -> None:
 
 def test_sizes_of_requests() -> None:
     assert list(list_element_sizes(504 - 8, 31, 8))[:1] == [16]
-    assert 40 in list_element_sizes(4096, 100, 8)  # jemalloc's class for 4,000 bytes
+    assert 40 in list_element_sizes(4096, 100, 8)  # the size class of jemalloc for 4,000 bytes
     assert list(list_element_sizes(7, 31, 8)) == []
 
 

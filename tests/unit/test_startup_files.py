@@ -1,4 +1,4 @@
-"""`findleaks init --install` and `--remove`: the start-up files of the debuggers before and after."""
+"""`findleaks init --install` and `--remove`: the debuggers' start-up files before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_installed_and_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The user's own lines, the file's mode and a symbolic link stay; what is written loads findleaks in the real GDB."""
+    """The user's own lines, the file's mode and a symbolic link do not change. GDB loads findleaks with the file that was written."""
     own = home / "dotfiles"
     own.write_bytes(b"set pagination off\n# \xff\n")
     own.chmod(0o600)
@@ -70,7 +70,7 @@ def test_answered_with_no(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_the_file_of_xdg(home: Path) -> None:
-    """GDB reads this one first, and then not ~/.gdbinit."""
+    """GDB reads this file first, and then does not read ~/.gdbinit."""
     file = home / ".config" / "gdb" / "gdbinit"
     file.parent.mkdir(parents=True)
     file.write_text("")

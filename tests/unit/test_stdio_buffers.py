@@ -11,7 +11,7 @@ from findleaks.libc.stdio_buffers import MAGIC, MOST_BYTES, find_buffers
 from findleaks.target.base import Range, Symbol
 
 LIST, FILES, BUFFERS = 0x7F0000000000, 0x7F1000000000, 0x7F2000000000
-SIZE, BYTES = 0x100, 1024  # distances of the files, bytes of a buffer
+SIZE, BYTES = 0x100, 1024  # distance of the files, size of a buffer
 
 
 def file(number: int, chain: int = 0, magic: int = MAGIC, fileno: int = 3, **changed: int) -> bytes:

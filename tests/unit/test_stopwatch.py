@@ -1,4 +1,4 @@
-"""The stopwatch of tests that a loaded machine must not fail: it counts work and sleep, and not the wait for a processor."""
+"""The stopwatch of tests: it counts work and sleep, but not the wait for a processor, so that tests do not fail on a busy machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUSY = [sys.executable, "-c", "while True: pass"]
 
 @pytest.fixture
 def crowd() -> Iterator[None]:
-    """Four that never rest, on one processor with us."""
+    """Start four busy processes on the same processor as this process."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     neighbours = [subprocess.Popen(BUSY) for _ in range(4)]
@@ -31,7 +31,8 @@ def crowd() -> Iterator[None]:
 
 
 def measured(code: str) -> list[float]:
-    """What a process of one thread prints: the waits of several for a processor may overlap, and all are taken off."""
+    """Run code in a process with one thread, and return its output. With several threads, the waits for a processor may
+    overlap, and all of them are subtracted."""
     line = f"import time; from stopwatch import Stopwatch; {code}"
     path = {**os.environ, "PYTHONPATH": str(Path(stopwatch.__file__).parent)}
     done = subprocess.run([sys.executable, "-c", line], env=path, capture_output=True, text=True, check=True)
@@ -51,7 +52,7 @@ def test_sleep_counts() -> None:
 
 
 def test_other_processes_count_with_their_descendants() -> None:
-    """Their waits are those the kernel gives for each of their threads."""
+    """Their wait is the sum of the waits that Linux reports for each of their threads."""
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()']).wait()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -73,8 +73,8 @@ def test_tracking(tmp_path: Path) -> None:
     expected[FREED, 24] = sum(number % 2 for number in made)
     expected[LIVE, 24] = len(made) - expected[FREED, 24]
     assert Counter((record.state, record.size) for record in records) == expected
-    assert done.filters == (expected[LIVE, 24], expected[LIVE, 24]), "filters count the live blocks"
-    assert done.claims == 0, "requests that no thread can use any more"
+    assert done.filters == (expected[LIVE, 24], expected[LIVE, 24]), "filters must count the live blocks"
+    assert done.claims == 0, "no thread can use these requests any more"
 
 
 def test_counting(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of suppressions: what a rule covers, and what a bad line is reported."""
+"""Suppression files: what a rule covers, and how a bad line is reported."""
 
 from __future__ import annotations
 

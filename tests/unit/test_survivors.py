@@ -1,4 +1,5 @@
-"""Blocks that stay from snapshot to snapshot: exact where all are known, and estimates that hold the full truth in their intervals."""
+"""Blocks that survive from snapshot to snapshot: exact numbers if all blocks are known, otherwise estimates whose
+intervals contain the true number."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def said(heaps: list[Blocks], most: int = MOST) -> Survival:
 
 
 def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
-    """By size: what there was at first, was made since, and stayed of both; by definition, snapshot by snapshot."""
+    """Return for each size, computed from all snapshots: the blocks of the first snapshot, the blocks allocated later,
+    and the survivors of both."""
     counts: dict[str, Counter[int]] = {what: Counter() for what in ("first", "first stayed", "since", "since stayed", "newest")}
     for at, now in enumerate(heaps):
         before, later = heaps[at - 1] if at else {}, heaps[at + 1 :]
@@ -55,7 +57,7 @@ def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
 
 
 def heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
-    """Samples of a heap: of some sizes all stays, of others some or none; addresses are used again."""
+    """Return samples of a heap. For some sizes, all blocks survive; for others, some or none. Addresses are reused."""
     rng = random.Random(seed)
     stays = {24: 1.0, 72: 0.97, 200: 0.5, 312: 0.0, 4096: 0.9, 70_000: 0.8}
     places = iter(range(0x7F0000000000 + rng.getrandbits(30) * 16, 1 << 62, 1 << 18))
@@ -88,7 +90,8 @@ def test_exact(count: int) -> None:
 
 
 def test_estimates_hold_the_truth() -> None:
-    """12 heaps of 2,000 blocks in samples of at most 256: 95 % intervals hold the truth in nearly 95 of 100 cases, and are not wide."""
+    """12 heaps of 2,000 blocks, in samples of at most 256: the 95 % intervals contain the true number in nearly 95 of
+    100 cases, and are not wide."""
     held, asked = 0, 0
     for seed in range(12):
         history = heaps(seed, 2000, 3)
@@ -116,7 +119,7 @@ def test_estimates_hold_the_truth() -> None:
 
 
 def test_samples_of_different_levels() -> None:
-    """A small heap and a large one are compared at the level of the large one; none is taken for gone."""
+    """A small heap and a large one are compared at the level of the large one. No block counts as freed by mistake."""
     small = {0x1000 + 32 * at: 24 for at in range(3000)}
     large = {**small, **{0x7F0000000000 + 32 * at: 24 for at in range(20_000)}}
     found = said([small, large, large], 1000)
@@ -171,7 +174,7 @@ def test_without_blocks() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    """What a file has is what was kept: at its level and above, addresses of 2^63 and above too."""
+    """A file contains what was in memory: blocks at its level and above, also with addresses of 2^63 and above."""
     rng = random.Random(3)
     blocks = {rng.getrandbits(60) * 16: rng.choice((24, 100, 5000, 1 << 20)) for _ in range(20_000)}
     kept = sample(blocks)

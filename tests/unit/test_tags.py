@@ -1,4 +1,4 @@
-"""Tags in pointers: dropped from words that are pointers of a process, and from no others."""
+"""Tags in pointers are removed from the words that are pointers of a process, and from no other words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = [
 
 @pytest.mark.parametrize("shift", range(8))
 def test_aligned_words_of_a_piece(shift: int) -> None:
-    """Wherever the piece begins, and with an incomplete word at its end."""
+    """The piece may begin anywhere, and its last word may be incomplete."""
     edge = bytes([0xEE]) * shift
     data = edge + struct.pack(f"<{len(WORDS)}Q", *(word for word, _ in WORDS)) + b"\0\0\0\0\0\0\x07"
     piece = Piece(0x1000 - shift, memoryview(bytearray(data)))
@@ -32,7 +32,7 @@ def test_aligned_words_of_a_piece(shift: int) -> None:
     assert bytes(made.data[:shift]) == edge
     assert struct.unpack(f"<{len(WORDS)}Q", made.data[shift:-7]) == tuple(plain for _, plain in WORDS)
     assert bytes(made.data[-7:]) == data[-7:]
-    assert bytes(piece.data) == data, "the target's own bytes stay"
+    assert bytes(piece.data) == data, "the target's own bytes do not change"
 
 
 def test_a_piece_without_tags_is_not_copied() -> None:

@@ -1,4 +1,4 @@
-"""Samples of one process, one after the other: when there are no more, and why."""
+"""Repeated samples of one process: when there are no more samples, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
 
 
 def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
-    """Of this very process, with what is asked of it; when it is read again, with these."""
+    """Return a session of this process. `auxv`: its auxiliary vector when it is read again."""
     rest = [session(one) for one in later]
     target = SimpleNamespace(pid=os.getpid(), auxv=auxv, exe_path="/usr/bin/other", called="")
     return SimpleNamespace(target=target, pool_file=None, close=lambda: None, host=LiveHost(lambda: rest.pop(0), lambda seconds: None))
@@ -26,7 +26,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
     ("last", "why"),
     [
         ({**AUXV, 25: 0x8000}, "runs another program now: other"),
-        ({}, "has ended"),  # the kernel has taken its memory away, which held it
+        ({}, "has ended"),  # Linux has removed the memory of the process
     ],
 )
 def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:

@@ -1,4 +1,4 @@
-"""Cores made by hand: what every part of one means."""
+"""Handmade cores: the meaning of every part of a core."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_threads_come_main_first_with_all_their_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [4096, 1])
 def test_mapped_files_name_regions_in_bytes_whatever_the_page_size(tmp_path: Path, size: int) -> None:
-    """NT_FILE's offsets are in pages of 4096 in the kernel's cores, in bytes in GDB's. A segment that spans a file and what lies
-    behind it is split; a mapped file without a segment becomes a region that is not writable."""
+    """The offsets in NT_FILE are pages of 4096 bytes in cores by Linux, and bytes in cores by GDB. A segment that
+    contains a file and the memory after it is split. A mapped file without a segment becomes a read-only region."""
     mapped = [(HEAP, HEAP + 0x1000, 0x3000, "/data/file"), (LIBRARY, LIBRARY + 0x1000, 0x5000, "/no/such/file")]
     core = opened(tmp_path / "core", usual(mapped=mapped, page=size))
     named = {r.start: r for r in core.regions()}
@@ -60,7 +60,8 @@ def test_mapped_files_name_regions_in_bytes_whatever_the_page_size(tmp_path: Pat
 
 
 def test_writable_memory_that_was_left_out(tmp_path: Path) -> None:
-    """Anonymous memory without a byte was never touched. A file's is elsewhere, and pointers in it cannot be seen."""
+    """Anonymous memory without bytes in the core was never touched. The contents of a file are elsewhere, and pointers
+    in them are unknown."""
     loads = [
         Load(HEAP, 0x1000, page(b"h")),
         Load(HEAP + 0x10000, 0x1000),
@@ -87,7 +88,8 @@ def test_no_notes(tmp_path: Path) -> None:
 
 
 def test_the_work_to_open_grows_with_the_segments_not_their_square(tmp_path: Path) -> None:
-    """70,033 segments need about ten times as many lines of Python as 7,003. A search through all for each needs a hundred times."""
+    """70,033 segments need about ten times as many lines of Python as 7,003. With a search through all segments for
+    each, they would need a hundred times as many."""
     lines = []
     for count in (7_003, 70_033):
         loads = [Load(HEAP + i * 0x3000, 0x1000, page(b"d") if i % 1000 == 0 else b"") for i in range(count)]
@@ -100,11 +102,11 @@ def test_the_work_to_open_grows_with_the_segments_not_their_square(tmp_path: Pat
 
 
 def test_the_name_that_a_program_was_called_by() -> None:
-    """As /proc/PID/cmdline and a core's pr_psargs have it, beside the kernel's 15 characters."""
+    """The name from /proc/PID/cmdline or from pr_psargs in a core is compared with the 15 characters that Linux keeps."""
     assert program_name("redis-server", "/usr/bin/redis-server 127.0.0.1:6379") == "redis-server"
     assert program_name("nginx", "nginx: worker process") == "nginx"
     assert program_name("a-very-long-nam", "/opt/a-very-long-name\0--now\0") == "a-very-long-name"
     assert program_name("bash", "-bash\0") == "bash"
-    assert program_name("script", "python3\0/usr/local/bin/script\0") == ""  # comm is the script's, the program is not
+    assert program_name("script", "python3\0/usr/local/bin/script\0") == ""  # comm is the name of the script, not of the program
     assert program_name("worker", "/usr/bin/shop") == ""  # renamed by prctl
     assert program_name("", "") == ""

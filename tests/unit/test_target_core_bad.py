@@ -1,4 +1,4 @@
-"""Cores that are none, may not be read, end too early or were damaged: a line that says so, and what can be read is."""
+"""Files that are no core, unreadable, truncated or damaged: one line reports this, and all readable data are used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> Non
 
 
 def test_a_core_of_x32_is_refused(tmp_path: Path) -> None:
-    """x86-64 with words of 4 bytes: it is not taken for either of the two. Few kernels run such programs: this is one's file, as a core."""
+    """x86-64 with words of 4 bytes: the core is accepted neither as x86-64 nor as i386. Few systems run such programs,
+    so this core is made from a program's file."""
     words = ["gcc", "-mx32", "-nostdlib", "-static", "-o", str(tmp_path / "x32"), "-x", "c", "-"]
     subprocess.run(words, input=b"void _start(void) { for (;;); }", check=True)
     image = bytearray((tmp_path / "x32").read_bytes())
@@ -126,7 +127,7 @@ def test_a_core_a_few_bytes_short_is_reported_in_bytes(tmp_path: Path) -> None:
 
 
 def exercise(core: CoreTarget) -> None:
-    """Ask a target for everything."""
+    """Call every method of a target."""
     for region in core.regions():
         assert region.start < region.end
     for low, high in zip(core.regions(), core.regions()[1:]):

@@ -1,4 +1,4 @@
-"""Cores made by hand: the modules in them, and the files that complete what a core lacks."""
+"""Handmade cores: their modules, and the files that supply data that a core lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_modules_without_a_list_of_files_are_found_by_their_headers(tmp_path: Path) -> None:
-    """As in a core cut before GDB's notes: the segments that start with an ELF header are modules, named by DT_SONAME."""
+    """As in a core that was cut before GDB's notes: segments that start with an ELF header are modules, named by DT_SONAME."""
     source = tmp_path / "l.c"
     source.write_text("int shared_data = 7; int shared_function(void) { return shared_data; }")
     library = tmp_path / "libx.so"
@@ -56,11 +56,11 @@ def test_sysroot_and_deleted_files(tmp_path: Path, library: Path) -> None:
     (tmp_path / "root/opt/x/libx.so").write_bytes(library.read_bytes())
     assert constant_of(opened(tmp_path / "core", core_with(library, "/opt/x/libx.so (deleted)"), sysroot=str(tmp_path / "root")))
     flat = opened(tmp_path / "core", core_with(library, "/opt/x/libx.so"), sysroot=str(library.parent))
-    assert constant_of(flat), "a folder with all the files side by side will do"
+    assert constant_of(flat), "a folder with all files side by side is enough"
 
 
 def test_a_module_whose_headers_are_not_in_the_core_is_listed_but_its_file_is_not_used(tmp_path: Path, library: Path) -> None:
-    """As with coredump_filter 0x23: there is no build-id to compare the file with."""
+    """As with coredump_filter 0x23: the core has no build-id to which the file could be compared."""
     loads = [Load(HEAP, 0x1000, page(b"h")), *image_of(library, only_first_page=True)]
     loads[1] = Load(LIBRARY, loads[1].size, b"", loads[1].mode)
     data = elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped_as(library, str(library)))
@@ -102,7 +102,7 @@ def test_files_without_build_ids_are_compared_by_their_first_page(tmp_path: Path
 
 
 def test_a_file_whose_build_id_the_core_lacks_needs_the_users_word(tmp_path: Path) -> None:
-    """As of wheels that auditwheel repaired: the note lies outside of the first page, which is all of the file that a core has."""
+    """The core has only the first page of the file. The build-id is outside of this page in files of wheels that auditwheel repaired."""
     (tmp_path / "w.c").write_text(
         'static char fill[8192] __attribute__((section(".aaa"), used)) = {1};'
         'const char text[] = "constant in the file"; int shared_function(void) { return 1; }'

@@ -1,4 +1,4 @@
-"""Packed cores: whole, in parts, cut, damaged, and without room to unpack them."""
+"""Packed cores: complete, in several parts, truncated, damaged, and without space to unpack them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_packed_cores(tmp_path: Path, kind: str) -> None:
     assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
     assert len(core.threads()) == 2
     two = opened(path, PACKERS[kind](data[:5000]) + PACKERS[kind](data[5000:]))
-    assert two.read(HEAP, 0x2000) == page(b"h") + page(b"H"), "the streams of a file that was packed in parts are joined"
+    assert two.read(HEAP, 0x2000) == page(b"h") + page(b"H"), "the parts of a packed file are joined"
 
 
 @pytest.mark.parametrize("kind", PACKERS)
@@ -103,7 +103,7 @@ def test_what_stands_behind_a_packed_core_is_left_out(tmp_path: Path, kind: str)
 
 
 def pack_zeros(kind: str, size: int, start: bytes) -> bytes:
-    """`start`, and so many zeros behind it, packed a thousand to one and better."""
+    """Return packed data: `start`, and so many zeros after it. The ratio is at least a thousand to one."""
     if kind == "zst":
         return pack_zstd(start) + pack_zstd(bytes(size))
     if kind == "xz":
@@ -128,7 +128,7 @@ def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: st
     try:
         assert (os.fstat(fd).st_size, warning, in_part) == (size + 4, "", False)
         assert os.fstat(fd).st_blocks * 512 < 1 << 20
-        assert peak < 12 << 20, "of that 8 MiB are xz's dictionary"
+        assert peak < 12 << 20, "8 MiB of these are the dictionary of xz"
     finally:
         os.close(fd)
 
@@ -167,7 +167,7 @@ def test_unpacked_zeros_are_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (info.st_size, warning, in_part) == ((64 << 20) + 7, "", False)
         assert info.st_blocks * 512 < 1 << 20
         assert os.pread(fd, 3, (64 << 20) + 4) == b"end"
-        assert len(reported) > 1000, "as often Ctrl-C is heard"
+        assert len(reported) > 1000, "Ctrl-C is checked as often"
         assert reported == sorted(reported)
         assert 0 <= reported[0] < reported[-1] <= 1
     finally:
@@ -203,7 +203,7 @@ def test_no_folder_to_unpack_in_is_one_line(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("limit", ["free", "file"])
 def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of what is free stays free; what the system refuses is reported the same way."""
+    """A tenth of the free space is left free. If the system refuses to write, the message is the same."""
     noise = random.Random(3).randbytes(1 << 20)
     whole = elfcore.core([Load(HEAP, 1 << 20, noise), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
     path = tmp_path / "core.gz"
@@ -249,7 +249,7 @@ def test_unpacking_can_be_broken_off(tmp_path: Path) -> None:
 
 
 def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
-    """Blocks that are raw, of one byte, and compressed; frames with and without checksum and size, skippable ones, and empty ones."""
+    """Raw, run-length and compressed blocks; frames with and without checksum and size, skippable frames, and empty frames."""
     import zstandard
 
     chance = random.Random(9)
@@ -275,7 +275,7 @@ def test_frames_of_zstd_of_every_kind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 7, gzip_members._INPUT])
 def test_members_of_gzip_files_are_read_as_python_reads_them(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Headers, zeros between members and checksums may lie at any place relative to the reads."""
+    """Headers, zeros between members and checksums may begin at any offset of a read."""
     monkeypatch.setattr(gzip_members, "_INPUT", step)
     chance = random.Random(step)
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Files that a core names: below the folder they belong to, regular, and the very ones that were looked at."""
+"""Files that a core names: they must be below the sysroot and regular, and the file that is read must be the file that was checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def core_named(tmp_path: Path, library: Path, path: str) -> CoreTarget:
-    """A core whose library is at `path` of its machine, the files of which lie in the folder "root"."""
+    """Return a core whose library has the path `path`. The sysroot is the folder "root"."""
     return opened(tmp_path / "core", core_with(library, path), sysroot=str(tmp_path / "root"))
 
 
@@ -45,7 +45,7 @@ def test_a_path_does_not_leave_the_sysroot(tmp_path: Path, library: Path) -> Non
 
 
 def test_symbolic_links_stay_below_the_sysroot(tmp_path: Path, library: Path) -> None:
-    """As behind chroot: an absolute link counts from the sysroot."""
+    """As with chroot, an absolute link is relative to the sysroot."""
     put(library, tmp_path / "outside/libx.so")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/absolute").symlink_to(tmp_path / "outside")
@@ -84,7 +84,7 @@ def test_debug_files_are_found_below_the_sysroot_and_compared(tmp_path: Path, li
 
 
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) -> None:
-    """Nothing ever writes to the FIFO: whoever opens it to read waits."""
+    """Nothing writes to the FIFO, so a process that opens it for reading would wait forever."""
     core = core_named(tmp_path, library, "/libx.so")
     build_id = core.modules()[0].build_id
     debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
@@ -145,7 +145,7 @@ def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: P
 
 
 def mounted(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
-    """As if these file systems, (folder, type), were mounted besides the root's."""
+    """Simulate that these file systems, (folder, type), are mounted in addition to the root file system."""
     table = "".join(f"{50 + n} 27 0:9{n} / {folder} rw,relatime shared:1 - {kind} what rw\n" for n, (folder, kind) in enumerate(rows))
     data = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n{table}".encode()
     kept = files.read_file
@@ -167,7 +167,7 @@ def test_mounts_of_the_kernel_and_of_other_machines(monkeypatch: pytest.MonkeyPa
 def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Not the files, nor the folder that they are in: asking autofs for one mounts it."""
+    """Neither the files nor their folder are touched: any access to a folder of autofs mounts a file system."""
     remote, here = tmp_path / "remote", tmp_path / "here"
     mounted(monkeypatch, (str(remote), kind))
     put(library, remote / "lib/libx.so")
@@ -195,12 +195,12 @@ def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
     assert "here" in touched and not any(one in ("remote", "lib") or str(remote) in one for one in touched)
     assert any("on a remote or kernel file system" in warning for warning in of_core(named[0]).warnings)
     assert constant_of(of_core(f"{here}/libx.so"))
-    assert constant_of(of_core(named[0], sysroot="/")), "the user named it"
-    assert constant_of(of_core(named[0], remote)), "the core itself is there"
+    assert constant_of(of_core(named[0], sysroot="/")), "the user named this folder"
+    assert constant_of(of_core(named[0], remote)), "the core itself is in this folder"
 
 
 def test_files_of_the_kernel_are_not_read(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/proc/kmsg is a regular file; who reads it waits, or takes away what is in it."""
+    """/proc/kmsg is a regular file. A process that reads it waits, or removes its contents."""
     touched = []
     kept = os.open
     monkeypatch.setattr(os, "open", lambda path, *rest, **more: (touched.append(os.fsdecode(path)), kept(path, *rest, **more))[1])

@@ -1,4 +1,4 @@
-"""Lists of ranges: what is joined, taken away and found, and how long that takes when there are many."""
+"""Lists of ranges: union, difference and look-up, and their time for many ranges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_holes_are_blanked(holes: list[Range], start: int, size: int) -> None:
 
 @given(SOME, st.integers(0, 40), st.integers(0, 3))
 def test_pieces_without_holes(holes: list[Range], start: int, large: int) -> None:
-    """Words outside of the holes are whole, and words in holes are left out or zeros. Only small pieces are copied."""
+    """Words outside of the holes are complete. Words in holes are left out or are zeros. Only small pieces are copied."""
     holes = merge_ranges(holes)
     piece = Piece(start, memoryview(bytearray(b"x" * (large << 16 or 100))))
     made = list(without_holes(piece, holes, 4))

@@ -1,4 +1,4 @@
-"""Reading bytes by address: extents, gaps, words, pieces, and the fake target that other tests stand on."""
+"""Reading bytes by address: extents, gaps, words, pieces, and the fake target of other tests."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_fake_can_be_written_to() -> None:
 
 
 def test_extents_that_go_on_from_one_another_are_one() -> None:
-    """In memory and in the file both: most mappings of a core."""
+    """Extents that are adjacent in memory and in the file become one. Most mappings of a core are adjacent."""
     one, other = source(bytes(range(64))), source(bytes(64))
     joined = disjoint([Extent(0x1010, 0x1020, 16, one), Extent(0x1000, 0x1010, 0, one), Extent(0x1020, 0x1030, 32, one)])
     assert joined == [Extent(0x1000, 0x1030, 0, one)]

@@ -1,4 +1,4 @@
-"""The reader of gperftools' tcmalloc on images made by hand: every layout, and damage of every kind."""
+"""gperftools' tcmalloc in handmade images: every layout, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ENGINES = [engine.load(X86_64), engine.load(X86_64, pure=True)]
 
 @dataclass
 class Image:
-    """A tcmalloc made by hand, with the addresses that tests damage."""
+    """A handmade tcmalloc, with the addresses that tests damage."""
 
     layout: Layout
     links: int = CACHE_LINKS[0][0]
@@ -72,7 +72,7 @@ class Image:
         return at
 
     def entry(self, page: int) -> int:
-        """Address of a page's word in the page map."""
+        """Return the address of a page's word in the page map."""
         layout = self.layout
         node, shift = self.root, layout.leaf_bits + layout.interior_bits
         for bits in [layout.interior_bits] * (layout.levels == 3) + [layout.leaf_bits]:
@@ -85,7 +85,7 @@ class Image:
         return node + 8 * page
 
     def span(self, name: str, pages: int, number: int = 0, location: int = IN_USE, used: int = 0, objects: int = 0, more: int = 0) -> int:
-        """A span behind the last one; the address of its memory."""
+        """Add a span after the last one. Return the address of its memory."""
         at = self.allocate(48)
         self.spans[name], self.starts[name] = at, self.page << self.layout.shift
         flags = used | number << 16 | location << 24 | more << 26
@@ -111,12 +111,12 @@ class Image:
         return self.central + number * self.layout.stride
 
     def join(self, header: int, at: int) -> None:
-        """Put a span in front of a ring."""
+        """Insert a span at the front of a ring."""
         after = self.words.get(header + 16, header)
         self.words.update({header + 16: at, after + 24: at, at + 16: after, at + 24: header})
 
     def chain(self, blocks: list[int]) -> int:
-        """Link freed blocks; the first."""
+        """Link freed blocks. Return the first."""
         for block, following in zip(blocks, [*blocks[1:], 0]):
             self.words[block] = following
         return blocks[0]
@@ -127,7 +127,7 @@ class Image:
         self.words[word] = self.words.get(word, 0) & ~(0xFFFFFFFF << shift) | value << shift
 
     def target(self, tid: Optional[int] = 42) -> FakeTarget:
-        """The process, once everything is in it."""
+        """Return the process after everything is written."""
         layout = self.layout
         for number, size in enumerate(SIZES):
             self.int32(self.table + 4 * number, size)
@@ -160,7 +160,7 @@ class Image:
         return FakeTarget({start: bytes(data) for start, data in memory.items()}, names=names, modules=[module], threads=threads)
 
     def cache(self, lists: dict[int, list[int]]) -> int:
-        """A thread cache in front of the list of all."""
+        """Add a thread cache at the front of the list of all thread caches."""
         at = self.allocate(CACHE)
         for number, size in enumerate(SIZES):
             blocks = lists.get(number, [])
@@ -177,8 +177,8 @@ class Image:
 
 
 def made(layout: Layout = USUAL, links: int = CACHE_LINKS[0][0]) -> Image:
-    """Blocks of 64 bytes, three of them free, two in a thread cache, two in a transfer cache (where there is one); a span of 256-byte
-    blocks all in use; a large block, a sampled one, and free pages."""
+    """Return an image with blocks of 64 bytes (three are free, two in a thread cache, and two in a transfer cache if
+    the layout has one), a full span of 256-byte blocks, a large block, a sampled block, and free pages."""
     image = Image(layout, links)
     page = layout.page
     start = image.page << layout.shift
@@ -203,7 +203,7 @@ def made(layout: Layout = USUAL, links: int = CACHE_LINKS[0][0]) -> Image:
 
 
 def read(target: FakeTarget, which: int = 0) -> tuple[Tcmalloc, Blocks]:
-    """The one tcmalloc of the target, walked."""
+    """Return the only tcmalloc of the target, with its heaps walked."""
     (found,) = tcmalloc.find(target, ENGINES[which])
     assert isinstance(found, Tcmalloc)
     return found, walked(found, which)
@@ -248,7 +248,7 @@ def test_every_layout(layout: Layout, links: int, which: int) -> None:
     cached = [20, 21, 30, 31] if layout.slots else [30, 31]
     assert [at for at, state in seen.items() if state == "CACHED"] == [start + 64 * n for n in cached]
     assert blocks.size(blocks.find(image.starts["large"])) == 3 * page
-    assert blocks.size(blocks.find(image.starts["sampled"])) == 128  # of 100 bytes that were asked for
+    assert blocks.size(blocks.find(image.starts["sampled"])) == 128  # the program requested 100 bytes
     assert blocks.find(image.starts["normal"]) == blocks.find(image.starts["returned"]) == -1
     assert [(cache.thread, cache.size, cache.blocks) for cache in found.thread_caches(blocks)] == [(42, 64, 2)]
     assert list(filter(None, found.verify(blocks))) == []
@@ -260,7 +260,7 @@ def test_every_layout(layout: Layout, links: int, which: int) -> None:
 
 
 def test_what_is_its_own() -> None:
-    """Nothing of its own may be a root: it has stale pointers to blocks."""
+    """The metadata must not be roots, because they contain stale pointers to blocks."""
     image = made()
     found, _ = read(image.target())
     own = found.metadata()
@@ -274,7 +274,8 @@ def test_what_is_its_own() -> None:
 
 
 def test_a_leftover_pointer_to_a_cache_makes_no_thread_its_owner() -> None:
-    """Each thread has its variable at one distance from the thread pointer; the first also has the others' caches on its stack, lower."""
+    """The variable of each thread is at the same distance from its thread pointer. The first thread also has pointers
+    to the other threads' caches, at lower addresses of its stack."""
     image = made()
     caches = [image.mine, *(image.cache({CLASS_64: []}) for _ in range(3))]
     for number, cache in enumerate(caches):
@@ -299,7 +300,7 @@ def test_where_an_address_lies() -> None:
 
 
 def test_memory_without_it() -> None:
-    """Nothing is taken for tcmalloc but tcmalloc: not its table of sizes alone, nor data that looks like the beginning of one."""
+    """Two kinds of memory are no tcmalloc: its table of size classes alone, and data that look like the beginning of a tcmalloc."""
     image = made()
     target = image.target()
     target.write(image.of_class(3) + 8, bytes(8))
@@ -310,7 +311,7 @@ def test_memory_without_it() -> None:
 
 
 def link(block: int) -> int:
-    """Where a block of the first span has its link."""
+    """Return the address of the link in a block of the first span."""
     return HEAP + 64 * block
 
 
@@ -382,7 +383,7 @@ def test_verify_says_what_is_wrong(address: int, value: int, says: Optional[str]
 
 
 def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -> None:
-    """Free pages keep the size class that they had last, which may be damaged."""
+    """A list leads into free pages. They keep their last size class, which may be damaged."""
     target = made().target()
     target.write_word(M.spans["normal"] + 40, NORMAL << 24 | 200 << 16)
     target.write_word(link(31), M.starts["normal"])
@@ -393,7 +394,7 @@ def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(sorted(M.words)), st.integers(0, 1 << 64)), min_size=1, max_size=8))
 def test_any_damage_ends(writes: list[tuple[int, int]]) -> None:
-    """Words at random values, or at those of other words: no exception, no endless loop."""
+    """Words get random values or the values of other words: no exception, no endless loop."""
     words = sorted(M.words)
     for address, value in writes:
         TARGET.write_word(address, value % (1 << 64) if value & 1 else M.words[words[value % len(words)]])
@@ -409,7 +410,7 @@ def test_any_damage_ends(writes: list[tuple[int, int]]) -> None:
 
 
 def test_a_sampled_block_ends_in_its_span() -> None:
-    """What was asked for is a word of the target: the size class that it names may be larger than the span."""
+    """The requested size is a word of the target. Its size class may be larger than the span."""
     target = FakeTarget({0x1000: (90_000).to_bytes(8, "little")})
     span = spans.Span(0x5000, 0x100000, 0x100000 + 11 * 8192, 0, spans.IN_USE, 1, 0x1000, True)
     place = SimpleNamespace(sizes=[0, 8, 65536, 98304])

@@ -1,4 +1,4 @@
-"""The reader of Google's tcmalloc on images made by hand: every layout, every cache, and damage of every kind."""
+"""Google's tcmalloc in handmade images: every layout, every cache, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENGINES = [engine.load(X86_64), engine.load(X86_64, pure=True)]
 
 
 def read(target: FakeTarget, which: int = 0) -> tuple[GoogleTcmalloc, Blocks]:
-    """The one allocator, and its blocks."""
+    """Return the only allocator, and its blocks."""
     (one,) = tcmalloc_google.find(target, ENGINES[which])
     assert isinstance(one, GoogleTcmalloc)
     blocks = ENGINES[which].blocks(X86_64, one.granule)
@@ -71,7 +71,7 @@ def test_caches_add_up(layout: Layout) -> None:
     kept = {"cpu": 3, "thread": 2, "transfer": int(layout.transfer), "shard": int(layout.transfer)}
     assert {kind: small.own[kind] for kind in kept} == kept
     assert (small.cached, small.free, small.own["central"]) == (sum(kept.values()), len(FREE), len(FREE))
-    assert small.total + 1 == layout.page // 16  # what is kept in place of the sampled block is the allocator's own
+    assert small.total + 1 == layout.page // 16  # the block in place of the sampled one is allocator metadata
     assert (rows["large"].in_use, rows["large"].in_use_bytes) == (2, 70 * layout.page + 512)
     assert sum(row.total for row in rows.values()) + 1 == len(blocks)
     counted = one.read_counters()
@@ -99,7 +99,7 @@ def test_what_is_its_own() -> None:
 
 
 def test_a_region_of_which_all_was_freed_belongs_to_it() -> None:
-    """The page map has no entry of it any more."""
+    """A region whose blocks were all freed has no entry in the page map."""
     image = made()
     target = image.target()
     regions = target.regions()
@@ -116,7 +116,7 @@ def test_a_region_of_which_all_was_freed_belongs_to_it() -> None:
 
 
 def test_absent() -> None:
-    """Without an image with so much data nothing is read at all."""
+    """If no image has enough data, no memory is read."""
     small = FakeTarget({IMAGE: bytes(1 << 19)}, modules=[Module("/lib/any.so", IMAGE, IMAGE, IMAGE + (1 << 19))])
     small.pieces = lambda start, end: pytest.fail("memory was read")  # type: ignore[method-assign]
     assert tcmalloc_google.find(small, ENGINES[0]) == []
@@ -206,7 +206,7 @@ def sample(image: Image) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_damage_is_named(damage: Damage, reported: str) -> None:
-    """And the rest is read."""
+    """Damage is reported, and the rest is read."""
     image = made()
     damage(image)
     one, blocks = read(image.target())
@@ -216,7 +216,7 @@ def test_damage_is_named(damage: Damage, reported: str) -> None:
 
 
 def test_a_sampled_block_of_an_odd_size() -> None:
-    """The size that was asked for is a word of the target, which any write may have changed."""
+    """The requested size is a word of the target, which can be overwritten."""
     image = made()
     odd_size(image)
     one, blocks = read(image.target())
@@ -277,7 +277,7 @@ def test_verify(damage: Damage, reported: str) -> None:
     )
 )
 def test_any_damage(changes: list[tuple[int, int]]) -> None:
-    """No traceback, no hang, whatever the words are."""
+    """No exception and no endless loop, whatever the words are."""
     image = made(SMALL)
     target = image.target()
     known = sorted(image.words)
@@ -303,7 +303,7 @@ WRONG_SAMPLES = [(56, 1 << 40), (56, 0), (40, 1 << 30), (72, 1 << 60), (96, HEAP
 
 @pytest.mark.parametrize(("offset", "value"), WRONG_SAMPLES)
 def test_a_damaged_sample_has_no_stack(offset: int, value: int) -> None:
-    """The other one has. -1: the span's pointer to the record."""
+    """The other sample has its stack. -1: the span's pointer to the record is damaged."""
     image = made()
     more = image.allocate(624)
     image.span("another", pages=1, sample=more)

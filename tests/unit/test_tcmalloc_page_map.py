@@ -1,4 +1,4 @@
-"""The page map of both tcmallocs, damaged."""
+"""Damaged page maps of both tcmallocs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USUAL = Layout(13, 2, 64)
 
 
 def test_a_page_map_of_words_that_are_none_is_cut_short() -> None:
-    """Leaves that are the same words again and again, as a damaged node in the middle of the tree leads to."""
+    """All leaves of the tree are the same words, as with a damaged node in the middle of the tree."""
     sound, other = 0x10000000, 0x20000000
     leaf = bytearray(USUAL.leaf)
     leaf[8:16] = (0x1234).to_bytes(8, "little")

@@ -1,4 +1,5 @@
-"""Samples of a process that is watched for long: bounded, evenly spread, with the first and the last."""
+"""Samples of a process that is watched for a long time: their number is bounded, they are evenly spaced, and include
+the first and the last."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_first_last_and_evenly_spread(count: int) -> None:
     numbers = [int(one.name) for one in kept.snapshots]
     assert (numbers[0], numbers[-1], len(numbers)) == (0, count - 1, len(set(numbers)))
     steps = {after - before for before, after in zip(numbers[:-1], numbers[1:-1])}
-    assert len(steps) <= 1, "all but the last are as far from one another"
+    assert len(steps) <= 1, "all samples but the last have the same distance"
     assert count <= 2 or len(numbers) > min(count - 1, MOST // 2 - 1)
 
 

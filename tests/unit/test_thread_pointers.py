@@ -11,12 +11,12 @@ from findleaks.target.base import Thread
 from findleaks.target.thread_pointers import add_thread_pointers
 
 STACKS, HEAP = (0xB6000000, 0xB6100000, 0xB6200000), 0xB4000000
-TID, POINTER = 0x6000, 0x6000 + 1112  # in each stack; of glibc 2.31's struct pthread
+TID, POINTER = 0x6000, 0x6000 + 1112  # in each stack; the offset in struct pthread of glibc 2.31
 
 
 def test_another_vector_that_looks_like_musls_is_not_taken() -> None:
-    """A word of struct pthread leads to a small number and an address above it, as musl's DTV does in the word before a thread pointer:
-    glibc's own, farther above, says more."""
+    """A word of struct pthread refers to a small number and an address above it, as the word before a thread pointer
+    refers to musl's DTV. The evidence for glibc's own vector, farther above, is stronger."""
     stacks = {start: bytearray(0x8000) for start in STACKS}
     heap = bytearray(0x1000)
 
@@ -26,7 +26,7 @@ def test_another_vector_that_looks_like_musls_is_not_taken() -> None:
     for number, start in enumerate(STACKS):
         after, before = STACKS[(number + 1) % 3], STACKS[number - 1]
         put(start, TID - 8, after + TID - 8, before + TID - 8, 100 + number)
-        put(start, TID + 292, start + 0x7000)  # before the wrong one, 296 above the id
+        put(start, TID + 292, start + 0x7000)  # before the wrong vector, which is 296 bytes after the id
         put(start, 0x7000, 1, start + 0x7800)
         put(start, POINTER, HEAP + 256 * number + 8)
         struct.pack_into("<6I", heap, 256 * number, 18, 0, 1, 0, start + POINTER + 8, 0)

@@ -1,4 +1,4 @@
-"""Bounds of threads' stacks, as struct pthread has them: two words among others."""
+"""Bounds of thread stacks, from struct pthread: two words among others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE = Range(0, 0)
 
 
 def descriptor(tcb: int, stack: Range = NONE, **words: int) -> bytes:
-    """struct pthread at `tcb`, which begins with its own address."""
+    """Return a struct pthread at `tcb`, which begins with its own address."""
     made = [0] * 256
     made[0] = made[2] = tcb
     made[BLOCK], made[BLOCK + 1] = stack.start, stack.end - stack.start
@@ -34,7 +34,8 @@ def found(descriptors: dict[int, bytes], threads: list[Thread]) -> dict[int, Ran
 
 
 def test_two_addresses_of_a_static_program_are_no_stack() -> None:
-    """Its main thread's block of TLS lies low, as all that it points to: a word and an address behind it, taken for a size, surround it."""
+    """Two words look like an address and a size that surround the TLS block: in a static program, the block of the main
+    thread, and all addresses in it, are low."""
     tcb = STATIC + 0xC478
     low = {tcb: descriptor(tcb, _40=tcb, _41=STATIC + 0x40C0, _60=STATIC, _61=0x400000)}
     assert found(low, [thread(1, sp=0x7FFC00001000, thread_pointer=tcb)]) == {}
@@ -46,14 +47,14 @@ def test_threads_agree_where_the_bounds_stand() -> None:
     low = STATIC + 0xC478
     memory = {low: descriptor(low, _40=low, _41=STATIC + 0x40C0)}
     memory.update({tcbs[tid]: descriptor(tcbs[tid], stack) for tid, stack in stacks.items()})
-    # The second runs on another stack, a coroutine's: what it has in struct pthread holds all the same.
+    # The second thread runs on another stack, that of a coroutine. The bounds in its struct pthread are still valid.
     threads = [thread(1, sp=0x7FFC00001000, thread_pointer=low)]
     threads += [thread(2, sp=stacks[2].start + 0x5000, thread_pointer=tcbs[2]), thread(3, sp=0x7F8000000000, thread_pointer=tcbs[3])]
     assert found(memory, threads) == stacks
 
 
 def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
-    """pthread_attr_setstack(3): an array of the program's own, on no page's edge, in which struct pthread stands."""
+    """pthread_attr_setstack(3): the stack is an array of the program, not aligned to a page, and contains struct pthread."""
     stack = Range(STATIC + 0x2010, STATIC + 0x8010)
     tcb = stack.end - 0x940
     memory = {tcb: descriptor(tcb, stack).ljust(0x940, b"\0")}
@@ -61,14 +62,15 @@ def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
 
 
 def test_a_stack_does_not_end_where_nothing_is_mapped() -> None:
-    """An address before the main thread's stack, and another one that a size of so many bytes would have end behind it."""
+    """An address before the main thread's stack, and another address which, as a size, would put the end after the stack."""
     tcb = 0x7FFFA2E33000
     memory = {tcb: descriptor(tcb, Range(tcb - 0x690, tcb + 0x1406B4DA8))}
     assert found(memory, [thread(1, sp=tcb + 0x2DEEB000, thread_pointer=tcb)]) == {}
 
 
 def test_a_stack_that_a_thread_runs_on_is_not_dead() -> None:
-    """Whatever its thread pointer, which some cores have wrong: then its struct pthread looks like one of a thread that ended."""
+    """A stack in use is not unused memory, even if the core has a wrong thread pointer. Its struct pthread then looks
+    like that of a thread that has ended."""
     stacks = {tid: Range(0x7F0000000000 + tid * 0x900000, 0x7F0000000000 + tid * 0x900000 + 0x801000) for tid in (2, 3, 4)}
     tcbs = {tid: stack.end - 0x940 for tid, stack in stacks.items()}
     memory = {tcbs[tid]: descriptor(tcbs[tid], stack) for tid, stack in stacks.items()}

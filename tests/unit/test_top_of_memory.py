@@ -1,4 +1,5 @@
-"""Cores with memory, and registers, at the very end of the address space, where sums of addresses and sizes do not fit in 64 bits."""
+"""Cores with memory, and addresses in registers, at the very end of the address space, where the sum of an address and
+a size does not fit in 64 bits."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ASKED = [hex(at) for at in (TOP - 1, TOP - 8, TOP - 0x1000, TOP - 0x1008, TOP - 
 
 
 def moved(core: bytes) -> bytes:
-    """A core with its last segment, of one page, at the end of the address space, twice as large, and writable."""
+    """Return a core whose last segment of one page is at the end of the address space, has twice the size, and is writable."""
     data = bytearray(core)
     head = elf.header(data)
     last = head.phnum - 1

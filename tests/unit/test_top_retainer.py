@@ -47,12 +47,12 @@ def test_a_collection_of_several_fields_is_named_if_no_field_is() -> None:
 
 
 COUNT = 3000
-SIZES = array("Q", (size for _ in range(COUNT) for size in (64, 100, 32, 300)))  # of two objects, each with a part
+SIZES = array("Q", (size for _ in range(COUNT) for size in (64, 100, 32, 300)))  # two kinds of objects, each with a separate block
 SIZES[5] = 1 << 20
 
 
 def retainer() -> tuple[TopRetainer, Any]:
-    """Return a variable that retains COUNT lists and texts, each with a block that is no object, and a session."""
+    """Return a variable that retains COUNT lists and texts, and a session. Each list or text has a block that is no object."""
     blocks = array("I", range(4 * COUNT))
     types = ObjectTypes(array("I", [0, NO_OBJECT, 1, NO_OBJECT] * COUNT), ["list", "text"], array("I", [1, 1]), "any", "object")
     tree = SimpleNamespace(members=lambda node, first, limit: blocks[first : first + limit], idom=lambda index: index - 1)
@@ -76,7 +76,7 @@ def sum_by_value(values: Sequence[int], weights: Sequence[int]) -> tuple[array[i
 
 @pytest.mark.parametrize("examined", [1 << 20, 1000])
 def test_bytes_of_types(examined: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only some small blocks are examined, the bytes are estimates. Their sum is right, and large blocks are not estimated."""
+    """If only some of the small blocks are examined, the bytes are estimates. Their sum is right, and large blocks are not estimated."""
     monkeypatch.setattr(top_retainer, "_EXAMINED", examined)
     found, session = retainer()
     types = dict(found.object_types(session))

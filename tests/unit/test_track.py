@@ -1,4 +1,4 @@
-"""What `track` works out without a process: samples and their weights, thinning, hooks, records joined with a heap."""
+"""The computations of `track` without a process: samples and their weights, thinning, hooks, records matched with a heap."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CALL = bytes.fromhex("4889f8 4989f1 4889d7 4889ce ffe0")  # mov rax, rdi; mov r9
 
 
 class Machine:
-    """The stubs in this very process, in front of functions that return what they are told to."""
+    """The stubs in the test process, in front of functions that return the values that the test sets."""
 
     kinds = ("first", "second", "product", "moving", "freeing")
 
@@ -91,7 +91,7 @@ def test_blocks_are_recorded_and_freed() -> None:
     assert machine.call("first", 0x2000, 65) == 0x2000  # too large
     assert machine.call("second", 0x3000, 32, 64) == 0x3000
     assert machine.call("product", 0x4000, 4, 8) == 0x4000
-    assert machine.call("first", 0, 40) == 0  # fails
+    assert machine.call("first", 0, 40) == 0  # malloc fails
     machine.call("freeing", 0, 0x3000)
     machine.call("freeing", 0, 0x2000)
     machine.call("freeing", 0, 0)
@@ -106,15 +106,15 @@ def test_moved_blocks() -> None:
     machine = Machine(Sampling(16, 64))
     machine.call("first", 0x1000, 16)
     assert machine.call("moving", 0x2000, 0x1000, 32) == 0x2000
-    assert machine.call("moving", 0, 0x2000, 48) == 0  # fails: the block is as it was
-    assert machine.call("moving", 0x3000, 0x2000, 1000) == 0x3000  # grows out of the wanted sizes
-    assert machine.call("moving", 0x4000, 0x3000, 20) == 0x4000  # and shrinks into them
-    assert machine.call("moving", 0x4000, 0x4000, 24) == 0x4000  # in place
-    assert machine.call("moving", 0, 0x4000, 0) == 0  # frees
+    assert machine.call("moving", 0, 0x2000, 48) == 0  # realloc fails: the block does not change
+    assert machine.call("moving", 0x3000, 0x2000, 1000) == 0x3000  # the new size is not recorded
+    assert machine.call("moving", 0x4000, 0x3000, 20) == 0x4000  # the new size is recorded
+    assert machine.call("moving", 0x4000, 0x4000, 24) == 0x4000  # the block is not moved
+    assert machine.call("moving", 0, 0x4000, 0) == 0  # the block is freed
     states = [(one.address, one.size, one.state) for one in machine.records()]
     assert states == [
         (0x1000, 16, FREED),
-        (0x2000, 32, REPLACED),  # by the next one, when the block was not moved
+        (0x2000, 32, REPLACED),  # replaced by the next block, as it was not moved
         (0x2000, 32, FREED),
         (0x4000, 20, FREED),
         (0x4000, 24, FREED),
@@ -143,7 +143,7 @@ def test_a_full_table() -> None:
 
 @pytest.mark.parametrize(("mean", "by_bytes"), [(8, False), (4096, True)])
 def test_samples_are_without_bias(mean: int, by_bytes: bool) -> None:
-    """What the weights of a sample add up to is near what was allocated: within five standard deviations."""
+    """The sum of the weights in a sample is within five standard deviations of the allocated amount."""
     machine = Machine(Sampling(mean=mean, by_bytes=by_bytes), capacity=1 << 16)
     sizes = random.Random(1).choices([8, 24, 48, 200, 1000, 5000], k=60_000)
     for number, size in enumerate(sizes):
@@ -178,7 +178,7 @@ def test_threads_at_once() -> None:
 
 
 def test_calls_that_are_not_recorded_take_few_instructions() -> None:
-    """From where a stub is entered to the function's own instructions: no call, nothing pushed, one write at most."""
+    """From the entry of a stub to the first instruction of the function: no call, nothing pushed, at most one write."""
     for kind in schemas.tool("assemble_stubs").STUBS:
         blob = getattr(trackcode, kind.upper())
         entered = list(instructions(blob[trackcode.ENTRY[kind] :], 0))
@@ -217,9 +217,9 @@ def test_thinning() -> None:
     assert made.mean(1, FREE_RECORDS - 1, 1e9, math.inf) == 1
     fast = made.mean(1, FREE_RECORDS, 2e6, 10.0)
     assert fast == math.ceil(2e6 / RECORDS_A_SECOND)
-    assert made.mean(100, FREE_RECORDS, 10.0, 10.0) == 50  # it allocates less by now
+    assert made.mean(100, FREE_RECORDS, 10.0, 10.0) == 50  # it allocates less than before
     assert made.mean(1, FREE_RECORDS, 10.0, 10.0) == 1
-    # The less is left of the table, the slower it is filled.
+    # The fewer entries of the table are free, the slower they are filled.
     assert made.mean(100, (1 << 20) - 600, RECORDS_A_SECOND, math.inf) == 10 * RECORDS_A_SECOND
     assert made.mean(100, 1 << 20, 1e9, math.inf) == 100
 
@@ -235,8 +235,8 @@ def test_rules_of_the_stubs_own_frames() -> None:
 
 
 def test_wanted_sizes() -> None:
-    """`find` shows usable sizes; a freed block is judged by one that lives and was asked for with that size."""
+    """`find` prints usable sizes. A freed block is compared with a live block for which this size was requested."""
     wanted = _Wanted(SizeRange(24, 40), [(20, 24), (33, 40), (41, 56)])
-    assert wanted(20, 24) and wanted(33, 56) and not wanted(41, 56)  # either size is enough
+    assert wanted(20, 24) and wanted(33, 56) and not wanted(41, 56)  # one of the two sizes is enough
     assert [wanted(size, None) for size in (20, 18, 33, 41, 50)] == [True, True, True, False, False]
     assert _Wanted(None, [])(1, None)

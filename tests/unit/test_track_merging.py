@@ -1,4 +1,4 @@
-"""Stacks of one leak become one entry, and those of two leaks do not."""
+"""Stacks of one leak become one entry. Stacks of two leaks do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from findleaks.unwind.stacks import NamedFrame
 
 
 def _frames(*names: str) -> tuple[NamedFrame, ...]:
-    """Innermost first; "name@3" is a place 3 bytes into a function, "name|module" in another module."""
+    """Return frames, the innermost first. "name@3" is an address 3 bytes into a function, "name|module" a function of another module."""
     made = []
     for name in names:
         name, _, module = name.partition("|")
@@ -31,7 +31,7 @@ def test_a_function_called_from_many_places_is_one_entry() -> None:
     assert entry.key is not None and entry.key.function == "parse"
     assert [frame.function for frame in entry.frames] == ["malloc", "parse"]
     assert (entry.total.lost.blocks, len(entry.sites), len(entry.variants)) == (4950, 99, 99)
-    assert entry.variants[0].total.lost.blocks == 99  # the largest first
+    assert entry.variants[0].total.lost.blocks == 99  # the largest variant first
     assert [frame.function for frame in entry.variants[0].frames] == ["caller_98", "main"]
 
 
@@ -43,7 +43,7 @@ def test_recursion_is_one_entry() -> None:
 
 
 def test_calls_of_one_function_at_several_places() -> None:
-    """All frames are of the same functions: the variants are the places."""
+    """All frames are of the same functions. The variants differ in the addresses of calls."""
     found = [_site(_frames(MALLOC, f"lose@{offset}", "main@2"), lost=1) for offset in (16, 32)]
     (entry,) = merge_stacks(found)
     assert [(frame.function, frame.offset) for frame in entry.frames] == [("malloc", 5), ("lose", 0), ("main", 2)]
@@ -57,7 +57,7 @@ def test_wrappers_of_malloc_do_not_join_two_leaks() -> None:
 
 
 def test_fates_are_kept_apart() -> None:
-    """One function allocates strings that are lost, and others that are freed."""
+    """One function allocates strings that are leaked, and others that are freed."""
     lost, freed = (_site(_frames(MALLOC, "text", name, "main"), **fate) for name, fate in (("a", {"lost": 1}), ("b", {"freed": 9})))
     assert [(entry.total.lost.blocks, entry.total.freed.blocks) for entry in merge_stacks([freed, lost])] == [(1, 0), (0, 9)]
 
@@ -81,4 +81,4 @@ def test_which_functions_allocate_for_their_callers() -> None:
     own = ("parse", "allocate_session", "shop::Order::Order(int)", "<shop::Order as core::clone::Clone>::clone", "standard::f")
     assert all(allocating_frame(_frames(name, "main")) == 1 for name in serving)
     assert all(allocating_frame(_frames(name, "main")) == 0 for name in own)
-    assert allocating_frame(_frames(*serving)) == 0  # nothing else is there
+    assert allocating_frame(_frames(*serving)) == 0  # there is no other frame

@@ -1,4 +1,4 @@
-"""Why `track` shows no stacks: the reason that applies, and no other."""
+"""The reason that `track` prints if it has no stacks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_pymalloc_is_named_for_sizes_that_it_serves() -> None:
 
 def test_an_allocator_without_stubs() -> None:
     found = _reasons([], [GLIBC, _allocator("mimalloc", "shop", 4), _allocator("jemalloc", "libidle.so", 0)], _probe())
-    assert found == [  # whether the process is idle is not known
+    assert found == [  # it is unknown whether the process is idle
         "other_allocator: mimalloc 1 in shop has 4 blocks in use, and its functions were not reached: only what libc.so.6 allocates is seen"
     ]
 

@@ -1,4 +1,4 @@
-"""Trends of series whose making is known, and the Theil-Sen estimator against a plain one."""
+"""Trends of synthetic series, and the Theil-Sen estimator compared with a simple one."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def leak(at: float) -> float:
 
 
 def warm_up(at: float) -> float:
-    """Full after half of the time."""
+    """The value is constant after half of the time."""
     return 20_000 * min(1.0, 2 * at)
 
 
 def slow_warm_up(at: float) -> float:
-    """Each step covers part of what is left."""
+    """Each step covers a part of the remaining distance."""
     return 20_000 * (1 - math.exp(-8 * at))
 
 
@@ -39,7 +39,7 @@ def still(at: float) -> float:
 
 
 def saw_tooth(at: float) -> float:
-    """Five teeth."""
+    """Five periods."""
     return 20_000 * (5 * at % 1.0)
 
 
@@ -48,7 +48,7 @@ def leak_under_saw_tooth(at: float) -> float:
 
 
 def series(level: Level, count: int, noise: float = 0.0, seed: int = 1) -> list[float]:
-    """So many points of it, with Gaussian noise of this standard deviation."""
+    """Return `count` points of a series, with Gaussian noise of this standard deviation."""
     random_ = random.Random(seed)
     return [100_000 + level(at / (count - 1)) + random_.gauss(0, noise) for at in range(count)]
 
@@ -71,7 +71,7 @@ def test_shape(level: Level, kind: Trend, count: int) -> None:
 
 @pytest.mark.parametrize(("level", "kind"), SHAPES)
 def test_shape_in_noise(level: Level, kind: Trend) -> None:
-    """Noise changes no answer, whichever noise it is."""
+    """Random noise does not change the result."""
     for count, seed in itertools.product(COUNTS, range(20)):
         assert trend(series(level, count, 100.0, seed), FLAT) == kind, (count, seed)
 
@@ -92,7 +92,7 @@ def test_few_points() -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_leak_that_begins_late(count: int) -> None:
-    """It is no plateau: it was still, and grows at the end."""
+    """A series that was constant, and grows at the end, is no plateau."""
     for seed, begin in itertools.product(range(10), (0.25, 0.5)):
         assert trend(series(lambda at, begin=begin: 20_000 * max(0.0, at - begin), count, 50.0, seed), FLAT) == Trend.GROWING
 
@@ -103,15 +103,15 @@ def test_one_step_is_a_plateau(at: int) -> None:
 
 
 def test_teeth_far_higher_than_what_stays() -> None:
-    """The floor rises by 20 in each tooth of 200."""
+    """The minimum rises by 20 in each period, whose amplitude is 200."""
     values = [1000.0 + 20 * (at // 4) + (0, 100, 200, 60)[at % 4] for at in range(40)]
     assert trend(values, 16) == Trend.GROWING
     assert trend([1000.0 + (0, 100, 200, 60)[at % 4] for at in range(40)], 16) == Trend.SAWTOOTH
 
 
 def plain(times: list[float], values: list[float]) -> Rate:
-    """All slopes; of them the median, and the M1-th and (M2 + 1)-th: P. K. Sen 1968, section 4, as in M. Hollander and D. A. Wolfe,
-    Nonparametric Statistical Methods, 1973, chapter 9.3."""
+    """Compute all slopes. Return their median, and the slopes number M1 and M2 + 1: P. K. Sen 1968, section 4, as in M.
+    Hollander and D. A. Wolfe, Nonparametric Statistical Methods, 1973, chapter 9.3."""
     slopes = sorted((b - a) / (u - t) for (t, a), (u, b) in itertools.combinations(zip(times, values), 2))
     points = len(times)
     width = 1.959964 * (points * (points - 1) * (2 * points + 5) / 18) ** 0.5
@@ -138,7 +138,7 @@ def test_interval_holds_the_slope_and_is_symmetrical(values: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [8, 20, MAX_PAIRED, MAX_PAIRED + 1, 200])
 def test_interval_covers_the_true_slope(count: int) -> None:
-    """In 95 of 100 cases, or more where there are few points, as it goes from rank to rank."""
+    """The interval contains the slope in at least 95 of 100 cases. With few points, it is more often, because the bounds are ranks."""
     times, covered, runs = [60.0 * at for at in range(count)], 0, 300
     for seed in range(runs):
         random_ = random.Random(seed)

@@ -1,4 +1,5 @@
-"""Lost blocks sorted into leaks: what differs together is another leak; remains and null pointers are none."""
+"""Leaked blocks grouped into leaks: blocks that differ in several words together are different leaks. Remains and null
+pointers make no leaks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ REMAINS = (ZERO, DATA, HELD, f"{LOST}40 B", "libc data", f"{LOST}text")
 
 
 def leaders(count: int, words: Sequence[Sequence[str]], size: int = 56, label: str = "", start: int = 0, seed: int = 1) -> list[Leader]:
-    """Blocks whose words are each drawn from those given for it."""
+    """Return blocks. Each of their words is one of the values given for it."""
     draw = random.Random(seed)
     made = [Shape(label, False, False, tuple(draw.choice(list(several)) for several in words)) for _ in range(count)]
     return [Leader(shape, size, start + 64 * at, 1, 1, size) for at, shape in enumerate(made)]
@@ -49,7 +50,7 @@ def test_leaks_of_one_size_are_apart(seed: int, count: int) -> None:
 
 
 def test_leaks_that_differ_in_one_word_only() -> None:
-    """By the kind of what it points to, and where enough of both are there."""
+    """Leaks differ in the kind of memory that a word refers to, if both kinds have enough blocks."""
     named, plain = leaders(40, [[f"{LOST}text"], [DATA], [DATA]]), leaders(60, [[DATA], [DATA], [DATA]])
     assert found(named, plain) == [(40, (f"{LOST}text", DATA, DATA)), (60, (DATA, DATA, DATA))]
 
@@ -92,7 +93,7 @@ def test_work_grows_as_the_number_of_sizes() -> None:
 
 
 def test_work_is_bounded_where_each_is_another_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A core may claim thousands of modules, and each word may point into another."""
+    """A core may claim thousands of modules, and each word may point into a different module."""
     monkeypatch.setattr("findleaks.triage.clusters.MOST_WORK", 200_000)
     some = [one for number in range(500) for one in leaders(4, [[f"lib{number} data"]] * 8)]
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""`triage` on the command line: its words, its files, where systemd keeps cores; and that debuggers refuse it in a line."""
+"""`triage` on the command line: arguments, files, cores that systemd keeps. Debuggers refuse it with one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_session() -> NoReturn:
 
 
 def test_debuggers_say_what_to_type_in_a_shell() -> None:
-    """Also once the command `map` is loaded, a submodule of `commands`."""
+    """Also after the command `map` was loaded, which is a submodule of `commands`."""
     assert commands.find_command("map") is not None
     out = io.StringIO()
     with pytest.raises(UsageError, match=r"type in a shell: findleaks triage '/a core' -o x\.db$"):
@@ -78,14 +78,14 @@ def test_without_pyarrow_it_says_so_before_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    monkeypatch.setattr(triage, "examine_all", lambda *_: pytest.fail("cores are read"))
+    monkeypatch.setattr(triage, "examine_all", lambda *_: pytest.fail("cores were read"))
     assert cli.main(["triage", str(SAMPLE), "-o", str(tmp_path / "a.parquet")]) == 2
     error = capsys.readouterr().err
     assert "pip install 'findleaks[parquet]'" in error and error.count("\n") == 1
 
 
 def test_what_systemd_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A real core packed with zstd under systemd's name, one that is none, and what coredumpctl lists."""
+    """A real core, packed with zstd and named by systemd; a file that is no core; and the list of coredumpctl."""
     folder, programs = tmp_path / "coredump", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""Processes that examine cores: whatever becomes of one, the others' rows are there, and nothing is left of it."""
+"""The processes that examine cores: if one of them fails, the rows of all other cores are there, and it leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def sources(*names: str) -> list[Source]:
 
 @pytest.fixture
 def acting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examining does what the name says, instead."""
+    """Instead of examining a core, a process does what the name of the core says."""
 
     def examine(source: Source, *_: object, **__: object) -> Row:
         if source.core.startswith("signal "):
-            faulthandler.disable()  # which pytest turned on
+            faulthandler.disable()  # pytest has enabled it
             os.kill(os.getpid(), int(source.core.split()[1]))
         if source.core == "exit":
             os._exit(3)
@@ -70,7 +70,8 @@ def test_closing_ends_all_at_once() -> None:
     own = Path("/proc/self/cmdline").read_bytes()
 
     def children() -> set[str]:
-        """Return the forked children. Processes that earlier tests started may become children, too, and may end during the loop."""
+        """Return the forked children. Processes that earlier tests started may become children of this process, and may
+        end during the loop."""
         found: set[str] = set()
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             with suppress(OSError):
@@ -92,7 +93,7 @@ def test_children_leave_a_ctrl_c_to_their_parent() -> None:
 
 
 def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the files have on the disk: a hole takes nothing."""
+    """The memory of a core is estimated by the space that it takes on the disk: holes take none."""
     full, hole, packed = tmp_path / "full", tmp_path / "hole", tmp_path / "packed.zst"
     full.write_bytes(b"x" * (8 << 20))
     packed.write_bytes(b"x" * (8 << 20))

@@ -1,4 +1,4 @@
-"""The head of a cycle is what its parts refer back to, wherever they lie."""
+"""The head of a cycle is the block to which the other blocks refer, whatever the order of addresses is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Blocks:
 
 
 class Graph:
-    """All blocks hang from one."""
+    """All blocks are reachable from one leak head."""
 
     def __init__(self, references: Mapping[int, Sequence[int]], leader: int) -> None:
         self._references, self._leader = references, leader
@@ -32,14 +32,14 @@ class Graph:
 
 
 def document(parts: int) -> tuple[list[int], dict[int, list[int]]]:
-    """One of 184 bytes, whose parts of 120 refer to it, to the one before and to the one behind; each has a text."""
+    """Return a document of 184 bytes. Its parts of 120 bytes refer to it and to their neighbours. Each part has a text."""
     nodes = range(1, parts + 1)
     sizes = [184] + [120] * parts + [24] * parts
     return sizes, {0: [1, parts], **{at: [0, at - 1, at % parts + 1, parts + at] for at in nodes}}
 
 
 def several(parts: int) -> tuple[list[int], dict[int, list[int]]]:
-    """A list without a head: all are alike."""
+    """Return a list without a head: all nodes are alike."""
     return [48] * parts, {at: [(at + 1) % parts, (at - 1) % parts] for at in range(parts)}
 
 

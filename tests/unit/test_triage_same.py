@@ -1,4 +1,4 @@
-"""Leaks of many cores compared: what one core shows too little of is decided by the others."""
+"""Leaks of many cores compared: if one core has too few blocks to decide, other cores decide."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_contradicts_is_another_leak() -> None:
 
 
 def test_one_that_points_to_something_else_for_once_is_the_same() -> None:
-    """A pointer to what was freed since, null pointers, and whether what is pointed to is held: they differ from core to core."""
+    """Three differences between cores are no contradiction: pointers to freed memory, null pointers, and whether a block is reachable."""
     usual = leak(("→ 40 B", "→ 65,544 B", "0", "→ 24 B"), 50, 5960)
     others = [
         leak(words, 3, 5960) for words in ((".", "held", "held", "held"), ("0", "→ 65,544 B", "0", "0"), ("?", "→ blocks", "0", "→ 24 B"))
@@ -43,7 +43,7 @@ def test_one_joins_what_it_has_most_in_common_with() -> None:
 
 
 def test_two_in_one_core_are_two() -> None:
-    """Also where only one word differs, and it contradicts too little for others."""
+    """Also if only one word differs, which would be too little to separate leaks of different cores."""
     words = ("libfoo code", "libfoo data", "libfoo constants", "held")
     one, other = leak(words, 20), leak((*words[:3], "."), 10)
     assert groups([one], [other]) == [{one, other}]
@@ -71,7 +71,7 @@ def test_groups_of_partial_cores_only_come_last() -> None:
 
 
 def test_groups_of_rows() -> None:
-    """A row has each group once, whatever it was in its core; the baseline's are not new, and counted nowhere."""
+    """A row lists each group once, even if a core has it twice. Groups of the baseline are not new, and are not counted."""
     tables = [leak(size=120 + 16 * at, leaks=1, label="array of text") for at in range(20)]
     rows = [Row("a", OK, "shop", signatures=tuple(tables)), Row("b", OK, "shop", signatures=(leak(LIST),))]
     old = Row("old", OK, "shop", signatures=(leak(("→ text", "held", "?"), 1),))

@@ -31,7 +31,7 @@ def test_folders_have_all_below_them_but_links(tmp_path: Path) -> None:
     found = sources([str(tmp_path / "in")])
     assert [os.path.relpath(one.core, tmp_path / "in") for one in found.cores] == ["a", "b", "deep/.hidden", "deep/c"]
     assert found.links == 3
-    # One that is named is followed; and each file has one row, however often it is named.
+    # A link that is named by the user is followed. Each file has one row, even if it is named several times.
     assert named(tmp_path / "in" / "again", tmp_path / "in" / "a", tmp_path / "in") == [
         str(tmp_path / "in" / name) for name in ("again", "b", "deep/.hidden", "deep/c")
     ]

@@ -1,4 +1,4 @@
-"""The database of triage: what is added is read back, it can be gone on with, and one that is damaged is refused in a line."""
+"""The database of triage: rows are read as they were added, a run can be resumed, and a damaged database is refused with one line."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def gone_on_with(path: str) -> dict[str, tuple[int, int]]:
 
 
 def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
-    """Else a b-tree whose page is its own child would be read for ever."""
+    """Otherwise a b-tree with a page that is its own child would be read forever."""
     path = tmp_path / "a.db"
     made(path, *(dataclasses.replace(GOOD, core=f"/{at}" + "x" * 400) for at in range(100)))
     with closing(sqlite3.connect(path)) as base:
@@ -152,7 +152,7 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
-    """Such a file is read as usual, and fails when a row is changed: after all cores were looked at."""
+    """SQLite reads such a file without an error, and fails only when a row is changed: after all cores were examined."""
     path = tmp_path / "a.sqlite"
     made(path, GOOD)
     with closing(sqlite3.connect(path)) as base:

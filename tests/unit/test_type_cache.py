@@ -1,4 +1,4 @@
-"""The cache of types is used, limited in size, and safe against damage and parallel use. The index reads it."""
+"""The cache of types: it is used by the type index, limited in size, and safe against damage and parallel use."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_damaged_file_is_ignored_and_removed(tmp_path: Path, damage: str) -> N
 
 
 def test_the_total_size_is_limited(tmp_path: Path) -> None:
-    """The least recently used files are removed, and temporary files that killed processes left."""
+    """The least recently used files are removed, and also the temporary files of killed processes."""
     small = cache(tmp_path, 30000)
     for number in range(4):
         small.store(f"file{number}", columns(40))
         os.utime(tmp_path / "findleaks" / "types" / f"file{number}", (1000 + number, 1000 + number))
-    assert small.load("file0") == columns(40)  # used now
+    assert small.load("file0") == columns(40)  # file0 is now the most recently used file
     (tmp_path / "findleaks" / "types" / ".unfinished").write_bytes(b"x")
     os.utime(tmp_path / "findleaks" / "types" / ".unfinished", (1, 1))
     small.store("large", columns(60))

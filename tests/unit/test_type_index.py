@@ -62,7 +62,7 @@ def test_types_of_c_are_those_of_the_compiler(tmp_path: Path, form: str) -> None
     program = build(tmp_path, form)
     table = read_file(program)
     assert check_facts(table, facts(program)) > 29
-    if "i686" not in form:  # of the static program: also of libc's assembly, of which pyelftools makes units
+    if "i686" not in form:  # a static program also has libc's assembly code, of which pyelftools makes units
         assert differences(read_types_slowly(str(program)), table) == []
     assert named(read_file(program, pure=True)) == named(table)
 
@@ -122,14 +122,14 @@ def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
 
 
 def without_vector(text: str) -> str:
-    """Facts without those of `vector`: in a type unit it has the signature of `point`."""
+    """Return the facts except those of `vector`, which has the signature of `point` in a type unit."""
     return "".join(line + "\n" for line in text.splitlines() if "\tvector\t" not in line and "velocity" not in line)
 
 
 def package(program: Path, name: str) -> None:
-    """Put the .dwo files of a program into its .dwp file. binutils' program knows DWARF 4, LLVM's DWARF 5 as well."""
+    """Put the .dwo files of a program into a .dwp file. The program of binutils supports DWARF 4, and that of LLVM also DWARF 5."""
     tool = shutil.which(name)
-    assert tool is not None, f"{name} comes with binutils, or llvm"
+    assert tool is not None, f"{name} is part of binutils or llvm"
     subprocess.run([tool, "-e", program, "-o", f"{program}.dwp"], check=True)
     for path in program.parent.glob("*.dwo"):
         path.unlink()
@@ -179,7 +179,7 @@ def test_types_of_cpp_are_those_of_the_compiler(tmp_path: Path) -> None:
 
 def test_types_of_rust_are_those_of_the_compiler(tmp_path: Path) -> None:
     rustc = shutil.which("rustc")
-    assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
+    assert rustc is not None, "this test needs rustc: apt-get install cargo"
     program = tmp_path / "types"
     subprocess.run([rustc, "--edition=2021", "-g", PROGRAMS / "type_layouts.rs", "-o", program], check=True, capture_output=True)
     table = read_file(program)
@@ -193,9 +193,10 @@ def test_types_of_rust_are_those_of_the_compiler(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("target", "word"), [("s390x-linux-gnu", 8), pytest.param("mips-linux-gnu", 4, marks=pytest.mark.matrix)])
 def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> None:
-    """An object file whose relocations pyelftools applies: sections of another byte order."""
+    """An object file of the other byte order. pyelftools applies its relocations."""
     text = (PROGRAMS / "type_layouts.c").read_text()
-    text = text[text.index("typedef struct") : text.index("#define SIZE")].replace("_Thread_local ", "")  # no relocation of pyelftools
+    # Pyelftools does not support the relocations of thread-local variables
+    text = text[text.index("typedef struct") : text.index("#define SIZE")].replace("_Thread_local ", "")
     (tmp_path / "types.c").write_text(f"typedef unsigned long size_t;\n#define NULL 0\nvoid *calloc(size_t, size_t);\n{text}")
     tables = []
     for of, name in (("x86_64-linux-gnu", "little"), (target, "big")):
@@ -214,12 +215,12 @@ def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> 
         assert member_places(little, little.find("node")[0]) == member_places(big, node)
         assert (wide.offset * 8 + wide.first_bit, wide.bits) == (32 * 8 + 10, 40)
     else:
-        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 8 * 4  # of seven pointers and a long
+        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 8 * 4  # seven pointers and a long are 4 bytes shorter
         assert all(big.sizes[number] == 4 for number, kind in enumerate(big.kinds) if kind == Kind.POINTER)
 
 
 def read_object(path: Path, word: int, order: Literal["little", "big"]) -> TypeTable:
-    """The types of an object file, by both engines."""
+    """Return the types of an object file. Check that both engines agree."""
     with path.open("rb") as file:
         info = ELFFile(file).get_dwarf_info(relocate_dwarf_sections=True)
         given = {name: getattr(info, f"debug_{section}_sec") for name, section in OBJECT_SECTIONS.items()}
@@ -300,7 +301,7 @@ int main(int argc, char **argv) { return build(argc, argv[0])->value == 7; }
 
 @pytest.mark.parametrize("options", ["-O0 -gdwarf-4", "-O2 -gdwarf-4", "-O2 -gdwarf-5", "-O2 -g -flto"])
 def test_local_variables(tmp_path: Path, options: str) -> None:
-    """Their offsets from the frame are those that the program prints; location lists have the variables at the call."""
+    """The offsets from the frame are those that the program prints. Variables in location lists have their offset at the call."""
     (tmp_path / "locals.c").write_text(LOCALS)
     program = tmp_path / "locals"
     subprocess.run(["gcc", *options.split(), "-no-pie", "-o", program, tmp_path / "locals.c"], check=True)
@@ -345,7 +346,7 @@ def test_managers_of_wrappers(tmp_path: Path, options: str) -> None:
 
 
 def test_the_columns_are_those_of_the_table() -> None:
-    """The engines number columns; the table names them."""
+    """The engines use numbers of columns, and the table their names."""
     names = [one.name for one in fields(TypeTable)][2:]
     made = TypeTable(8)
     assert len(names) == len(COLUMNS) - 1

@@ -1,4 +1,4 @@
-"""Tests the spread of types: both engines give the same results for random heaps with random layouts."""
+"""The spread of types: both engines return the same results for random heaps with random layouts."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_list_is_claimed_to_its_end(engine: Engine) -> None:
         (Flag.LENGTH, {0x8008: 4}, [2, 3, 4]),  # more than the block has
         (Flag.END, {0x8008: 0x10008}, [2]),
         (Flag.END, {0x8008: 0x10100}, [2, 3, 4]),  # in another block
-        # The pointer refers to the third word: one byte for each of two elements is there.
+        # The pointer refers to the third word: each of the two elements before it takes one byte.
         (Flag.TABLE, {0x8000: 0x10010, 0x10010: 0x0580}, [2]),
         (Flag.TABLE, {0x8000: 0x10010, 0x10010: 0x8005}, [3]),
     ],

@@ -1,4 +1,4 @@
-"""Types identified in memory made by hand: the shapes, and what must not be taken for one."""
+"""Types of blocks in handmade memory: their shapes, and memory that must not be mistaken for one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def words(*values: int) -> bytes:
 
 
 class Image:
-    """A module made by hand: tables of words at TABLES, names at CONSTANTS."""
+    """A handmade module: tables of words at TABLES, names at CONSTANTS."""
 
     def __init__(self) -> None:
         self.tables = bytearray(words(0, 0))
@@ -99,7 +99,7 @@ def test_standard_names_are_short() -> None:
 
 
 def test_a_library_whose_headers_are_not_in_the_core() -> None:
-    """Its first page was left out, so it is no module; its vtables are where they were."""
+    """The first page of the library is not in the core, so it is no module. Its vtables have the same addresses."""
     image = Image()
     vtable = image.vtable(image.typeinfo("3Foo"))
     names = dict.fromkeys((TEXT, TABLES, CONSTANTS, DATA), "/usr/lib/libmade.so")
@@ -120,7 +120,7 @@ def test_what_is_no_vtable_is_not_named() -> None:
     info = image.typeinfo("3Foo")
     far = image.vtable(info, top=1 << 40)
     no_code = image.vtable(info, function=HEAP)
-    own = image.vtable(image.put(HEAP, image.text(b"3Foo")))  # its typeinfo is of no known class
+    own = image.vtable(image.put(HEAP, image.text(b"3Foo")))  # the typeinfo is of no known class
     odd_name = image.vtable(image.typeinfo("not a name"))
     not_mangled = image.vtable(image.put(image.class_type_info + 1, image.text(b"3Foo")))
     types = Types(image.target())
@@ -131,7 +131,8 @@ def test_what_is_no_vtable_is_not_named() -> None:
 
 
 def test_null_functions_need_a_typeinfo() -> None:
-    """A destructor that is never called is null in construction vtables and abstract classes; nulls in front of anything are common."""
+    """A destructor that is never called is null in construction vtables and abstract classes. Zeros before other words
+    are frequent and prove nothing."""
     image = Image()
     sure = image.put(0, image.typeinfo("3Foo"), 0, 0) + 16
     unsure = image.put(0, TABLES, 0, 0) + 16
@@ -229,7 +230,7 @@ def test_files_and_strings_of_other_words(arch: Arch) -> None:
         first = arch.unpack(target.read(HEAP, 4 * word))
         assert is_file(target, first[0], HEAP, size) == (expected == "FILE")
         assert is_string(target, first, HEAP, size) == (expected == "std::string")
-    if word == 8:  # padding belongs to none
+    if word == 8:  # padding has no type
         file[4:8] = b"\1" * 4
         target = FakeTarget({HEAP: bytes(file)}, arch=arch)
         assert not is_file(target, target.word(HEAP), HEAP, len(file))
@@ -266,7 +267,7 @@ def test_hints() -> None:
 
 
 def test_an_address_of_printable_bytes_is_no_text() -> None:
-    """0x562e82ace760 reads as "`笂.V": where something is mapped there, it is the pointer of a short std::string, not text."""
+    """0x562e82ace760 reads as "`笂.V". If memory is mapped at this address, the word is the pointer of a short std::string, not text."""
     address = 0x562E82ACE760
     string = words(address, 9) + b"short one\0\0\0\0\0\0\0"
     assert Types(FakeTarget({})).hint(string) == '"`笂.V"'
@@ -299,7 +300,7 @@ def test_no_image_makes_trouble(values: list[int]) -> None:
 
 
 def test_only_words_that_tell_something_are_remembered() -> None:
-    """A heap has millions of first words that tell nothing."""
+    """A heap has millions of first words without a type, which are not cached."""
     image = Image()
     table = image.put(TEXT, TEXT + 8)
     types = Types(image.target())

@@ -1,4 +1,4 @@
-"""Mangled names read by the C++ library, held against c++filt, and names made to do harm."""
+"""Mangled names decoded by the C++ library: compared with c++filt, and malicious names."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ NAMES = {
 
 def cxxfilt(names: list[str]) -> list[str]:
     tool = shutil.which("c++filt")
-    assert tool, "binutils are needed for this test"
+    assert tool, "this test needs binutils"
     done = subprocess.run([tool], input="\n".join(names) + "\n", capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
 def same(name: str) -> str:
-    """c++filt writes some standard classes out where we use their short names."""
+    """c++filt prints the long names of some standard classes, findleaks their short names."""
     for stream in ("istream", "ostream", "iostream"):
         name = name.replace(f"std::basic_{stream}<char, std::char_traits<char> >", f"std::{stream}")
     name = name.replace("std::basic_string<char, std::char_traits<char>, std::allocator<char> >", "std::string")
@@ -77,19 +77,19 @@ def test_types() -> None:
 
 
 def test_a_whole_library_against_cxxfilt() -> None:
-    """All of libstdc++'s exported names, but for those that are beyond the bounds."""
+    """All exported names of libstdc++, except those that exceed the limits."""
     library = next(p for p in Path("/usr/lib").glob("*/libstdc++.so.6"))
     lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
     names = sorted({line.split()[-1].split("@")[0] for line in lines if " _Z" in line})
     assert len(names) > 3000
     wrong = [(n, demangle(n), r) for n, r in zip(names, cxxfilt(names)) if same(demangle(n)) != same(r)]
-    assert not [w for w in wrong if w[0] != w[1]], "what is shown is right"
+    assert not [w for w in wrong if w[0] != w[1]], "names within the limits are right"
     assert not [w for w in wrong if w[0].startswith(("_ZTV", "_ZTS", "_ZTI"))]
     assert len(wrong) < len(names) / 100, wrong[:5]
 
 
 def test_copies_of_data_are_named() -> None:
-    """c++filt knows copies of functions only; link-time optimisation with LLVM makes some of data, too."""
+    """c++filt supports only copies of functions. LLVM's link-time optimisation also makes copies of data."""
     assert demangle("_ZN4llvmL5TableE.llvm.2593866529939609752") == "llvm::Table [clone .llvm.2593866529939609752]"
     assert demangle("_ZL7handleri.isra.0.cold") == "handler(int) [clone .isra.0] [clone .cold]"
     assert demangle("_Z.llvm.1") == "_Z.llvm.1"
@@ -98,7 +98,7 @@ def test_copies_of_data_are_named() -> None:
 def test_names_that_are_not_ascii() -> None:
     assert demangle("_ZN5K\u00e4se4rufeEv") == "K\u00e4se::rufe()"
     assert demangle_type("5K\u00e4se") == "K\u00e4se"
-    assert demangle_type("2\udcff\udcfe") == "\udcff\udcfe", "bytes that are no UTF-8"
+    assert demangle_type("2\udcff\udcfe") == "\udcff\udcfe", "bytes that are not UTF-8"
     assert demangle("_Z1f\0i") == "_Z1f\0i"
     assert demangle("_Z1f\ud800") == "_Z1f\ud800"
 
@@ -122,7 +122,7 @@ def test_other_names_stay_as_they_are(name: str) -> None:
 
 
 def nested(levels: int, start: str, before: int) -> str:
-    """A<A<A<start>, S…_>, S…_>: each level is the one within it, twice. `before`: parts that can be referred to, beside the levels."""
+    """Return A<A<A<start>, S…_>, S…_>: each level contains the level inside it twice. `before`: further parts to which names can refer."""
     digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     numbers = range(before + levels - 1, before + 2 * levels - 2)
     return "1AI" * levels + start + "E" + "".join(f"S{digits[n // 36] if n >= 36 else ''}{digits[n % 36]}_E" for n in numbers)
@@ -143,7 +143,7 @@ BOMBS = [
     "_Z1f" + "F" * 2000,
     "_Z1fDv" * 500,
     "_ZTS" + "A9_" * 1300 + "i",
-    # Each of these would be gigabytes of text, or takes hours to be made.
+    # Each of these names would take gigabytes of text, or hours of time.
     "_Z1f" + nested(30, "i", 0),
     "_Z1f" + nested(17, "1BI" + "y" * 700 + "E", 2),
     f"_Z1f{len(PRIMED)}{PRIMED}" + nested(30, "i", 1),
@@ -167,7 +167,7 @@ def test_bombs_are_harmless(name: str) -> None:
 
 
 def test_bombs_take_no_memory() -> None:
-    """Of this process's memory the highest mark is kept: another one shows it."""
+    """The peak memory is a property of the process, so a child process measures it."""
     program = (
         "import resource, sys; from findleaks.demangle import demangle\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

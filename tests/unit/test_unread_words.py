@@ -1,4 +1,4 @@
-"""Words of threads that are read again: of thousands of threads with the same names of words, chosen by what was worked out once."""
+"""Which words of threads are read again: thousands of threads have the same names of words, for which the result is computed once."""
 
 from __future__ import annotations
 

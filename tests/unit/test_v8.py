@@ -1,4 +1,4 @@
-"""V8's handle scopes in made-up processes, whole and damaged."""
+"""V8's handle scopes in synthetic processes, intact and damaged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_text_names_the_scope_that_hoards() -> None:
 
 def test_several_isolates() -> None:
     image = Image(isolates=3)
-    image.threads.append(thread(9))  # in none
+    image.threads.append(thread(9))  # a thread without an isolate
     found = reported(image.target())
     assert [isolate["address"] for isolate in found["isolates"]] == [hex(isolate) for isolate in image.isolates]
     assert [isolate["threads"] for isolate in found["isolates"]] == [[1], [2], [3]]
@@ -73,7 +73,7 @@ def test_several_isolates() -> None:
 
 
 def test_what_handles_hold() -> None:
-    """Small integers, objects by their map, and those that are gone."""
+    """Three kinds of handles: small integers, objects by their map, and handles without an object."""
     image = Image(blocks=0, used=6)
     image.words(v8image.OBJECTS + 0x500, v8image.OBJECTS + 0x601)
     image.words(BLOCKS, 8 << 32, 8 << 32, UNDEFINED, v8image.OBJECTS + 0x501, v8image.OBJECTS + 0x501, 0x999999001)
@@ -140,7 +140,7 @@ WHY = [
 
 @pytest.mark.parametrize(("damage", "why"), WHY)
 def test_nothing_can_be_said(damage: Any, why: str) -> None:
-    """One line says why, and the status is that of trouble."""
+    """One line reports the reason, and the exit status is that of a failure."""
     target = damage(Image())
     status, text = asked(target)
     assert status == 2
@@ -195,7 +195,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "blocks", "problem"), DAMAGE)
 def test_a_corrupt_list_of_blocks(damage: Any, blocks: int, problem: str) -> None:
-    """What precedes the damage is counted, the damage is reported, and the other isolate is not touched by it."""
+    """Blocks before the damage are counted, the damage is reported, and the other isolate is not affected."""
     image = Image(isolates=2)
     damage(image, image.isolates[0])
     target = image.target()
@@ -245,7 +245,7 @@ def test_interrupted() -> None:
 
 
 def test_a_scope_on_the_heap() -> None:
-    """Node-API's are there; they are reported from words left over by the ordinals."""
+    """Node-API has its scopes on the heap. They are reported from the words that the ordinals leave over."""
     image = Image()
     isolate = image.isolates[0]
     block = image.blocks[isolate][2]
@@ -268,7 +268,7 @@ def test_a_scope_that_is_not_found_is_reported() -> None:
 
 
 def test_a_library() -> None:
-    """Its functions call each other through stubs, and find its variables through a table of addresses (Debian's libnode)."""
+    """Functions of the library call each other through stubs, and find its variables through a table of addresses (Debian's libnode)."""
     image = Image()
     slots, key, stub = v8image.OBJECTS + 0x800, v8image.OBJECTS + 0x900, CODE + 0x800
 
@@ -294,7 +294,7 @@ def test_a_library() -> None:
 
 
 def test_a_stack_that_cannot_be_followed() -> None:
-    """The scope is found farther out all the same; who opened it is not guessed."""
+    """The scope is found in an outer frame. The function that opened it is not guessed."""
     image = Image()
     one = image.threads[0]
     image.threads[0] = thread(1, one.sp, {"rip": v8image.CREATE, "rbp": 1}, one.thread_pointer)
@@ -315,7 +315,7 @@ def test_the_longest_chain_whose_ordinals_never_grow() -> None:
     assert chain([*stale, *real], 1000) == real
     assert chain(real, 450) == real[1:]
     assert chain([], 10) == []
-    # In one frame they may are in any order.
+    # The scopes in one frame may be in any order.
     assert chain([Candidate(0x2000, 5, True, 1), Candidate(0x1000, 9, True, 1)], 10) == [
         Candidate(0x1000, 9, True, 1),
         Candidate(0x2000, 5, True, 1),
@@ -345,7 +345,7 @@ def test_values_are_counted(slice_: int, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_many_handles_of_many_kinds_hold() -> None:
-    """Many maps, each of few objects."""
+    """Many maps, with few objects each."""
     maps = 36
     image = Image(blocks=0, used=3 * maps)
     held = []

@@ -1,4 +1,4 @@
-"""V8's chunks in memory made by hand, as V8 12 has them: their header leads to what is known of them. Other memory may look like one."""
+"""V8's chunks in handmade memory, as in V8 12: the header of a chunk refers to V8's data about it. Other memory may look like a chunk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE, ALLOCATED, OF_HEAP = 6, 3, 8
 
 
 class Image:
-    """Memory of chunks that lie one beside the other, and of what is known of them."""
+    """Memory of adjacent chunks, and of V8's data about them."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.starts = [BASE + sum(-(-size // CHUNK) * CHUNK for size in sizes[:number]) for number in range(len(sizes))]
@@ -58,7 +58,7 @@ def test_every_chunk_has_its_size() -> None:
 
 
 def test_what_is_allocated_is_a_multiple_of_a_page_at_times() -> None:
-    """A smaller number of whole pages that precedes the size is not taken for it."""
+    """A smaller multiple of the page size before the size is not mistaken for the size."""
     image = Image(SIZES)
     for number in (2, 5, 20):
         image.put(KNOWN + 512 * number + 8 * ALLOCATED, 8192)
@@ -66,7 +66,7 @@ def test_what_is_allocated_is_a_multiple_of_a_page_at_times() -> None:
 
 
 def test_other_memory_looks_like_a_chunk() -> None:
-    """What V8 knows of chunks may stand where a chunk could begin: it has the heap's address itself."""
+    """V8's data about chunks may be where a chunk could begin: they contain the heap's address as well."""
     image = Image(SIZES)
     end = image.starts[-1] + CHUNK
     image.put(end, 0x1000, end, CHUNK, 0, 0, 0, CHUNK, 0, HEAP)
@@ -74,7 +74,7 @@ def test_other_memory_looks_like_a_chunk() -> None:
 
 
 def test_freed_chunk_leads_to_what_has_become_anothers() -> None:
-    """It is as large as any, and the large object's chunk that it leads to is one only."""
+    """A freed chunk, as large as the others, refers to a large object's chunk. This chunk is listed once."""
     image = Image(SIZES)
     end = image.starts[-1] + CHUNK
     image.header(end, KNOWN + 512 * 20)
@@ -88,7 +88,7 @@ def test_objects_of_a_large_chunk_are_no_chunks() -> None:
 
 
 def test_any_word_may_be_wrong() -> None:
-    """Chunks stay sorted, apart from each other, and within memory."""
+    """The listed chunks are sorted, disjoint, and inside memory."""
     pick = random.Random(3)
     for _ in range(60):
         image = Image(SIZES)

@@ -30,14 +30,14 @@ OWN, OTHER = JavaScriptFunction("onData", "/app/server.js", 9), JavaScriptFuncti
     ],
 )
 def test_amount_of_functions(own: int, name: str, text: str) -> None:
-    """A function that few of the closures have is only an example."""
+    """A function of few closures is named only as an example."""
     graph: Any = SimpleNamespace(function_of=lambda index: OWN if index < own else OTHER)
     assert paths._describe_functions(graph, name, 100, range(100)) == text
 
 
 @pytest.mark.parametrize(("place", "found"), [(0, (0, 0, 0)), (24, (1, 4096, 100))])
 def test_views_of_unknown_buffers(place: int, found: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the offset of the length is unknown, the length of a buffer is unknown, too. Its first word is another number."""
+    """If the offset of the length is unknown, the length of a buffer is unknown. The first word of the buffer is another number."""
     target = FakeTarget({0x1000: bytes.fromhex("0030") + bytes(22) + (4096).to_bytes(8, "little")})
     graph: Any = SimpleNamespace(target=target, engine=PureEngine(target.arch), offset_of=lambda name, field: place)
     monkeypatch.setattr(views, "_views", lambda graph: [(0x1001, 100)])
@@ -45,7 +45,7 @@ def test_views_of_unknown_buffers(place: int, found: tuple[int, int, int], monke
 
 
 def test_functions_that_release_nothing_of_addons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some memory in a row that belongs to no addon, the arguments of the function are not examined."""
+    """After some successive blocks that belong to no addon, the arguments of the function are not examined."""
     monkeypatch.setattr(addon_files, "_MOST_MISSES", 2)
     directory: Any = SimpleNamespace(blocks=SimpleNamespace(lookup=lambda address: None))
     files = addon_files.AddonFiles(FakeTarget({}, modules=[Module("/app/a.node", 0x5000, 0x5000, 0x6000)]), directory)

@@ -1,4 +1,4 @@
-"""Parts of V8's heap that hold no object, in pages made by hand: halves of the new space, free lists, areas, chunks that were freed."""
+"""Unused parts of V8's heap in handmade pages: halves of the new space, free lists, allocation areas, freed chunks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ AREA = CHUNK - HEADER
 
 
 class Image:
-    """Pages 0 to 2 are one half of the new space, 3 to 5 the other one, each linked backwards; 6 and 7 are old; 8 was freed. Objects are in
-    page 2 of the new space and in the first 0x800 bytes of page 1. Page 7 has a free list of two entries, and one of one."""
+    """Pages 0 to 2 are one half of the new space, pages 3 to 5 are the other half, and each half is linked backwards.
+    Pages 6 and 7 are old, and page 8 was freed. The objects are in page 2, and in the first 0x800 bytes of page 1. Page
+    7 has a free list with two entries, and another with one."""
 
     def __init__(self) -> None:
         self.memory = {PAGES: bytearray(9 * CHUNK), SPACE: bytearray(0x4000), NATIVE: bytearray(0x4000)}
@@ -55,7 +56,7 @@ class Image:
         struct.pack_into(f"<{len(words)}Q", self.memory[start], address - start, *words)
 
     def dead(self) -> list[tuple[int, int, int]]:
-        """(page, start, end)"""
+        """Return (page, start, end) of each unused part."""
         chunks = [Range(start, start + CHUNK) for start in self.starts]
         new, old = Space(1, 1, "new_space", SPACE, None, None, chunks[:6]), Space(1, 2, "old_space", SPACE, None, None, chunks[6:8])
         new.counted, old.left = self.counted, self.left
@@ -126,12 +127,12 @@ def test_nothing_of_the_new_space_where_it_is_not_what_v8_counts(damage: Callabl
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        (0x8000, (MAP, 0x88 << 32, PAGES + 7 * CHUNK + 0x4001)),  # more than V8 counts
-        (0x8000, (MAP, 0x80 << 32, 0)),  # less
-        (0x8000, (MAP, 0x80 << 32, PAGES + 7 * CHUNK + 0x8001)),  # it runs into itself
+        (0x8000, (MAP, 0x88 << 32, PAGES + 7 * CHUNK + 0x4001)),  # more free bytes than V8 counts
+        (0x8000, (MAP, 0x80 << 32, 0)),  # fewer free bytes
+        (0x8000, (MAP, 0x80 << 32, PAGES + 7 * CHUNK + 0x8001)),  # overlaps with the next entry
         (0x4000, (MAP, 16 << 32, 0)),
         (0x4000, (MAP + 8, 24 << 32, 0)),  # another map
-        (0x8000, (MAP, 0x80 << 32, PAGES + 6 * CHUNK + 0x4001)),  # not of this page
+        (0x8000, (MAP, 0x80 << 32, PAGES + 6 * CHUNK + 0x4001)),  # on another page
         (0x8000, (MAP, 0x80 << 32, PAGES + 7 * CHUNK + CHUNK - 7)),
         (0x8000, (MAP, 0x80 << 32, 3)),
     ],

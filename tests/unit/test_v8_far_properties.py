@@ -1,4 +1,4 @@
-"""Edges to values of properties outside of objects, among the other edges of a heap snapshot."""
+"""Edges to the values of properties that are outside of objects, among the other edges of a heap snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_edges_follow_those_of_their_object(seed: int) -> None:
         expected += [number for edge in edges for number in edge]
         expected += [number for source, name, node in extra if source == index for number in (2, name, 7 * node)]
         assert inserter.add_counts()[index] == counts[index] + sum(source == index for source, _, _ in extra)
-    # The parts end anywhere, also between the edges of one object.
+    # A part can end anywhere, also between two edges of one object.
     ends = sorted({3 * state.randrange(len(flat) // 3 + 1) for _ in range(8)} | {len(flat)})
     parts = [array("I", flat[start:end]) for start, end in zip([0, *ends], ends) if end > start]
     assert [number for part in inserter.insert(iter(parts)) for number in part] == expected

@@ -1,4 +1,5 @@
-"""Functions that only compute from memory, followed: the same results as the processor's own, and an end to every other one."""
+"""Emulation of functions that only compute from memory: the results are those of the processor, and emulation of any
+other function ends."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ WORDS = 19
 
 
 class OwnMemory(FakeTarget):
-    """Our own memory, where it may be read."""
+    """The readable memory of the test process."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -83,7 +84,7 @@ def test_as_the_processor(tmp_path: Path, level: str) -> None:
             found = evaluate_function(target, ctypes.cast(function, ctypes.c_void_p).value or 0, ctypes.addressof(space), 1)
             assert found in (None, function(space, 1)), name
             followed += found is not None
-    assert followed == 20 * len(NAMES) or level == "-O0"  # 32-bit values on the stack are not followed
+    assert followed == 20 * len(NAMES) or level == "-O0"  # 32-bit values on the stack are not emulated
     assert followed >= 20 * len(NAMES) // 2
 
 
@@ -99,11 +100,11 @@ def run(code: bytes, *arguments: int) -> object:
     ("code", "result"),
     [
         ("488b4718 c3", 4),  # mov 0x18(%rdi),%rax; ret
-        ("488b4720 c3", None),  # behind the data
+        ("488b4720 c3", None),  # after the data
         ("48894708 c3", None),  # mov %rax,0x8(%rdi): a store
         ("ebfe", None),  # jmp to itself
-        ("e8fbffffff", None),  # call of itself
-        ("7402 31c0 c3", None),  # je: not followed
+        ("e8fbffffff", None),  # a call of the function itself
+        ("7402 31c0 c3", None),  # je: not emulated
         (
             "488b07 483b4708 7203 31c0c3 b805000000 c3 0f1f4000",
             5,
@@ -112,18 +113,18 @@ def run(code: bytes, *arguments: int) -> object:
         (
             "488b07 48394708 7703 31c0c3 b805000000 c3 0f1f4000",
             5,
-        ),  # cmp %rax,0x8(%rdi): the operands are the other way round
+        ),  # cmp %rax,0x8(%rdi): the operands in the other order
         ("488b07 4885c0 7403 b005c3 488b07 c3", None),  # test %rax,%rax; je; mov $5,%al: 8 bits
         ("488b07 483b4708 48ffc0 7203 31c0c3 c3", None),  # inc after cmp: its flags are not emulated
         ("64488b0425000000000000 c3", None),  # mov %fs:0,%rax
         ("66 8b07 c3", None),  # mov (%rdi),%ax: 16 bits
         ("f0 48010f c3", None),  # lock add
-        ("58 c3", None),  # pop of more than was pushed ends at nothing
+        ("58 c3", None),  # pop of more words than were pushed: no return address
         ("53 5b 488b07 c3", 1),  # push %rbx; pop %rbx
         ("4154 4989fc 498b442408 415c c3", 2),  # push %r12; mov %rdi,%r12; mov 0x8(%r12),%rax; pop %r12; ret
         ("488b07 48ffc0 48ffc0 48ffc8 c3", 2),  # inc, inc, dec
-        ("4990 c3", None),  # xchg %r8,%rax, which is nop without its prefix
-        ("48", None),  # cut
+        ("4990 c3", None),  # xchg %r8,%rax: without its prefix, it would be nop
+        ("48", None),  # incomplete
         ("", None),
     ],
 )
@@ -132,7 +133,7 @@ def test_by_hand(code: str, result: object) -> None:
 
 
 def test_any_bytes_come_to_an_end() -> None:
-    """Whatever is there is followed for a bounded number of instructions, and reads nothing that makes a mistake."""
+    """For any bytes, a bounded number of instructions is emulated, and no memory is read that causes an exception."""
     pick = random.Random(7)
     common = bytes.fromhex("488b8d8903012b29c1e8ffc3505866c9b8050f1e90eb")
     for _ in range(3000):

@@ -1,4 +1,5 @@
-"""Functions of AArch64 that only compute from memory, followed: results as the architecture has them, and an end to every other one."""
+"""Emulation of AArch64 functions that only compute from memory: the results are those of the architecture, and
+emulation of any other function ends."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ AT, DATA = 0x10000, 0x20000
 FIELDS = 64  # words
 CODE = bytes.fromhex(
     "015c40f9210041d121fc52d320c472d3000001cb0210018be00302aac0035fd6"  # 0: ldr, sub, lsr, lsl, sub, add with a shift, mov, ret
-    "fd7bbea9fd030091f30b00f9f30300aa0060009100fcdfc804000094f30b40f9"  # 32: a frame, ldar, a call of 72
+    "fd7bbea9fd030091f30b00f9f30300aa0060009100fcdfc804000094f30b40f9"  # 32: a frame, ldar, a call of the function at 72
     "fd7bc2a8c0035fd6"
     "01cf8a528146a2720000019bc0035fd6"  # 72: mov, movk, madd
     "00000014"  # 88: a jump to itself
     "000000f9c0035fd6"  # 92: a store into the data
-    "000000b4c0035fd6"  # 100: a branch that depends
-    "00c0218bc0035fd6"  # 108: an extended operand
-    "010040f9210c40f9f00301aa00021fd6"  # 116: a virtual function that is the last thing called
+    "000000b4c0035fd6"  # 100: a branch that depends on data
+    "00c0218bc0035fd6"  # 108: an operand with an extension
+    "010040f9210c40f9f00301aa00021fd6"  # 116: a tail call of a virtual function
 )
 BITS = (1 << 64) - 1
 
@@ -30,7 +31,7 @@ BITS = (1 << 64) - 1
 def fields() -> list[int]:
     rng = random.Random(4)
     made = [rng.getrandbits(64) for _ in range(FIELDS)]
-    made[0] = DATA + 64  # a table of functions, of which the fourth one is the product below
+    made[0] = DATA + 64  # a table of functions; the fourth one is the product
     made[8 + 3] = AT + 72
     return made
 

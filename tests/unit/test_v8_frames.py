@@ -1,4 +1,4 @@
-"""The tables that V8 has of its code are read as V8 writes them."""
+"""The tables about code that V8 writes are read correctly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = 0x10000
 
 
 def unsigned(number: int) -> bytes:
-    """A number as base::VLQEncodeUnsigned writes it."""
+    """Encode a number like base::VLQEncodeUnsigned."""
     made = bytearray()
     while number > 0x7F:
         made.append(number & 0x7F | 0x80)
@@ -57,7 +57,7 @@ def test_positions() -> None:
     ("version", "kind", "header"), [((10, 2), OPTIMIZED, 2), ((13, 6), OPTIMIZED, 3), ((12, 4), MAGLEV, 4), ((13, 6), MAGLEV, 4)]
 )
 def test_safepoints(version: tuple[int, int], kind: str, header: int) -> None:
-    """Three bytes for addresses, one for numbers, two for registers; Maglev has one more for spilled registers."""
+    """Addresses take three bytes, numbers one, and registers two. Maglev has one more byte for spilled registers."""
     points = [(0x50, 3, 0x12345), (0x99, -1, -1), (0x100, 7, 0x12349)]
     sizes = 1 | 2 << 1 | 3 << 4 | 1 << 7
     words = [len(points), sizes]
@@ -83,7 +83,8 @@ def frames_of(
 
 
 def test_translations() -> None:
-    """An instruction may stand for several of an earlier translation, in one byte or with a number. Two functions, then a builtin."""
+    """An instruction may repeat several instructions of an earlier translation, in one byte or with a number. The
+    frames are two functions, then a builtin."""
     instructions = translations._WITHOUT_NAMES[1]
     count = len(instructions.operands)
     assert count == 45 and instructions.are_bytes
@@ -95,7 +96,7 @@ def test_translations() -> None:
     first = bytes([14]) + unsigned(0) + signed(2) + signed(2)
     first += function(12, 0) + bytes([slot]) + signed(5) + bytes([literal]) + signed(70) + function(300, 4) + bytes([literal]) + signed(6)
     second = bytes([14]) + unsigned(len(first)) + signed(3) + signed(3)
-    # The function at offset 12 and both values are those of the first translation.
+    # The function at offset 12 and both values are in the first translation.
     second += bytes([count + 3]) + function(301, 4) + bytes([match]) + unsigned(1)
     second += bytes([2]) + signed(77) + signed(5) + unsigned(1) + bytes([literal]) + signed(8)
     data = first + second + bytes([14])
@@ -107,7 +108,7 @@ def test_translations() -> None:
 
 
 def test_old_translations() -> None:
-    """Up to V8 8.5 the lowest bit of a byte says that another one follows, and instructions are numbers, too."""
+    """Up to V8 8.5, the lowest bit of a byte says whether another byte follows, and opcodes are numbers in this form, too."""
 
     def number(value: int) -> bytes:
         bits, made = -value << 1 | 1 if value < 0 else value << 1, bytearray()
@@ -123,7 +124,7 @@ def test_old_translations() -> None:
 
 
 def test_bytecodes_of_baseline_code() -> None:
-    """A scaled bytecode has a prefix; the numbers are the bytes of machine code of each bytecode, after those of the prologue."""
+    """A scaled bytecode has a prefix. After the size of the prologue, the numbers are the sizes of each bytecode's machine code."""
     sizes = bytes([1, 1, 1, 1, 2, 3]) + bytes([1, 1, 1, 1, 3, 5]) + bytes([1, 1, 1, 1, 5, 9])
     code = bytes([4, 0, 5, 0, 0, 4, 0, 5, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 0, 0]) + bytes(8)
     made = heap((13, 6), bytes(64) + code)
@@ -143,7 +144,7 @@ def test_bytecodes_of_baseline_code() -> None:
         (True, (7, 7), "V8 7.7 is not supported"),
         (True, (14, 0), "V8 14.0 is not supported"),
         (True, (13, 6), "symbols or constants of this V8 are missing"),
-        (True, (0, 0), "symbols or constants of this V8 are missing"),  # the version has no symbols
+        (True, (0, 0), "symbols or constants of this V8 are missing"),  # this version has no symbols
     ],
 )
 def test_reasons_why_recorded_stacks_have_no_names(has_isolates: bool, version: tuple[int, int], reason: str) -> None:

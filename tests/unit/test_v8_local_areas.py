@@ -1,4 +1,4 @@
-"""Allocation areas of local heaps, which no space of V8's heap refers to, in memory made by hand."""
+"""Allocation areas of local heaps, to which no space of V8's heap refers, in handmade memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNKS = [Range(PAGE, PAGE + 0x40000), Range(PAGE + 0x40000, PAGE + 0x80000)]
 
 
 class Image:
-    """A heap with the main thread's LocalHeap, to which another one is linked; the allocator of the other has an area."""
+    """A heap with the LocalHeap of the main thread, to which another LocalHeap is linked. The allocator of the other has an area."""
 
     def __init__(self) -> None:
         self.memory = {HEAP: bytearray(0x3000), LOCAL: bytearray(0x8000), ALLOCATOR: bytearray(0x1000)}
@@ -47,11 +47,11 @@ def test_the_area_of_another_thread() -> None:
 @pytest.mark.parametrize(
     "bounds",
     [
-        (PAGE + 0x15F0, PAGE + 0x14D8, PAGE + 0x94D8),  # descends
+        (PAGE + 0x15F0, PAGE + 0x14D8, PAGE + 0x94D8),  # its bounds descend
         (PAGE + 0x14D8, PAGE + 0x94D8, PAGE + 0x94D8),  # is full
-        (PAGE + 0x14D8, PAGE + 0x15F0, PAGE + 0x44000),  # ends in another page
+        (PAGE + 0x14D8, PAGE + 0x15F0, PAGE + 0x44000),  # ends on another page
         (PAGE + 0x14D8, PAGE + 0x15F1, PAGE + 0x94D8),  # is misaligned
-        (HEAP + 0x100, HEAP + 0x200, HEAP + 0x300),  # is in no page
+        (HEAP + 0x100, HEAP + 0x200, HEAP + 0x300),  # on no page
         (0, 0, PAGE + 0x94D8),
     ],
 )
@@ -63,6 +63,6 @@ def test_words_that_are_no_area(bounds: tuple[int, ...]) -> None:
 
 def test_the_search_has_an_end() -> None:
     image = Image()
-    for at in range(2 * MOST_LOCAL):  # objects that seem to be linked, each to the next one
+    for at in range(2 * MOST_LOCAL):  # objects that look like linked heaps, each linked to the next one
         image.put(LOCAL + 16 * at, HEAP, LOCAL + 16 * (at + 1))
     assert len(image.areas()) < MOST_LOCAL

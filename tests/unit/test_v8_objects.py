@@ -1,4 +1,4 @@
-"""The C engine and the reference engine find the same objects of V8, also in damaged memory; layouts follow from what is in memory."""
+"""The C engine and the reference engine find the same objects of V8, also in damaged memory. Layouts are derived from memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def heap(words: list[int], state: random.Random, count: int, arch: Arch) -> tupl
         length = {COUNTED: size_by_count(row, chosen << size.shift, second), UP_TO_MAP: 8 * state.randrange(1, 9), ASKED: 48}.get(
             size.kind, size.base
         )
-        # The bytes of an object are small, so that no word of one is a map.
+        # The bytes of an object are small numbers, so that no word of an object is a map.
         one = bytearray(state.randrange(4) for _ in range(length))
         struct.pack_into(order + "Q", one, 0, words[number])
         if size.kind == COUNTED:
@@ -83,7 +83,7 @@ def heap(words: list[int], state: random.Random, count: int, arch: Arch) -> tupl
 
 
 def references(memory: bytes, numbers: list[int], words: list[int], arch: Arch) -> Iterator[tuple[int, int]]:
-    """Yield the references of the fields of objects that have this memory, as tagged addresses, with the number of each object's map."""
+    """Yield the references in the fields of the objects in this memory, as tagged addresses, with the number of each object's map."""
     order = "<" if arch.byteorder == "little" else ">"
     at = 0
     for number in numbers:
@@ -133,7 +133,7 @@ def test_engines_agree(arch: Arch) -> None:
         assert expected[1] == list(references(memory, numbers, words, arch))
         assert [number for _, _, number in expected[3]] == [number for number in numbers if number != FREE]
         assert walked(graphs.native(arch), table(words), memory) == expected
-        for _ in range(12):  # damage, or an end within an object
+        for _ in range(12):  # damage, or an end inside an object
             broken = bytearray(memory)
             for _ in range(3):
                 broken[state.randrange(len(memory))] = state.choice([0, 0x7F, 0xFF])
@@ -145,7 +145,7 @@ def test_engines_agree(arch: Arch) -> None:
 
 @pytest.mark.parametrize("engine", [graphs.pure, graphs.native])
 def test_an_unknown_map_stops_the_walk(engine: object) -> None:
-    """The walk stops at the object, continues once its map is known, and counts no object twice."""
+    """The walk stops at the object, and continues when its map is known. No object is counted twice."""
     arch = graphs.ARCHES[0]
     known = table([])
     words = [BASE + 0x2001, BASE + 0x3001]
@@ -178,7 +178,7 @@ ELEMENTS = [False, True, False, True]
 
 
 def nodes_of(count: int) -> array[int]:
-    """Return the node of each object; every seventh has none."""
+    """Return the node of each object. Every seventh object has none."""
     return array("I", (NO_MAP if at % 7 == 6 else at + 3 for at in range(count)))
 
 
@@ -222,7 +222,7 @@ def expected_edges(blocks: Blocks, memory: bytes, base: int, maps: array[int], r
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: str(arch.name))
 def test_references_of_objects(arch: Arch) -> None:
-    """Both engines find the words with the tag 1 that have the start of another object, also if an object is in several pieces."""
+    """Both engines find the words with tag 1 that refer to the start of another object, also if an object is divided between pieces."""
     order = "<" if arch.byteorder == "little" else ">"
     rows = [[8, 1 << 31, 0, 0], [16, 40, 0, 0], [8, 1 << 31, 1 << 2 | 1 << 4, 1 << 30], [8, 8, 0, 0]]
     base = 0x3F00_0000 if arch.word == 4 else BASE

@@ -1,4 +1,4 @@
-"""The light forms of `dataclass` and `NamedTuple` behave as those of the standard library."""
+"""The small replacements of `dataclass` and `NamedTuple` behave like those of the standard library."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_named_tuple_behaves_as_a_standard_one() -> None:
 
 
 def test_find_imports_neither_inspect_nor_a_second_dataclasses() -> None:
-    """The module that takes longest to import stays out of the command that is used most."""
+    """The module that takes longest to import is not needed by the command that is used most."""
     script = "import sys, findleaks.answers.leaks, findleaks.commands.find; print('inspect' in sys.modules, 'dataclasses' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,4 +1,5 @@
-"""`verdict` on made-up memory: every byte counted once, findings only where there is something, and how it is reported."""
+"""`verdict` on synthetic memory: every byte is counted once, findings are reported only if there is a problem, and how
+they are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ MIB = 1 << 20
 
 
 class Keeper(ListAllocator):
-    """Keeps [`spare`) uncut, and metadata of its own elsewhere."""
+    """An allocator with free memory `spare` that has no blocks yet, and metadata at other addresses."""
 
     name, version, where = "keeper", "2.0", "libkeeper.so"
 
@@ -60,7 +61,8 @@ def made(
     root: bytes = b"",
     **more: Any,
 ) -> Session:
-    """A process with a heap, a library, shared memory, a nameless mapping, the main stack and a vdso; all of it resident, or `resident`."""
+    """Return a process with a heap, a library, shared memory, an anonymous mapping, the main stack and a vdso. All
+    pages are resident, or those in `resident`."""
     memory = {
         HEAP: bytes(size),
         LIB: root + bytes(4 * PAGE - len(root)),
@@ -102,7 +104,7 @@ def shares(found: dict[str, Any]) -> dict[str, int]:
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_every_byte_is_counted_once(engine: Callable[[], Engine]) -> None:
-    """Blocks over page borders, of which some pages are resident: each share to the byte."""
+    """Blocks that cross page borders, where some pages are resident. Each share is exact to the byte."""
     blocks = [
         Listed(HEAP + 16, 4000),
         Listed(HEAP + 4064, 5000, State.FREE),
@@ -161,7 +163,7 @@ def test_residency_that_is_not_known() -> None:
 
 
 def test_pages_that_may_be_the_zero_page_are_reported() -> None:
-    """An old kernel does not say which pages are the zero page: what is off, and by how much, is said."""
+    """Old versions of Linux do not say which pages are the zero page. A note says which figure can be wrong, and by how much."""
     session_ = made([Listed(HEAP + 16, 1000)])
     whole = session_.target.pages  # type: ignore[attr-defined]
     session_.target.pages = whole._replace(rss=whole.resident.total - 2 * PAGE, unsure=(Range(HEAP, HEAP + PAGE),))  # type: ignore[attr-defined]
@@ -178,7 +180,7 @@ def test_swapped_pages_are_reported() -> None:
 
 
 def held(*addresses: int) -> bytes:
-    """Words of a library's data that point there."""
+    """Words in a library's data that refer to these addresses."""
     return b"".join(address.to_bytes(8, "little") for address in addresses)
 
 
@@ -200,7 +202,7 @@ def test_nothing_is_wrong() -> None:
 def test_lost_kept_and_cached_are_reported_by_size() -> None:
     size = 64 * MIB
     blocks = [Listed(HEAP + 16, 1000)]
-    blocks += [Listed(HEAP + MIB + i * 256, 200) for i in range(8000)]  # 1.6 MB that nothing refers to
+    blocks += [Listed(HEAP + MIB + i * 256, 200) for i in range(8000)]  # 1.6 MB of leaked blocks
     blocks += [Listed(HEAP + 8 * MIB, 16 * MIB, State.CACHED), Listed(HEAP + 32 * MIB, 30 * MIB, State.FREE)]
     found = reported(made(blocks, size=size, root=held(HEAP + 16)))
     assert sorts(found) == ["kept", "thread-caches", "lost"]
@@ -213,7 +215,7 @@ def test_lost_kept_and_cached_are_reported_by_size() -> None:
 
 
 def test_free_memory_by_where_it_stands() -> None:
-    """Free blocks beside blocks in use on each page, whole pages of free blocks, pages without a block: each cause with its bytes."""
+    """Free blocks on pages with blocks in use, pages of free blocks only, and pages without a block: each cause with its bytes."""
     size = 64 * MIB
     blocks = [Listed(HEAP + i * PAGE + part, 2040, state) for i in range(4096) for part, state in ((16, State.IN_USE), (2064, State.FREE))]
     blocks.append(Listed(HEAP + 20 * MIB, 12 * MIB, State.FREE))
@@ -222,7 +224,7 @@ def test_free_memory_by_where_it_stands() -> None:
     assert kept["evidence"]["causes"] == ["page heap", "between", "fragmentation"]
     assert kept["bytes"] == 4096 * 2040 + 28 * MIB
     assert kept["evidence"]["dirty"] == 16 * MIB
-    assert abs(kept["evidence"]["shared"] - 4096 * 2040) <= 4096 * 16  # with the bytes between blocks
+    assert abs(kept["evidence"]["shared"] - 4096 * 2040) <= 4096 * 16  # including the bytes between blocks
     assert "12 MiB are whole pages of free blocks" in kept["cause"]
 
 
@@ -249,7 +251,7 @@ def test_who_holds_most() -> None:
 
 
 def test_what_many_hold_is_reported_by_its_sizes() -> None:
-    """Three roots with a third of it each: there is no one to name."""
+    """Three roots retain a third each: no root is named."""
     big = [HEAP + 16 + i * 5 * MIB for i in range(3)]
     found = reported(made([*(Listed(at, 4 * MIB) for at in big), Listed(HEAP + 15 * MIB, 1000)], size=16 * MIB, root=held(*big)))
     assert sorts(found) == ["held-by-many", "next-to-nothing-lost"]
@@ -259,7 +261,7 @@ def test_what_many_hold_is_reported_by_its_sizes() -> None:
 
 
 def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory of a runtime is its own; parts inside blocks are counted with the blocks."""
+    """Memory of a runtime has a part of its own. Parts inside blocks count as blocks."""
 
     class Ruby(Runtime):
         name = "Ruby"
@@ -271,7 +273,7 @@ def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("findleaks.session.Session.runtimes", [Ruby()])
     session_ = made([Listed(HEAP + 16, 1000)])
     after = shares(reported(session_))
-    assert after["runtime"] == PAGE - 100  # the first bytes of the mapping are the allocator's
+    assert after["runtime"] == PAGE - 100  # the first bytes of the mapping belong to the allocator
     assert after["unknown"] == before["unknown"] - after["runtime"]
     assert {**after, "unknown": 0, "runtime": 0} == {**before, "unknown": 0, "runtime": 0}
     assert "Ruby heap pages: 1 page" in run(session_)[1]
@@ -296,7 +298,7 @@ def unread(words: dict[str, Any]) -> list[tuple[Optional[str], int]]:
 
 
 def with_heaps(runtimes: Sequence[Runtime], monkeypatch: pytest.MonkeyPatch, private: int = 8 * MIB, shared: int = 0) -> Session:
-    """A heap of 3 MiB in use, and memory of no allocator."""
+    """Return a session of a process with a heap of 3 MiB in use, and memory of no allocator."""
     big, other = 0x10000000, 0x20000000
     memory = {HEAP: bytes(4 * MIB), big: b"\1" * private, **({other: b"\1" * shared} if shared else {})}
     target = FakeTarget(memory, names={other: "/memfd:heap (deleted)"}, threads=[thread(1, registers={"rbx": big})], live=True)
@@ -322,7 +324,8 @@ class Listing(Heaped):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_most_memory_is_not_read(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes first, and what is said of leaks is said of the rest; in a core of unknown residency by what is not zeros."""
+    """This finding comes first, and findings about leaks say that they are about the rest. In a core of unknown
+    residency, pages that are not zero count."""
     session_ = with_heaps([], monkeypatch)
     if not known:
         session_.target.pages = None  # type: ignore[attr-defined]
@@ -352,11 +355,11 @@ def test_heaps_that_are_not_read_have_names(monkeypatch: pytest.MonkeyPatch) -> 
     found = reported(with_heaps([Heaped()], monkeypatch, shared=2 * MIB))
     assert unread(found) == [("Lisp memory", 4 * MIB), (None, 4 * MIB), ("shared memory", 2 * MIB)]
     found = reported(with_heaps([Listing()], monkeypatch))
-    assert unread(found) == [(None, 4 * MIB)]  # a runtime whose objects are listed is read
+    assert unread(found) == [(None, 4 * MIB)]  # a runtime whose objects are listed counts as read
 
 
 def test_a_runtime_without_malloc_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its heap is known: the exit status is 0."""
+    """The heap of the runtime is known, so the exit status is 0."""
     session_ = with_heaps([Heaped()], monkeypatch)
     alone = Session(session_.target, session_.engine)
     status, words = run(alone, "--json")
@@ -406,7 +409,7 @@ def test_bad_words() -> None:
 
 
 def test_runs_of_residency_are_clipped_to_the_heap() -> None:
-    """A resident run that begins before a heap and ends behind it counts for both sides."""
+    """A run of resident pages that begins before a heap and ends after it is divided between the heap and its neighbours."""
     target = FakeTarget({HEAP: bytes(4 * PAGE)}, threads=[thread(1)], live=True)
     target.pages = pages([(HEAP, HEAP + 4 * PAGE)], [(HEAP, HEAP + 4 * PAGE)])
     inner = Keeper(HEAP + PAGE, HEAP + 2 * PAGE, [Listed(HEAP + PAGE, PAGE)])

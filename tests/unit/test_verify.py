@@ -1,4 +1,4 @@
-"""What `verify` finds in made-up glibc heaps, and what it says of the bytes that are in a damaged place."""
+"""The problems that `verify` reports in synthetic glibc heaps, and its description of the bytes at a damaged address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINORS = (27, 31, 36, 43)
 
 
 def rows(minor: int) -> Image:
-    """The image of release 2.`minor` for x86-64."""
+    """Return the layouts of release 2.`minor` for x86-64."""
 
     def row(table: tuple) -> object:
         return next(one for one in table if one.word == 8 and one.since <= (2, minor) <= one.until)
@@ -47,7 +47,7 @@ def image(minor: int) -> tuple[Image, fake.FakeTarget]:
 
 
 def mark(made: Image, target: fake.FakeTarget) -> None:
-    """The bit of the one bin that is not empty, and the mark of freed blocks (2.29)."""
+    """Set the bit of the only bin that is not empty, and the mark of freed blocks (since 2.29)."""
     word = made.arch.word
     for arena in (made.main, made.thread):
         if arena:
@@ -59,7 +59,8 @@ def mark(made: Image, target: fake.FakeTarget) -> None:
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_nothing_is_wrong_with_a_sound_heap(minor: int) -> None:
-    wrong = [problem for problem in problems(image(minor)[1]) if "small bin" not in problem.what]  # the images' free chunks share one bin
+    # The free chunks of the images are all in one bin
+    wrong = [problem for problem in problems(image(minor)[1]) if "small bin" not in problem.what]
     assert wrong == []
 
 
@@ -125,7 +126,7 @@ def test_a_count_of_a_thread_cache(minor: int) -> None:
 
 
 def test_a_wrong_size_in_front_is_what_is_blamed() -> None:
-    """The walk ends where the size leads; the size is what is wrong."""
+    """The walk ends at the address to which the wrong size leads. The size is reported."""
     made, target = image(36)
     block = [block for block in made.blocks["used"] if block < made.places.heap + SIZE][1]
     size = target.word(block - 8)
@@ -226,7 +227,7 @@ def test_unknown_allocator() -> None:
 
 
 def test_a_chunk_in_two_pieces_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large memory comes in pieces; a free chunk's links may lie on either side of a cut."""
+    """Large memory is divided into pieces. The links of a free chunk may be on both sides of a cut."""
     from findleaks.target import reader
 
     monkeypatch.setattr(reader, "PIECE", 16)
