@@ -223,7 +223,8 @@ def test_older_headers(image: Image) -> None:
 
 @pytest.mark.parametrize("tagged", [False, True])
 def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
-    """HWASan keeps sizes and states outside of the chunks, and its pointers have tags. LeakSanitizer alone has no such memory."""
+    """HWASan keeps sizes and states outside of the chunks, and its pointers have tags. LeakSanitizer alone has no tags,
+    so nothing is reported."""
     for number, count in ((2, 8), (16, 4)):
         image.put(INFOS + 128 * number + 40, 16 * count)
     target = image.target()

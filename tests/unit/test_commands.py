@@ -293,8 +293,8 @@ def _read_small(read: Callable[[int, int], bytes], start: int, size: int) -> byt
 
 
 def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block can be gigabytes large. The first word that points to the start of the next block is named; a pointer
-    into the block is named only if there is no such word."""
+    """A block can be gigabytes large. The first word that points to the start of the next block is named. If no word
+    points to its start, the first pointer into the block is named."""
     for at, value, interior in ((0x300, HEAP + 0x800, False), (0x400, HEAP + 0x808, True)):
         heap = bytearray(0x1000)
         struct.pack_into("<Q", heap, 0x100, HEAP + 0x808)

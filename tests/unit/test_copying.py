@@ -77,7 +77,8 @@ def test_few_pages_in_terabytes() -> None:
 
 
 def test_shared_memory_that_is_mapped_again() -> None:
-    """Pages that the process has used through one of the mappings are copied for all of them. Pages of another file are separate."""
+    """Pages that the process has used through one of the mappings are copied for all of them. Pages that it used of
+    another file do not count."""
     name = "/memfd:heap (deleted)"
     regions = [
         Region(0x10000, 0x20000, True, True, False, name, 0x4000, private=False),

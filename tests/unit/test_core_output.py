@@ -128,7 +128,7 @@ def test_what_is_skipped_is_packed_as_zeros() -> None:
 
 
 def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module `compression.zstd` of Python 3.14 is preferred. The test makes such a module from python-zstandard."""
+    """The module `compression.zstd` of Python 3.14 is preferred. The test makes a module of this name from python-zstandard."""
     zstandard = pytest.importorskip("zstandard")
     made = ModuleType("compression.zstd")
     made.ZstdCompressor = lambda level: zstandard.ZstdCompressor(level=level).compressobj()  # type: ignore[attr-defined]

@@ -168,7 +168,7 @@ def test_table_of_a_set(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_words_behind_items(engine: Any, arch: Arch) -> None:
-    """Words behind the last item are unused, if the block is larger. Long tuples have no pattern. A damaged object may have any size."""
+    """Words after the last item are unused if the block is larger. Long tuples have no pattern. A damaged object may have any size."""
     for items, words, expected in ((0, 8, 5), (2, 8, 7), (3, 8, 0), (4, 8, 0), (57, 80, 62), (58, 80, 0), (-1, 80, 0), (1 << 30, 80, 0)):
         memory = Memory(arch, 128)
         memory.block(0, words)

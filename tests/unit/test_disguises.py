@@ -146,8 +146,8 @@ def test_links_that_a_thread_cache_left_hide_no_leak() -> None:
 
 @pytest.mark.parametrize(("tags", "form"), [(10, Disguise.COMPRESSED), (100, Disguise.TAGGED)])
 def test_numbers_that_look_like_tagged_pointers(tags: int, form: Disguise) -> None:
-    """A 32-bit number beside such a tag is a reference if few of them exist. If all 32-bit numbers look like the low
-    half of a tagged pointer, they are tagged pointers."""
+    """The lower halves of 100 words are lower halves of addresses. If only 10 of the upper halves are a tag with the
+    upper half of an address, the lower halves are compressed pointers. If all are, the words are tagged pointers."""
     numbers = Form(Disguise.COMPRESSED, MIDDLE >> 32 << 32)
     for engine in engines():
         heap = table_of(numbers, lambda n: 8 * n)

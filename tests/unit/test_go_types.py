@@ -174,7 +174,7 @@ def test_headers_give_arrays_their_type(engine: Any) -> None:
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_objects_of_which_a_pointer_names_a_part(engine: Any) -> None:
     """Type 0 is a part of objects of type 1, at offset 16. Type 2 is the first byte of objects of type 3 if this byte is not 0, and of
-    type 4 if it is 0. Types of such objects are followed, too."""
+    type 4 if it is 0. The references of these objects are followed, too."""
     slots_of_parts: list[Slots] = [[(16, INSIDE, 2)], [(0, TAGGED, 6), (0, UNTAGGED, 8)]]
     rows: list[tuple[int, int, Slots]] = [(40, 1, slots_of_parts[0]), (96, 1, [(8, POINTER, 4)]), (1, 0, slots_of_parts[1])]
     rows += [(48, 1, [(8, POINTER, 4)]), (96, 1, [])]

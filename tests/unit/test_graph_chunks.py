@@ -27,7 +27,7 @@ class Heap:
         self.chunks: list[int] = []
         self.free: list[int] = []
         self.normal = 1 | arena
-        data, at, behind = bytearray(), BASE, 0  # behind: the size of the preceding chunk if it is free
+        data, at, behind = bytearray(), BASE, 0  # behind: the size of the chunk before `at` if it is free
         for number in range(rng.randrange(1, 60)):
             size = 16 * rng.randrange(2, 12)
             is_free = not behind and number > 0 and rng.random() < 0.3
@@ -56,7 +56,7 @@ def test_a_sound_heap(seed: int, arena: int) -> None:
         assert (chunk, previous, count) == (heap.stop, heap.chunks[-1], len(heap.chunks))
         assert free.tolist() == heap.free
     # If memory ends just before a header, no memory after it is read. A free chunk of an arena needs the next header,
-    # so it may be left out.
+    # so the check may end at this chunk.
     ends = graphs.piece(BASE, heap.data[: heap.chunks[-1] + 8 - BASE])
     made, twin = (sound_chunks(engine, ends, BASE, heap.stop, heap.normal, 0) for engine in both())
     assert made == twin

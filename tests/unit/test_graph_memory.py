@@ -35,7 +35,7 @@ def test_a_number_is_no_memory() -> None:
 
 
 def test_what_is_passed_stays() -> None:
-    """The memory exists as long as one of the copies that ctypes makes, and no longer."""
+    """The memory is released when the last copy that ctypes has made is deleted."""
     data = Watched(b"0123")
     alive = weakref.ref(data)
     made = c_piece(Piece(1, memoryview(data)))

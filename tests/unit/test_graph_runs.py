@@ -74,7 +74,7 @@ BAD = [
     ([BASE, 16, 16, 9, 0, 0x200], b"\0"),  # more blocks than bits
     ([BASE, 16, 16, 1, 8, 0x200], b"\0"),
     ([BASE, 16, 16, 1, (1 << 64) - 1, 0x200], b"\0"),
-    ([BASE, 16, 16, 1, 0, 4], b""),  # no such state
+    ([BASE, 16, 16, 1, 0, 4], b""),  # an invalid state
     ([BASE, 16, 16, 1, 0, 0x400], b"\0"),
     ([BASE, 16, 16, 1, 0, 0x10000], b"\0"),
     ([BASE, 16, 16, (1 << 64) - 1, 0, 0], b""),  # ends after the last address

@@ -177,7 +177,7 @@ def test_what_no_group_can_be(engine: type) -> None:
         (BASE + 8, 1 | 1 << 5 | 1 << 12, slots.CORRUPT),  # not a multiple of 16
         ((1 << 64) - 16, 1 << 12, slots.CORRUPT),  # ends after the last address
         ((1 << 64) - 0x2000, (1 << 52) - 1 << 12, slots.CORRUPT),
-        (BASE + 0x40000, 60 << 6 | 1 << 12, slots.CORRUPT),  # no such size class
+        (BASE + 0x40000, 60 << 6 | 1 << 12, slots.CORRUPT),  # a size class that does not exist
         (BASE + 0x40000, 1 | LARGE << 6 | 1 << 12, slots.CORRUPT),  # two slots in a group for one
         (BASE + 0x40000, LARGE << 6, slots.CORRUPT),  # no pages
         (BASE + 0x40000, 31 | 23 << 6 | 1 << 12, slots.CORRUPT),  # too many slots for the pages

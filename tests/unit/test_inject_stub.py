@@ -201,7 +201,7 @@ def test_disabled_and_limited(library: ctypes.CDLL) -> None:
 
 def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> None:
     """The table has 64 slots, of which 61 are used: searches are long, and different stacks are still counted
-    separately. Calls without a slot are counted as such."""
+    separately. Calls without a slot are counted together."""
     machine = Machine(library, nodes=64)
     starts = [0x500000 + 16 * number for number in range(80)]
     machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8), **{pc: pack(LAST) for pc in starts}})
@@ -245,7 +245,7 @@ def test_scopes_that_are_counted(library: ctypes.CDLL) -> None:
     work()
     assert machine.counted() == {(Machine.key,): (2, 0)}
     machine.call([], stub=machine.opens)
-    thread = threading.Thread(target=work)  # it has a depth of its own
+    thread = threading.Thread(target=work)  # each thread has a separate depth
     thread.start()
     thread.join()
     assert machine.counted() == {(Machine.key,): (4, 0)}

@@ -164,7 +164,7 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
         ([(64, 100, {24: 89})], []),
         ([(64, 100, {24: 90, 16: 100 - 90})], [(0, 24)]),
         ([(64, 5, {24: 5}), (80, 5, {24: 5}), (96, 6, {24: 6})], [(0, 24)]),  # rare sizes, but all agree
-        # The links of one structure, in a program that does not use such pointers otherwise
+        # The links of one structure, in a program without other interior pointers
         ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),
         ([(64, 100, {24: 100}), (80, 100, {40: 100})], [(64, 24), (80, 40)]),
         # The header that a library puts before its data, whatever the size of the block is
@@ -204,7 +204,7 @@ def test_a_size_of_which_others_are_held_by_their_start() -> None:
 
 
 def test_sizes_of_their_own() -> None:
-    """A header before large buffers of different sizes, if all reachable blocks have such a header."""
+    """A header before large buffers of different sizes, if all reachable blocks have this header."""
     said = rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
     (one,) = candidates([row for row in said if row.blocks >= 4])
     assert (one.anywhere, one.blocks) == (True, 40)

@@ -30,7 +30,7 @@ USED, FREE, LOCAL, REMOTE = (0, 1, 4, 5, 6, 8), (2, 3), (7,), (9,)
 
 
 class Image:
-    """One page of 64-byte blocks, in a segment (2.x) or a mapping of its own (3.x). Its lists have the links of this layout."""
+    """One page of 64-byte blocks, in a segment (2.x) or a separate mapping (3.x). Its lists have the links of this layout."""
 
     def __init__(self, row: layout.SegmentLayout | layout.PageLayout) -> None:
         self.row = row
@@ -296,7 +296,7 @@ def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
 
 @pytest.mark.parametrize("row", [layout.SEGMENTS[0], OLDEST], ids=["new", "old"])
 def test_segments_that_all_have_another_cookie(row: layout.SegmentLayout, tmp_path: Path) -> None:
-    """Each segment would belong to another copy of mimalloc. The number of such copies that are read is limited."""
+    """Each segment would belong to another copy of mimalloc. Only a limited number of copies are read."""
     image = Image(row)
     base = gzip.decompress((Path(__file__).parents[2] / "cores" / "sample.core.gz").read_bytes())
     work = []

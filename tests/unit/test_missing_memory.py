@@ -81,7 +81,7 @@ def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
 
 
 def test_numbers_beside_the_upper_half_of_a_stale_pointer() -> None:
-    """A program writes {u16 2, u16 7} over the lower half of a pointer: such words refer to no gap."""
+    """A program writes {u16 2, u16 7} over the lower half of a pointer. The resulting words refer to no gap."""
     gap, upper = Uncertain(0x7E0000000000, 0x7E0000000000 + (1 << 25), UNNAMED), 0x7E0000000000
     numbers = [upper + (second << 16) + 8 * first for second in (5, 6, 7) for first in range(MANY)]
     assert missing(process(numbers, [gap])) == []

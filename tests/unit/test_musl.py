@@ -380,8 +380,8 @@ def test_donated_chunks_are_as_long_as_a_page_of_the_machine(engine: Callable[..
 
 
 def test_headers_that_reach_beyond_their_mapping_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each such header, a block with an alignment was searched up to the end of the mapping: this took a second for
-    a megabyte, and hours for a hundred."""
+    """A former bug: for each header, a block with an alignment was searched up to the end of the mapping. A megabyte of
+    headers took a second, a hundred megabytes took hours."""
     looks = 0
     words = Memory.words
 

@@ -166,7 +166,7 @@ def test_lists_of_postgresql_in_a_circle() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_contexts_of_postgresql_of_unknown_type(count: int) -> None:
-    """All such contexts are reported as one problem. Ctrl-C ends the walk."""
+    """All contexts of unknown type are reported as one problem. Ctrl-C ends the walk."""
     made = bytearray(512 * count)
     for number in range(count):
         words = [0] * postgresql.HEAD

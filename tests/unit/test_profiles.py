@@ -343,7 +343,7 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
 
 
 def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
-    """A spreadsheet executes text that begins with such a character, and RTTI may contain a class with such a name."""
+    """A spreadsheet executes a cell that begins with one of these characters, and a class name from RTTI can begin with any character."""
     texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
     as_csv(tmp_path / "a.csv", [{**ROWS[0], "type": text} for text in texts])
     with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:

@@ -47,7 +47,7 @@ def test_a_core_that_flags_all_readable_tells_by_zeros() -> None:
 
 
 def test_what_can_be_written_to_or_is_a_file_is_never_reserved() -> None:
-    """This holds for all claims of a corrupt heap. Memory that the first owner has claimed is not given to the second."""
+    """Claims of a corrupt heap are refused, too. Memory that one owner has claimed is not given to a second owner."""
     claims = [("first", [Range(0, END + 4096)]), ("second", [Range(0, 1 << 47)])]
     first, second = reserved_by_owner(target(), claims)
     assert first == Reserved("first", [Range(END, END + 4096)])

@@ -63,7 +63,7 @@ def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
 
 
 def test_a_thread_on_its_alternate_stack_keeps_all_of_its_own() -> None:
-    """The stack pointer of the other stack is unknown."""
+    """The stack pointer that the thread had on its first stack is unknown."""
     main, other = 0x10000, 0x50000
     target = FakeTarget({main: bytes(PAGE), other: bytes(PAGE)}, names={main: "[stack]"}, threads=[thread(1, sp=other + 0x600)])
     assert Range(main, main + PAGE) in root_ranges(target, load(target.arch), [])

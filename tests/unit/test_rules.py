@@ -116,7 +116,7 @@ def test_a_thread_local_variable_of_a_library(load: str, offset: int) -> None:
 
 
 def test_code_that_is_another() -> None:
-    """If the code is not recognised, the scopes are counted in another way."""
+    """The lock is not found (None) if the code is not recognised."""
     assert gil.derive(Image().target()) is None
     assert gil.derive(Image("31c0c3").target()) is None
     assert gil.derive(general(CODE + 0x300).target()) is None

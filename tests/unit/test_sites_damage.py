@@ -100,7 +100,7 @@ def test_what_is_damaged_is_said(name: str) -> None:
 
 
 def test_keys_are_no_references_even_so() -> None:
-    """Blocks to which the lists of the map lead count as the map's, also if not all memory of the map is known."""
+    """Blocks to which the lists of the map lead belong to the map, even if a damaged link hides a part of the map."""
     target = SOUND.target()
     target.write_word(AT["link of entries 40"], WILD)
     found = heap_profile.find(Memory(target), ENGINE, SOUND.image(target))

@@ -154,7 +154,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_files(tmp_path: Path, name: str) -> None:
-    """One line reports the damage. In a folder, such a file is skipped with a warning."""
+    """One line reports the damage. In a folder of snapshots, the damaged file is skipped with a warning."""
     for number, one in enumerate("abc"):
         save(made(one, when=Clock(100.0 + number)), tmp_path / f"{one}.snapshot", "1")
     damage, why = DAMAGE[name]

@@ -121,7 +121,7 @@ def test_entries_of_a_map() -> None:
 
 @pytest.mark.parametrize("keys", [1, 2, 3])
 def test_words_in_use_are_never_stale(keys: int) -> None:
-    """Also if keys do not ascend, or have words that ascend together, so that another layout seems more likely."""
+    """Also if keys do not ascend, or have words that ascend together, so that a wrong layout seems more likely."""
     for ascending in (True, False):
         made = Building()
         values = set(tree(made, keys, ascending))

@@ -57,7 +57,7 @@ def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
 
 
 def heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
-    """Return samples of a heap. For some sizes, all blocks survive; for others, some or none. Addresses are reused."""
+    """Return the blocks of a heap at several times. For some sizes, all blocks survive; for others, some or none. Addresses are reused."""
     rng = random.Random(seed)
     stays = {24: 1.0, 72: 0.97, 200: 0.5, 312: 0.0, 4096: 0.9, 70_000: 0.8}
     places = iter(range(0x7F0000000000 + rng.getrandbits(30) * 16, 1 << 62, 1 << 18))

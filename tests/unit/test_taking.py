@@ -16,7 +16,7 @@ AUXV = {3: 0x40, 9: 0x1000, 25: 0x7000}
 
 
 def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
-    """Return a session of this process. `auxv`: its auxiliary vector when it is read again."""
+    """Return a session of this process. `auxv`: its auxiliary vector. `later`: the vectors that it has when it is read again."""
     rest = [session(one) for one in later]
     target = SimpleNamespace(pid=os.getpid(), auxv=auxv, exe_path="/usr/bin/other", called="")
     return SimpleNamespace(target=target, pool_file=None, close=lambda: None, host=LiveHost(lambda: rest.pop(0), lambda seconds: None))

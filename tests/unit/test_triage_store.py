@@ -152,7 +152,7 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
-    """SQLite reads such a file without an error, and fails only when a row is changed: after all cores were examined."""
+    """SQLite reads a file with this damage without an error, and fails only when a row is changed: after all cores were examined."""
     path = tmp_path / "a.sqlite"
     made(path, GOOD)
     with closing(sqlite3.connect(path)) as base:

@@ -195,7 +195,7 @@ def test_types_of_rust_are_those_of_the_compiler(tmp_path: Path) -> None:
 def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> None:
     """An object file of the other byte order. pyelftools applies its relocations."""
     text = (PROGRAMS / "type_layouts.c").read_text()
-    # Pyelftools does not support the relocations of thread-local variables
+    # pyelftools does not support the relocations of thread-local variables
     text = text[text.index("typedef struct") : text.index("#define SIZE")].replace("_Thread_local ", "")
     (tmp_path / "types.c").write_text(f"typedef unsigned long size_t;\n#define NULL 0\nvoid *calloc(size_t, size_t);\n{text}")
     tables = []
@@ -215,7 +215,7 @@ def test_types_of_big_endian_targets(tmp_path: Path, target: str, word: int) -> 
         assert member_places(little, little.find("node")[0]) == member_places(big, node)
         assert (wide.offset * 8 + wide.first_bit, wide.bits) == (32 * 8 + 10, 40)
     else:
-        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 8 * 4  # seven pointers and a long are 4 bytes shorter
+        assert big.sizes[node] == little.sizes[little.find("node")[0]] - 8 * 4  # seven pointers and a long, each 4 bytes shorter
         assert all(big.sizes[number] == 4 for number, kind in enumerate(big.kinds) if kind == Kind.POINTER)
 
 

@@ -108,7 +108,7 @@ def test_translations() -> None:
 
 
 def test_old_translations() -> None:
-    """Up to V8 8.5, the lowest bit of a byte says whether another byte follows, and opcodes are numbers in this form, too."""
+    """Up to V8 8.5, the lowest bit of a byte says whether another byte follows, and opcodes are encoded in the same way."""
 
     def number(value: int) -> bytes:
         bits, made = -value << 1 | 1 if value < 0 else value << 1, bytearray()

@@ -261,7 +261,7 @@ def test_what_many_hold_is_reported_by_its_sizes() -> None:
 
 
 def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory of a runtime has a part of its own. Parts inside blocks count as blocks."""
+    """Memory of a runtime is a separate share. The runtime's memory inside blocks counts as blocks."""
 
     class Ruby(Runtime):
         name = "Ruby"
