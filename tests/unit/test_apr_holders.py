@@ -18,7 +18,7 @@ START, SIZE, COUNT, EACH = 0x100000, 8192, 40, 400
 MODULE = "mod_sessions.so"
 
 
-def sessions(first: int, *, backward: bool) -> tuple[Pool, FakeTarget]:
+def make_process(first: int, *, backward: bool) -> tuple[Pool, FakeTarget]:
     """Return a pool of COUNT nodes, and a process with this pool. The first node contains the pool's structure. All nodes contain objects
     of EACH bytes. From offset `first` on, the objects are a list: each refers to the previous one (`backward`), or to the next one."""
     data = bytearray(SIZE * COUNT)
@@ -50,7 +50,7 @@ def ends(pool: Pool, first: int) -> tuple[int, int]:
 def test_lists_in_both_directions() -> None:
     """Another variable refers to an object that is before the list in the first node."""
     for backward in (False, True):
-        pool, target = sessions(800, backward=backward)
+        pool, target = make_process(800, backward=backward)
         begin, last = ends(pool, 800)
         found = find(pool, target, [("settings", begin - 800), ("sessions", last if backward else begin)])
         assert found is not None and found.name == f"sessions ({MODULE}, data)"
@@ -59,7 +59,7 @@ def test_lists_in_both_directions() -> None:
 
 def test_several_variables() -> None:
     """If several variables of one file lead to the objects, the file is named. If variables of several files do, no name is given."""
-    pool, target = sessions(800, backward=True)
+    pool, target = make_process(800, backward=True)
     _, last = ends(pool, 800)
     found = find(pool, target, [("first", last), ("newest", last)])
     assert found is not None and found.name == f"variables of {MODULE}"
@@ -72,14 +72,14 @@ def test_several_variables() -> None:
 
 def test_no_variable() -> None:
     """Pointers to the pool's own structure and to unused ends of nodes are not pointers to objects."""
-    pool, target = sessions(800, backward=True)
+    pool, target = make_process(800, backward=True)
     begin, _ = ends(pool, 800)
     assert find(pool, target, [("settings", begin - 800), ("tail", START + SIZE - 8), ("pool", pool.address)]) is None
 
 
 def test_hostile_nodes() -> None:
     """Memory that is part of several overlapping nodes is read once."""
-    pool, target = sessions(0, backward=True)
+    pool, target = make_process(0, backward=True)
     spans = find_spans(
         Memory(target), pool._replace(nodes=[*pool.nodes, *(Node(START + 8 * n, START + SIZE, START + SIZE) for n in range(99))])
     )

@@ -109,7 +109,7 @@ def image() -> Image:
     return Image()
 
 
-def in_use(directory: Directory) -> dict[int, int]:
+def find_in_use(directory: Directory) -> dict[int, int]:
     blocks = directory.blocks
     return {blocks.address(i): blocks.size(i) for i in range(len(blocks)) if blocks.state(i) == State.IN_USE}
 
@@ -121,7 +121,7 @@ SMALL, MIDDLE = SPACE_AT + 2 * REGION, SPACE_AT + 16 * REGION
 def test_every_block(image: Image, pure: bool) -> None:
     directory = image.read(pure)
     assert [allocator.title for allocator in directory.allocators] == ["AddressSanitizer"]
-    assert directory.problems == [] and in_use(directory) == image.used and len(image.used) == 4
+    assert directory.problems == [] and find_in_use(directory) == image.used and len(image.used) == 4
     blocks = directory.blocks
     assert len(blocks) == 8 + 4 + 1  # including the chunks that malloc never returned
     assert {blocks.state(blocks.find(address)) for address in (SMALL + 64 + 16, MIDDLE + 256 + 32, SMALL + 7 * 32 + 16)} == {State.FREE}
@@ -151,7 +151,7 @@ def test_stacks(image: Image) -> None:
     assert [(one.site.live, one.recording.freed) for one in sites] == [((2, 0x21010), False), ((2, 105), False), ((0, 0), True)]
 
 
-def test_what_is_no_root(image: Image) -> None:
+def test_memory_that_is_no_root(image: Image) -> None:
     """Three kinds of memory are no roots: the shadow, the thread caches, and what functions that have returned left on a fake stack."""
     target = image.target()
     engine = load(target.arch)
@@ -180,7 +180,7 @@ def test_damaged_headers(image: Image, name: str) -> None:
     damage(image)
     directory = image.read()
     assert [(problem.address, what in problem.what) for problem in directory.problems] == [(address, True)]
-    used = in_use(directory)
+    used = find_in_use(directory)
     others = {block: size for block, size in image.used.items() if used.get(block) == size}
     assert len(others) == 3 and len(used) == 4
 
@@ -190,7 +190,7 @@ def test_damaged_records(image: Image) -> None:
     image.put(LARGE, LARGE + 1)
     directory = image.read()
     assert [problem.address for problem in directory.problems] == [INFOS + 256, LARGE]
-    assert in_use(directory) == {MIDDLE + 64: 100}
+    assert find_in_use(directory) == {MIDDLE + 64: 100}
 
 
 def test_damaged_depot(image: Image) -> None:
@@ -222,7 +222,7 @@ def test_older_headers(image: Image) -> None:
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
+def test_hwasan_is_reported_as_unsupported(image: Image, tagged: bool) -> None:
     """HWASan keeps sizes and states outside of the chunks, and its pointers have tags. LeakSanitizer alone has no tags,
     so nothing is reported."""
     for number, count in ((2, 8), (16, 4)):
@@ -235,10 +235,10 @@ def test_hwasan_is_named_and_not_read(image: Image, tagged: bool) -> None:
     assert said == ["HWAddressSanitizer in libasan.so.8 has an allocator that is not read, with sizes beside the chunks"] * tagged
 
 
-def test_the_twin_reads_the_same(image: Image) -> None:
+def test_reference_engine_reads_the_same(image: Image) -> None:
     """Chunks of all sizes that begin at any address, with random headers, intact and damaged."""
     rng = random.Random(7)
-    kernel, pure = load(X86_64), load(X86_64, pure=True)
+    native, pure = load(X86_64), load(X86_64, pure=True)
     for _ in range(200):
         size, start = class_size(rng.randrange(2, 40)), SMALL + 16 * rng.randrange(1000)
         data = bytearray(rng.randbytes(size * rng.randrange(1, 30)))
@@ -252,7 +252,7 @@ def test_the_twin_reads_the_same(image: Image) -> None:
             if rng.random() < 0.9:
                 struct.pack_into("<Q", data, at + place, state | used << 32 & (1 << 64) - 1)
         piece = Piece(start, memoryview(data))
-        assert read_chunks(kernel, piece, size) == read_chunks(pure, piece, size)
+        assert read_chunks(native, piece, size) == read_chunks(pure, piece, size)
 
 
 def test_interrupted(image: Image) -> None:

@@ -10,7 +10,7 @@ from findleaks.target.base import Region
 ONE, TWO, THREE = 0x10000, 0x40000, 0x800000
 
 
-def test_stacks_of_zeros_are_named() -> None:
+def test_stacks_of_zeros_are_reported() -> None:
     full = bytes(0x800) + b"\1" + bytes(0x7FF)
     target = FakeTarget(
         {ONE: full, TWO: bytes(0x1000)},
@@ -19,7 +19,7 @@ def test_stacks_of_zeros_are_named() -> None:
     assert find_blank_stacks(target) == [2, 4]  # the stack of thread 3 is not in the core at all: this is reported elsewhere
 
 
-def test_only_so_much_is_looked_at() -> None:
+def test_amount_of_examined_memory_is_limited() -> None:
     target = FakeTarget({ONE: bytes(STACK_LOOK + 0x1000) + b"\1"}, threads=[thread(1, sp=ONE)])
     assert find_blank_stacks(target) == [1]
 

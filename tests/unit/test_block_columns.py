@@ -37,37 +37,37 @@ def directory(engine: Engine, gaps: list[tuple[int, int, int]]) -> Blocks:
     return made
 
 
-def lists(columns: BlockColumns) -> list[list[int]]:
+def convert_to_lists(columns: BlockColumns) -> list[list[int]]:
     return [column.tolist() for column in columns]
 
 
 @settings(max_examples=graphs.share(60), deadline=None)
 @given(GAPS, st.integers(0, 12), st.integers(0, 12))
-def test_columns_are_what_look_ups_give(gaps: list[tuple[int, int, int]], first: int, last: int) -> None:
+def test_columns_equal_look_ups(gaps: list[tuple[int, int, int]], first: int, last: int) -> None:
     for engine in engines():
         blocks = directory(engine, gaps)
         for low, high in ((0, None), (first, last), (first, None)):
             wanted = range(len(blocks))[low:high]
             found = blocks.columns(low, high)
-            assert lists(found) == [[look(at) for at in wanted] for look in (blocks.address, blocks.size, blocks.state)]
+            assert convert_to_lists(found) == [[look(at) for at in wanted] for look in (blocks.address, blocks.size, blocks.state)]
             assert [column.format for column in found] == ["Q", "Q", "B"]
             assert all(column.readonly and column.contiguous for column in found)
             some = array("I", [*range(first, last), *wanted, 1 << 31])
             picked = [(blocks.address(at), blocks.size(at), blocks.state(at)) if at < len(blocks) else (0, 0, 0) for at in some]
-            assert list(zip(*lists(blocks.columns_of(some)))) == picked
+            assert list(zip(*convert_to_lists(blocks.columns_of(some)))) == picked
 
 
 def test_many_calls_make_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = directory(graphs.native(), [(16, 24, 0)] * 100)
-    whole = lists(blocks.columns())
+    whole = convert_to_lists(blocks.columns())
     monkeypatch.setattr(kernel_blocks, "STEPS", 7)
-    assert lists(blocks.columns()) == whole and len(whole[0]) == 100
+    assert convert_to_lists(blocks.columns()) == whole and len(whole[0]) == 100
 
 
 def test_columns_outlive_the_directory() -> None:
     for engine in engines():
         found = directory(engine, [(0, 24, 0), (0, 40, 2)]).columns()
-        assert lists(found) == [[0x10000, 0x10020], [24, 40], [State.IN_USE, State.FREE]]
+        assert convert_to_lists(found) == [[0x10000, 0x10020], [24, 40], [State.IN_USE, State.FREE]]
 
 
 def test_arrow_wraps_columns_without_a_copy() -> None:

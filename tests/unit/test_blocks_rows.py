@@ -62,7 +62,7 @@ PLACES = {8: (WIDE, WIDE._replace(heap=0x555555564000), LOW), 4: (NARROW, LOW)}
 """By word size, where an image lies. Pointers into a heap at the second place, which is usual without ASLR, are "@@VUUU" and the like."""
 
 
-class Somewhere(Image):
+class MovedImage(Image):
     """An image at other addresses."""
 
     where = WIDE
@@ -72,11 +72,11 @@ class Somewhere(Image):
         return self.where
 
 
-def row(table: Sequence[object], arch: Arch) -> object:
+def select_row(table: Sequence[object], arch: Arch) -> object:
     return next(one for one in table if one.word == arch.word and one.since <= (2, 36) <= one.until)  # type: ignore[attr-defined]
 
 
-def content(rng: random.Random, size: int, addresses: Sequence[int], own: int, arch: Arch = X86_64) -> bytes:
+def make_content(rng: random.Random, size: int, addresses: Sequence[int], own: int, arch: Arch = X86_64) -> bytes:
     """Return random contents of a block: texts, pointers, `std::string`s and numbers, some of which are almost texts."""
     text = "".join(rng.choice(rng.choice(ALPHABETS)) for _ in range(rng.randrange(30))).encode("utf-8", "surrogatepass")
     way, words, head = rng.randrange(8), arch.pack, 2 * arch.word
@@ -102,35 +102,35 @@ def content(rng: random.Random, size: int, addresses: Sequence[int], own: int, a
 
 def session(rng: random.Random, engine: Engine, where: Places = WIDE) -> Session:
     arch = engine.arch
-    tables = (row(table, arch) for table in (layout.STATES, layout.PARS, layout.TCACHES, layout.HEAP_INFOS))
-    image = Somewhere(*tables, mangled=True, arch=arch)  # type: ignore[arg-type]
+    tables = (select_row(table, arch) for table in (layout.STATES, layout.PARS, layout.TCACHES, layout.HEAP_INFOS))
+    image = MovedImage(*tables, mangled=True, arch=arch)  # type: ignore[arg-type]
     image.where = where
     image.chunks = [*image.chunks, *((rng.choice((0x20, 0x30, 0x30, 0x40, 0x70, 0x100)), "used") for _ in range(60))]
     target = image.build()
     for block in image.blocks["used"]:
         size = (target.word(block - arch.word) & ~7) - arch.word
-        target.write(block, content(rng, size, image.blocks["used"], block, arch))
+        target.write(block, make_content(rng, size, image.blocks["used"], block, arch))
     return Session(target, engine)
 
 
-def listing(made: Session, *words: str) -> Listing:
+def make_listing(made: Session, *words: str) -> Listing:
     args = parse(parser(blocks, "findleaks"), [*words, "--json"])
     assert args is not None
     return blocks.run(made, args)  # type: ignore[return-value]
 
 
-def agree(made: Session, *words: str) -> str:
+def check_agreement(made: Session, *words: str) -> str:
     """Check that the C engine and Python print the same text."""
-    rows = "".join(listing(made, *words).json_lines())
-    assert rows == "".join(json_line(item) + "\n" for item in listing(made, *words).json())
+    rows = "".join(make_listing(made, *words).json_lines())
+    assert rows == "".join(json_line(item) + "\n" for item in make_listing(made, *words).json())
     told = [one for one in map(json.loads, rows.splitlines()) if "address" in one]
     for one in told:  # columns have texts
         one["type_from"], one["type_sure"] = one.get("type_from") or "", {None: "", True: "true", False: "false"}[one.get("type_sure")]
-    assert in_columns(listing(made, *words)) == told
+    assert read_columns(make_listing(made, *words)) == told
     return rows
 
 
-def in_columns(made: Listing) -> list[dict[str, object]]:
+def read_columns(made: Listing) -> list[dict[str, object]]:
     """Return the JSON of the blocks as columns."""
     found: list[dict[str, object]] = []
     limit = made.limit or 0
@@ -143,13 +143,13 @@ def in_columns(made: Listing) -> list[dict[str, object]]:
     return found
 
 
-def test_the_kernel_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_engine_makes_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(random.Random(3), graphs.native())
     asked: list[int] = []
     alone = block_rows.BlockRows._line
     monkeypatch.setattr(block_rows, "MANY_ODD", 1)
     monkeypatch.setattr(block_rows.BlockRows, "_line", lambda self, index: asked.append(index) or alone(self, index))
-    list(listing(made).json_lines())
+    list(make_listing(made).json_lines())
     assert 60 > 2 * len(asked) > 0
 
 
@@ -161,16 +161,16 @@ def test_all_contents(seed: int, many: int, arch: Arch, where: int) -> None:
     made = session(random.Random(seed), graphs.native(arch), places)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_rows, "MANY_ODD", many)
-        agree(made)
+        check_agreement(made)
 
 
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
-def test_all_options_with_and_without_the_kernel(words: list[str]) -> None:
+def test_all_options_with_and_without_the_c_engine(words: list[str]) -> None:
     found = []
     for engine in (graphs.native(), graphs.pure()):
         made = session(random.Random(11), engine)
-        text = next(iter(listing(made, *words).text(80, Invocation())), "")
-        found.append((agree(made, *words), text))
+        text = next(iter(make_listing(made, *words).text(80, Invocation())), "")
+        found.append((check_agreement(made, *words), text))
     assert found[0] == found[1]
 
 
@@ -184,38 +184,38 @@ def test_a_pointer_of_printable_bytes_is_no_text(make: Callable[[], Engine]) -> 
     node, text = (blocks.address(index) for index in [i for i in range(len(blocks)) if blocks.state(i) == State.IN_USE][:2])
     target.write(node, (0x555555564040).to_bytes(8, "little") + bytes(16))
     target.write(text, (0x555555564040 + (1 << 40)).to_bytes(8, "little") + bytes(16))
-    hints = {item["address"]: item["hint"] for item in map(json.loads, agree(made).splitlines())}
+    hints = {item["address"]: item["hint"] for item in map(json.loads, check_agreement(made).splitlines())}
     assert (hints[hex(node)], hints[hex(text)]) == (None, '"@@VUUV"')
 
 
 def test_totals_without_types_read_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the process uses C++ matters only if types are printed or selected."""
     made = session(random.Random(7), graphs.native())
-    expected = listing(made, "--type", "*").rows.totals()
+    expected = make_listing(made, "--type", "*").rows.totals()
     made = session(random.Random(7), graphs.native())
     monkeypatch.setattr(naming, "may_have_strings", lambda target: pytest.fail("the modules were read"))
-    assert listing(made).rows.totals() == expected
+    assert make_listing(made).rows.totals() == expected
 
 
-def test_memory_that_is_copied_comes_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = agree(session(random.Random(5), graphs.pure()))
+def test_copied_memory_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = check_agreement(session(random.Random(5), graphs.pure()))
     monkeypatch.setattr(block_rows, "WINDOW", 0x2000)
     made = session(random.Random(5), graphs.native())
     assert not isinstance(next(iter(made.target.pieces(*made.heap_ranges()[0]))).data.obj, block_rows.mmap.mmap)
-    assert agree(made) == expected
+    assert check_agreement(made) == expected
 
 
 @pytest.mark.parametrize("words", [[], ["--type", "*::*"], ["--kind", "lost", "--sort", "size"], ["--state", "all"]], ids=" ".join)
 def test_a_program_in_cpp(words: list[str]) -> None:
     """The sample has classes, functions, and strings."""
     with open_core(str(SAMPLE)) as target:
-        text = agree(Session(target), *words)
+        text = check_agreement(Session(target), *words)
     assert words == ["--state", "all"] or '"type": "' in text
 
 
-def test_an_interrupt_ends_it() -> None:
+def test_interruption() -> None:
     made = session(random.Random(5), graphs.native())
-    rows = listing(made)
+    rows = make_listing(made)
     assert isinstance(made.target, fake.FakeTarget)
     made.target._left = 0
     with pytest.raises(Interrupted):
@@ -223,11 +223,11 @@ def test_an_interrupt_ends_it() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--state", "all"], ["--kind", "lost"], ["--sort", "size", "--limit", "7"]], ids=" ".join)
-def test_the_table_has_what_the_json_has(words: list[str]) -> None:
+def test_table_and_json_have_the_same_rows(words: list[str]) -> None:
     """With and without the C engine. The rows of one leak have the number of its head."""
     for engine in (graphs.native(), graphs.pure()):
         made = session(random.Random(5), engine)
-        of = listing(made, *words)
+        of = make_listing(made, *words)
         rows = [row for row in of.json() if "address" in row]
         table = BlockTable(made, of.filters, of.limit or 0, of.by_size)
         names = zip(table.state, table.kind, table.owner, table.type)

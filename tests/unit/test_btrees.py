@@ -30,7 +30,7 @@ def test_a_btree(rust: bool, what: str, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("rust", [True, False])
-def test_what_is_no_btree(rust: bool, engine: Engine) -> None:
+def test_contradictory_structures_are_no_btree(rust: bool, engine: Engine) -> None:
     """Three cases: too few or too many entries, a leaf with another parent, and a root that points to itself."""
     for change in ("few", "many", "parent", "itself"):
         made = Building()

@@ -70,7 +70,7 @@ def test_classes_are_those_of_the_thread_caches_then_bands() -> None:
     assert (wide.chunk(24), wide.chunk(16), narrow.chunk(12), narrow.chunk(8)) == (32, 32, 16, 16)
 
 
-def test_a_free_block_is_in_the_class_it_would_be_of_in_use() -> None:
+def test_a_free_block_has_the_class_of_a_used_block() -> None:
     made = of_release((2, 36))
     made.chunks = ((0x40, "used"), (0x40, "free"), (0x40, "used"))
     directory, glibc = read(made.build())
@@ -84,11 +84,11 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
     row = made.tcache
     assert row is not None
 
-    class Long(layout.TcacheLayout):
+    class LongLayout(layout.TcacheLayout):
         def chunk_size(self, align: int) -> int:
             return super().chunk_size(align) + 32
 
-    made.tcache = Long(**dataclasses.asdict(row))
+    made.tcache = LongLayout(**dataclasses.asdict(row))
     directory, glibc = read(made.build())
     assert [cache.tid for cache in glibc.tcaches.caches] == [7] and isinstance(glibc.tcaches, tcache.Tcaches)
     assert directory.blocks.totals(State.CACHED).blocks == 2
@@ -97,7 +97,7 @@ def test_a_thread_cache_in_a_chunk_that_is_too_long_by_the_smallest() -> None:
 
 @pytest.mark.parametrize("short", [1024, 1])
 @pytest.mark.parametrize("link", ["itself", "wild", "unmapped", "zero", "used"], ids=lambda link: f"to-{link}")
-def test_a_bin_that_leads_astray(monkeypatch: pytest.MonkeyPatch, link: str, short: int) -> None:
+def test_a_damaged_bin(monkeypatch: pytest.MonkeyPatch, link: str, short: int) -> None:
     """The counts are too small, the damage is reported, and the command ends."""
     monkeypatch.setattr(caches, "SHORT", short)
     made = of_release((2, 36))

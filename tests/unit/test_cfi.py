@@ -19,7 +19,7 @@ BIAS = 0x7F0000000000
 LEAST = {"libc.so.6": 10_000, "libstdc++.so.6": 10_000}
 """Rows at the very least, so that a comparison of nothing does not pass."""
 
-Told = tuple[tuple[int, int, bytes], dict[int, Rule]]
+RowRules = tuple[tuple[int, int, bytes], dict[int, Rule]]
 """The canonical frame address's register, offset and expression; the rules of registers that are not just left alone."""
 
 HOW = {
@@ -32,7 +32,7 @@ HOW = {
 }
 
 
-def by_pyelftools(row: dict[Any, Any]) -> Told:
+def convert_pyelftools_row(row: dict[Any, Any]) -> RowRules:
     cfa, rules = row["cfa"], {}
     for register, rule in row.items():
         if isinstance(register, int) and rule.type != "SAME_VALUE":
@@ -41,12 +41,12 @@ def by_pyelftools(row: dict[Any, Any]) -> Told:
     return ((-1, 0, bytes(cfa.expr)) if cfa.expr is not None else (cfa.reg, cfa.offset, b"")), rules
 
 
-def by_us(row: Row) -> Told:
+def convert_own_row(row: Row) -> RowRules:
     return ((-1, 0, row.expression) if row.expression else (row.register, row.offset, b"")), row.rules
 
 
 @pytest.mark.parametrize("name", mark_matrix_except(LEAST.keys(), "libc.so.6"))
-def test_every_row_as_pyelftools_reads_it(name: str) -> None:
+def test_every_row_equals_that_of_pyelftools(name: str) -> None:
     """Rows are compared at the first byte of each row, and at the last byte of each function."""
     path = subprocess.run(["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
     compared = 0
@@ -65,7 +65,7 @@ def test_every_row_as_pyelftools_reads_it(name: str) -> None:
             for pc, row in [*((row["pc"], row) for row in rows), (last, rows[-1])]:
                 found = table.row(BIAS + pc)
                 assert found is not None, hex(pc)
-                assert by_us(found) == by_pyelftools(row), hex(pc)
+                assert convert_own_row(found) == convert_pyelftools_row(row), hex(pc)
             compared += len(rows)
     assert compared > LEAST[name]
 
@@ -99,7 +99,7 @@ function signed, .cfi_escape 0x2e, 0x55, 0x00
     [b"\x2c\0\0", b"\x2d\0\0", b"\x2b\2\x7c"],
     ids=["AARCH64_negate_ra_state_with_pc", "AARCH64_negate_ra_state", "AARCH64_set_ra_state"],
 )
-def test_a_signed_return_address_leaves_the_rules_as_they_are(code: bytes, tmp_path: Path) -> None:
+def test_a_signed_return_address_does_not_change_the_rules(code: bytes, tmp_path: Path) -> None:
     """The rows are those of the same function without the instruction that signs the return address."""
     source, path = tmp_path / "signed.s", tmp_path / "signed.so"
     source.write_text(SIGNED)

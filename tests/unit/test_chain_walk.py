@@ -26,11 +26,11 @@ class Chain(ManagedFrames):
         return iter(self._parts)
 
 
-def part(anchor: int, *names: str) -> ChainPart:
+def make_part(anchor: int, *names: str) -> ChainPart:
     return ChainPart(anchor, [ChainedCall(name, 8) for name in names])
 
 
-def walked(reader: Chain, frames: Sequence[tuple[bool, bool, Range]]) -> list[list[str]]:
+def walk_frames(reader: Chain, frames: Sequence[tuple[bool, bool, Range]]) -> list[list[str]]:
     """Return the functions of each native frame, and of the end of the stack. A frame is a tuple: whether a signal
     handler returns to it, whether it may execute interpreted functions, and its address."""
     functions = ChainedFunctions()
@@ -40,23 +40,23 @@ def walked(reader: Chain, frames: Sequence[tuple[bool, bool, Range]]) -> list[li
     return [["unpaired" if key == UNPAIRED else str(functions.find(key).function) for key in one] for one in keys]
 
 
-def test_anchors_tell_native_frames() -> None:
-    reader = Chain([part(0x1080, "a", "b"), part(0x1180, "c")])
-    assert walked(reader, [(False, True, INNER), (False, True, OUTER)]) == [["a", "b"], ["c"], []]
+def test_anchors_identify_native_frames() -> None:
+    reader = Chain([make_part(0x1080, "a", "b"), make_part(0x1180, "c")])
+    assert walk_frames(reader, [(False, True, INNER), (False, True, OUTER)]) == [["a", "b"], ["c"], []]
     # A native frame that may not execute functions gets none. The part of the chain that it passes is not given to another frame.
-    assert walked(reader, [(False, False, INNER), (False, True, OUTER)]) == [[], ["c"], []]
+    assert walk_frames(reader, [(False, False, INNER), (False, True, OUTER)]) == [[], ["c"], []]
 
 
 def test_interrupted_code_may_be_changing_the_chain() -> None:
-    reader = Chain([part(0x1180, "c")])
-    assert walked(reader, [(True, False, INNER), (False, True, OUTER)]) == [[], [], []]
+    reader = Chain([make_part(0x1180, "c")])
+    assert walk_frames(reader, [(True, False, INNER), (False, True, OUTER)]) == [[], [], []]
 
 
 def test_pairs_have_equal_numbers() -> None:
     frames = [(False, True, INNER), (False, False, INNER), (False, True, OUTER)]
-    assert walked(Chain([part(0, "a"), part(0, "b")], True), frames) == [["a"], [], ["b"], []]
-    assert walked(Chain([part(0, "a")], True), frames) == [["a"], [], ["unpaired"], []]
-    assert walked(Chain([part(0, "a"), part(0, "b"), part(0, "c")], True), frames) == [["a"], [], ["b"], ["unpaired"]]
+    assert walk_frames(Chain([make_part(0, "a"), make_part(0, "b")], True), frames) == [["a"], [], ["b"], []]
+    assert walk_frames(Chain([make_part(0, "a")], True), frames) == [["a"], [], ["unpaired"], []]
+    assert walk_frames(Chain([make_part(0, "a"), make_part(0, "b"), make_part(0, "c")], True), frames) == [["a"], [], ["b"], ["unpaired"]]
 
 
 def test_functions_have_numbers() -> None:

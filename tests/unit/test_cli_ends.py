@@ -38,7 +38,7 @@ def test_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", line + "\n")
 
 
-def test_an_error_of_ours_is_one_safe_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expected_error_is_one_escaped_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fails(*_: object) -> NoReturn:
         raise KeyError("\x1b[2J\n")
 
@@ -63,7 +63,7 @@ def test_messages_are_cut_before_they_fill_the_terminal() -> None:
     assert len(str(FindleaksError("x" * 5000))) == 1000
 
 
-def test_the_examples_of_help_can_be_typed_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_in_help_parse(capsys: pytest.CaptureFixture[str]) -> None:
     """tests/integration/test_help_examples.py runs them all."""
     assert cli.main(["find", "--help"]) == 0
     assert capsys.readouterr().out.endswith("Example:\n  findleaks find --kind definite --limit 5 core\n")
@@ -84,12 +84,12 @@ HEAP = 0x10000
 
 @pytest.mark.parametrize(("state", "status"), [(State.IN_USE, 0), (State.FREE, 2)])
 @pytest.mark.parametrize("words", [["blocks"], ["blocks", "--json"], ["find"]])
-def test_where_nothing_is_in_use_nothing_can_be_said(words: list[str], state: State, status: int) -> None:
+def test_no_blocks_in_use_is_a_failure(words: list[str], state: State, status: int) -> None:
     made = session(FakeTarget({HEAP: bytes(0x1000)}), [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 48, state)])])
     assert commands.execute(lambda: made, words, io.StringIO()) == status
 
 
-def test_an_allocator_that_is_not_there_is_no_empty_list() -> None:
+def test_an_unknown_allocator_is_an_error() -> None:
     made = session(FakeTarget({HEAP: bytes(0x1000)}), [ListAllocator(HEAP, HEAP + 0x1000, [Listed(HEAP, 48)])])
     with pytest.raises(UsageError, match="no allocator 'other' in this process; found: listed"):
         commands.execute(lambda: made, ["blocks", "--allocator", "other"], io.StringIO())
@@ -115,7 +115,7 @@ def test_a_limit_is_a_count(words: list[str], limit: str) -> None:
         (["--sysroot", "file"], "--sysroot file: not a folder"),
     ],
 )
-def test_files_the_user_names_must_be_there(
+def test_missing_files_are_errors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -169,7 +169,7 @@ class TwoLines:
         yield f"{self.word} 2"
 
 
-def series(ends_well: bool) -> commands.Command:
+def make_command(ends_well: bool) -> commands.Command:
     """Run a command whose first result is interrupted while it is printed. If `ends_well`, the command then prints a last result."""
 
     def run(session: object, args: argparse.Namespace) -> Generator[commands.Result, None, None]:
@@ -188,5 +188,5 @@ def series(ends_well: bool) -> commands.Command:
 def test_ctrl_c_while_one_of_several_results_is_printed(ends_well: bool) -> None:
     out, made = io.StringIO(), session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
     with contextlib.nullcontext() if ends_well else pytest.raises(KeyboardInterrupt):
-        commands.emit(series(ends_well), made, argparse.Namespace(json=False), out, commands.Invocation(), 80)
+        commands.emit(make_command(ends_well), made, argparse.Namespace(json=False), out, commands.Invocation(), 80)
     assert out.getvalue().splitlines() == ["moment 1", *(["summary 1", "summary 2"] if ends_well else [])]

@@ -30,7 +30,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, str]]:
     return asked
 
 
-def test_without_a_command_it_is_the_verdict(
+def test_verdict_is_the_default_command(
     opened: list[tuple[object, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,7 +67,7 @@ def test_a_number_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().err == "findleaks: 15511: no such file; for the process of this number: --pid 15511\n"
 
 
-def sleeper(program: Path) -> subprocess.Popen[bytes]:
+def start_sleeper(program: Path) -> subprocess.Popen[bytes]:
     """Start a process and wait until it has its name and its command line. Linux sets them only after Popen has returned."""
     process = subprocess.Popen([str(program), "600"])
     proc = Path(f"/proc/{process.pid}")
@@ -79,13 +79,13 @@ def test_a_process_by_its_name(opened: list[tuple[object, str]], tmp_path: Path,
     name = f"sleeper{os.getpid()}"
     link = tmp_path / name
     link.symlink_to(Path("/bin/sleep").resolve())
-    one = sleeper(link)
+    one = start_sleeper(link)
     two = None
     try:
         assert cli.main(["find", "--pid", name]) == 2
         assert opened == [(one.pid, "")]
         capsys.readouterr()
-        two = sleeper(link)
+        two = start_sleeper(link)
         assert cli.main(["find", "--pid", name]) == 2
         said = capsys.readouterr().err
         assert f"2 processes are called {name!r}: {min(one.pid, two.pid)}, {max(one.pid, two.pid)}; choose one by its pid" in said

@@ -16,14 +16,14 @@ LINES = 40
 """Lines of a screen of 80 columns."""
 
 
-def options(word: str) -> Iterator[str]:
+def list_options(word: str) -> Iterator[str]:
     """Return the long options that the help of a command lists."""
     for action in cli.command_parser(commands.load(word))._actions:
         if action.help != argparse.SUPPRESS and action.option_strings:
             yield action.option_strings[-1]
 
 
-def ask(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def run_help(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.main(list(words)) == 0
     return capsys.readouterr().out
 
@@ -31,10 +31,10 @@ def ask(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 @pytest.mark.parametrize("word", CATALOGUE)
 def test_help_fits_a_screen(word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    short, whole = ask(capsys, word, "--help"), ask(capsys, word, "--help-all")
+    short, whole = run_help(capsys, word, "--help"), run_help(capsys, word, "--help-all")
     assert len(short.splitlines()) <= LINES
     assert max(map(len, short.splitlines())) <= 80
-    for option in set(options(word)) - {"--help", "--help-all"}:
+    for option in set(list_options(word)) - {"--help", "--help-all"}:
         assert f"{option} " in short or f"{option}," in short or f"{option}." in short.replace("\n", " "), option
         assert re.search(rf"^  (-., )?{option}( |$)", whole, re.MULTILINE), option
     assert commands.load(word).description in whole
@@ -45,16 +45,16 @@ def test_help_fits_a_screen(word: str, monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_help_of_the_other_commands(word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for option in ("-h", "--help"):
-        text = ask(capsys, word, option)
+        text = run_help(capsys, word, option)
         assert text.startswith(f"usage: findleaks {word} ")
         assert "Example:\n" in text
         assert len(text.splitlines()) <= LINES
 
 
 def test_usage_names_the_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(capsys, "whatis", "--help").startswith("usage: findleaks whatis [options] ADDR [ADDR ...] [core]\n")
-    assert ask(capsys, "count", "--help").startswith("usage: findleaks count [options] FUNCTION\n")
+    assert run_help(capsys, "whatis", "--help").startswith("usage: findleaks whatis [options] ADDR [ADDR ...] [core]\n")
+    assert run_help(capsys, "count", "--help").startswith("usage: findleaks count [options] FUNCTION\n")
 
 
 def test_rare_options_exist() -> None:
-    assert not RARE - {option for word in CATALOGUE for option in options(word)}
+    assert not RARE - {option for word in CATALOGUE for option in list_options(word)}

@@ -85,7 +85,7 @@ def test_find_totals(made: Session) -> None:
     assert found["totals"]["definite"]["bytes"] == 4 * 48
 
 
-def test_find_groups_leaders_with_what_hangs_from_them(made: Session) -> None:
+def test_find_groups_leak_heads_with_their_indirect_blocks(made: Session) -> None:
     groups = run_json(made, "find", "--kind", "definite")["groups"]
     shapes = {(g["cycle"], g["blocks"], g["indirect_blocks"]): g["examples"] for g in groups}
     assert shapes[2, 1, 1] == [hex(RING_A)]
@@ -109,7 +109,7 @@ def test_fail_over(made: Session) -> None:
     assert run(made, "find", "--fail-over", str(6 * 48 - 1))[0] == 1
 
 
-def test_suppressions_leave_out_and_say_so(made: Session, tmp_path: Any) -> None:
+def test_suppressed_leaks_are_counted(made: Session, tmp_path: Any) -> None:
     rules = tmp_path / "rules"
     rules.write_text("# all of this size\nsize:48\n")
     found = run_json(made, "find", "--suppressions", str(rules))
@@ -194,7 +194,7 @@ def test_ctrl_c_ends_long_listings(made: Session) -> None:
         made.target._left = None  # type: ignore[attr-defined]
 
 
-def test_no_command_depends_on_the_one_before(made: Session) -> None:
+def test_no_command_depends_on_an_earlier_one(made: Session) -> None:
     """A heuristic makes a block reachable. A session keeps one graph for each choice of heuristics."""
     made.target.write(INNER, struct.pack("<Q", 40))  # type: ignore[attr-defined]  # memcheck's length64
     lines = (["whatis", hex(INNER)], ["refs", hex(INNER)], ["path", hex(HELD)], ["blocks"])
@@ -207,7 +207,7 @@ def test_no_command_depends_on_the_one_before(made: Session) -> None:
     assert made.with_heuristics(Heuristic.AUTO) is made
 
 
-def test_a_warning_is_in_the_results_that_it_concerns_only(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_is_only_in_results_that_it_concerns(made: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command of a debugger prints the same warnings as on the command line, whatever was computed before."""
     unread = Unread()
     unread.warning = "some code cannot be read"
@@ -218,7 +218,7 @@ def test_a_warning_is_in_the_results_that_it_concerns_only(made: Session, monkey
     assert warned == [False, True, False, False, True, True, False]
 
 
-def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> None:
+def test_all_text_from_the_target_is_escaped(made: Session) -> None:
     target = made.target
     assert isinstance(target, FakeTarget)
     target._modules = [Module("/bin/\x1b]0;owned\x07\x1b[31mprog", 0, DATA, DATA + 0x100)]
@@ -230,7 +230,7 @@ def test_nothing_of_the_target_reaches_the_terminal_as_it_is(made: Session) -> N
         assert "\\x1b" in text
 
 
-def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack() -> None:
+def test_an_anonymous_mapping_with_a_stack_pointer_is_no_stack() -> None:
     """A mapping that contains the stack of one coroutine is a pool: most of it is no stack."""
     target = FakeTarget({DATA: bytes(0x4000)}, threads=[thread(5, sp=DATA + 0x3000)])
     made = session(target, [ListAllocator(HEAP, HEAP + 0x100, [])])
@@ -239,7 +239,7 @@ def test_an_anonymous_mapping_that_holds_a_stack_pointer_is_not_called_a_stack()
     assert answer["root"] is True
 
 
-def test_a_block_that_a_thread_runs_on_is_used_for_certain() -> None:
+def test_a_block_that_is_a_stack_is_reachable() -> None:
     """The stack of a coroutine is a block from malloc. Only the stack pointer refers to it, into its middle. The blocks
     that it refers to are reachable."""
     heap = bytearray(0x1000)
@@ -265,7 +265,7 @@ def test_whatis(made: Session) -> None:
     assert answers[4]["block"]["state"] == "free"
 
 
-def test_refs_tells_live_from_dead(made: Session) -> None:
+def test_refs_distinguishes_live_and_dead_references(made: Session) -> None:
     dead = run_json(made, "refs", hex(LONE))["references"]
     assert [(r["address"], r["live"]) for r in dead] == [(hex(STACK + 0x100), False)]
     behind = run_json(made, "refs", hex(BEHIND))["references"]
@@ -274,7 +274,7 @@ def test_refs_tells_live_from_dead(made: Session) -> None:
     assert [(r["address"], r["live"], r["interior"]) for r in held] == [(hex(DATA + 0x40), True, False)]
 
 
-def test_refs_counts_what_it_does_not_list(made: Session) -> None:
+def test_refs_counts_unlisted_references(made: Session) -> None:
     heap = struct.pack("<Q", HEAP + 0x800) * 200 + bytes(0x1000 - 1600)
     target = FakeTarget({HEAP: heap}, threads=[thread(1, sp=0)])
     made = session(
@@ -308,7 +308,7 @@ def test_path_through_a_block_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch)
         assert (step["address"], step["interior"]) == (hex(HEAP + (0x100 if interior else at)), interior)
 
 
-def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
+def test_path_from_a_root_and_from_a_leak_head(made: Session) -> None:
     held = run_json(made, "path", hex(HELD))
     assert [step["address"] for step in held["path"]] == [hex(DATA + 0x40)]
     assert held["leader"] is None
@@ -341,7 +341,7 @@ def test_path_from_a_root_and_from_a_leader(made: Session) -> None:
         ["path", "0x1", "0x2"],
     ],
 )
-def test_nonsense_is_one_clear_line(made: Session, line: list[str]) -> None:
+def test_invalid_arguments_give_one_line(made: Session, line: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         run(made, *line)
     assert str(caught.value)
@@ -383,7 +383,7 @@ def test_sizes() -> None:
     ("length", "limit", "shown", "skipped"),
     [(100, 25, 26, 74), (100, 5, 6, 94), (100, 0, 100, 0), (100, 200, 100, 0), (100, 1, 2, 98), (4, 2, 3, 1), (5, 2, 3, 2)],
 )
-def test_the_middle_of_a_long_path_is_left_out(length: int, limit: int, shown: int, skipped: int) -> None:
+def test_middle_of_a_long_path_is_left_out(length: int, limit: int, shown: int, skipped: int) -> None:
     """A list that a global variable refers to: the path has one step for the root, and one link less than nodes."""
     nodes = [HEAP + 0x20 * i for i in range(length)]
     heap = b"".join(struct.pack("<QQQQ", following, 0, 0, 0) for following in [*nodes[1:], 0])

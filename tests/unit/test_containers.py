@@ -17,13 +17,13 @@ ENGINES: list[Callable[[], Engine]] = [graphs.native, graphs.pure]
 OWNER = DATA + 0x100
 
 
-@pytest.fixture(params=ENGINES, ids=["kernel", "pure"])
+@pytest.fixture(params=ENGINES, ids=["native", "pure"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     made: Engine = request.param()
     return made
 
 
-def only(made: Building, engine: Engine, count: int = 16) -> Container:
+def find_only(made: Building, engine: Engine, count: int = 16) -> Container:
     found = made.found(OWNER, count, engine)
     assert len(found) == 1, found
     return found[0]
@@ -33,7 +33,7 @@ def only(made: Building, engine: Engine, count: int = 16) -> Container:
 def test_a_map_of_libstdcxx(engine: Engine, count: int) -> None:
     made = Building()
     nodes = made.map(OWNER, count)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, found.problem) == ("std::map or set", count, count, "")
     assert sorted(found.nodes) == sorted(nodes)
     assert (found.start, found.end) == (OWNER, OWNER + 48)
@@ -47,7 +47,7 @@ def test_a_map_of_libcxx(engine: Engine) -> None:
     made.put(left, 0, 0, root, 0)
     made.put(right, 0, 0, root, 0)
     made.put(OWNER, left, root, 3)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, found.problem) == ("std::map or set", 3, 3, "")
     assert (found.start, found.end) == (OWNER, OWNER + 24)
 
@@ -65,20 +65,20 @@ def test_two_maps_in_one_owner(engine: Engine) -> None:
     assert [(c.start - OWNER, c.length, c.problem) for c in made.found(OWNER, 12, engine)] == [(0, 10, ""), (48, 20, "")]
 
 
-def test_a_map_that_says_a_wrong_count(engine: Engine) -> None:
+def test_a_map_with_a_wrong_count(engine: Engine) -> None:
     made = Building()
     made.map(OWNER, 50)
     made.put(OWNER + 40, 1 << 60)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 50
     assert found.problem == f"its header counts {1 << 60:,} nodes, but 50 are linked"
 
 
-def test_a_node_with_a_wrong_parent_is_left_out_with_what_hangs_from_it(engine: Engine) -> None:
+def test_a_node_with_a_wrong_parent_and_its_subtree_are_left_out(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 7)
     made.put(nodes[1] + 8, nodes[5])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 4
     assert found.problem == f"node {nodes[1]:#x} gives {nodes[5]:#x} as its parent, which does not refer to it"
 
@@ -87,17 +87,17 @@ def test_wrong_colours(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 15)
     made.put(nodes[1], 7)
-    assert only(made, engine).problem == f"node {nodes[1]:#x} has colour 0x7"
+    assert find_only(made, engine).problem == f"node {nodes[1]:#x} has colour 0x7"
     made.put(nodes[1], 0)
-    assert only(made, engine).problem == f"node {nodes[0]:#x} and its parent are both red"
-    assert only(made, engine).length == 15
+    assert find_only(made, engine).problem == f"node {nodes[0]:#x} and its parent are both red"
+    assert find_only(made, engine).length == 15
 
 
-def test_a_tree_that_leads_back_into_itself_ends(engine: Engine) -> None:
+def test_a_cyclic_tree(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 15)
     made.put(nodes[2] + 16, nodes[7])  # the left child of a leaf is the root
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 15
     assert f"node {nodes[7]:#x} gives" in found.problem
 
@@ -106,7 +106,7 @@ def test_one_node_as_both_children(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 3)
     made.put(nodes[1] + 24, nodes[0])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 2
     assert found.problem == f"node {nodes[1]:#x} has {nodes[0]:#x} as both children"
 
@@ -115,7 +115,7 @@ def test_a_child_that_cannot_be_read(engine: Engine) -> None:
     made = Building()
     nodes = made.map(OWNER, 3)
     made.put(nodes[0] + 24, 0x123456789000)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 3
     assert found.problem == f"node {0x123456789000:#x} cannot be read"
 
@@ -123,7 +123,7 @@ def test_a_child_that_cannot_be_read(engine: Engine) -> None:
 def test_an_unordered_map(engine: Engine) -> None:
     made = Building()
     nodes = made.unordered(OWNER, 40)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, found.problem) == ("std::unordered_map or set", 40, 40, "")
     assert list(found.nodes) == nodes
     assert (found.start, found.end, list(found.tables)) == (OWNER, OWNER + 56, [made.get(OWNER)])
@@ -133,15 +133,15 @@ def test_an_unordered_map_with_its_single_bucket(engine: Engine) -> None:
     made = Building()
     (node,) = made.chain(1, 24, 0)
     made.put(OWNER, OWNER + 48, 1, node, 1, 0x3F800000, 0, OWNER + 16)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, list(found.tables)) == ("std::unordered_map or set", 1, [])
 
 
-def test_an_unordered_map_that_runs_into_itself(engine: Engine) -> None:
+def test_a_cyclic_unordered_map(engine: Engine) -> None:
     made = Building()
     nodes = made.unordered(OWNER, 40)
     made.put(nodes[-1], nodes[10])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 40
     assert found.problem == f"the list has a cycle at {nodes[10]:#x} after 40 nodes"
 
@@ -150,7 +150,7 @@ def test_an_unordered_map_with_a_wrong_count(engine: Engine) -> None:
     made = Building()
     made.unordered(OWNER, 5)
     made.put(OWNER + 24, 6)
-    assert only(made, engine).problem == "its header counts 6 elements, but 5 are linked"
+    assert find_only(made, engine).problem == "its header counts 6 elements, but 5 are linked"
 
 
 @pytest.mark.parametrize("link", [0, 8, 24, 40])
@@ -158,7 +158,7 @@ def test_a_list_with_its_link_anywhere(engine: Engine, link: int) -> None:
     made = Building()
     nodes = made.chain(30, 48, link)
     made.put(OWNER, nodes[0])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, list(found.nodes), found.problem) == ("linked list", 30, nodes, "")
 
 
@@ -166,7 +166,7 @@ def test_a_list_with_a_tail_pointer_and_a_cursor(engine: Engine) -> None:
     made = Building()
     nodes = made.chain(30, 48, 24)
     made.put(OWNER, nodes[0], nodes[-1], 30, nodes[7])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert [(s.start - OWNER, s.end - OWNER) for s in found.spans] == [(0, 8), (8, 16), (24, 32)]
 
 
@@ -176,7 +176,7 @@ def test_a_doubly_linked_list(engine: Engine) -> None:
     for before, node in zip([0, *nodes], nodes):
         made.put(node, before)
     made.put(OWNER, nodes[0], nodes[-1])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.problem) == ("doubly linked list", 12, "")
 
 
@@ -187,52 +187,52 @@ def test_a_doubly_linked_list_that_is_counted(engine: Engine) -> None:
     for before, node in zip([0, *nodes], nodes):
         made.put(node, before)
     made.put(OWNER, nodes[0], nodes[-1], 12)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, found.end) == ("doubly linked list", 12, 12, OWNER + 24)
     for words in ((nodes[0], nodes[-1], 13), (nodes[0], nodes[-2], 12)):
         made.put(OWNER, *words)
-        assert only(made, engine).recorded is None
+        assert find_only(made, engine).recorded is None
 
 
 def test_std_list_and_list_head(engine: Engine) -> None:
     made = Building()
     nodes = made.ring(OWNER, 9, 32, 0)
     made.put(OWNER + 16, 9)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, list(found.nodes)) == ("std::list", 9, 9, nodes)
     made = Building()
     nodes = made.ring(OWNER, 9, 64, 24)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.recorded, list(found.nodes), found.problem) == ("circular list", 9, None, nodes, "")
 
 
-def test_a_ring_whose_way_back_is_broken(engine: Engine) -> None:
+def test_a_ring_with_wrong_back_links(engine: Engine) -> None:
     made = Building()
     nodes = made.ring(OWNER, 9, 32, 0)
     made.put(nodes[4] + 8, nodes[7])
-    assert only(made, engine).problem == f"the back link of node {nodes[4]:#x} is {nodes[7]:#x} instead of {nodes[3]:#x}"
+    assert find_only(made, engine).problem == f"the back link of node {nodes[4]:#x} is {nodes[7]:#x} instead of {nodes[3]:#x}"
 
 
 def test_a_ring_that_is_cut(engine: Engine) -> None:
     made = Building()
     nodes = made.ring(OWNER, 9, 32, 0)
     made.put(nodes[4], 0x4141414141414141)
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 5
     assert found.problem == f"node {0x4141414141414141:#x} is misaligned"
 
 
-def test_a_list_that_runs_into_itself(engine: Engine) -> None:
+def test_a_cyclic_list(engine: Engine) -> None:
     made = Building()
     nodes = made.chain(40, 48, 8)
     made.put(nodes[-1] + 8, nodes[3])
     made.put(OWNER, nodes[0])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert found.length == 40
     assert found.problem == f"the list has a cycle at {nodes[3]:#x} after 40 nodes"
 
 
-def test_a_few_nodes_that_end_in_nonsense_are_no_list(engine: Engine) -> None:
+def test_a_few_nodes_with_an_invalid_end_are_no_list(engine: Engine) -> None:
     made = Building()
     nodes = made.chain(8, 48, 8)
     made.put(nodes[-1] + 8, 0x117)
@@ -240,12 +240,12 @@ def test_a_few_nodes_that_end_in_nonsense_are_no_list(engine: Engine) -> None:
     assert made.found(OWNER, 16, engine) == []
 
 
-def test_a_circle_is_no_damage(engine: Engine) -> None:
+def test_a_ring_is_not_reported_as_damage(engine: Engine) -> None:
     made = Building()
     nodes = made.chain(20, 48, 8)
     made.put(nodes[-1] + 8, nodes[0])
     made.put(OWNER, nodes[0])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.what, found.length, found.problem) == ("circular linked list", 20, "")
 
 
@@ -254,7 +254,7 @@ def test_a_list_that_ends_at_a_sentinel_elsewhere(engine: Engine) -> None:
     nodes = made.chain(20, 48, 8)
     made.put(nodes[-1] + 8, DATA + 0x2000)
     made.put(OWNER, nodes[0])
-    found = only(made, engine)
+    found = find_only(made, engine)
     assert (found.length, found.problem) == (20, "")
 
 
@@ -267,7 +267,7 @@ def test_a_table_of_chains(engine: Engine) -> None:
         made.put(table + 8 * (n * 7 % 16), node)
         nodes.append(node)
     made.put(OWNER, table, 16, 50)
-    found = only(made, engine, 3)
+    found = find_only(made, engine, 3)
     assert (found.what, found.length, found.problem, list(found.tables)) == ("hash table", 50, "", [table])
     assert sorted(found.nodes) == nodes
 
@@ -279,10 +279,10 @@ def test_chains_that_run_into_each_other_or_themselves(engine: Engine) -> None:
     made.put(table, *(chain[0] for chain in chains))
     made.put(OWNER, table)
     made.put(chains[1][-1] + 8, chains[2][5])
-    found = only(made, engine, 1)
+    found = find_only(made, engine, 1)
     assert (found.what, found.length, found.problem) == ("hash table", 40, "two chains share nodes")
     made.put(chains[1][-1] + 8, chains[1][2])
-    found = only(made, engine, 1)
+    found = find_only(made, engine, 1)
     assert found.length == 40
     assert found.problem.startswith("a chain forms a cycle: more than")
 
@@ -292,7 +292,7 @@ def test_a_table_as_large_as_its_nodes(engine: Engine) -> None:
     table = made.block(40)
     made.put(table, *(made.chain(10, 40, 8)[0] for _ in range(4)))
     made.put(OWNER, table)
-    found = only(made, engine, 1)
+    found = find_only(made, engine, 1)
     assert (found.what, found.length, found.problem) == ("hash table", 40, "")
 
 
@@ -300,12 +300,12 @@ def test_vectors(engine: Engine) -> None:
     made = Building()
     table = made.block(136, *(made.block(24) for _ in range(10)))
     made.put(OWNER, table, table + 80, table + 128)
-    found = only(made, engine, 3)
+    found = find_only(made, engine, 3)
     assert (found.what, found.length, found.unit) == ("std::vector of pointers", 10, "pointers")
     made = Building()
     table = made.block(136, *range(1, 11))
     made.put(OWNER, table, table + 80, table + 128)
-    found = only(made, engine, 3)
+    found = find_only(made, engine, 3)
     assert (found.what, found.length, found.unit) == ("std::vector", 80, "bytes")
 
 
@@ -315,7 +315,7 @@ def test_a_deque(engine: Engine) -> None:
     table = made.block(72, 0, 0, *chunks)
     first, last = chunks[0], chunks[2]
     made.put(OWNER, table, 8, first + 16, first, first + 512, table + 16, last + 8, last, last + 512, table + 32)
-    found = only(made, engine, 10)
+    found = find_only(made, engine, 10)
     assert (found.what, found.length, found.unit) == ("std::deque", 512 + 512 - 16 + 8, "bytes")
 
 
@@ -326,13 +326,13 @@ def test_a_plain_binary_tree(engine: Engine) -> None:
         below = [nodes[c] if c < len(nodes) else 0 for c in (2 * n + 1, 2 * n + 2)]
         made.put(node, n, below[0], below[1])
     made.put(OWNER, nodes[0])
-    found = only(made, engine, 1)
+    found = find_only(made, engine, 1)
     assert (found.what, found.length) == ("binary tree", 31)
     made.put(nodes[30] + 8, nodes[3])  # a child of two nodes: no tree
     assert [c.what for c in made.found(OWNER, 1, engine)] != ["binary tree"]
 
 
-def test_what_only_looks_like_a_container(engine: Engine) -> None:
+def test_memory_that_looks_like_a_container(engine: Engine) -> None:
     made = Building()
     lone = made.block(48)
     pair = made.block(48, made.block(48))
@@ -341,7 +341,7 @@ def test_what_only_looks_like_a_container(engine: Engine) -> None:
     assert made.found(OWNER, 6, engine) == []
 
 
-def test_both_engines_see_the_same_in_noise() -> None:
+def test_both_engines_agree_on_random_words() -> None:
     """Random words, many of them pointers: nothing raises, everything ends, and both engines agree."""
     for seed in range(40):
         rng = random.Random(seed)
@@ -367,7 +367,7 @@ def test_blocks_that_refer_to_one_another_are_no_table_of_chains(engine: Engine)
     for n in range(60):
         blocks.append(made.block(24, blocks[(n * 7919 + 13) % n] if n else 0))
     made.put(OWNER, made.block(8 * 60, *(block if n % 3 else 0 for n, block in enumerate(blocks))))
-    found = only(made, engine, 1)
+    found = find_only(made, engine, 1)
     assert (found.what, found.length, found.problem) == ("array of pointers", 40, "")
 
 
@@ -376,7 +376,7 @@ def test_a_structure_of_a_few_pointers_is_no_array(engine: Engine) -> None:
     made.put(OWNER, made.block(32, made.block(104), made.block(40), made.block(408), made.block(40)))
     assert made.found(OWNER, 1, engine) == []
     made.put(OWNER, made.block(32, *(made.block(40) for _ in range(4))))  # blocks of one size
-    assert only(made, engine, 1).what == "array of pointers"
+    assert find_only(made, engine, 1).what == "array of pointers"
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -399,5 +399,5 @@ def test_a_vector_of_vectors(engine: Engine) -> None:
         words += [inner, inner + 8 * (n % 5 + 1), inner + 40] if n % 4 else [0, 0, 0]
     table = made.block(8 * len(words), *words)
     made.put(OWNER, table, table + 8 * len(words), table + 8 * len(words))
-    found = only(made, engine, 3)
+    found = find_only(made, engine, 3)
     assert (found.what, found.length, found.unit) == ("std::vector of vectors", 12, "vectors")

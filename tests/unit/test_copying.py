@@ -22,11 +22,11 @@ PAGE = 4096
 MANY = 1 << 45
 
 
-def moment(own: Runs, shared: Runs) -> Moment:
+def make_snapshot(own: Runs, shared: Runs) -> Moment:
     return Moment(Presence("pagemap", Runs.of(()), own, Runs.of(()), 0), own, shared)
 
 
-def numbers(pages: set[int]) -> Runs:
+def make_pages(pages: set[int]) -> Runs:
     return Runs.of((page * PAGE, (page + 1) * PAGE) for page in sorted(pages))
 
 
@@ -34,7 +34,7 @@ pages = st.sets(st.integers(0, 300), max_size=120)
 
 
 @given(pages, pages, st.lists(st.integers(1, 300), max_size=6), st.booleans())
-def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[int], of_file: bool) -> None:
+def test_every_page_has_one_offset(before: set[int], after: set[int], cuts: list[int], of_file: bool) -> None:
     """Pages of two snapshots: pages of the second snapshot that are in a window get an offset, all other pages are the
     rest, and no two pages get the same offset."""
     bounds = sorted({0, 301, *cuts})
@@ -42,13 +42,13 @@ def test_every_page_has_one_place(before: set[int], after: set[int], cuts: list[
         Region(low * PAGE, high * PAGE, True, True, False, "/data" if of_file and number % 2 else "", 0, number % 3 != 2)
         for number, (low, high) in enumerate(zip(bounds, bounds[1:]))
     ]
-    made, count = windows(regions, moment(numbers(before), numbers(before)))
+    made, count = windows(regions, make_snapshot(make_pages(before), make_pages(before)))
     assert count == len(before) * PAGE
     assert all(one.end <= two.start and two.offset == one.offset + one.end - one.start for one, two in zip(made, made[1:]))
     covered = {page for one in made for page in range(one.start // PAGE, one.end // PAGE)}
     assert before <= covered
     layout, placed, rest = CopyPlacement(made, MANY), CopiedRuns.none(), list[Range]()
-    words = array("Q", numbers(after).words)
+    words = array("Q", make_pages(after).words)
     for low, high in zip(words[::2], words[1::2]):
         layout.place(array("Q", [low, high]), placed, rest)
     layout.place(array("Q"), placed, rest)
@@ -71,7 +71,7 @@ def test_few_pages_in_terabytes() -> None:
     """One page in each 64 GiB, and one in each 2 MiB: the address space that the windows need is proportional to the number of pages."""
     for step, size in ((64 << 30, 16 << 40), (2 << 20, 64 << 30)):
         own = Runs.of((at, at + PAGE) for at in range(0, size, step))
-        made, count = windows([Region(0, size, True, True, False)], moment(own, Runs.of(())))
+        made, count = windows([Region(0, size, True, True, False)], make_snapshot(own, Runs.of(())))
         assert count == own.total
         assert made[-1].offset + made[-1].end - made[-1].start <= max(16 * count, 64 << 20)
 
@@ -87,7 +87,7 @@ def test_shared_memory_that_is_mapped_again() -> None:
         Region(0x90000, 0xA0000, True, True, False, name, 0x4000, private=False),
     ]
     used = Runs.of([(0x11000, 0x12000), (0x51000, 0x52000), (0x61000, 0x62000), (0x91000, 0x93000)])
-    at = moment(Runs.of(()), used)
+    at = make_snapshot(Runs.of(()), used)
     found = {region.start: words.tolist() for region, words in pages_to_copy(regions, at)}
     whole = [0x1000, 0x3000, 0x5000, 0x6000]
     assert found[0x10000] == [0x10000 + one for one in whole] and found[0x90000] == [0x90000 + one for one in whole]
@@ -100,7 +100,7 @@ def test_regions_that_changed_while_they_were_listed() -> None:
     assert [region.start for region in without_overlaps(regions)] == [0, 0x5000]
 
 
-def test_room_is_there_before_it_is_written_to() -> None:
+def test_disk_space_is_reserved_before_writing() -> None:
     made, reported = CopyBuffer(300 << 20), list[int]()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     made.ready(8 << 20, 100 << 20, reported.append)
@@ -120,7 +120,7 @@ def group(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def test_what_memory_there_is(tmp_path: Path) -> None:
+def test_available_memory(tmp_path: Path) -> None:
     """The least of what the system has and of what each control group of findleaks still permits, for versions 1 and 2
     of control groups."""
     proc, groups = tmp_path / "proc", tmp_path / "groups"
@@ -147,7 +147,7 @@ def test_what_memory_there_is(tmp_path: Path) -> None:
     assert available_memory.available_memory(str(proc), str(groups)) == 2000007
 
 
-def test_limits_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group(tmp_path / "self", status="VmSize:\t 100 kB\nVmData:\t 50 kB\n")
     infinite = resource.RLIM_INFINITY
     limits = {resource.RLIMIT_AS: (1 << 20, infinite), resource.RLIMIT_DATA: (infinite, infinite)}

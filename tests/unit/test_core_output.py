@@ -21,7 +21,7 @@ def nothing() -> None:
     pass
 
 
-def test_it_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / ("core" * 60)  # a long name
     path.write_text("from before")
     with part_file(str(path), nothing) as fd:
@@ -62,7 +62,7 @@ def test_nothing_is_left_after_an_error(tmp_path: Path, error: BaseException) ->
         (errno.EIO, "cannot be written: input/output error"),
     ],
 )
-def test_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+def test_write_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
     def refuse(*_: object) -> int:
         raise OSError(code, os.strerror(code))
 
@@ -73,7 +73,7 @@ def test_the_disk_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code:
     assert os.listdir(tmp_path) == []
 
 
-def test_places_where_no_core_can_be(tmp_path: Path) -> None:
+def test_invalid_output_paths(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
         (tmp_path, "expected a file, got a folder; name a file in it"),
@@ -101,7 +101,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "core").is_symlink()
 
 
-def test_what_is_skipped_is_packed_as_zeros() -> None:
+def test_skipped_parts_are_packed_as_zeros() -> None:
     class Kept:
         data = b""
         finished = False
@@ -148,18 +148,18 @@ def test_packed_by_the_module_of_newer_pythons(tmp_path: Path, monkeypatch: pyte
         assert zstandard.ZstdDecompressor().stream_reader(packed).read() == b"core" * 100_000
 
 
-def test_ctrl_c_leaves_the_blocks_to_be_freed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_ctrl_c_another_process_frees_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that closes a removed file last waits for the file system. This must not be the process in which the
     user pressed Ctrl-C."""
     holders: list[list[str]] = []
     close = os.close
 
-    def noted(fd: int) -> None:
-        if (file := opened("self", fd)).endswith(".part (deleted)"):
-            holders.append([pid for pid in children() if opened(pid, 1) == file])
+    def close_and_record(fd: int) -> None:
+        if (file := read_link("self", fd)).endswith(".part (deleted)"):
+            holders.append([pid for pid in list_children() if read_link(pid, 1) == file])
         close(fd)
 
-    monkeypatch.setattr(os, "close", noted)
+    monkeypatch.setattr(os, "close", close_and_record)
     with contextlib.suppress(KeyboardInterrupt), part_file(str(tmp_path / "core"), lambda: None) as fd:
         os.write(fd, b"half")
         raise KeyboardInterrupt
@@ -168,14 +168,14 @@ def test_ctrl_c_leaves_the_blocks_to_be_freed_by_another(tmp_path: Path, monkeyp
     assert os.waitpid(int(holder), 0) == (int(holder), 0x100)  # it ended by itself, as there was nothing to read
 
 
-def opened(pid: str, fd: int) -> str:
+def read_link(pid: str, fd: int) -> str:
     try:
         return os.readlink(f"/proc/{pid}/fd/{fd}")
     except OSError:
         return ""
 
 
-def children() -> list[str]:
+def list_children() -> list[str]:
     """Return the child processes of this process. Threads of earlier tests may end during the loop."""
     found: list[str] = []
     for task in Path("/proc/self/task").iterdir():

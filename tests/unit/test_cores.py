@@ -23,7 +23,7 @@ time.sleep(600)
 """
 
 
-def test_threads_that_wake_up_all_the_time_are_left_out() -> None:
+def test_threads_that_wake_up_periodically_are_left_out() -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

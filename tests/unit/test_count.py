@@ -57,7 +57,7 @@ class Image:
 
 
 @pytest.mark.parametrize("arch", [X86_64, AARCH64], ids=lambda arch: arch.name)
-def test_remembered_stacks_are_what_the_unwinder_says(arch: Arch) -> None:
+def test_cached_stacks_equal_those_of_the_unwinder(arch: Arch) -> None:
     """A few stacks at changing addresses, with random words between the frames. The cached result is compared with that of the unwinder."""
     rng = random.Random(11)
     image = Image(arch)
@@ -77,7 +77,7 @@ def test_remembered_stacks_are_what_the_unwinder_says(arch: Arch) -> None:
     assert cache.hits == 600 - cache.misses
 
 
-def test_a_difference_far_out_makes_another_stack() -> None:
+def test_stacks_that_differ_in_an_outer_frame() -> None:
     """The innermost bytes of two stacks are equal. The cache compares stacks up to their end."""
     image = Image()
     cache = UnwindCache(image.target, image.read)
@@ -93,7 +93,7 @@ def test_a_difference_far_out_makes_another_stack() -> None:
     assert (cache.misses, cache.hits) == (2, 1)
 
 
-def test_a_call_to_nowhere_is_told_apart_by_the_link_register() -> None:
+def test_link_register_distinguishes_calls_to_invalid_addresses() -> None:
     image = Image(AARCH64)
     cache = UnwindCache(image.target, image.read)
     sp = STACK + 0x100
@@ -103,7 +103,7 @@ def test_a_call_to_nowhere_is_told_apart_by_the_link_register() -> None:
     assert (cache.misses, cache.hits) == (2, 1)
 
 
-def test_stacks_that_do_not_end_well_are_kept_by_their_top() -> None:
+def test_stacks_without_an_end_are_cached_by_their_top() -> None:
     image = Image()
     cache = UnwindCache(image.target, image.read)
     sp = STACK + 0x100
@@ -115,7 +115,7 @@ def test_stacks_that_do_not_end_well_are_kept_by_their_top() -> None:
     assert (cache.misses, cache.hits) == (2, 1)
 
 
-def test_nothing_of_the_stack_can_be_read() -> None:
+def test_unreadable_stack() -> None:
     image = Image()
     trace = UnwindCache(image.target, image.read).lookup_or_unwind(CODE, 0x999000, 0x999010)
     assert [frame.pc for frame in trace.frames] == [CODE]
@@ -140,7 +140,7 @@ def test_rules() -> None:
         (("", (), ("a",)), "--enter is missing"),
     ],
 )
-def test_words_that_make_no_rule(words: tuple[str, Sequence[str], Sequence[str]], line: str) -> None:
+def test_invalid_rules(words: tuple[str, Sequence[str], Sequence[str]], line: str) -> None:
     with pytest.raises(UsageError, match=line):
         rule(*words)
 
@@ -176,7 +176,7 @@ def test_words_for_gdb() -> None:
     assert drop_pid_option(["f", "-pid", "12"]) == ["f"]
 
 
-def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
+def test_count_needs_a_process_in_the_debugger() -> None:
     for live, line in ((False, "not a core"), (True, "on processes of this machine only")):
         target = fake.FakeTarget({CODE: bytes(16)})
         target.live = live
@@ -184,7 +184,7 @@ def test_only_processes_that_a_debugger_holds_can_be_counted() -> None:
             breakpoint_host(target)
 
 
-class Scripted:
+class ScriptedProcess:
     """A process whose threads reach addresses in the order of a script: (thread, address), or None if time passes."""
 
     pid = 1 << 30  # no process can have this number
@@ -236,19 +236,19 @@ class Scripted:
 F, ENTER, LEAVE = (hex(CODE + offset) for offset in (0x40, 0x80, 0xC0))
 
 
-def tables(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple[list[Table], Scripted]:
+def run_script(script: Sequence[Optional[tuple[int, int]]], **more: object) -> tuple[list[Table], ScriptedProcess]:
     image = Image()
     image.stack[0x108:0x118] = (STACK + 0x200).to_bytes(8, "little") + (CODE + 0x10).to_bytes(8, "little")
-    process = Scripted(image, script)
+    process = ScriptedProcess(image, script)
     return list(Counter(process, list_wanted(arguments(function=F, **more))).tables()), process
 
 
-def at(thread: int, place: str) -> tuple[int, int]:
+def make_step(thread: int, place: str) -> tuple[int, int]:
     return thread, int(place, 16)
 
 
-def test_the_table_grows_and_ends() -> None:
-    found, process = tables([at(1, F), None, at(2, F), at(1, F), None, at(1, F)], every=1.0)
+def test_table_is_printed_repeatedly_and_at_the_end() -> None:
+    found, process = run_script([make_step(1, F), None, make_step(2, F), make_step(1, F), None, make_step(1, F)], every=1.0)
     assert [(table.events, table.matched, table.last) for table in found] == [(1, 1, False), (3, 3, False), (4, 4, True)]
     assert [stack.count for stack in found[-1].stacks] == [4]
     assert found[-1].outcome.why == "interrupt"
@@ -256,31 +256,42 @@ def test_the_table_grows_and_ends() -> None:
 
 
 def test_scopes_are_counted_by_thread() -> None:
-    script = [at(1, LEAVE), at(1, F), at(1, ENTER), at(1, F), at(2, F), at(1, ENTER), at(1, LEAVE), at(1, F), at(1, LEAVE), at(1, F)]
-    ((last,), _) = tables(script, enter=[ENTER], leave=[LEAVE])
+    script = [
+        make_step(1, LEAVE),
+        make_step(1, F),
+        make_step(1, ENTER),
+        make_step(1, F),
+        make_step(2, F),
+        make_step(1, ENTER),
+        make_step(1, LEAVE),
+        make_step(1, F),
+        make_step(1, LEAVE),
+        make_step(1, F),
+    ]
+    ((last,), _) = run_script(script, enter=[ENTER], leave=[LEAVE])
     assert (last.events, last.matched) == (5, 3)
 
 
 def test_events_end_it_and_when_selects() -> None:
-    ((last,), process) = tables([at(1, F), at(2, F), at(2, F), at(1, F)], events=3, when="2")
+    ((last,), process) = run_script([make_step(1, F), make_step(2, F), make_step(2, F), make_step(1, F)], events=3, when="2")
     assert (last.events, last.matched, last.outcome.why) == (3, 2, "asked")
-    assert process.script == [at(1, F)]
+    assert process.script == [make_step(1, F)]
 
 
-def test_an_error_takes_the_breakpoints_away() -> None:
+def test_breakpoints_are_removed_after_an_error() -> None:
     image = Image()
-    process = Scripted(image, [at(1, F)])
+    process = ScriptedProcess(image, [make_step(1, F)])
     made = Counter(process, list_wanted(arguments(function=F, when="bad")))
     with pytest.raises(UsageError, match="cannot be evaluated"):
         list(made.tables())
     assert process.disarmed and not process.armed
 
 
-def test_one_function_cannot_be_both() -> None:
+def test_one_function_cannot_open_and_close_a_scope() -> None:
     with pytest.raises(TargetError, match="both opens and closes"):
-        tables([], enter=[ENTER], leave=[ENTER])
+        run_script([], enter=[ENTER], leave=[ENTER])
     with pytest.raises(UsageError, match="itself opens or closes"):
-        tables([], enter=[F], leave=[LEAVE])
+        run_script([], enter=[F], leave=[LEAVE])
 
 
 def test_text() -> None:
@@ -291,7 +302,7 @@ def test_text() -> None:
     table = Table(
         1234, 1200, 2.5, [StackCount(1100, frames, ""), StackCount(100, frames[:1], "")], True, Outcome("stop", "it received SIGSEGV")
     )
-    lines = list(CountResult(Counter(Scripted(Image(), []), list_wanted(args)), table, 0, args).text(80, Invocation()))
+    lines = list(CountResult(Counter(ScriptedProcess(Image(), []), list_wanted(args)), table, 0, args).text(80, Invocation()))
     assert lines[:5] == [
         "2.5 s: 1,234 calls, 2 stacks",
         "",

@@ -34,16 +34,16 @@ class Heap(NamedTuple):
     blocks: list[tuple[int, int, State]]
 
 
-def built(engine: Engine, heap: Heap) -> Blocks:
+def build(engine: Engine, heap: Heap) -> Blocks:
     blocks = engine.blocks(X86_64, 16)
     blocks.append([b[0] for b in heap.blocks], [b[1] for b in heap.blocks], [b[2] for b in heap.blocks])
     blocks.seal()
     return blocks
 
 
-def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+def count(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """Count the objects with the memory divided at these offsets. Objects that a cut divides are read again as a whole."""
-    blocks = built(engine, heap)
+    blocks = build(engine, heap)
     tally = ObjectTally.of(blocks, TYPES, TypeColumns(OFFSETS, MARKS, LEAVES, LIVES), PROGRAM)
     reported: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(heap.memory)]):
@@ -56,7 +56,7 @@ def counted(engine: Engine, heap: Heap, cuts: list[int]) -> tuple[list[int], lis
     return tally.found.tolist(), tally.merged.tolist(), tally.sums.tolist(), list(tally.patterns), reported
 
 
-def heap_of(*contents: tuple[int, bytes]) -> Heap:
+def make_heap(*contents: tuple[int, bytes]) -> Heap:
     """Return a heap with blocks in use of these sizes, one after the other."""
     memory, blocks = bytearray(), []
     for size, content in contents:
@@ -66,9 +66,9 @@ def heap_of(*contents: tuple[int, bytes]) -> Heap:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
+def test_objects_are_at_the_offset_of_their_type(engine: Callable[[], Engine]) -> None:
     words = struct.Struct("<2Q").pack
-    heap = heap_of(
+    heap = make_heap(
         (32, words(1, TYPES[0]) + b"\0\2"),  # live, with the mark
         (32, words(0, TYPES[0])),  # no references: the count is 0
         (48, words(HEAP, 7) + words(3, TYPES[1])),  # in a list of the garbage collector
@@ -82,7 +82,7 @@ def test_an_object_is_where_its_type_says(engine: Callable[[], Engine]) -> None:
         (32, words(0x7F12_3456_7890, TYPES[0])),  # an arbitrary address instead of a count
         (8, struct.pack("<Q", TYPES[0])),
     )
-    found, stands, sums, patterns, cut = counted(engine(), heap, [])
+    found, stands, sums, patterns, cut = count(engine(), heap, [])
     assert found == [0, NO_OBJECT, 1, 1, NO_OBJECT, 2, NO_OBJECT, NO_OBJECT, 0, 0, NO_OBJECT, NO_OBJECT]
     assert sums == [3, 96, 0, 1, 1, 32, 2, 96, 1, 0, 0, 0, 1, 64, 0, 0, 0, 0, *[0] * 6]
     assert stands == [0, NO_OBJECT, 1, 1, NO_OBJECT, IGNORED, NO_OBJECT, NO_OBJECT, IGNORED, 0, NO_OBJECT, NO_OBJECT]
@@ -111,17 +111,17 @@ def random_heap(seed: int) -> Heap:
 def test_both_engines_agree_whatever_the_pieces(seed: int) -> None:
     heap = random_heap(seed)
     pick = random.Random(seed)
-    whole = counted(ENGINES[0](), heap, [])
+    whole = count(ENGINES[0](), heap, [])
     assert sum(whole[2][::6]) >= 5  # the heap does have objects
     for engine in ENGINES:
         cuts = sorted(pick.sample(range(1, len(heap.memory)), 5))
-        parts = counted(engine(), heap, cuts)
+        parts = count(engine(), heap, cuts)
         assert parts[:4] == whole[:4]
-        assert counted(engine(), heap, cuts)[4] == parts[4]
+        assert count(engine(), heap, cuts)[4] == parts[4]
 
 
 def test_types_and_offsets_belong_together() -> None:
-    blocks = built(ENGINES[0](), heap_of((16, b"")))
+    blocks = build(ENGINES[0](), make_heap((16, b"")))
     with pytest.raises(ValueError, match=r"1 types, columns of \[2, 1, 0, 1\]"):
         ObjectTally.of(blocks, array("Q", [1]), TypeColumns(b"\0\0", b"\0", b"", b"\0"), PROGRAM)
 
@@ -132,5 +132,5 @@ def test_values_of_a_dictionary_are_no_object(engine: Callable[[], Engine]) -> N
     words = struct.Struct("<2Q").pack
     remains = words(2, TYPES[2]).rjust(48, b"\0")
     leaf = words(2, TYPES[0]) + b"\0\x64" + bytes(6)
-    heap = heap_of((64, remains), (64, leaf), (64, leaf[:-1] + bytes([24])), (64, leaf.ljust(31, b"\0") + bytes([32])))
-    assert counted(engine(), heap, [])[3] == [LEAF, LEAF, 0, 0]
+    heap = make_heap((64, remains), (64, leaf), (64, leaf[:-1] + bytes([24])), (64, leaf.ljust(31, b"\0") + bytes([32])))
+    assert count(engine(), heap, [])[3] == [LEAF, LEAF, 0, 0]

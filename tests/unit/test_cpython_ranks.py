@@ -13,7 +13,7 @@ CLASSES = ("__main__.Owner", "__main__.Part", "shop.Order")
 OWN = ("generator", "module", "type", "bytearray")
 
 
-def ranked(*names: str) -> list[str]:
+def sort_by_rank(*names: str) -> list[str]:
     """Return the names, beginning with the highest rank."""
     order = sorted(names, key=lambda name: name not in FOREIGN)  # types of extension modules have the first numbers
     known: Any = SimpleNamespace(
@@ -24,10 +24,10 @@ def ranked(*names: str) -> list[str]:
     return [name for _, name in sorted(zip(ranks, order), reverse=True)]
 
 
-def test_a_class_is_named_before_what_it_is_made_of() -> None:
+def test_a_class_ranks_before_its_parts() -> None:
     wanted = [*CLASSES, *FOREIGN, *sorted(OWN), *reversed(SUPPORT)]
-    assert ranked(*wanted) == wanted
-    assert ranked(*reversed(wanted)) == wanted
+    assert sort_by_rank(*wanted) == wanted
+    assert sort_by_rank(*reversed(wanted)) == wanted
 
 
 def test_types_of_one_name_have_one_rank() -> None:

@@ -42,7 +42,7 @@ LIVES = bytes([1, 2, 0, 0])
 MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
-def answers(
+def find_unused(
     engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None, kind: int = FRAME
 ) -> dict[str, Any]:
     """Return the result of the pass if the memory is divided at these offsets. `kind`: that of the first type."""
@@ -102,14 +102,14 @@ def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: i
     rng = random.Random(seed)
     memory = random_memory(rng, arch, shift)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (answers(engine(arch), memory, layout, shift, cuts, kind) for engine in (graphs.native, graphs.pure))
+    native, pure = (find_unused(engine(arch), memory, layout, shift, cuts, kind) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
 def test_random_memory_has_what_is_compared() -> None:
     for arch in graphs.ARCHES:
         for layout in LAYOUTS:
-            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(200)]
+            found = [find_unused(graphs.native(arch), random_memory(random.Random(seed), arch, 0), layout) for seed in range(200)]
             masks = {mask for one in found for mask in one["masks"]}
             assert sum(mask >> 63 for mask in masks) > 3  # tails of different lengths
             assert any(mask and not mask >> 63 and mask not in MASKS.values() for mask in masks)  # tables of sets
@@ -128,7 +128,7 @@ def test_states_of_a_generator(engine: Any) -> None:
         memory.block(0, 40)
         memory.put(2, 1, GENERATORS, 0, state << 24, 0, variables & 0xFFFFFFFF)
         wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
-        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [wanted]
+        assert find_unused(engine(arch), memory, LAYOUTS[0])["masks"] == [wanted]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -149,7 +149,7 @@ def test_frame_objects(engine: Any) -> None:
         memory.put(2, 1, GENERATORS, 0, HEAP + 8 * frame)
         memory.put(begin + 8, values & 0xFFFFFFFF)
         wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
-        assert answers(engine(X86_64), memory, layout, kind=FRAME_OBJECT)["masks"] == [wanted], (frame, values)
+        assert find_unused(engine(X86_64), memory, layout, kind=FRAME_OBJECT)["masks"] == [wanted], (frame, values)
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
@@ -162,7 +162,7 @@ def test_table_of_a_set(engine: Any, arch: Arch) -> None:
         memory.block(0, 28)
         memory.block(40, 64)
         memory.put(2, 1, SETS, 0, 0, mask, table)
-        assert answers(engine(arch), memory, LAYOUTS[0])["masks"][0] == MASKS[2] | (0xFFFF << 10 if grown else 0)
+        assert find_unused(engine(arch), memory, LAYOUTS[0])["masks"][0] == MASKS[2] | (0xFFFF << 10 if grown else 0)
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
@@ -173,7 +173,7 @@ def test_words_behind_items(engine: Any, arch: Arch) -> None:
         memory = Memory(arch, 128)
         memory.block(0, words)
         memory.put(2, 1, TUPLES, items & arch.mask)
-        found = answers(engine(arch), memory, LAYOUTS[0])
+        found = find_unused(engine(arch), memory, LAYOUTS[0])
         assert (found["masks"], found["rest"]) == ([EVERY_WORD & -(1 << expected) if expected else 0], [])
 
 
@@ -195,4 +195,4 @@ def test_attributes_behind_an_object(engine: Any, arch: Arch) -> None:
         memory.put(2, 1, PLAIN)
         memory.data[6 * arch.word : 6 * arch.word + 4] = head
         memory.put(11, last)
-        assert answers(engine(arch), memory, LAYOUTS[0])["masks"] == [EVERY_WORD & -(1 << expected) if expected else 0], (head, last)
+        assert find_unused(engine(arch), memory, LAYOUTS[0])["masks"] == [EVERY_WORD & -(1 << expected) if expected else 0], (head, last)

@@ -25,15 +25,15 @@ KINDS = bytes([LIST, VALUES | TAGGED, KEYS | SHARED | SET, DEQUE | SPARE])
 ARCHES = st.sampled_from(graphs.ARCHES)
 
 
-def tally_of(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
+def make_tally(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
     offsets = bytes([2 * arch.word + shift, 4 * arch.word + shift, shift, 2 * arch.word + shift])
     return ObjectTally.of(blocks, TYPES, TypeColumns(offsets, bytes(4), bytes(4), bytes(4)), PROGRAM, shift)
 
 
-def answers(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict[str, Any]:
+def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict[str, Any]:
     """Return the results of both passes if the memory is divided at these offsets."""
     blocks = memory.built(engine)
-    tally = tally_of(blocks, memory.arch, shift)
+    tally = make_tally(blocks, memory.arch, shift)
     bounds = [0, *cuts, len(memory.data)]
     pieces = [graphs.piece(HEAP + start, bytes(memory.data[start:end])) for start, end in zip(bounds, bounds[1:])]
     cut = [address for piece in pieces for address in count_objects(engine, blocks, piece, tally)]
@@ -137,14 +137,14 @@ def test_both_engines_agree(seed: int, arch: Arch, free_threaded: bool) -> None:
     rng = random.Random(seed)
     memory = random_memory(rng, arch, 16 if free_threaded else 0)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (answers(engine(arch), memory, 16 if free_threaded else 0, cuts) for engine in (graphs.native, graphs.pure))
+    native, pure = (find_unused(engine(arch), memory, 16 if free_threaded else 0, cuts) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
 def test_random_memory_has_what_is_compared() -> None:
     for arch in graphs.ARCHES:
         for shift in (0, 16):
-            found = [answers(graphs.native(arch), random_memory(random.Random(seed), arch, shift), shift, []) for seed in range(60)]
+            found = [find_unused(graphs.native(arch), random_memory(random.Random(seed), arch, shift), shift, []) for seed in range(60)]
             assert sum(map(bool, (mask for one in found for mask in one["masks"]))) > 15
             assert any(one["rest"] for one in found)
             assert all(any(rows for one in found for rows in one["references"][with_object::2]) for with_object in (0, 1))
@@ -154,7 +154,7 @@ def test_random_memory_has_what_is_compared() -> None:
 ENGINES = [graphs.native, graphs.pure]
 
 
-def a_list(arch: Arch, room: int, items: int) -> Memory:
+def make_list(arch: Arch, room: int, items: int) -> Memory:
     """Return a list and its storage. All words of the storage refer to the list."""
     memory, word = Memory(arch, 256), arch.word
     start = memory.block(0, 8)
@@ -167,37 +167,37 @@ def a_list(arch: Arch, room: int, items: int) -> Memory:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_items_of_a_list(engine: Any, arch: Arch) -> None:
-    found = answers(engine(arch), a_list(arch, 10, 3), 0, [])
+    found = find_unused(engine(arch), make_list(arch, 10, 3), 0, [])
     assert found["masks"] == [0, (1 << 64) - 8]
-    long = answers(engine(arch), a_list(arch, 200, LAST_WORD), 0, [])
+    long = find_unused(engine(arch), make_list(arch, 200, LAST_WORD), 0, [])
     end = HEAP + 216 * arch.word
     assert (long["masks"], long["rest"]) == ([0, 0], [(HEAP + (16 + LAST_WORD) * arch.word, end)])
-    full = answers(engine(arch), a_list(arch, 10, 10), 0, [])
+    full = find_unused(engine(arch), make_list(arch, 10, 10), 0, [])
     assert full["masks"] == [0, 0]
-    emptied = a_list(arch, 4, 0)
+    emptied = make_list(arch, 4, 0)
     emptied.put(6, 0)  # the capacity is 0
-    assert answers(engine(arch), emptied, 0, [])["masks"] == [0, (1 << 64) - 1]
+    assert find_unused(engine(arch), emptied, 0, [])["masks"] == [0, (1 << 64) - 1]
     emptied.put(2, 0)  # the reference count is 0: the list was freed
-    assert answers(engine(arch), emptied, 0, [])["masks"] == [0, 0]
+    assert find_unused(engine(arch), emptied, 0, [])["masks"] == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_that_is_no_storage(engine: Any) -> None:
     """After a list was freed, its storage belongs to another object. The words of the storage are references."""
     arch = graphs.ARCHES[0]
-    memory = a_list(arch, 10, 3)
+    memory = make_list(arch, 10, 3)
     memory.put(17, HEAP + arch.word)  # no object
-    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0]
-    memory = a_list(arch, 10, 3)
+    assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, 0]
+    memory = make_list(arch, 10, 3)
     memory.put(6, 4)  # much smaller than the block
-    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 0]
-    memory = a_list(arch, 10, 3)
+    assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, 0]
+    memory = make_list(arch, 10, 3)
     memory.block(100, 8)
     memory.put(100, 0, 0, 1, LISTS, 7, HEAP + 16 * arch.word, 10)  # has more items in the same storage
-    assert answers(engine(arch), memory, 0, [])["masks"] == [0, (1 << 64) - (1 << 7), 0]
-    memory = a_list(arch, 10, 3)
+    assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, (1 << 64) - (1 << 7), 0]
+    memory = make_list(arch, 10, 3)
     memory.put(16, 1, PLAIN)  # an object
-    found = answers(engine(arch), memory, 0, [])
+    found = find_unused(engine(arch), memory, 0, [])
     assert (found["found"], found["masks"]) == ([0, 2], [0, 0])
 
 
@@ -211,14 +211,14 @@ def test_items_of_a_deque(engine: Any, arch: Arch) -> None:
     memory.put(2, 1, DEQUES, 4 + 64 + 5, chunks[0], chunks[2], 60, 4, 0, 0, 1, chunks[3])
     for number in range(4):
         memory.put(50 + 70 * number, *[start + 2 * word] * 66)
-    found = answers(engine(arch), memory, 0, [])
+    found = find_unused(engine(arch), memory, 0, [])
     (first, _, last, spare) = chunks
     assert found["rest"] == [(first, first + 61 * word), (last + 6 * word, last + 66 * word), (spare, spare + 66 * word)]
     memory.put(4, 4 + 64 + 6)  # one item more than the blocks have
-    assert answers(engine(arch), memory, 0, [])["rest"] == []
+    assert find_unused(engine(arch), memory, 0, [])["rest"] == []
     memory.put(4, 5, chunks[1], chunks[1], 10, 14)
     at = chunks[1]
-    found = answers(engine(arch), memory, 0, [])
+    found = find_unused(engine(arch), memory, 0, [])
     assert found["rest"] == [(at, at + 11 * word), (at + 16 * word, at + 66 * word), (spare, spare + 66 * word)]
 
 
@@ -242,10 +242,10 @@ def test_word_after_values(engine: Any, arch: Arch) -> None:
         memory.put(last, value)
         ends = bytes([*reversed(numbers), len(numbers), 2 * word])
         memory.data[42 * word - len(ends) : 42 * word] = ends
-        assert answers(engine(arch), memory, 0, [])["masks"] == [0, mask], (hex(value), numbers)
+        assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, mask], (hex(value), numbers)
     memory.data[42 * word - 2] = 200  # more numbers than fit
     memory.put(last, start)
-    assert answers(engine(arch), memory, 0, [])["masks"] == [0, 3]
+    assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, 3]
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
@@ -258,12 +258,12 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
     memory.put(0, 1, PLAIN, 3, 0, keys)
     memory.put(40, *[start] * (end + 2))
     memory.data[41 * word : 41 * word + 3] = bytes([3, 3, 1])
-    assert answers(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
+    assert find_unused(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
     memory.data[41 * word + 2] = 0  # entries of three words: they do not fit
-    assert answers(engine(arch), memory, 0, [])["masks"][1] == 0
+    assert find_unused(engine(arch), memory, 0, [])["masks"][1] == 0
     memory.data[41 * word + 2] = 1
     memory.put(4, 0)
-    assert answers(engine(arch), memory, 0, [])["masks"][1] == 0
+    assert find_unused(engine(arch), memory, 0, [])["masks"][1] == 0
     for place in (109, 110):  # keys that the objects of a type share
         memory = Memory(arch, 300)
         start, keys = memory.block(0, 120), memory.block(200, 16 + 8 // word)
@@ -271,7 +271,7 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
         memory.put(place, keys)
         memory.put(200, *[start] * (end + 2))
         memory.data[201 * word : 201 * word + 3] = bytes([3, 3, 1])
-        assert answers(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
+        assert find_unused(engine(arch), memory, 0, [])["masks"][1] == (1 << 64) - (1 << end)
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
@@ -280,30 +280,32 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     """Hashes of the keys of dictionaries and sets are no references, even if they are addresses in blocks. Keys and values are."""
     word = arch.word
 
-    def rest(owner: list[int], contents: list[int], head: bytes = b"") -> list[int]:
+    def find_hashes(owner: list[int], contents: list[int], head: bytes = b"") -> list[int]:
         memory = Memory(arch, 200)
         memory.block(0, 8)
         memory.block(40, len(contents))
         memory.put(0, 1, PLAIN, *owner)
         memory.put(40, *contents)
         memory.data[41 * word : 41 * word + len(head)] = head
-        bounds = answers(engine(arch), memory, 0, [])["rest"]
+        bounds = find_unused(engine(arch), memory, 0, [])["rest"]
         return [(bound - HEAP) // word - 40 for part in bounds for bound in part]
 
     table, slots = HEAP + 40 * word, [0] * (8 // word)
     entries = [HEAP, HEAP, HEAP, 5, HEAP, HEAP, *[0] * 9]
-    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *entries], bytes([3, 3, 0])) == [4 + len(slots), 5 + len(slots)]
-    assert rest([3, 0, table], [1, 0, 0, 0, *slots, *[HEAP] * 10], bytes([3, 3, 1])) == []  # only strings as keys: no hashes are stored
-    assert rest([3, 0, table], [1, 8, 0x9D0000, 0, 2, *slots, *entries]) == [5 + len(slots), 6 + len(slots)]  # 3.9 and 3.10
-    assert rest([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
+    assert find_hashes([3, 0, table], [1, 0, 0, 0, *slots, *entries], bytes([3, 3, 0])) == [4 + len(slots), 5 + len(slots)]
+    assert (
+        find_hashes([3, 0, table], [1, 0, 0, 0, *slots, *[HEAP] * 10], bytes([3, 3, 1])) == []
+    )  # only strings as keys: no hashes are stored
+    assert find_hashes([3, 0, table], [1, 8, 0x9D0000, 0, 2, *slots, *entries]) == [5 + len(slots), 6 + len(slots)]  # 3.9 and 3.10
+    assert find_hashes([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
     items = [HEAP, HEAP, HEAP, 5, *[0] * 10, HEAP, HEAP]
-    assert rest([2, 2, 7, table], items) == [1, 2, 15, 16]
-    assert rest([2, 2, 15, table], items) == []  # the block is too small
+    assert find_hashes([2, 2, 7, table], items) == [1, 2, 15, 16]
+    assert find_hashes([2, 2, 15, table], items) == []  # the block is too small
 
 
 def test_no_lists_no_pass() -> None:
     engine = graphs.native()
-    blocks = a_list(graphs.ARCHES[0], 10, 3).built(engine)
-    tally = tally_of(blocks, graphs.ARCHES[0], 0)
+    blocks = make_list(graphs.ARCHES[0], 10, 3).built(engine)
+    tally = make_tally(blocks, graphs.ARCHES[0], 0)
     assert unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, bytes(4), lambda mask: 1) == []
     assert tally.found == array("I", [NO_OBJECT] * 2)

@@ -40,7 +40,7 @@ def table(entries: list[tuple[int, int]], kind: int = UNICODE, slots: int = 3, u
     return (head + b"".join(rows)).ljust(SIZE, b"\0")
 
 
-def reported(data: bytes, address: int, size: int = SIZE) -> str:
+def describe(data: bytes, address: int, size: int = SIZE) -> str:
     return variable(Memory(fake.FakeTarget({TABLE: data})), KNOWN, TABLE, size, address)
 
 
@@ -50,22 +50,22 @@ GLOBALS = [(NAME, MODULE), (CACHE, OBJECT), (LIMIT, OBJECT)]
 
 def test_variable_of_a_module() -> None:
     data = table(GLOBALS)
-    assert [reported(data, FIRST + 16 * n + 8) for n in range(4)] == [
+    assert [describe(data, FIRST + 16 * n + 8) for n in range(4)] == [
         "Python variable: shop.orders.__name__",
         "Python variable: shop.orders.cache",
         "Python variable: shop.orders.limit",
         "",
     ]
-    assert [reported(data, FIRST + 16 * n) for n in range(3)] == ["", "", ""], "keys were read as values"
-    assert reported(data, FIRST + 8 + 1) == ""
-    assert reported(data, TABLE + 8) == reported(data, TABLE + 24) == ""
+    assert [describe(data, FIRST + 16 * n) for n in range(3)] == ["", "", ""], "keys were read as values"
+    assert describe(data, FIRST + 8 + 1) == ""
+    assert describe(data, TABLE + 8) == describe(data, TABLE + 24) == ""
 
 
 def test_value_of_another_dictionary() -> None:
     data = table([(CACHE, OBJECT), (OBJECT, OBJECT)], GENERAL)
-    assert reported(data, FIRST + 16) == 'value of "cache" in a Python dict'
-    assert reported(data, FIRST + 24 + 16) == "", "a key that is no string was accepted"
-    assert reported(data, FIRST + 8) == reported(data, FIRST) == ""
+    assert describe(data, FIRST + 16) == 'value of "cache" in a Python dict'
+    assert describe(data, FIRST + 24 + 16) == "", "a key that is no string was accepted"
+    assert describe(data, FIRST + 8) == describe(data, FIRST) == ""
 
 
 @pytest.mark.parametrize(
@@ -80,16 +80,16 @@ def test_value_of_another_dictionary() -> None:
     ],
 )
 def test_block_that_is_no_table(data: bytes) -> None:
-    assert {reported(data, address) for address in range(TABLE, TABLE + SIZE, 4)} == {""}
+    assert {describe(data, address) for address in range(TABLE, TABLE + SIZE, 4)} == {""}
 
 
 def test_table_that_leaves_its_block_or_cannot_be_read() -> None:
     data = table(GLOBALS)
-    assert reported(data, FIRST + 8, FIRST + 48 - TABLE) == "Python variable: shop.orders.__name__"
-    assert reported(data, FIRST + 8, FIRST + 47 - TABLE) == ""
-    assert reported(data, FIRST + 8, 40) == ""
-    assert reported(data[:30], FIRST + 8) == reported(data[:24], FIRST + 8) == ""
-    assert reported(data[:48], FIRST + 16 + 8) == ""
+    assert describe(data, FIRST + 8, FIRST + 48 - TABLE) == "Python variable: shop.orders.__name__"
+    assert describe(data, FIRST + 8, FIRST + 47 - TABLE) == ""
+    assert describe(data, FIRST + 8, 40) == ""
+    assert describe(data[:30], FIRST + 8) == describe(data[:24], FIRST + 8) == ""
+    assert describe(data[:48], FIRST + 16 + 8) == ""
 
 
 def test_any_bytes() -> None:
@@ -99,7 +99,7 @@ def test_any_bytes() -> None:
         for _ in range(source.randrange(1, 6)):
             data[source.randrange(64)] = source.randrange(256)
         for address in range(TABLE, TABLE + SIZE, 8):
-            assert isinstance(reported(bytes(data), address), str)
+            assert isinstance(describe(bytes(data), address), str)
 
 
 @pytest.mark.parametrize("version", ["", "3", "x.y"])

@@ -58,14 +58,14 @@ def test_a_comparison_shows_the_length_of_a_table() -> None:
     assert destinations(distances(*PLACES), *before, copy, TABLE_IN_RDX, *JUMP) == set(PLACES[:3])
 
 
-def test_the_comparison_of_another_register_shows_nothing() -> None:
+def test_comparison_of_another_register_is_ignored() -> None:
     other = [{**BOUND[0], "destination": RBX, "immediate": 0}, BOUND[1]]
     assert destinations(distances(*PLACES, 0x9000), *other, TABLE_IN_RDX, *JUMP) == set(PLACES)
     below = [{**BOUND[0], "immediate": 0}, {"name": "jbe"}]
     assert destinations(distances(*PLACES), *below, TABLE_IN_RDX, *JUMP) == set(PLACES)
 
 
-def test_the_comparison_of_an_older_value_shows_nothing() -> None:
+def test_comparison_of_an_older_value_is_ignored() -> None:
     """RDI was compared, and then set to RSI; or RSI was compared, and then set to RDI."""
     for copied, compared in (((RDI, RSI), RDI), ((RSI, RDI), RSI)):
         copy = {"name": "mov", "destination": copied[0], "source": copied[1], "width": 4}

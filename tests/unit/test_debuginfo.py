@@ -73,7 +73,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "small").read_bytes()
 
 
-class Named(FakeTarget):
+class OneModule(FakeTarget):
     """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ def addresses(data: bytes) -> dict[str, int]:
     return found
 
 
-def address_of(value: Any, info: Any, unit: Any) -> int | None:
+def read_address(value: Any, info: Any, unit: Any) -> int | None:
     """Return the address in a location expression, or None if the expression is no single address."""
     if value.form != "DW_FORM_exprloc" or not value.value:
         return None
@@ -105,7 +105,7 @@ def address_of(value: Any, info: Any, unit: Any) -> int | None:
     return None
 
 
-def walked(path: Path) -> tuple[dict[int, set[int]], set[int]]:
+def walk_entries(path: Path) -> tuple[dict[int, set[int]], set[int]]:
     """Return, by walking all entries of all units: the offsets of the entries of variables by address; and the
     addresses of other entries."""
     variables: dict[int, set[int]] = {}
@@ -118,7 +118,7 @@ def walked(path: Path) -> tuple[dict[int, set[int]], set[int]]:
                 die = DIE(unit, top.stream, at)
                 at += die.size
                 for name, value in die.attributes.items():
-                    address = address_of(value, info, unit)
+                    address = read_address(value, info, unit)
                     if address is not None and (die.tag, name) == ("DW_TAG_variable", "DW_AT_location"):
                         variables.setdefault(address, set()).add(die.offset)
                     elif address is not None:
@@ -126,18 +126,18 @@ def walked(path: Path) -> tuple[dict[int, set[int]], set[int]]:
     return variables, others - variables.keys()
 
 
-def opened(data: bytes, tell: Callable[[str, float], None] = lambda phase, part: None) -> DebugFile:
+def open_file(data: bytes, tell: Callable[[str, float], None] = lambda phase, part: None) -> DebugFile:
     file = open_dwarf(data, tell)
     assert file is not None
     return file
 
 
-def test_every_variable_as_a_walk_of_all_entries_finds_it(program: Path) -> None:
-    variables, others = walked(program)
+def test_variables_equal_those_of_a_walk_of_all_entries(program: Path) -> None:
+    variables, others = walk_entries(program)
     data = program.read_bytes()
     known = addresses(data)
     assert {known["flags"], known["numbers"], known["late"], known["_ZN4deep5innerE"], known["_ZN4KeptIlE3allE"]} <= variables.keys()
-    found = Variables(opened(data))
+    found = Variables(open_file(data))
     for address, offsets in variables.items():
         die = found.at(address)
         assert die is not None, hex(address)
@@ -148,7 +148,7 @@ def test_every_variable_as_a_walk_of_all_entries_finds_it(program: Path) -> None
 def test_members_of_the_same_types_in_every_form(program: Path) -> None:
     """Types may be in type units. DWARF 5 does not have byte offsets of bit-fields."""
     data = program.read_bytes()
-    known, members = addresses(data), Members(Named(data))
+    known, members = addresses(data), Members(OneModule(data))
     inner = members.variable(known["_ZN4deep5innerE"])
     assert inner is not None
     assert (inner.name, inner.size) == ("Inner", 64)
@@ -172,16 +172,16 @@ def test_a_file_without_debug_information_needs_no_pyelftools(small: bytes, tmp_
     (tmp_path / "small").write_bytes(small)
     subprocess.run(["strip", "-g", "small"], check=True, cwd=tmp_path)
     for data, warned in (((tmp_path / "small").read_bytes(), False), (b"", False), (small[:64], False), (small, True)):
-        files = DebugFiles(Named(data))
-        assert Members(Named(data), files).variable(addresses(small)["chain"]) is None
+        files = DebugFiles(OneModule(data))
+        assert Members(OneModule(data), files).variable(addresses(small)["chain"]) is None
         assert bool(files.warning) == warned
 
 
-def test_what_lies_in_other_files_is_said_once(tmp_path: Path) -> None:
+def test_information_in_other_files_is_reported_once(tmp_path: Path) -> None:
     for version in ("-gdwarf-4", "-gdwarf-5"):
         data = build(tmp_path, "g++", version, "-gsplit-dwarf").read_bytes()
-        files = DebugFiles(Named(data))
-        members = Members(Named(data), files)
+        files = DebugFiles(OneModule(data))
+        members = Members(OneModule(data), files)
         assert files.warning == ""
         assert [members.variable(addresses(data)[name]) for name in ("flags", "numbers", "late")] == [None] * 3
         expected = "members of variables of program have no names: debug information in .dwo files (-gsplit-dwarf) is not read"
@@ -199,13 +199,13 @@ def test_types_in_a_supplementary_file(small: bytes, tmp_path: Path) -> None:
     (tmp_path / "small.s").write_text(changed)
     subprocess.run(["gcc", "-no-pie", "-o", "small", "small.s"], check=True, cwd=tmp_path)
     data = (tmp_path / "small").read_bytes()
-    files = DebugFiles(Named(data))
-    assert Members(Named(data), files).variable(addresses(data)["chain"]) is None
+    files = DebugFiles(OneModule(data))
+    assert Members(OneModule(data), files).variable(addresses(data)["chain"]) is None
     expected = "members of variables of program have no names: debug information in a supplementary file (.gnu_debugaltlink) is not read"
     assert files.warning == expected
 
 
-def replaced(data: bytes, name: str, content: bytes, flags: int = 0) -> bytes:
+def replace_section(data: bytes, name: str, content: bytes, flags: int = 0) -> bytes:
     """Return the program with a section that has these contents, at the end of the file, and these flags."""
     head = elf.header(data)
     number = next(number for number, section in enumerate(elf.sections(data, head)) if section.name == name)
@@ -221,7 +221,7 @@ def section(data: bytes, name: str) -> bytes:
 
 
 def chain(data: bytes, tell: Callable[[str, float], None] = lambda phase, part: None) -> Variables:
-    return Variables(opened(data, tell))
+    return Variables(open_file(data, tell))
 
 
 def test_an_abbreviation_table_without_end(small: bytes) -> None:
@@ -234,13 +234,13 @@ def test_an_abbreviation_table_without_end(small: bytes) -> None:
             for number in range(1 << 16)
         )
     )
-    variables = chain(replaced(small, ".debug_abbrev", table))
+    variables = chain(replace_section(small, ".debug_abbrev", table))
     assert variables.at(addresses(small)["chain"]) is None
     assert variables._file._meter.reads <= sections.MAX_READS + 1
 
 
 def test_a_number_without_end(small: bytes) -> None:
-    variables = chain(replaced(small, ".debug_abbrev", b"\x80" * (1 << 20)))
+    variables = chain(replace_section(small, ".debug_abbrev", b"\x80" * (1 << 20)))
     assert variables.at(addresses(small)["chain"]) is None
     assert variables._file._meter.reads < 1 << 13
 
@@ -253,10 +253,10 @@ def test_a_file_that_fails_again_and_again_is_given_up(small: bytes, monkeypatch
     assert variables._file._meter.reads < 100
 
 
-def test_types_that_lead_in_circles(small: bytes) -> None:
+def test_cyclic_types(small: bytes) -> None:
     """All references to types lead to the pointer type, which refers to itself."""
     info = bytearray(section(small, ".debug_info"))
-    file = opened(small)
+    file = open_file(small)
     die = Variables(file).at(addresses(small)["chain"])
     assert die is not None
     entries = list(file.walk(die.cu, die.cu.cu_die_offset))
@@ -264,56 +264,58 @@ def test_types_that_lead_in_circles(small: bytes) -> None:
     for entry in entries:
         if "DW_AT_type" in entry.attributes:
             struct.pack_into("<I", info, entry.attributes["DW_AT_type"].offset, pointer.offset - die.cu.cu_offset)
-    found = Members(Named(replaced(small, ".debug_info", bytes(info)))).variable(addresses(small)["chain"])
+    found = Members(OneModule(replace_section(small, ".debug_info", bytes(info)))).variable(addresses(small)["chain"])
     for _ in range(1000):
         assert found is not None
         assert found.at(0)[0] == ""
         found = found.pointee()
 
 
-def test_siblings_that_lead_back(small: bytes) -> None:
+def test_siblings_with_backward_links(small: bytes) -> None:
     info = bytearray(section(small, ".debug_info"))
-    file = opened(small)
+    file = open_file(small)
     die = Variables(file).at(addresses(small)["chain"])
     assert die is not None
     for entry in file.walk(die.cu, die.cu.cu_die_offset):
         if "DW_AT_sibling" in entry.attributes:
             struct.pack_into("<I", info, entry.attributes["DW_AT_sibling"].offset, die.cu.cu_die_offset - die.cu.cu_offset)
-    found = Members(Named(replaced(small, ".debug_info", bytes(info)))).variable(addresses(small)["chain"])
+    found = Members(OneModule(replace_section(small, ".debug_info", bytes(info)))).variable(addresses(small)["chain"])
     assert found is not None
     assert [found.at(offset)[0] for offset in (0, 8)] == [".next", ".value"]
 
 
-def packed(content: bytes, claimed: int, old: bool = False) -> bytes:
+def pack_section(content: bytes, claimed: int, old: bool = False) -> bytes:
     """Return the contents of a compressed section, with Elf64_Chdr or with the older header of .zdebug sections."""
     return (b"ZLIB" + struct.pack(">Q", claimed) if old else struct.pack("<IIQQ", 1, 0, claimed, 1)) + zlib.compress(content)
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_compressed_sections_are_inflated_only_if_their_sizes_make_sense(small: bytes, old: bool) -> None:
-    def made(content: bytes, claimed: int) -> bytes:
-        return renamed(small, content, claimed) if old else replaced(small, ".debug_info", packed(content, claimed), 0x800)
+    def make_file(content: bytes, claimed: int) -> bytes:
+        return (
+            rename_section(small, content, claimed) if old else replace_section(small, ".debug_info", pack_section(content, claimed), 0x800)
+        )
 
     info = section(small, ".debug_info")
-    assert chain(made(info, len(info))).at(addresses(small)["chain"]) is not None
+    assert chain(make_file(info, len(info))).at(addresses(small)["chain"]) is not None
     bomb = bytes(1 << 25)
     for claimed in (1 << 25, 1 << 40, (1 << 64) - 1):
-        assert open_dwarf(made(bomb, claimed)) is None
+        assert open_dwarf(make_file(bomb, claimed)) is None
 
 
-def renamed(small: bytes, content: bytes, claimed: int) -> bytes:
+def rename_section(small: bytes, content: bytes, claimed: int) -> bytes:
     """Return the file with a section .zdebug_info. The table of names, with this name, is at the end of the file."""
     head = elf.header(small)
     strings = elf.sections(small, head)[head.shstrndx]
     table = small[strings.offset : strings.offset + strings.size]
-    made = replaced(small, ".shstrtab", table + b".zdebug_info\0")
+    made = replace_section(small, ".shstrtab", table + b".zdebug_info\0")
     number = next(number for number, one in enumerate(elf.sections(small, head)) if one.name == ".debug_info")
-    made = bytearray(replaced(made, ".debug_info", packed(content, claimed, old=True)))
+    made = bytearray(replace_section(made, ".debug_info", pack_section(content, claimed, old=True)))
     struct.pack_into("<I", made, head.shoff + number * head.shentsize, len(table))
     return bytes(made)
 
 
-def test_the_user_may_stop_it_between_two_reads(small: bytes) -> None:
+def test_interruption_between_two_reads(small: bytes) -> None:
     """pyelftools replaces errors of its streams by its own errors. The interruption must still be raised, and at once."""
     asked = []
 
@@ -324,7 +326,7 @@ def test_the_user_may_stop_it_between_two_reads(small: bytes) -> None:
 
     stop = False
     table = b"\x7f\x34\x00\x03\x08\x00\x00" * (1 << 12)
-    variables = chain(replaced(small, ".debug_abbrev", table), tell)
+    variables = chain(replace_section(small, ".debug_abbrev", table), tell)
     variables._file._meter.allow(1)
     before = len(asked)
     variables.at(addresses(small)["chain"])
@@ -336,7 +338,7 @@ def test_the_user_may_stop_it_between_two_reads(small: bytes) -> None:
         variables.at(addresses(small)["chain"])
 
 
-def test_after_an_interruption_all_is_found(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_can_be_repeated_after_an_interruption(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("findleaks.debuginfo.variables.WINDOW", 1 << 9)
     data = program.read_bytes()
     asked = 0
@@ -347,7 +349,7 @@ def test_after_an_interruption_all_is_found(program: Path, monkeypatch: pytest.M
         if part > 0 and asked == 5:
             raise Interrupted
 
-    members = Members(Named(data), DebugFiles(Named(data), tell))
+    members = Members(OneModule(data), DebugFiles(OneModule(data), tell))
     with pytest.raises(Interrupted):
         members.variable(addresses(data)["late"])
     found = [members.variable(addresses(data)[name]) for name in ("flags", "late", "kept")]

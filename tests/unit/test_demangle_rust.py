@@ -50,7 +50,7 @@ def cxxfilt(names: list[str]) -> list[str]:
     return [without_hashes(line) for line in done.stdout.splitlines()]
 
 
-def test_names_as_cxxfilt_has_them() -> None:
+def test_names_equal_those_of_cxxfilt() -> None:
     names = [name for name in NAMES if "gr$uf6$" not in name]  # c++filt does not decode non-ASCII letters in the middle of a name
     assert [demangle(name) for name in names] == cxxfilt(names)
 
@@ -67,7 +67,7 @@ def test_the_standard_library_against_cxxfilt() -> None:
     assert not [(name, demangle(name), text) for name, text in zip(names, cxxfilt(names)) if demangle(name) != text]
 
 
-def doubled(levels: int) -> str:
+def nest_pairs(levels: int) -> str:
     """Return nested pairs: both elements of a pair are a backref to the next inner pair, so there are 2 ** levels elements."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     name, last = "IC1aTaaE", 4
@@ -84,9 +84,9 @@ def doubled(levels: int) -> str:
 
 
 BOMBS = [
-    doubled(8),
-    doubled(40),
-    doubled(300),
+    nest_pairs(8),
+    nest_pairs(40),
+    nest_pairs(300),
     "_RIC1a" + "T" * 2000 + "E" * 2001,
     "_RIC1a" + "TE" * 2000 + "E",
     "_RMC1aFGZZZZZZZZZZ_uEu",
@@ -114,9 +114,9 @@ def test_bombs_are_harmless(name: str) -> None:
 
 def test_moderate_repetition_is_shown() -> None:
     """The limits cut off exponential names, not long ones: 510 elements are printed, 2 ** 42 are not."""
-    assert demangle(doubled(2)) == "a::<(i8, i8), ((i8, i8), (i8, i8)), (((i8, i8), (i8, i8)), ((i8, i8), (i8, i8)))>"
-    assert demangle(doubled(7)).count("i8") == 2 * (2**8 - 1)
-    assert demangle(doubled(40)) == doubled(40)
+    assert demangle(nest_pairs(2)) == "a::<(i8, i8), ((i8, i8), (i8, i8)), (((i8, i8), (i8, i8)), ((i8, i8), (i8, i8)))>"
+    assert demangle(nest_pairs(7)).count("i8") == 2 * (2**8 - 1)
+    assert demangle(nest_pairs(40)) == nest_pairs(40)
 
 
 @given(st.text(alphabet="RNCIMXYBKvtsEGLTDFUQOPSAuaepn_0123456789abh", max_size=80))
@@ -135,5 +135,5 @@ def test_damaged_names_raise_nothing() -> None:
         demangle.__wrapped__("".join(name))
 
 
-def test_the_limit_is_that_of_other_languages() -> None:
+def test_limit_equals_that_of_other_languages() -> None:
     assert LONGEST_TEXT == LIMIT

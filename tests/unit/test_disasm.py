@@ -27,47 +27,47 @@ AT = 0x401000
 R12 = 12
 
 
-def one(code: str) -> Instruction:
+def decode_one(code: str) -> Instruction:
     (made,) = instructions(bytes.fromhex(code.replace(" ", "")), AT)
     return made
 
 
-def made(size: int, name: str, *operands: int, **rest: object) -> Instruction:
+def make_instruction(size: int, name: str, *operands: int, **rest: object) -> Instruction:
     return Instruction(AT, size, name, *operands)._replace(**rest)
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("488b8780030000", made(7, "mov", 0, NONE, RDI, displacement=0x380, width=8)),  # mov 0x380(%rdi),%rax
-        ("8b47f8", made(3, "mov", 0, NONE, RDI, displacement=-8, width=4)),  # mov -8(%rdi),%eax
-        ("488b4cc1f8", made(5, "mov", RCX, NONE, RCX, 0, 8, -8, width=8)),  # mov -8(%rcx,%rax,8),%rcx
-        ("488b0510000000", made(7, "mov", 0, NONE, RIP, displacement=AT + 7 + 0x10, width=8)),  # mov 0x10(%rip),%rax
-        ("64488b042578ffffff", made(9, "mov", 0, displacement=-0x88, width=8, fs=True)),  # mov %fs:-0x88,%rax
-        ("4889f8", made(3, "mov", 0, RDI, width=8)),
-        ("488bc7", made(3, "mov", 0, RDI, width=8)),  # the same instruction in another encoding
-        ("48894738", made(4, "mov", NONE, 0, RDI, displacement=0x38, width=8)),  # mov %rax,0x38(%rdi)
-        ("c7864002000000000000", made(10, "mov", NONE, NONE, RSI, displacement=0x240, immediate=0, width=4)),
-        ("83864002000001", made(7, "add", NONE, NONE, RSI, displacement=0x240, immediate=1, width=4)),
-        ("f0480143 18", made(5, "add", NONE, 0, 3, displacement=0x18, width=8, locked=True)),  # lock add %rax,0x18(%rbx)
-        ("69c0fe030000", made(6, "imul", 0, 0, immediate=1022, width=4)),
-        ("0fb644010b", made(5, "movzx", 0, NONE, RCX, 0, 1, 0xB, width=4)),
-        ("4154", made(2, "push", NONE, R12, width=8)),
-        ("415c", made(2, "pop", R12, width=8)),
-        ("e8fbff0000", made(5, "call", target=0x411000, width=8)),
-        ("ebfe", made(2, "jmp", target=AT, width=8)),
-        ("740e", made(2, "je", target=AT + 16, width=8)),
-        ("f2ff25f90f0000", made(7, "jmp", NONE, NONE, RIP, displacement=0x402000, width=8)),  # bnd jmp *0xff9(%rip)
-        ("ff5518", made(3, "call", NONE, NONE, RBP, displacement=0x18, width=8)),
-        ("c3", made(1, "ret")),
-        ("f30f1efa", made(4, "endbr64")),
+        ("488b8780030000", make_instruction(7, "mov", 0, NONE, RDI, displacement=0x380, width=8)),  # mov 0x380(%rdi),%rax
+        ("8b47f8", make_instruction(3, "mov", 0, NONE, RDI, displacement=-8, width=4)),  # mov -8(%rdi),%eax
+        ("488b4cc1f8", make_instruction(5, "mov", RCX, NONE, RCX, 0, 8, -8, width=8)),  # mov -8(%rcx,%rax,8),%rcx
+        ("488b0510000000", make_instruction(7, "mov", 0, NONE, RIP, displacement=AT + 7 + 0x10, width=8)),  # mov 0x10(%rip),%rax
+        ("64488b042578ffffff", make_instruction(9, "mov", 0, displacement=-0x88, width=8, fs=True)),  # mov %fs:-0x88,%rax
+        ("4889f8", make_instruction(3, "mov", 0, RDI, width=8)),
+        ("488bc7", make_instruction(3, "mov", 0, RDI, width=8)),  # the same instruction in another encoding
+        ("48894738", make_instruction(4, "mov", NONE, 0, RDI, displacement=0x38, width=8)),  # mov %rax,0x38(%rdi)
+        ("c7864002000000000000", make_instruction(10, "mov", NONE, NONE, RSI, displacement=0x240, immediate=0, width=4)),
+        ("83864002000001", make_instruction(7, "add", NONE, NONE, RSI, displacement=0x240, immediate=1, width=4)),
+        ("f0480143 18", make_instruction(5, "add", NONE, 0, 3, displacement=0x18, width=8, locked=True)),  # lock add %rax,0x18(%rbx)
+        ("69c0fe030000", make_instruction(6, "imul", 0, 0, immediate=1022, width=4)),
+        ("0fb644010b", make_instruction(5, "movzx", 0, NONE, RCX, 0, 1, 0xB, width=4)),
+        ("4154", make_instruction(2, "push", NONE, R12, width=8)),
+        ("415c", make_instruction(2, "pop", R12, width=8)),
+        ("e8fbff0000", make_instruction(5, "call", target=0x411000, width=8)),
+        ("ebfe", make_instruction(2, "jmp", target=AT, width=8)),
+        ("740e", make_instruction(2, "je", target=AT + 16, width=8)),
+        ("f2ff25f90f0000", make_instruction(7, "jmp", NONE, NONE, RIP, displacement=0x402000, width=8)),  # bnd jmp *0xff9(%rip)
+        ("ff5518", make_instruction(3, "call", NONE, NONE, RBP, displacement=0x18, width=8)),
+        ("c3", make_instruction(1, "ret")),
+        ("f30f1efa", make_instruction(4, "endbr64")),
     ],
 )
 def test_one_instruction(code: str, expected: Instruction) -> None:
-    assert one(code) == expected
+    assert decode_one(code) == expected
 
 
-def test_the_decoder_sees_what_objdump_sees() -> None:
+def test_decoder_agrees_with_objdump() -> None:
     """Compare each instruction of a library: its end, its operand in memory, and its destination if it is a jump."""
     truth, starts = objdump.disassembled("/lib/x86_64-linux-gnu/libc.so.6", "-j", ".text", f"--stop-address={0x70000}")
     sums = [0, 0, 0]
@@ -95,7 +95,7 @@ def test_the_decoder_sees_what_objdump_sees() -> None:
         ("", []),
     ],
 )
-def test_it_stops_at_what_is_not_known_or_not_whole(code: str, sizes: list[int]) -> None:
+def test_decoding_stops_at_unknown_or_incomplete_instructions(code: str, sizes: list[int]) -> None:
     assert [one.size for one in instructions(bytes.fromhex(code), 0)] == sizes
 
 
@@ -144,7 +144,7 @@ def test_far_offsets_and_products_on_aarch64() -> None:
     assert listed[-1].name == "ret"
 
 
-def test_aarch64_goes_on_behind_what_is_not_known() -> None:
+def test_aarch64_continues_after_unknown_instructions() -> None:
     listed = list(aarch64.instructions(bytes.fromhex("ffffffff 610c40f9 0300"), 0x1000))  # none; ldr x1,[x3,#24]; half of one
     assert [(one.address, one.name) for one in listed] == [(0x1000, ""), (0x1004, "mov")]
     assert (listed[1].destination, listed[1].base, listed[1].displacement) == (6, aarch64.number(3), 24)
@@ -176,7 +176,7 @@ def test_calls_and_atomic_additions_on_aarch64() -> None:
     assert [(one.destination, one.immediate) for one in listed if one.name == "cmp"] == [(2, 12)]
 
 
-def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_capstone_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capstone_loader, "load_capstone", lambda: None)
     decoder.cache_clear()
     aarch64.decoder.cache_clear()
@@ -196,7 +196,7 @@ def test_without_capstone_what_reads_code_says_what_to_install(monkeypatch: pyte
         aarch64.decoder.cache_clear()
 
 
-def test_only_disasm_knows_capstone() -> None:
+def test_only_disasm_uses_capstone() -> None:
     """Only `disasm` decodes code. Other packages import the library only to pass it on, or to report that it is missing."""
     common = Path(__file__).parents[2] / "common"
     direct = re.compile(r"^\s*(?:import|from) capstone\b", re.MULTILINE)

@@ -20,7 +20,7 @@ from findleaks.graph.disguises import LEAST
 from findleaks.target.arch import Arch
 
 
-def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most: int) -> dict[str, Any]:
+def find_all(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most: int) -> dict[str, Any]:
     graph = classified(engine, heap)
     before = bytes(graph.kinds())
     sizes = sorted({size for _, size, _ in heap.blocks})[:5]
@@ -50,7 +50,7 @@ def everything(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, mos
 @settings(max_examples=graphs.share(120), deadline=None)
 def test_the_engines_agree(seed: int, arch: Arch, step: int, most: int) -> None:
     heap, forms = random_heap(seed, arch)
-    first, second = (everything(engine, heap, forms, step, most) for engine in (graphs.native(arch), graphs.pure(arch)))
+    first, second = (find_all(engine, heap, forms, step, most) for engine in (graphs.native(arch), graphs.pure(arch)))
     if most == 5:  # which words are recorded for a form that is dropped later is undefined
         first, second = (
             {name: one[name] for name in ("before", "keys", "leaders")} if not one["references"] else {} for one in (first, second)
@@ -133,7 +133,7 @@ def test_zeros_are_no_safe_links(word: int, hits: list[int]) -> None:
         assert list(search.keys(array("Q", [64])).hits) == hits
 
 
-def test_links_that_a_thread_cache_left_hide_no_leak() -> None:
+def test_stale_links_of_a_thread_cache_hide_no_leak() -> None:
     """glibc writes a link into the first word of a free block. The link remains in this word when malloc returns the block."""
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [72] * 101, 64)
@@ -171,7 +171,7 @@ def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, 80, 100)]
 
 
-def test_a_list_that_nothing_holds_stays_lost() -> None:
+def test_a_list_without_referrers_is_leaked() -> None:
     """The nodes of the list refer to each other by tagged pointers. The first node is definitely lost, the others are indirectly lost."""
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [72] * 50, 64)
@@ -185,7 +185,7 @@ def test_a_list_that_nothing_holds_stays_lost() -> None:
         assert graph.totals(Kind.REACHABLE).blocks == 50
 
 
-def near(rng: random.Random, heap: Heap) -> int:
+def make_address(rng: random.Random, heap: Heap) -> int:
     """Return an address in the heap that is aligned like a block."""
     return heap.start + rng.randrange(len(heap.heap)) // 16 * 16
 
@@ -200,11 +200,15 @@ NOISE: dict[str, Callable[[random.Random, Heap, int], bytes]] = {
     "64-bit numbers": lambda rng, heap, size: array("Q", range(0, 16 * (size // 8), 16)).tobytes(),
     "floats": lambda rng, heap, size: array("d", (rng.random() * 1000 for _ in range(size // 8))).tobytes(),
     "halves of addresses": lambda rng, heap, size: b"".join(
-        (near(rng, heap) & 0xFFFFFFFF if n % 2 else heap.start >> 32).to_bytes(8, "little") for n in range(size // 8)
+        (make_address(rng, heap) & 0xFFFFFFFF if n % 2 else heap.start >> 32).to_bytes(8, "little") for n in range(size // 8)
     ),
-    "six bytes of addresses": lambda rng, heap, size: b"".join(near(rng, heap).to_bytes(6, "little") + b"\1" for _ in range(size // 8)),
-    "swapped bytes of addresses": lambda rng, heap, size: b"".join(near(rng, heap).to_bytes(8, "big") for _ in range(size // 8)),
-    "mangled addresses": lambda rng, heap, size: b"".join(encoded(MANGLED, near(rng, heap), 0, heap.arch) for _ in range(size // 8)),
+    "six bytes of addresses": lambda rng, heap, size: b"".join(
+        make_address(rng, heap).to_bytes(6, "little") + b"\1" for _ in range(size // 8)
+    ),
+    "swapped bytes of addresses": lambda rng, heap, size: b"".join(make_address(rng, heap).to_bytes(8, "big") for _ in range(size // 8)),
+    "mangled addresses": lambda rng, heap, size: b"".join(
+        encoded(MANGLED, make_address(rng, heap), 0, heap.arch) for _ in range(size // 8)
+    ),
     "inverted addresses": lambda rng, heap, size: b"".join(heap.word(~rng.choice(heap.blocks)[0] & MASK) for _ in range(size // 8)),
     "addresses in the heap": lambda rng, heap, size: b"".join(
         heap.word((heap.start + rng.randrange(len(heap.heap))) >> rng.choice((1, 2, 3, 4))) for _ in range(size // 8)
@@ -238,7 +242,7 @@ def test_random_addresses_hide_no_small_group(form: Form) -> None:
         heap = Heap(graphs.X86_64, MIDDLE, [table, *[size] * count], 256)
         heap.root_memory[8:16] = heap.word(MIDDLE)
         for at in range(1, table - 7, 8) if form.kind == Disguise.UNALIGNED else range(0, table, 8):
-            heap.put(0, at, encoded(form, near(rng, heap), rng.getrandbits(16), heap.arch))
+            heap.put(0, at, encoded(form, make_address(rng, heap), rng.getrandbits(16), heap.arch))
         found, graph = judged(graphs.native(), heap)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed
 
@@ -254,12 +258,12 @@ def test_links_in_large_blocks_have_two_offsets() -> None:
 
 
 NUMBERS: dict[str, Callable[[random.Random, Heap, int, int], int]] = {
-    "distances": lambda rng, heap, place, size: near(rng, heap) - place,
+    "distances": lambda rng, heap, place, size: make_address(rng, heap) - place,
     "sizes": lambda rng, heap, place, size: rng.choice(((size + 23) // 16 * 16, size, 16, 64, 4096)),
     "series": lambda rng, heap, place, size: (place - heap.start) // 8 * size + heap.root_memory[0] * 8,
-    "safe-linked": lambda rng, heap, place, size: near(rng, heap) ^ place >> 12,
-    "tagged": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) | rng.getrandbits(16) << 48,
-    "shifted": lambda rng, heap, place, size: near(rng, heap) + rng.randrange(16) << 8,
+    "safe-linked": lambda rng, heap, place, size: make_address(rng, heap) ^ place >> 12,
+    "tagged": lambda rng, heap, place, size: make_address(rng, heap) + rng.randrange(16) | rng.getrandbits(16) << 48,
+    "shifted": lambda rng, heap, place, size: make_address(rng, heap) + rng.randrange(16) << 8,
 }
 """Functions that return a number for a place in a table. Leaked blocks of one size follow the table."""
 

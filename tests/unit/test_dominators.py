@@ -18,18 +18,18 @@ ROOTS = 4
 
 
 @functools.cache
-def drawn(seed: int, count: int) -> graphs.Oracle:
+def make_oracle(seed: int, count: int) -> graphs.Oracle:
     """Return the oracle of a random heap. It is cached for all tests and engines that use this seed, as its references
     take most of the time."""
     return graphs.Oracle(graphs.random_heap(seed, count, 16, 1 + seed % 4, density=(0.05, 0.15, 0.4)[seed % 3]))
 
 
-def heap_of(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Oracle]:
-    truth = drawn(seed, count)
+def make_graph(engine: Engine, seed: int, count: int) -> tuple[Graph, graphs.Oracle]:
+    truth = make_oracle(seed, count)
     return graphs.graph_of(engine, truth.heap), truth
 
 
-def rooted(
+def make_dominators(
     graph: Graph, truth: graphs.Oracle, seed: int, priorities: Sequence[int] = (), kept: tuple[array[int], list[int]] | None = None
 ) -> tuple[Dominators, list[set[int]]]:
     """Return dominators whose root memory is divided at random among the roots, and the blocks that each root refers to."""
@@ -66,8 +66,8 @@ def rooted(
 def test_random_heaps_against_the_oracle(seed: int) -> None:
     answers = []
     for engine in engines():
-        graph, truth = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, truth, seed)
+        graph, truth = make_graph(engine, seed, 40)
+        dominators, targets = make_dominators(graph, truth, seed)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(
             dominators,
@@ -82,8 +82,8 @@ def test_sums_by_label_against_the_oracle(seed: int) -> None:
     """The sum of a label is the union of what its blocks retain individually."""
     answers = []
     for engine in engines():
-        graph, truth = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, truth, seed)
+        graph, truth = make_graph(engine, seed, 40)
+        dominators, targets = make_dominators(graph, truth, seed)
         computed(dominators)
         sizes = [block.size for block in truth.blocks]
         oracle = Oracle(sizes, [[t for t, _ in mine] for mine in truth.references], [*map(sorted, targets)])
@@ -110,8 +110,8 @@ def test_priorities(seed: int) -> None:
     priorities = ((1,), (2,), (1, 3), (0, 2, 2), (4,))[seed % 5]
     answers = []
     for engine in engines():
-        graph, truth = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, truth, seed, priorities)
+        graph, truth = make_graph(engine, seed, 40)
+        dominators, targets = make_dominators(graph, truth, seed, priorities)
         references = [sorted({t for t, _ in mine}) for mine in truth.references]
         left, kept = tiered(references, [sorted(mine) for mine in targets], priorities)
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
@@ -125,7 +125,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
     """The oracle gets a heap without the edges that are ignored."""
     answers = []
     for engine in engines():
-        graph, truth = heap_of(engine, seed, 40)
+        graph, truth = make_graph(engine, seed, 40)
         rng = random.Random(seed)
         count = len(truth.blocks)
         container_owners = [rng.choice([*range(count), *(root_node(root) for root in range(ROOTS))]) for _ in range(3)] if count else []
@@ -135,7 +135,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
             part = parts[target]
             return part == NO_ROOT or container_owners[part] == source or (source >= 0 and parts[source] == part)
 
-        dominators, targets = rooted(graph, truth, seed, kept=(parts, container_owners))
+        dominators, targets = make_dominators(graph, truth, seed, kept=(parts, container_owners))
         computed(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(truth.references)]
         kept = [sorted(t for t in mine if counts(root_node(root), t)) for root, mine in enumerate(targets)]
@@ -158,7 +158,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
 
 def test_containers_without_owners_are_refused() -> None:
     for engine in engines():
-        graph, truth = heap_of(engine, 1, 40)
+        graph, truth = make_graph(engine, 1, 40)
         count = len(truth.blocks)
         with pytest.raises(ValueError, match="not one of 1 containers"):
             graph.dominators(2).set_owners(array("I", [1]) * count, [0])
@@ -170,7 +170,7 @@ def test_containers_without_owners_are_refused() -> None:
 
 def test_priorities_out_of_order_are_refused() -> None:
     for engine in engines():
-        graph, _ = heap_of(engine, 1, 40)
+        graph, _ = make_graph(engine, 1, 40)
         for priorities in ((2, 1), (5,), (-1,)):
             with pytest.raises(ValueError, match="priorities descend"):
                 graph.dominators(ROOTS, priorities=priorities)
@@ -181,8 +181,8 @@ def test_blocks_merged_into_roots(seed: int) -> None:
     """A merged block is no node, and its references are references of its root. The oracle gets such a heap."""
     answers = []
     for engine in engines():
-        graph, truth = heap_of(engine, seed, 40)
-        dominators, targets = rooted(graph, truth, seed)
+        graph, truth = make_graph(engine, seed, 40)
+        dominators, targets = make_dominators(graph, truth, seed)
         if seed % 2:
             dominators.expect_leaf_trees()
         rng = random.Random(seed)
@@ -204,7 +204,7 @@ def test_blocks_merged_into_roots(seed: int) -> None:
 
 def test_merging_into_no_root_is_refused() -> None:
     for engine in engines():
-        graph, truth = heap_of(engine, 1, 40)
+        graph, truth = make_graph(engine, 1, 40)
         dominators = graph.dominators(2)
         with pytest.raises(ValueError, match="not one of 2 roots"):
             dominators.merge_into_roots(array("I", [2]) * len(truth.blocks))

@@ -18,7 +18,7 @@ from findleaks.engine.terms import State, Totals
 ROOTS = 3
 
 
-def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
+def make_leaves(rng: random.Random, count: int) -> list[list[int]]:
     """Return the targets of each block. The first `count` blocks refer at random to each other, to leaves, and to blocks that refer only to
     leaves. A few blocks get one more reference to any block."""
     references = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(count)]
@@ -40,7 +40,7 @@ def with_leaves(rng: random.Random, count: int) -> list[list[int]]:
     return [[target for target in mine if target != index] for index, mine in enumerate(references)]
 
 
-def shuffled(rng: random.Random, references: Sequence[Sequence[int]]) -> list[list[int]]:
+def shuffle(rng: random.Random, references: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the same references, with the blocks in a random order of addresses."""
     order = rng.sample(range(len(references)), len(references))
     found: list[list[int]] = [[] for _ in references]
@@ -52,8 +52,8 @@ def shuffled(rng: random.Random, references: Sequence[Sequence[int]]) -> list[li
 @pytest.mark.parametrize("seed", range(graphs.share(80)))
 def test_leaf_trees_against_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
-    references = with_leaves(rng, rng.randrange(1, 8))
-    references = shuffled(rng, references) if seed % 2 else references
+    references = make_leaves(rng, rng.randrange(1, 8))
+    references = shuffle(rng, references) if seed % 2 else references
     count = len(references)
     spare = [rng.choice((0, 8, 24, 100)[: 3 + seed % 2]) for _ in range(count)]
     targets = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(ROOTS)]
@@ -99,7 +99,7 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
         assert dominators.total() == Totals(5, sum(sizes))
 
 
-def test_leaf_trees_are_only_for_whole_trees() -> None:
+def test_leaf_trees_are_only_used_for_complete_trees() -> None:
     for engine in engines():
         dominators = made(engine, [[1], []]).dominators(1)
         dominators.refer(0, [0])
@@ -174,7 +174,7 @@ def test_numbers_of_blocks_near_the_limits_of_one_and_two_bytes() -> None:
 def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
     """As in a tree that numbers all blocks, for each block as an owner, also for those in a leaf tree."""
     rng = random.Random(seed)
-    references = shuffled(rng, with_leaves(rng, rng.randrange(1, 8)))
+    references = shuffle(rng, make_leaves(rng, rng.randrange(1, 8)))
     count = len(references)
     graphs_made = [made(engine, references) for engine in engines()]
     trees = [graphs_made[0].dominators(1), *(graph.dominators(1) for graph in graphs_made)]

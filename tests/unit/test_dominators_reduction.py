@@ -15,7 +15,7 @@ from findleaks.engine.dominators import NO_ROOT, root_node
 ROOTS = 4
 
 
-def forest(rng: random.Random, count: int) -> list[list[int]]:
+def make_forest(rng: random.Random, count: int) -> list[list[int]]:
     """Return trees, wide or deep, whose nodes are in any order of addresses."""
     order = list(range(count))
     rng.shuffle(order)
@@ -27,7 +27,7 @@ def forest(rng: random.Random, count: int) -> list[list[int]]:
     return references
 
 
-def tied(rng: random.Random, references: list[list[int]]) -> None:
+def add_references(rng: random.Random, references: list[list[int]]) -> None:
     """Add a few references: to any block, to a parent, twice to one block, to the block itself."""
     count = len(references)
     parents = {child: parent for parent, mine in enumerate(references) for child in mine}
@@ -40,7 +40,7 @@ def tied(rng: random.Random, references: list[list[int]]) -> None:
         references[index] += [*references[index][:1], index]
 
 
-def counted(
+def select_references(
     references: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     priorities: Sequence[int],
@@ -62,13 +62,13 @@ def counted(
 def test_collapsed_trees_against_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(20, 70)
-    references = forest(rng, count)
-    tied(rng, references)
+    references = make_forest(rng, count)
+    add_references(rng, references)
     targets = [sorted(rng.sample(range(count), rng.randrange(1, 4))) for _ in range(ROOTS)]
     priorities = ((), (2,), (1, 3))[seed % 3]
     container_owners = [rng.choice([*range(count), root_node(1)]) for _ in range(2)]
     parts = array("I", [rng.choice([*[NO_ROOT] * 12, 0, 1]) if seed % 4 == 0 else NO_ROOT for _ in range(count)])
-    left, kept = counted(references, targets, priorities, parts, container_owners)
+    left, kept = select_references(references, targets, priorities, parts, container_owners)
     oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
     answers = []
     for engine in engines():

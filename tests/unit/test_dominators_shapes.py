@@ -17,10 +17,10 @@ from findleaks.engine.dominators import SHARED, Chain, Dominators, root_node
 from findleaks.engine.terms import Kind, Totals
 from findleaks.errors import Interrupted
 
-ENGINES = pytest.mark.parametrize("engine", engines(), ids=["kernel", "pure"])
+ENGINES = pytest.mark.parametrize("engine", engines(), ids=["native", "pure"])
 
 
-def digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
+def make_digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
     """Return random references: cycles, several to one block, none from a block to itself."""
     return [[t for t in rng.choices(range(count), k=rng.randrange(degree + 1)) if t != index] for index in range(count)]
 
@@ -29,7 +29,7 @@ def digraph(rng: random.Random, count: int, degree: int) -> list[list[int]]:
 def test_random_digraphs_against_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randrange(1, 30)
-    references = digraph(rng, count, rng.choice((1, 2, 3, 40)))
+    references = make_digraph(rng, count, rng.choice((1, 2, 3, 40)))
     spare = [rng.choice((0, 8, 100)) for _ in range(count)]
     targets = [sorted(set(rng.choices(range(count), k=rng.randrange(3)))) for _ in range(3)]
     answers = []
@@ -47,7 +47,7 @@ def test_fields_against_the_oracle(seed: int) -> None:
     with the fields as roots."""
     rng = random.Random(seed)
     count = rng.randrange(2, 30)
-    references = digraph(rng, count, rng.choice((2, 3, 8)))
+    references = make_digraph(rng, count, rng.choice((2, 3, 8)))
     targets = [sorted(set(rng.choices(range(count), k=3))) for _ in range(2)]
     for node in [*range(count), root_node(0), root_node(1)]:
         words = references[node] if node >= 0 else targets[-2 - node]
@@ -73,11 +73,11 @@ def test_fields_against_the_oracle(seed: int) -> None:
         assert answers[0] == answers[1]
 
 
-def singly(count: int) -> list[list[int]]:
+def make_single_list(count: int) -> list[list[int]]:
     return [[index + 1] if index + 1 < count else [] for index in range(count)]
 
 
-def doubly(count: int) -> list[list[int]]:
+def make_double_list(count: int) -> list[list[int]]:
     return [[near for near in (index + 1, index - 1) if 0 <= near < count] for index in range(count)]
 
 
@@ -92,12 +92,12 @@ def random_tree(count: int, up: bool) -> list[list[int]]:
     return references
 
 
-def owned(count: int) -> list[list[int]]:
+def make_owned_list(count: int) -> list[list[int]]:
     """Return a list whose nodes all point to its owner. The owner is the first block."""
     return [[1], *[[0, index + 1] if index + 1 < count else [0] for index in range(1, count)]]
 
 
-def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
+def is_chain(dominators: Dominators, order: Sequence[int]) -> bool:
     """Check that each block of `order` is retained by the block before it, and retains all blocks after it."""
     return all(
         dominators.idom(b) == a and dominators.sum_retained(b).blocks == len(order) - 1 - n
@@ -105,19 +105,19 @@ def chain_of_retained(dominators: Dominators, order: Sequence[int]) -> bool:
     )
 
 
-def long(engine: Engine) -> int:
+def choose_length(engine: Engine) -> int:
     """Return the number of nodes of a long list: few enough for the slower engine, and for tests under sanitizers."""
     return 40_000 if engine.name == "native" and not graphs.SANITIZED else 8_000
 
 
 @ENGINES
-@pytest.mark.parametrize("shape", [singly, doubly, owned])
-def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int], list[list[int]]]) -> None:
+@pytest.mark.parametrize("shape", [make_single_list, make_double_list, make_owned_list])
+def test_nodes_of_a_long_list_retain_all_later_nodes(engine: Engine, shape: Callable[[int], list[list[int]]]) -> None:
     """Time does not depend on depth: no recursion, no quadratic algorithm."""
-    count = long(engine)
+    count = choose_length(engine)
     dominators = tree_of(made(engine, shape(count)), [[0], []])
     assert dominators.idom(0) == root_node(0)
-    assert chain_of_retained(dominators, range(count))
+    assert is_chain(dominators, range(count))
     assert dominators.by_root() == [dominators.total(), Totals(0, 0)]
     chain = dominators.chain(1, equal=False)
     bytes_ = [dominators.sum_retained(index).bytes for index in range(count - 40, count)]
@@ -127,11 +127,11 @@ def test_a_long_list_holds_what_is_behind(engine: Engine, shape: Callable[[int],
 
 
 @ENGINES
-def test_a_doubly_linked_list_with_a_tail_pointer_hangs_from_its_owner(engine: Engine) -> None:
-    count = long(engine)
+def test_owner_retains_a_doubly_linked_list_with_a_tail_pointer(engine: Engine) -> None:
+    count = choose_length(engine)
     references = [
-        *[[t + 1 for t in mine] for mine in [[0, count - 1], *doubly(count)[0:0]]],
-        *[[t + 1 for t in mine] for mine in doubly(count)],
+        *[[t + 1 for t in mine] for mine in [[0, count - 1], *make_double_list(count)[0:0]]],
+        *[[t + 1 for t in mine] for mine in make_double_list(count)],
     ]
     dominators = tree_of(made(engine, references), [[0]])
     assert dominators.idom(0) == root_node(0)
@@ -144,7 +144,7 @@ def test_a_doubly_linked_list_with_a_tail_pointer_hangs_from_its_owner(engine: E
 @ENGINES
 @pytest.mark.parametrize("up", [False, True])
 def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
-    count = long(engine)
+    count = choose_length(engine)
     references = random_tree(count, up)
     dominators = tree_of(made(engine, references), [[0]])
     parents = {child: parent for parent, mine in enumerate(random_tree(count, False)) for child in mine}
@@ -155,13 +155,13 @@ def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
 def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine) -> None:
     """For each block, the search for its dominator walks from the end of the list to its beginning: step by step, this
     would take 400 million steps."""
-    count = long(engine)
+    count = choose_length(engine)
     half = count // 2
     shared = range(half, 2 * half)
     references = [*[[index + 1] for index in range(half - 1)], [*shared], *[[] for _ in shared], [*shared]]
     dominators = tree_of(made(engine, references), [[0], [2 * half]])
     assert {dominators.idom(index) for index in shared} == {SHARED}
-    assert chain_of_retained(dominators, range(half))
+    assert is_chain(dominators, range(half))
     assert dominators.sum_shared() == Totals(half, 8 * half)
     below = made(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
     dominators = tree_of(below, [[0]])
@@ -172,7 +172,7 @@ def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine)
 def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None:
     rng = random.Random(degree)
     count = 4000
-    references = digraph(rng, count, degree)
+    references = make_digraph(rng, count, degree)
     targets = [rng.choices(range(count), k=3) for _ in range(5)]
     answers = []
     for engine in engines():
@@ -199,7 +199,7 @@ def test_many_references_to_few_blocks_are_sorted_in_place(popular: int, budget:
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(30)))
-def test_lost_memory_by_leader(seed: int) -> None:
+def test_leaked_memory_by_leak_head(seed: int) -> None:
     """The oracle gets the blocks that are definitely or possibly lost. Two roots refer to the leak heads."""
     answers = []
     for engine in engines():
@@ -255,7 +255,7 @@ def test_chains(engine: Engine) -> None:
 
 
 @ENGINES
-def test_what_is_not_reached(engine: Engine) -> None:
+def test_unreachable_blocks(engine: Engine) -> None:
     dominators = tree_of(made(engine, [[1], [], [1, 3], [2]]), [[0], []])
     assert dominators.total() == Totals(2, 16)
     assert [dominators.idom(index) for index in range(4)] == [root_node(0), 0, None, None]
@@ -279,7 +279,7 @@ def test_no_blocks_at_all(engine: Engine) -> None:
 
 
 @ENGINES
-def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
+def test_invalid_arguments_are_refused(engine: Engine) -> None:
     graph = made(engine, [[1], []])
     dominators = graph.dominators(2)
     for ask in (
@@ -331,18 +331,18 @@ def test_what_is_asked_wrongly_is_refused(engine: Engine) -> None:
 @ENGINES
 def test_ctrl_c_between_slices(engine: Engine) -> None:
     """The commands test for an interruption between two slices. An unfinished computation can be dropped."""
-    count = long(engine)
+    count = choose_length(engine)
     target = FakeTarget({})
     session = heaps.session(target, [], engine)
-    dominators = made(engine, doubly(count)).dominators(1)
+    dominators = made(engine, make_double_list(count)).dominators(1)
     dominators.refer(0, [0])
     looked: list[float] = []
 
-    def interrupted() -> bool:
+    def interrupt() -> bool:
         looked.append(dominators.progress())
         return len(looked) == 3
 
-    target.is_interrupted = interrupted  # type: ignore[method-assign]
+    target.is_interrupted = interrupt  # type: ignore[method-assign]
     assert not dominators.compute(1)
     compute = dominators.compute
     dominators.compute = lambda budget: compute(min(budget, 5000))  # type: ignore[method-assign]

@@ -33,7 +33,7 @@ def read(sources: list[Source], pure: bool) -> tuple[list[array[int]], bool]:
     return reader.columns(), reader.incomplete
 
 
-def both(sources: list[Source]) -> TypeTable:
+def read_with_both(sources: list[Source]) -> TypeTable:
     """Check that both engines read the same table, and return it."""
     native, pure = read(sources, False), read(sources, True)
     assert native == pure
@@ -63,11 +63,11 @@ def test_damaged_bytes(intact: list[Source]) -> None:
             if not number % 5:
                 del data[draw.randrange(len(data)) :]
             damaged = damaged._replace(**{name: bytes(data)})
-        counts.add(len(both([damaged._replace(flags=SPLIT * (number % 3 == 0))])))
+        counts.add(len(read_with_both([damaged._replace(flags=SPLIT * (number % 3 == 0))])))
     assert len(counts) > 5  # the damage has an effect
 
 
-def leb(number: int) -> bytes:
+def encode_leb(number: int) -> bytes:
     out = b""
     while number >= 0x80:
         out += bytes([number & 0x7F | 0x80])
@@ -75,48 +75,50 @@ def leb(number: int) -> bytes:
     return out + bytes([number])
 
 
-def unit(entries: bytes, version: int = 5) -> bytes:
+def encode_unit(entries: bytes, version: int = 5) -> bytes:
     """Return a unit with 8-byte addresses, whose abbreviations are at offset 0."""
     head = b"\x05\0\x01\x08" + bytes(4) if version == 5 else bytes([version, 0]) + bytes(4) + b"\x08"
     return (len(head) + len(entries)).to_bytes(4, "little") + head + entries
 
 
-def abbreviation(code: int, tag: int, children: bool, *attributes: tuple[int, int]) -> bytes:
-    each = b"".join(leb(name) + leb(form) for name, form in attributes)
-    return leb(code) + leb(tag) + bytes([children]) + each + b"\0\0"
+def encode_abbreviation(code: int, tag: int, children: bool, *attributes: tuple[int, int]) -> bytes:
+    each = b"".join(encode_leb(name) + encode_leb(form) for name, form in attributes)
+    return encode_leb(code) + encode_leb(tag) + bytes([children]) + each + b"\0\0"
 
 
 FIRST = 12 + 1  # offset of the second entry of a unit: the first entry is one byte long
 UNIT, STRUCT, MEMBER, TYPEDEF, POINTER, ARRAY, RANGE, NAMELESS, BASE, CLASS, ALIAS, DEEP = range(1, 13)
 ABBREVIATIONS = b"".join((
-    abbreviation(UNIT, 0x11, True),
-    abbreviation(STRUCT, 0x13, True, (0x03, 0x08), (0x0B, 0x07)),  # name, size of 8 bytes
-    abbreviation(MEMBER, 0x0D, False, (0x03, 0x08), (0x49, 0x13), (0x38, 0x0F)),  # name, type, offset
-    abbreviation(TYPEDEF, 0x16, False, (0x03, 0x08), (0x49, 0x13)),
-    abbreviation(POINTER, 0x0F, False, (0x49, 0x13)),
-    abbreviation(ARRAY, 0x01, True, (0x49, 0x13)),
-    abbreviation(RANGE, 0x21, False, (0x37, 0x07)),  # count of 8 bytes
-    abbreviation(NAMELESS, 0x16, False, (0x49, 0x13)),
-    abbreviation(BASE, 0x24, False, (0x03, 0x08), (0x0B, 0x0B)),
-    abbreviation(CLASS, 0x1C, False, (0x49, 0x13), (0x38, 0x0F)),  # a base class
-    abbreviation(ALIAS, 0x13, False, (0x31, 0x13)),  # an instance of another type
-    abbreviation(DEEP, 0x39, True, (0x03, 0x08)),  # a namespace
+    encode_abbreviation(UNIT, 0x11, True),
+    encode_abbreviation(STRUCT, 0x13, True, (0x03, 0x08), (0x0B, 0x07)),  # name, size of 8 bytes
+    encode_abbreviation(MEMBER, 0x0D, False, (0x03, 0x08), (0x49, 0x13), (0x38, 0x0F)),  # name, type, offset
+    encode_abbreviation(TYPEDEF, 0x16, False, (0x03, 0x08), (0x49, 0x13)),
+    encode_abbreviation(POINTER, 0x0F, False, (0x49, 0x13)),
+    encode_abbreviation(ARRAY, 0x01, True, (0x49, 0x13)),
+    encode_abbreviation(RANGE, 0x21, False, (0x37, 0x07)),  # count of 8 bytes
+    encode_abbreviation(NAMELESS, 0x16, False, (0x49, 0x13)),
+    encode_abbreviation(BASE, 0x24, False, (0x03, 0x08), (0x0B, 0x0B)),
+    encode_abbreviation(CLASS, 0x1C, False, (0x49, 0x13), (0x38, 0x0F)),  # a base class
+    encode_abbreviation(ALIAS, 0x13, False, (0x31, 0x13)),  # an instance of another type
+    encode_abbreviation(DEEP, 0x39, True, (0x03, 0x08)),  # a namespace
     b"\0",
 ))  # fmt: skip
 
 
-def table_of(entries: bytes) -> TypeTable:
-    return both([Source(unit(bytes([UNIT]) + entries + b"\0"), ABBREVIATIONS)])
+def read_table(entries: bytes) -> TypeTable:
+    return read_with_both([Source(encode_unit(bytes([UNIT]) + entries + b"\0"), ABBREVIATIONS)])
 
 
-def word(number: int) -> bytes:
+def encode_word(number: int) -> bytes:
     return number.to_bytes(4, "little")
 
 
 def test_cycles_of_typedefs_and_aliases() -> None:
-    entries = bytes([TYPEDEF]) + b"a\0" + word(FIRST + 7) + bytes([TYPEDEF]) + b"b\0" + word(FIRST)
-    entries += bytes([ALIAS]) + word(FIRST + 19) + bytes([ALIAS]) + word(FIRST + 14) + bytes([POINTER]) + word(FIRST + 14)
-    table = table_of(entries)
+    entries = bytes([TYPEDEF]) + b"a\0" + encode_word(FIRST + 7) + bytes([TYPEDEF]) + b"b\0" + encode_word(FIRST)
+    entries += (
+        bytes([ALIAS]) + encode_word(FIRST + 19) + bytes([ALIAS]) + encode_word(FIRST + 14) + bytes([POINTER]) + encode_word(FIRST + 14)
+    )
+    table = read_table(entries)
     (first,) = [number for number in range(len(table)) if table.name(number) == "a"]
     assert table.bare(first) == 1
     assert table.sizes[first] == 0
@@ -126,8 +128,14 @@ def test_cycles_of_typedefs_and_aliases() -> None:
 
 def test_a_nameless_cycle_has_a_name_of_bounded_length() -> None:
     """Pointers to themselves, and arrays of themselves."""
-    table = table_of(
-        bytes([POINTER]) + word(FIRST) + bytes([ARRAY]) + word(FIRST + 5) + bytes([RANGE]) + (1 << 40).to_bytes(8, "little") + b"\0"
+    table = read_table(
+        bytes([POINTER])
+        + encode_word(FIRST)
+        + bytes([ARRAY])
+        + encode_word(FIRST + 5)
+        + bytes([RANGE])
+        + (1 << 40).to_bytes(8, "little")
+        + b"\0"
     )
     assert all(len(table.name(number)) < 4000 for number in range(len(table)))
     array_type = next(number for number in range(len(table)) if table.kinds[number] == Kind.ARRAY)
@@ -137,10 +145,17 @@ def test_a_nameless_cycle_has_a_name_of_bounded_length() -> None:
 def test_sizes_that_exceed_memory() -> None:
     """An array of 2 ** 61 structs of 2 ** 60 bytes, and a struct that contains itself."""
     entries = (
-        bytes([STRUCT]) + b"s\0" + (1 << 60).to_bytes(8, "little") + bytes([MEMBER]) + b"m\0" + word(FIRST) + leb((1 << 64) - 8) + b"\0"
+        bytes([STRUCT])
+        + b"s\0"
+        + (1 << 60).to_bytes(8, "little")
+        + bytes([MEMBER])
+        + b"m\0"
+        + encode_word(FIRST)
+        + encode_leb((1 << 64) - 8)
+        + b"\0"
     )
-    entries += bytes([ARRAY]) + word(FIRST) + bytes([RANGE]) + (1 << 61).to_bytes(8, "little") + b"\0"
-    table = table_of(entries)
+    entries += bytes([ARRAY]) + encode_word(FIRST) + bytes([RANGE]) + (1 << 61).to_bytes(8, "little") + b"\0"
+    table = read_table(entries)
     (struct,) = table.find("s")
     assert table.sizes[struct] == 1 << 60
     assert table.fields_of(struct)[0].offset == (1 << 64) - 8
@@ -149,8 +164,8 @@ def test_sizes_that_exceed_memory() -> None:
 
 def test_entries_nested_too_deeply() -> None:
     """The damaged unit ends early, and the next unit is read."""
-    deep = unit(bytes([UNIT]) + (bytes([DEEP]) + b"n\0") * 5000)
-    after = unit(bytes([UNIT]) + bytes([BASE]) + b"after\0\x04\0")
+    deep = encode_unit(bytes([UNIT]) + (bytes([DEEP]) + b"n\0") * 5000)
+    after = encode_unit(bytes([UNIT]) + bytes([BASE]) + b"after\0\x04\0")
     for sources in ([Source(deep + after, ABBREVIATIONS)],):
         native = read(sources, False)
         assert native[1]
@@ -161,8 +176,8 @@ def test_entries_nested_too_deeply() -> None:
 
 def test_work_is_bounded_by_the_size(intact: list[Source]) -> None:
     """Two cases: many small units share one large table of abbreviations; many names overlap."""
-    large = b"".join(abbreviation(code, 0x24, False, (0x03, 0x0E)) for code in range(2, 60000))
-    small = [unit(b"\x05\0\0\0\0"[:2], 4) + unit(b"\x02\0\0\0\0", 5) for _ in range(4000)]
+    large = b"".join(encode_abbreviation(code, 0x24, False, (0x03, 0x0E)) for code in range(2, 60000))
+    small = [encode_unit(b"\x05\0\0\0\0"[:2], 4) + encode_unit(b"\x02\0\0\0\0", 5) for _ in range(4000)]
     names = bytes([0x41]) * (1 << 20)
     begin = time.process_time()
     columns, incomplete = read([Source(b"".join(small), large + b"\0", names)], False)
@@ -174,7 +189,7 @@ def test_work_is_bounded_by_the_size(intact: list[Source]) -> None:
 
 def test_tables_from_a_damaged_cache_are_bounded() -> None:
     """Columns are shorter or longer than declared. No memory outside of them is read."""
-    columns, _ = read([Source(unit(bytes([UNIT, BASE]) + b"int\0\x04\0"), ABBREVIATIONS)], False)
+    columns, _ = read([Source(encode_unit(bytes([UNIT, BASE]) + b"int\0\x04\0"), ABBREVIATIONS)], False)
     for number in range(19):
         damaged = list(columns[:19])
         damaged[number] = damaged[number][: len(damaged[number]) // 2]

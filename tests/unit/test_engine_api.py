@@ -65,21 +65,21 @@ STRUCTURES: dict[str, Any] = {
 }
 
 
-def declared(text: str) -> dict[str, tuple[str, list[str]]]:
+def parse_declarations(text: str) -> dict[str, tuple[str, list[str]]]:
     """Return, for each function, the type of its result and those of its parameters, without "const" and without spaces
     around asterisks."""
     found = {}
     for result, name, parameters in re.findall(r"^API ([^;()]*?)(fl_\w+)\(([^)]*)\);", text, re.M):
         each = [] if parameters == "void" else parameters.split(",")
-        found[name] = (plain(result), [plain(re.sub(r"\w+\s*$", "", one)) for one in each])
+        found[name] = (normalize(result), [normalize(re.sub(r"\w+\s*$", "", one)) for one in each])
     return found
 
 
-def plain(declaration: str) -> str:
+def normalize(declaration: str) -> str:
     return re.sub(r"\s*\*", "*", " ".join(declaration.replace("const", " ").split()))
 
 
-def accepted(c_type: str) -> set[Any]:
+def list_accepted(c_type: str) -> set[Any]:
     """Return the ctypes types that may be declared for a type of C."""
     if "*" not in c_type:
         return {VALUES[c_type]}
@@ -94,7 +94,7 @@ def accepted(c_type: str) -> set[Any]:
     return found | {"uint32_t": {U32S}, "uint8_t": {U8S, ctypes.c_char_p}, "bool": {ctypes.POINTER(ctypes.c_bool)}}.get(to, set())
 
 
-DECLARED = declared(API)
+DECLARED = parse_declarations(API)
 
 
 def test_the_header_declares_what_the_sources_define() -> None:
@@ -112,18 +112,18 @@ def test_python_calls_the_functions_that_the_header_declares() -> None:
 def test_python_passes_what_the_header_declares(name: str) -> None:
     result, parameters = DECLARED[name]
     given_result, given = declarations.SIGNATURES[name]
-    assert given_result in accepted(result), result
+    assert given_result in list_accepted(result), result
     assert len(given) == len(parameters)
-    assert [(at, one) for at, one in enumerate(parameters) if given[at] not in accepted(one)] == []
+    assert [(at, one) for at, one in enumerate(parameters) if given[at] not in list_accepted(one)] == []
 
 
-def test_a_difference_would_be_seen() -> None:
+def test_differences_are_detected() -> None:
     """Three differences: one parameter too many (a former bug), a number of another size, another structure."""
-    (found,) = declared("API struct blocks *fl_new(unsigned granule_shift, const range *where,\n uint32_t at);\n").items()
+    (found,) = parse_declarations("API struct blocks *fl_new(unsigned granule_shift, const range *where,\n uint32_t at);\n").items()
     assert found == ("fl_new", ("struct blocks*", ["unsigned", "range*", "uint32_t"]))
-    assert ctypes.c_uint64 not in accepted("uint32_t")
-    assert ctypes.POINTER(CPiece) not in accepted("range*")
-    assert ctypes.c_void_p not in accepted("uint64_t*")
+    assert ctypes.c_uint64 not in list_accepted("uint32_t")
+    assert ctypes.POINTER(CPiece) not in list_accepted("range*")
+    assert ctypes.c_void_p not in list_accepted("uint64_t*")
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -134,7 +134,7 @@ def test_the_fuzzer_calls_what_the_header_declares(variant: tuple[int, str]) -> 
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", *words, "-fsyntax-only", harness], check=True)
 
 
-def test_structures_are_laid_out_alike(tmp_path: Path) -> None:
+def test_structures_have_the_same_layout(tmp_path: Path) -> None:
     """Sizes and offsets of fields, as the compiler computes them. Some fields have other names in Python; the order is the same."""
     fields = {
         "piece": ("address", "data", "length"),

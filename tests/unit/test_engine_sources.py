@@ -23,7 +23,7 @@ from findleaks.target.arch import X86_64
 SOURCES = Path(sources.FOLDER)
 
 
-def compiled(folder: Path, source: str) -> Path:
+def compile_library(folder: Path, source: str) -> Path:
     path = folder / "_native.so"
     subprocess.run(["gcc", "-x", "c", "-fPIC", "-shared", "-o", path, "-"], input=source.encode(), check=True)
     return path
@@ -32,11 +32,11 @@ def compiled(folder: Path, source: str) -> Path:
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a library that has all functions, which do nothing. Its checksum is that of sources with one more space."""
-    values = {"fl_sources": changed(tmp_path_factory.mktemp("sources")), "fl_target": X86_64.word}
-    return compiled(tmp_path_factory.mktemp("stale"), layouts.stub(values))
+    values = {"fl_sources": change_sources(tmp_path_factory.mktemp("sources")), "fl_target": X86_64.word}
+    return compile_library(tmp_path_factory.mktemp("stale"), layouts.stub(values))
 
 
-def changed(folder: Path) -> int:
+def change_sources(folder: Path) -> int:
     copy = folder / "kernel"
     shutil.copytree(SOURCES, copy)
     assert sources.checksum(str(copy)) == sources.checksum()
@@ -46,7 +46,7 @@ def changed(folder: Path) -> int:
     return sources.checksum(str(copy))
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
+def run_find(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
     """Return the engine that is used with this library, and what `find` prints for a process without a heap."""
     monkeypatch.delenv(engine.PURE, raising=False)
     monkeypatch.setattr(kernel_library, "LIBRARY", str(library))  # an absolute path replaces the folder that it is joined to
@@ -56,8 +56,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, library: Path) -> tuple[str, str]:
     return session.engine.name, out.getvalue()
 
 
-def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPatch, stale: Path) -> None:
-    name, text = answer(monkeypatch, stale)
+def test_library_of_other_sources_is_reported_and_not_used(monkeypatch: pytest.MonkeyPatch, stale: Path) -> None:
+    name, text = run_find(monkeypatch, stale)
     assert name == "pure"
     (line,) = re.findall(r"warning: .*C engine.*", text)
     assert f"{stale} was built from other sources: run make native, or install findleaks again" in line
@@ -65,19 +65,19 @@ def test_one_of_other_sources_is_named_and_not_used(monkeypatch: pytest.MonkeyPa
     assert not engine.stale_native() and not engine.missing_native()
 
 
-def test_one_that_does_not_say_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert answer(monkeypatch, compiled(tmp_path, "void fl_free(void *memory) { (void)memory; }"))[0] == "pure"
+def test_library_without_a_checksum_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert run_find(monkeypatch, compile_library(tmp_path, "void fl_free(void *memory) { (void)memory; }"))[0] == "pure"
     assert engine.stale_native()
 
 
-def test_the_right_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matching_library_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library that `make native` built is accepted."""
-    name, text = answer(monkeypatch, Path(kernel_library.HERE, kernel_library.LIBRARY))
+    name, text = run_find(monkeypatch, Path(kernel_library.HERE, kernel_library.LIBRARY))
     assert name == "native"
     assert "C engine" not in text
 
 
-def test_an_installed_one_is_held_to_what_was_packaged(monkeypatch: pytest.MonkeyPatch, stale: Path, tmp_path: Path) -> None:
+def test_installed_library_is_compared_with_the_packaged_checksum(monkeypatch: pytest.MonkeyPatch, stale: Path, tmp_path: Path) -> None:
     packaged = tmp_path / "sources.crc"
     monkeypatch.delenv(engine.PURE, raising=False)
     monkeypatch.setattr(kernel_library, "LIBRARY", str(stale))

@@ -41,12 +41,12 @@ SHOWN = (
 )
 
 
-def test_what_acts_is_escaped() -> None:
+def test_control_characters_are_escaped() -> None:
     assert visible(NAME) == SHOWN
     assert printable(NAME, 500) == SHOWN and printable(NAME, 12) == r"\x1b[31m\x9…"
 
 
-def test_what_does_not_act_stays() -> None:
+def test_other_characters_are_not_escaped() -> None:
     for text in ("", "plain text", "Grüße, 日本語, 😀", "a\\x1b", "é"):
         assert visible(text) is text
 
@@ -75,7 +75,7 @@ def test_backslashes_before_surrogates() -> None:
 
 
 @pytest.mark.parametrize("word", [NAME, "core", "a core", "it's", "\\", "a\nb", "\x1b'\\", "\udcff\udc9b1", "é\x01" + "7", "$'x'\x7f"])
-def test_a_shell_gets_the_same_word_back(word: str) -> None:
+def test_quoted_words_are_the_same_for_a_shell(word: str) -> None:
     quoted = shell_quoted(word)
     assert quoted.isprintable()
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {quoted}"], stdout=subprocess.PIPE, check=True)
@@ -100,11 +100,11 @@ class Lines:
     def json(self) -> Iterable[Mapping[str, object]]:
         return [{"name": line} for line in self._lines]
 
-    def text(self, width: int, door: Invocation) -> Iterable[str]:
+    def text(self, width: int, invocation: Invocation) -> Iterable[str]:
         return self._lines
 
 
-def emitted(*lines: str, json: bool = False) -> str:
+def emit(*lines: str, json: bool = False) -> str:
     cmd = Command(commands.CATALOGUE["find"], lambda made, args: Lines(lines), lambda parser: None)
     out = io.StringIO()
     made = session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
@@ -112,16 +112,16 @@ def emitted(*lines: str, json: bool = False) -> str:
     return out.getvalue()
 
 
-def test_a_line_leaves_as_one_line() -> None:
+def test_a_line_stays_one_line() -> None:
     """`emit` escapes each line, even if a command has not escaped a name."""
-    assert emitted(f"a {NAME}", "b") == f"a {SHOWN}\nb\n"
-    found = emitted(NAME, json=True)
+    assert emit(f"a {NAME}", "b") == f"a {SHOWN}\nb\n"
+    found = emit(NAME, json=True)
     assert found.isascii() and found.count("\n") == 1
     assert json.loads(found)["name"] == NAME.replace("\udc9b", "\\x9b")
 
 
-def test_only_marks_of_our_own_have_colours() -> None:
-    assert emitted(Markup("\x1b[34m#\x1b[0m"), "\x1b[34m#\x1b[0m") == "\x1b[34m#\x1b[0m\n\\x1b[34m#\\x1b[0m\n"
+def test_only_marks_of_findleaks_have_colours() -> None:
+    assert emit(Markup("\x1b[34m#\x1b[0m"), "\x1b[34m#\x1b[0m") == "\x1b[34m#\x1b[0m\n\\x1b[34m#\\x1b[0m\n"
 
 
 def test_errors_and_progress() -> None:
@@ -150,7 +150,7 @@ def test_a_root_is_suggested_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x`reboot`", "$_shell(reboot)", "(exit(1))", "&x", "*x", "--lost", ""])
-def test_a_root_whose_name_would_do_something_is_suggested_by_its_address(name: str) -> None:
+def test_a_root_whose_name_needs_escapes_is_suggested_by_its_address(name: str) -> None:
     assert Owner(OwnerSort.VARIABLE, name, ranges=[Range(0x5000, 0x5008)]).word == "0x5000"
     assert Owner(OwnerSort.REGISTERS, name, words=[(1, 2)]).word == ""
 
@@ -185,7 +185,7 @@ class Residency:
         return False
 
 
-def test_pictures_quote_what_they_are_of() -> None:
+def test_pictures_escape_their_title() -> None:
     picture: Any = Picture(f"{NAME}</script></title>", [], Residency(), 4096)  # type: ignore[arg-type]
     made = session(FakeTarget({0x1000: bytes(64)}), [ListAllocator(0x1000, 0x1040, [])])
     for text, same in ((svg.render_svg(picture), 0), (html.render_html(made, picture), 3)):

@@ -87,7 +87,7 @@ def _sleeps(session: Session) -> None:
         (_sleeps, "waits for something"),
     ],
 )
-def test_what_goes_wrong_is_seen(wrong: Callable[[Session], None], seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_detected(wrong: Callable[[Session], None], seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("mimalloc", tmp_path, reading=("find", "caches", "verify"))
     monkeypatch.setattr(Session, "end_progress", wrong)
     if wrong is _sleeps:

@@ -28,7 +28,7 @@ def read(target: fake.FakeTarget) -> tuple[Directory, Glibc]:
     return directory, glibc
 
 
-def states(directory: Directory, addresses: list[int]) -> set[str]:
+def find_states(directory: Directory, addresses: list[int]) -> set[str]:
     blocks = directory.blocks
     found = set()
     for address in addresses:
@@ -37,22 +37,22 @@ def states(directory: Directory, addresses: list[int]) -> set[str]:
     return found
 
 
-def all_right(image: Image, directory: Directory) -> None:
+def check_all(image: Image, directory: Directory) -> None:
     assert not directory.problems
-    assert states(directory, image.blocks["used"]) == {"IN_USE"}
-    assert states(directory, image.blocks["free"]) == {"FREE"}
-    assert states(directory, image.blocks["mapped"]) == {"IN_USE"}
-    assert states(directory, image.blocks["fast"]) == ({"FREE"} if image.state.fastbins else {"IN_USE"})
+    assert find_states(directory, image.blocks["used"]) == {"IN_USE"}
+    assert find_states(directory, image.blocks["free"]) == {"FREE"}
+    assert find_states(directory, image.blocks["mapped"]) == {"IN_USE"}
+    assert find_states(directory, image.blocks["fast"]) == ({"FREE"} if image.state.fastbins else {"IN_USE"})
     if image.tcache is not None:
-        assert states(directory, image.blocks["tcache"]) == {"METADATA"}
-        assert states(directory, image.cached) == {"CACHED"}
+        assert find_states(directory, image.blocks["tcache"]) == {"METADATA"}
+        assert find_states(directory, image.cached) == {"CACHED"}
 
 
 @pytest.mark.parametrize("minor", range(15, 46))
 def test_every_release(minor: int) -> None:
     image = of_release((2, minor))
     directory, glibc = read(image.build())
-    all_right(image, directory)
+    check_all(image, directory)
     assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
     assert [arena.name for arena in glibc.instance.arenas] == ["main", "arena 1"]
     first, _, last = glibc.version.partition("-")
@@ -65,7 +65,7 @@ def test_every_release(minor: int) -> None:
 def test_other_machines(arch: Arch, align: int, minor: int) -> None:
     image = of_release((2, minor), align, arch)
     directory, glibc = read(image.build())
-    all_right(image, directory)
+    check_all(image, directory)
     assert glibc.instance.layout is image.state and glibc.instance.par_layout is image.par
     assert glibc.granule == align
 
@@ -79,19 +79,19 @@ def test_layouts_are_never_confused() -> None:
         for place in (fooling + 16 * index, fooling + 16 * index + 8):
             target.write_word(place, fooling + 16 * index - 16)
     directory, _ = read(target)
-    all_right(image, directory)
+    check_all(image, directory)
 
 
-def test_links_are_reported_by_what_is_there() -> None:
+def test_form_of_links_is_detected() -> None:
     image = of_release((2, 36))
     image.mangled = False  # some distributions may build glibc without safe linking
     directory, glibc = read(image.build())
-    all_right(image, directory)
+    check_all(image, directory)
     assert glibc.mangled is False
 
 
 @pytest.mark.parametrize(("minor", "mangled"), [(31, False), (36, True)])
-def test_links_that_lead_into_the_heap_either_way(minor: int, mangled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_that_are_valid_in_both_forms(minor: int, mangled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A heap at low addresses of 32 bits: the address shifted by 12 changes a link only a little. The result is still
     aligned and in the heap."""
     monkeypatch.setattr(ptmalloc, "NARROW", ptmalloc.NARROW._replace(heap=0x560000))
@@ -103,25 +103,25 @@ def test_links_that_lead_into_the_heap_either_way(minor: int, mangled: bool, mon
         assert 0x560000 < link < image.blocks["used"][-1] + 0x800 and link % 16 == 0
     directory, glibc = read(target)
     assert not directory.problems
-    assert states(directory, image.cached) == {"CACHED"}
+    assert find_states(directory, image.cached) == {"CACHED"}
     assert glibc.mangled is mangled
 
 
-def damaged(minor: int = 36) -> tuple[Image, fake.FakeTarget]:
+def make_damaged(minor: int = 36) -> tuple[Image, fake.FakeTarget]:
     image = of_release((2, minor))
     image.chunks = [*image.chunks, (0x70, "used"), (0x90, "free"), (0x100, "used"), (0x100, "used")]
     return image, image.build()
 
 
-def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
-    image, target = damaged()
+def test_corrupt_size_is_reported_and_the_walk_continues() -> None:
+    image, target = make_damaged()
     bad = image.blocks["used"][0] - 8
     target.write(bad, b"AAAAAAAA")
     directory, _ = read(target)
     (problem,) = [p for p in directory.problems if "corrupt at" in p.what]
     assert problem.address == bad - 8 and '("AAAAAAAA")' in problem.what and hex(image.blocks["free"][0] - 16) in problem.what
-    assert states(directory, image.blocks["used"][1:]) == {"IN_USE"}, "the walk continues at the next chunk that a free list refers to"
-    assert states(directory, image.blocks["free"]) == {"FREE"}
+    assert find_states(directory, image.blocks["used"][1:]) == {"IN_USE"}, "the walk continues at the next chunk that a free list refers to"
+    assert find_states(directory, image.blocks["free"]) == {"FREE"}
     heap = next(owned.heap for owned in directory.heaps if owned.heap.arena == "main")
     assert heap.foreign == [(bad - 8, image.blocks["free"][0] - 16)]
     assert all(part.end <= bad - 8 or part.start >= heap.foreign[0].end for part in directory.list_claimed()), (
@@ -129,9 +129,9 @@ def test_corrupt_size_is_named_and_the_walk_goes_on() -> None:
     )
 
 
-def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
+def read_suspicious_block(state: str, reported: int, links: bool = True, pc: int = 0, held: bool = True) -> tuple[str, list[Problem]]:
     """Return the state of a block if the chunk after it marks it as free but repeats the size `reported`, and the problems."""
-    image, target = damaged()
+    image, target = make_damaged()
     block = image.blocks[state][0]
     behind = block - 16 + (target.word(block - 8) & ~7)
     target.write_word(behind, reported)
@@ -144,53 +144,53 @@ def doubted(state: str, reported: int, links: bool = True, pc: int = 0, held: bo
         target._threads = [thread._replace(pc=pc, registers={**thread.registers, **registers}) for thread in target._threads]
         target._modules = [Module("/lib/libc.so.6", data, data, data + 0x4000)]
     directory, _ = read(target)
-    return states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]
+    return find_states(directory, [block]).pop(), [problem for problem in directory.problems if problem.address == behind]
 
 
 @pytest.mark.parametrize("reported", [0, 0x6867666564636261])
 def test_a_cleared_bit_makes_no_block_free(reported: int) -> None:
     """The terminating zero of a string was written one byte after a block. It cleared the bit that marks the block as
     in use, but the block is in no bin."""
-    state, (problem,) = doubted("used", reported)
+    state, (problem,) = read_suspicious_block("used", reported)
     assert state == "IN_USE" and problem.corrupt and "in no free list" in problem.what
     assert problem.damaged is not None and problem.damaged.start == problem.address + 8
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_free_block_written_to_at_its_end_stays_free(links: bool) -> None:
-    state, (problem,) = doubted("free", 0x6867666564636261, links)
+def test_a_free_block_with_an_overwritten_end_stays_free(links: bool) -> None:
+    state, (problem,) = read_suspicious_block("free", 0x6867666564636261, links)
     assert state == "FREE" and problem.corrupt and "the copy behind it" in problem.what and problem.expected == 0x60
     assert problem.damaged is not None and problem.damaged.start == problem.address
 
 
-def test_a_block_that_free_is_at_work_on_is_no_damage() -> None:
-    state, (problem,) = doubted("used", 0, pc=0x7F0000200100)
+def test_a_block_inside_free_is_no_damage() -> None:
+    state, (problem,) = read_suspicious_block("used", 0, pc=0x7F0000200100)
     assert state == "IN_USE" and not problem.corrupt
-    state, (problem,) = doubted("used", 0, pc=0x7F0000200100, held=False)
+    state, (problem,) = read_suspicious_block("used", 0, pc=0x7F0000200100, held=False)
     assert state == "IN_USE" and problem.corrupt, "the state of a thread in strlen does not matter"
 
 
-def test_corruption_behind_the_last_free_chunk_ends_that_heap_only() -> None:
-    image, target = damaged()
+def test_corruption_after_the_last_free_chunk_ends_only_this_heap() -> None:
+    image, target = make_damaged()
     last = [block for block in image.blocks["used"] if block < image.places.heap + SIZE][-1]
     target.write_word(last - 8, 0x13)
     directory, _ = read(target)
     assert any(problem.address == last - 16 and "count as roots" in problem.what for problem in directory.problems)
-    assert states(directory, [last]) == {"absent"}
-    assert states(directory, [block for block in image.blocks["used"] if block != last]) == {"IN_USE"}
+    assert find_states(directory, [last]) == {"absent"}
+    assert find_states(directory, [block for block in image.blocks["used"] if block != last]) == {"IN_USE"}
 
 
 @pytest.mark.parametrize("value", [0, 0x4141414141414141, 0x7FFF00000000, 1])
-def test_wild_ring(value: int) -> None:
+def test_ring_with_invalid_links(value: int) -> None:
     image = of_release((2, 36))
     target = image.build()
     target.write_word(image.main + image.state.next, value)
     directory, _ = read(target)
     assert any("other arenas" in problem.what and hex(value) in problem.what for problem in directory.problems)
-    assert states(directory, image.blocks["tcache"]) == {"METADATA"}
+    assert find_states(directory, image.blocks["tcache"]) == {"METADATA"}
 
 
-def test_ring_that_closes_wrongly() -> None:
+def test_ring_with_a_wrong_end() -> None:
     image = of_release((2, 36))
     target = image.build()
     target.write_word(image.thread + image.state.next, image.thread)
@@ -200,19 +200,19 @@ def test_ring_that_closes_wrongly() -> None:
 
 @pytest.mark.parametrize("value", [0x10, 0x4141414141414141, 0x7FFF00000000, 8])
 @pytest.mark.parametrize("arena", ["main", "thread"])
-def test_wild_top(arena: str, value: int) -> None:
-    image, target = damaged()
+def test_invalid_top(arena: str, value: int) -> None:
+    image, target = make_damaged()
     target.write_word(getattr(image, arena) + image.state.top, value)
     directory, _ = read(target)
     assert any("top of" in problem.what for problem in directory.problems)
     used = [block for block in image.blocks["used"] if (block < image.places.heap + SIZE) == (arena == "thread")]
-    assert states(directory, used) == {"IN_USE"}, "the other arena is not affected"
+    assert find_states(directory, used) == {"IN_USE"}, "the other arena is not affected"
 
 
 @pytest.mark.parametrize("which", ["cached", "fast"])
 @pytest.mark.parametrize("link", [0x4141414141414141, 0x7FFF00000000, 3, "self"])
-def test_wild_links(which: str, link: object) -> None:
-    image, target = damaged()
+def test_invalid_links(which: str, link: object) -> None:
+    image, target = make_damaged()
     block = (image.cached if which == "cached" else image.blocks["fast"])[0]
     where = block if which == "cached" else block - 16
     value = where if link == "self" else link
@@ -220,19 +220,19 @@ def test_wild_links(which: str, link: object) -> None:
     target.write_word(block, value ^ block >> 12)
     directory, _ = read(target)
     assert any(hex(value) in problem.what for problem in directory.problems)
-    assert states(directory, [block]) == {"CACHED" if which == "cached" else "FREE"}
-    assert states(directory, image.blocks["used"]) == {"IN_USE"}
+    assert find_states(directory, [block]) == {"CACHED" if which == "cached" else "FREE"}
+    assert find_states(directory, image.blocks["used"]) == {"IN_USE"}
 
 
-def test_wild_heap_info() -> None:
-    image, target = damaged()
+def test_invalid_heap_info() -> None:
+    image, target = make_damaged()
     target.write_word(image.places.arena + 16, 0x4141414141414141)
     directory, _ = read(target)
     assert any("heap_info is corrupt" in problem.what for problem in directory.problems)
-    assert states(directory, [block for block in image.blocks["used"] if block < image.places.heap + SIZE]) == {"IN_USE"}
+    assert find_states(directory, [block for block in image.blocks["used"] if block < image.places.heap + SIZE]) == {"IN_USE"}
 
 
-def test_totals_that_do_not_add_up() -> None:
+def test_totals_that_contradict_the_heaps() -> None:
     image = of_release((2, 36))
     target = image.build()
     target.write_word(image.thread + image.state.system_mem, 0x31000)
@@ -258,14 +258,14 @@ def test_mapped_chunks_are_counted(count: int, size: int) -> None:
 
 def test_absent_memory() -> None:
     """Half of a heap is missing, as in a truncated core. The other half is read."""
-    image, target = damaged()
+    image, target = make_damaged()
     cut = image.blocks["used"][1] - 0x40
     kept = [extent for extent in target._extents if extent.start != image.places.heap]
     heap = next(extent for extent in target._extents if extent.start == image.places.heap)
     target.set_extents(sorted([*kept, heap._replace(end=cut)]))
     directory, _ = read(target)
     assert any("absent" in problem.what or "cannot be read" in problem.what for problem in directory.problems)
-    assert states(directory, image.blocks["used"][:1]) == {"IN_USE"}
+    assert find_states(directory, image.blocks["used"][:1]) == {"IN_USE"}
 
 
 def test_no_thread_pointer() -> None:
@@ -274,12 +274,12 @@ def test_no_thread_pointer() -> None:
     target = image.build()
     target._threads = [fake.thread(7)]
     directory, glibc = read(target)
-    assert states(directory, image.cached) == {"CACHED"}
+    assert find_states(directory, image.cached) == {"CACHED"}
     assert any("of 1 thread were not found" in problem.what for problem in directory.problems) and glibc.tcaches.unread == [7]
 
 
 @pytest.mark.parametrize(("minor", "reported"), [(25, False), (36, True), (42, True)])
-def test_no_thread_at_all(minor: int, reported: bool) -> None:
+def test_no_threads(minor: int, reported: bool) -> None:
     """A core that was cut before its notes has no threads. The thread caches are not found, which is reported for each
     version of glibc that has them."""
     target = of_release((2, minor)).build()
@@ -288,7 +288,7 @@ def test_no_thread_at_all(minor: int, reported: bool) -> None:
     assert any("no thread is known, so no thread cache was found" in problem.what for problem in directory.problems) == reported
 
 
-def test_nothing_but_zeros() -> None:
+def test_only_zeros() -> None:
     target = fake.FakeTarget({0x10000: bytes(0x10000)}, names={0x10000: "/lib/libc.so.6"})
     assert not build_directory(target, PureEngine(target.arch)).allocators
 

@@ -21,7 +21,7 @@ from findleaks.target.base import Module, Range
 HEAD, LIST, CHAIN = 0x10_0000, 0x2C0, 0x4000_0000
 
 
-def test_rings_that_run_into_each_other_are_walked_once() -> None:
+def test_rings_that_merge_are_walked_once() -> None:
     """Each of 400 threads has a list that leads into one chain of 100,000 nodes."""
     threads = 400
     descriptors = [HEAD + 0x1000 * i for i in range(threads)]
@@ -39,7 +39,7 @@ def test_rings_that_run_into_each_other_are_walked_once() -> None:
     assert lines_run(lambda: ended_thread_pointers(target)) < 5_000_000
 
 
-def chunks(*sizes: int) -> list[MappedChunk]:
+def make_chunks(*sizes: int) -> list[MappedChunk]:
     made, at = [], 0x1000
     for size in sizes:
         made.append(MappedChunk(at, at, at + size, size - 16))
@@ -47,16 +47,16 @@ def chunks(*sizes: int) -> list[MappedChunk]:
     return made
 
 
-def test_mapped_chunks_are_dealt_out_by_count_and_size() -> None:
-    given = chunks(0x2000, 0x3000, 0x4000, 0x5000)
+def test_mapped_chunks_are_selected_by_count_and_size() -> None:
+    given = make_chunks(0x2000, 0x3000, 0x4000, 0x5000)
     assert _take_portion(given, 2, 0x7000) == (given[1:3], [given[0], given[3]])
     assert _take_portion(given, 2, 0x1000) == (given[:2], given[2:])
     assert _take_portion(given, 0, 0) == ([], given)
     assert _take_portion(given, 9, 0x7000) == (given, [])
 
 
-def test_many_mapped_chunks_are_dealt_out_at_once() -> None:
-    given = chunks(*[0x2000] * 40_000, 0x3000)
+def test_many_mapped_chunks_are_selected_in_one_step() -> None:
+    given = make_chunks(*[0x2000] * 40_000, 0x3000)
     dealt: list[object] = []
     lines_run(lambda: dealt.append(_take_portion(given, 20_000, 20_000 * 0x2000 + 0x1000)), 1_000_000)
     assert dealt == [(given[-20_000:], given[:-20_000])]

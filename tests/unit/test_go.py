@@ -33,7 +33,7 @@ Pages = tuple[int, int, int]
 GOOD: Sequence[Pages] = ((0, 2, OBJECTS), (2, 4, MANUAL), (8, 1, OBJECTS), (9, 3, 0))
 
 
-def mspan(first: int, count: int, state: int) -> bytes:
+def make_mspan(first: int, count: int, state: int) -> bytes:
     """Return an mspan of Go 1.26: startAddr at 24, npages at 32, the state at 99, elemsize and limit from 104 on."""
     start, size = BASE + first * PAGE, count * PAGE
     made = bytearray(160)
@@ -43,7 +43,7 @@ def mspan(first: int, count: int, state: int) -> bytes:
     return bytes(made)
 
 
-def target(
+def make_target(
     spans: Sequence[Pages] = GOOD,
     place: int = 0,
     spoilt: bytes = b"",
@@ -67,7 +67,7 @@ def target(
             struct.pack_into("<Q", arena, place + 8 * page, SPANS + 160 * number)
         if state == OBJECTS:
             arena[place + 8 * 8192 + first // 8] |= 1 << first % 8
-        records += spoilt if spoilt and not number else mspan(first, count, state)
+        records += spoilt if spoilt and not number else make_mspan(first, count, state)
     data = bytearray(4096)
     struct.pack_into("<Q", data, 0x100, TABLE_AT)
     text = b"go1.26.8"
@@ -99,7 +99,7 @@ def image() -> bytes:
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 @pytest.mark.parametrize("place", SPANS_AT)
 def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
-    found = heap(target(place=place), engine(), [Range(DATA, DATA + 4096)])
+    found = heap(make_target(place=place), engine(), [Range(DATA, DATA + 4096)])
     assert found is not None
     assert (found.table, list(found.arenas)) == (TABLE_AT, [BASE])
     live = [Span(BASE + first * PAGE, BASE + (first + count) * PAGE, state) for first, count, state in GOOD if state]
@@ -111,7 +111,7 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
 def test_lengths_of_the_page_allocator() -> None:
     """A length in the page allocator's five slices may look like an address. Five slices with other capacities belong to something else."""
     data, levels = [Range(DATA, DATA + 4096)], (14, 17, 20, 23, 26)
-    made = target()
+    made = make_target()
     made.write(DATA + 0x300, struct.pack("<15Q", *(word for bits in levels for word in (SPANS, 0x5B29D8, 1 << bits))))
     found = heap(made, graphs.native(), data)
     assert found is not None
@@ -123,7 +123,7 @@ def test_lengths_of_the_page_allocator() -> None:
 def test_pages_of_freed_spans() -> None:
     """Pages of freed spans refer to an mspan that spans other pages now. Both arenas are found."""
     spans = [(first + 40, count, state) for first, count, state in GOOD]
-    found = heap(target(spans, freed=40), graphs.native(), [Range(DATA, DATA + 4096)])
+    found = heap(make_target(spans, freed=40), graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None
     assert (list(found.arenas), list(found.entries)) == ([BASE, BASE + ARENA], [ARENA_AT, SECOND_AT])
     assert [(span.start - BASE) // PAGE for span in found.spans] == [40, 42, 48]
@@ -132,12 +132,12 @@ def test_pages_of_freed_spans() -> None:
 def test_a_thread_was_stopped_while_it_changed_a_span() -> None:
     """One of 201 mspans has no state yet. The others are listed."""
     spans = [(at, 1, OBJECTS) for at in range(201)]
-    found = heap(target(spans, spoilt=mspan(0, 1, 0)), graphs.native(), [Range(DATA, DATA + 4096)])
+    found = heap(make_target(spans, spoilt=make_mspan(0, 1, 0)), graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and len(found.spans) == 200
 
 
-def test_parts_and_what_is_dead() -> None:
-    made = target(sp=BASE + 5 * PAGE)
+def test_parts_and_unused_memory() -> None:
+    made = make_target(sp=BASE + 5 * PAGE)
     (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.name, go.version, go.where) == ("Go", "1.26.8", "server")
     heap_part, table, own = go.parts()
@@ -159,15 +159,15 @@ def test_parts_and_what_is_dead() -> None:
 @pytest.mark.parametrize(
     ("spans", "spoilt"),
     [
-        (GOOD, mspan(0, 2, OBJECTS)[:99] + b"\7" + mspan(0, 2, OBJECTS)[100:]),  # an invalid state
+        (GOOD, make_mspan(0, 2, OBJECTS)[:99] + b"\7" + make_mspan(0, 2, OBJECTS)[100:]),  # an invalid state
         (((0, 2, OBJECTS), (1, 4, OBJECTS)), b""),  # two spans with the same page
         (GOOD, b"\xaa" * 160),  # overwritten
-        (GOOD, mspan(32, 2, OBJECTS)),  # of another span, although objects begin where the first span was
+        (GOOD, make_mspan(32, 2, OBJECTS)),  # of another span, although objects begin where the first span was
     ],
 )
 def test_damage_makes_spans_unknown(spans: Sequence[Pages], spoilt: bytes) -> None:
     """If spans are unknown, the whole heap counts as in use."""
-    made = target(spans, spoilt=spoilt)
+    made = make_target(spans, spoilt=spoilt)
     found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and list(found.spans) == []
     (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
@@ -175,15 +175,15 @@ def test_damage_makes_spans_unknown(spans: Sequence[Pages], spoilt: bytes) -> No
 
 
 def test_spans_of_other_pages_are_no_heap() -> None:
-    made = target([(0, 2, OBJECTS)], spoilt=mspan(30, 2, OBJECTS))
+    made = make_target([(0, 2, OBJECTS)], spoilt=make_mspan(30, 2, OBJECTS))
     assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
     (go,) = find(made, graphs.native(), session(made, [ListAllocator(HEAP, HEAP, [])]).directory)
     assert (go.parts(), go.stack_memory(), go.note()) == ([], [], "")
     assert "Go's heap was not found" in go.problems[0].what
 
 
-def test_many_words_that_could_be_the_table_cost_no_more_than_a_bounded_time() -> None:
-    made = target([])
+def test_many_candidates_for_the_table_take_bounded_time() -> None:
+    made = make_target([])
     words = [TABLE_AT + 4096 * number for number in range(512)]
     made.write(DATA, struct.pack("<512Q", *words))
     assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
@@ -196,7 +196,7 @@ def test_arrays_that_look_like_the_table() -> None:
     struct.pack_into("<Q", table, ((BASE + (1 << 47)) >> 26) * 8, arena)
     struct.pack_into("<Q", pages, 0, spans)
     pages[8 * 8192] = 1
-    made = target(further={other: bytes(table), arena: bytes(pages), spans: mspan(0, 1, OBJECTS)[:40] + bytes(120)})
+    made = make_target(further={other: bytes(table), arena: bytes(pages), spans: make_mspan(0, 1, OBJECTS)[:40] + bytes(120)})
     made.write(DATA + 0x80, struct.pack("<Q", other))
     found = heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
     assert found is not None and (found.table, len(found.spans)) == (TABLE_AT, 3)
@@ -206,14 +206,14 @@ def test_arrays_that_look_like_the_table() -> None:
 
 
 def test_control_c() -> None:
-    made = target()
+    made = make_target()
     made.stop_after(0)
     with pytest.raises(Interrupted):
         heap(made, graphs.native(), [Range(DATA, DATA + 4096)])
 
 
-def test_version_is_read_to_its_end_only() -> None:
-    made = target()
+def test_version_ends_at_its_terminator() -> None:
+    made = make_target()
     assert version(made, Range(DATA, DATA + 4096)) == "1.26.8"
     made.write(DATA + 0x220, b"\xff")
     assert version(made, Range(DATA, DATA + 4096)) == ""

@@ -48,7 +48,7 @@ class FakeTable:
         return self._depth
 
 
-def row(name: str, depth: int, flag: int = 0, pc: int = 0x1000, arch: Any = AARCH64) -> Optional[Row]:
+def find_row(name: str, depth: int, flag: int = 0, pc: int = 0x1000, arch: Any = AARCH64) -> Optional[Row]:
     class FakeGoroutines:
         def table_at(self, pc: int) -> FakeTable:
             return FakeTable(Function(0x1000, name, 0, flag, 0, (0, 0, 0), (), ()), depth)
@@ -63,35 +63,35 @@ def rules(found: Optional[Row]) -> dict[int, tuple[str, int]]:
 
 def test_frames_of_functions() -> None:
     """The return address is at the low end of the frame. The frame pointer is below the frame."""
-    plain, leaf = row("main.f", 64), row("main.leaf", 0)
+    plain, leaf = find_row("main.f", 64), find_row("main.leaf", 0)
     assert plain is not None and leaf is not None
     assert (plain.register, plain.offset, plain.return_register, plain.signal) == (SP, 64, LINK, False)
     assert rules(plain) == {LINK: ("offset", -64), FRAME: ("offset", -72)}
     assert (leaf.offset, leaf.return_register, rules(leaf)) == (0, LINK, {})
-    on_x86 = row("main.f", 64, arch=X86_64)
+    on_x86 = find_row("main.f", 64, arch=X86_64)
     assert on_x86 is not None and (on_x86.offset, sorted(rules(on_x86).values())) == (72, [("offset", -16), ("offset", -8)])
 
 
 def test_frames_of_functions_that_a_signal_handler_calls() -> None:
     """The link register of the interrupted function is above their frame."""
-    found = row("runtime.asyncPreempt", 496)
+    found = find_row("runtime.asyncPreempt", 496)
     assert found is not None and (found.offset, found.return_register, found.signal) == (512, PC, True)
     assert rules(found) == {PC: ("offset", -512), LINK: ("offset", -16), FRAME: ("offset", -520)}
-    at_entry = row("runtime.sigpanic", 0)
+    at_entry = find_row("runtime.sigpanic", 0)
     assert at_entry is not None and (at_entry.offset, at_entry.signal) == (16, True)
     assert rules(at_entry) == {PC: ("register", LINK), LINK: ("offset", -16)}
 
 
 def test_outermost_and_other_functions() -> None:
-    goexit = row("runtime.goexit", 0, TOP_FRAME)
+    goexit = find_row("runtime.goexit", 0, TOP_FRAME)
     assert goexit is not None and goexit.outermost
-    assert row("runtime.morestack", 16, STACK_SWITCH) is None  # the unwinder follows the chain of frame pointers
-    system = row("runtime.systemstack", 16, STACK_SWITCH, 0x1003)
+    assert find_row("runtime.morestack", 16, STACK_SWITCH) is None  # the unwinder follows the chain of frame pointers
+    system = find_row("runtime.systemstack", 16, STACK_SWITCH, 0x1003)
     assert system is not None and (system.register, system.offset, system.switches_stack) == (FRAME, 24, True)
     assert rules(system) == {LINK: ("offset", -16), FRAME: ("offset", -24)}
-    assert row("crosscall2", 192) is None
-    started, calling = row("runtime.clone", 0, pc=0x1003), row("runtime.clone", 0)
+    assert find_row("crosscall2", 192) is None
+    started, calling = find_row("runtime.clone", 0, pc=0x1003), find_row("runtime.clone", 0)
     assert started is not None and started.outermost
     assert calling is not None and not calling.outermost
-    switching = row("runtime.asmcgocall", 16)
+    switching = find_row("runtime.asmcgocall", 16)
     assert switching is not None and switching.switches_stack and switching.expression

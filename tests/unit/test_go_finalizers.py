@@ -31,12 +31,12 @@ class FewTypes:
         return {TYPE: OneType(POINTER), OTHER: OneType(STRUCT)}.get(address)
 
 
-def block(number: int, alllink: int, following: int, count: int, of: int = TYPE, unused: bytes = b"") -> bytes:
+def make_block(number: int, alllink: int, following: int, count: int, of: int = TYPE, unused: bytes = b"") -> bytes:
     records = b"".join(struct.pack("<5Q", 0x450000, HEAP + 4096 * number + 16 * at, 0, TYPE, of) for at in range(count))
     return (struct.pack("<3Q", alllink, following, count) + records + unused).ljust(SIZE, b"\0")
 
 
-def queued(blocks: bytes, head: int = CHUNK) -> list[QueuedFinalizer]:
+def read_queue(blocks: bytes, head: int = CHUNK) -> list[QueuedFinalizer]:
     target = FakeTarget({DATA: struct.pack("<4Q", 7, head, CHUNK + 3, 0), CHUNK: blocks})
     persistent = [Range(CHUNK, CHUNK + len(blocks))]
     return read_finalizer_queue(Memory(target), graphs.native(), cast(Types, FewTypes()), [Range(DATA, DATA + 32)], persistent)
@@ -44,7 +44,7 @@ def queued(blocks: bytes, head: int = CHUNK) -> list[QueuedFinalizer]:
 
 def test_all_blocks_of_the_list_are_read_once() -> None:
     """The first block has no finalizers. Both links of the third block, to the next block of all and of the queue, refer to the second."""
-    found = queued(block(0, CHUNK + 2 * SIZE, 0, 0) + block(1, 0, 0, 101) + block(2, CHUNK + SIZE, CHUNK + SIZE, 3))
+    found = read_queue(make_block(0, CHUNK + 2 * SIZE, 0, 0) + make_block(1, 0, 0, 101) + make_block(2, CHUNK + SIZE, CHUNK + SIZE, 3))
     assert sorted(one.object for one in found) == [
         *(HEAP + 4096 + 16 * at for at in range(101)),
         *(HEAP + 8192 + 16 * at for at in range(3)),
@@ -57,20 +57,20 @@ def test_all_blocks_of_the_list_are_read_once() -> None:
 @pytest.mark.parametrize(
     "blocks",
     [
-        block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
-        block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
-        block(0, 8, 0, 2),  # a link to memory that the runtime may free
+        make_block(0, 0, 0, 2, unused=struct.pack("<5Q", 1, 2, 0, 0, 0)),  # more records than the counter
+        make_block(0, 0, 0, 2, of=OTHER),  # the type of an object is no pointer
+        make_block(0, 8, 0, 2),  # a link to memory that the runtime may free
         struct.pack("<3Q", 0, 0, 102).ljust(SIZE, b"\1"),
-        block(0, 0, 0, 2)[:2048],
+        make_block(0, 0, 0, 2)[:2048],
     ],
 )
 def test_other_memory_is_no_block(blocks: bytes) -> None:
-    assert queued(blocks) == []
+    assert read_queue(blocks) == []
 
 
 def test_a_list_that_refers_to_itself() -> None:
-    assert len(queued(block(0, CHUNK, CHUNK, 1))) == 1
-    assert queued(block(0, 0, 0, 1), head=HEAP) == []
+    assert len(read_queue(make_block(0, CHUNK, CHUNK, 1))) == 1
+    assert read_queue(make_block(0, 0, 0, 1), head=HEAP) == []
 
 
 def test_cleanups_among_finalizers() -> None:

@@ -14,15 +14,15 @@ from findleaks.unwind.stacks import NamedFrame
 STACK = 8192
 
 
-def goroutines(first: int, count: int, function: str, reason: str) -> list[UserThread]:
+def make_goroutines(first: int, count: int, function: str, reason: str) -> list[UserThread]:
     frames = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in ("runtime.gopark", function, "runtime.goexit"))
     creator = NamedFrame(2, "main.main", 0, "server", "main.go", 9)
     return [UserThread(first + at, "waiting", reason, 0, 0, Range(0, STACK), frames, creator) for at in range(count)]
 
 
 def test_bodies_of_responses_that_are_not_closed() -> None:
-    reads = goroutines(1, 1000, "net/http.(*persistConn).readLoop", "select")
-    writes = goroutines(2001, 1000, "net/http.(*persistConn).writeLoop", "select")
+    reads = make_goroutines(1, 1000, "net/http.(*persistConn).readLoop", "select")
+    writes = make_goroutines(2001, 1000, "net/http.(*persistConn).writeLoop", "select")
     every = group_user_threads([*writes, *reads])
     (group,) = large_groups(every, 1 << 30, frozenset())
     threads = with_companions(group, every)
@@ -37,14 +37,14 @@ def test_bodies_of_responses_that_are_not_closed() -> None:
 
 
 def test_readers_of_connections_of_http2_belong_to_their_servers() -> None:
-    reads = goroutines(1, 1000, "golang.org/x/net/http2.(*serverConn).readFrames", "IO wait")
-    serves = goroutines(2001, 1000, "golang.org/x/net/http2.(*serverConn).serve", "select")
+    reads = make_goroutines(1, 1000, "golang.org/x/net/http2.(*serverConn).readFrames", "IO wait")
+    serves = make_goroutines(2001, 1000, "golang.org/x/net/http2.(*serverConn).serve", "select")
     every = group_user_threads([*reads, *serves])
     (group,) = large_groups(every, 1 << 30, frozenset())
     assert group.first.reason == "select" and len(with_companions(group, every)) == 2000
 
 
-def advice(*functions: str, reason: str) -> str:
+def find_remedy(*functions: str, reason: str) -> str:
     """Return the remedy for 1,000 goroutines with these functions on their stacks, innermost first."""
     frames = tuple(NamedFrame(1, name, 0, "server", "server.go", 7) for name in ("runtime.gopark", *functions, "runtime.goexit"))
     every = group_user_threads([UserThread(at, "waiting", reason, 0, 0, Range(0, STACK), frames, None) for at in range(1, 1001)])
@@ -54,34 +54,34 @@ def advice(*functions: str, reason: str) -> str:
 
 def test_advice_by_function_and_reason() -> None:
     stream, handler = "net/http.(*http2clientStream)", "net/http.(*http2serverConn).runHandler"
-    assert "response.Body.Close()" in advice(f"{stream}.writeRequest", f"{stream}.doRequest", reason="select")
-    assert "response.Body.Close()" in advice("golang.org/x/net/http2.(*clientStream).writeRequest", reason="select")
+    assert "response.Body.Close()" in find_remedy(f"{stream}.writeRequest", f"{stream}.doRequest", reason="select")
+    assert "response.Body.Close()" in find_remedy("golang.org/x/net/http2.(*clientStream).writeRequest", reason="select")
     for one in (handler, "net/http.(*conn).serve"):
-        assert advice("main.events", one, reason="select").startswith("return from the HTTP handler when")
-    assert advice("main.report", handler, reason="chan send").startswith("receive from the channel")
-    assert "iter.Pull" in advice("iter.Pull[go.shape.int].func1.1", "main.orders.func1", reason="coroutine")
-    assert advice("io.(*pipe).write", "main.export", reason="select") == "read each pipe to its end, or close its io.PipeReader"
+        assert find_remedy("main.events", one, reason="select").startswith("return from the HTTP handler when")
+    assert find_remedy("main.report", handler, reason="chan send").startswith("receive from the channel")
+    assert "iter.Pull" in find_remedy("iter.Pull[go.shape.int].func1.1", "main.orders.func1", reason="coroutine")
+    assert find_remedy("io.(*pipe).write", "main.export", reason="select") == "read each pipe to its end, or close its io.PipeReader"
     # The goroutine of a connection has (*conn).serve on its stack, and no handler.
     for prefix in ("net/http.(*http2", "net/http/internal/http2.(*", "golang.org/x/net/http2.(*"):
         serve, write, read = (f"{prefix}{method}" for method in ("serverConn).serve", "serverConn).writeDataFromHandler", "pipe).Read"))
-        assert advice(serve, "net/http.(*conn).serve", reason="select").startswith("set IdleTimeout of http.Server")
-        assert advice(write, "main.events", handler, reason="select") == "set WriteTimeout of http.Server"
-        assert advice("sync.(*Cond).Wait", read, "main.upload", handler, reason="sync.Cond.Wait").startswith("set ReadTimeout")
-        assert "IdleConnTimeout" in advice("internal/poll.(*FD).Read", f"{prefix}ClientConn).readLoop", reason="IO wait")
-    assert "PipeReader" in advice("sync.(*Mutex).Lock", "io.(*pipe).write", "main.export", reason="sync.Mutex.Lock")
-    assert advice("sync.(*Mutex).Lock", "main.report", handler, reason="semacquire").startswith("unlock")
-    assert advice("main.poll", reason="select").startswith("end goroutines that are not needed")
+        assert find_remedy(serve, "net/http.(*conn).serve", reason="select").startswith("set IdleTimeout of http.Server")
+        assert find_remedy(write, "main.events", handler, reason="select") == "set WriteTimeout of http.Server"
+        assert find_remedy("sync.(*Cond).Wait", read, "main.upload", handler, reason="sync.Cond.Wait").startswith("set ReadTimeout")
+        assert "IdleConnTimeout" in find_remedy("internal/poll.(*FD).Read", f"{prefix}ClientConn).readLoop", reason="IO wait")
+    assert "PipeReader" in find_remedy("sync.(*Mutex).Lock", "io.(*pipe).write", "main.export", reason="sync.Mutex.Lock")
+    assert find_remedy("sync.(*Mutex).Lock", "main.report", handler, reason="semacquire").startswith("unlock")
+    assert find_remedy("main.poll", reason="select").startswith("end goroutines that are not needed")
 
 
 def test_advice_for_database_connections_and_grpc() -> None:
     pool = "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.find"
     for functions in (("runtime.selectgo", *pool), ("database/sql.(*Rows).awaitDone",), ("database/sql.(*Tx).awaitDone",)):
-        assert "rows.Close()" in advice(*functions, reason="select")
+        assert "rows.Close()" in find_remedy(*functions, reason="select")
     # A connection is being opened.
-    assert advice("internal/poll.(*FD).Read", *pool, reason="IO wait").startswith("set deadlines")
-    assert "call Recv until" in advice("google.golang.org/grpc.newClientStreamWithParams.func4", reason="select")
-    assert "call Recv until" in advice("main.(*server).Watch", "google.golang.org/grpc.(*Server).processStreamingRPC", reason="select")
-    assert "grpc.ClientConn" in advice("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run", reason="chan receive")
+    assert find_remedy("internal/poll.(*FD).Read", *pool, reason="IO wait").startswith("set deadlines")
+    assert "call Recv until" in find_remedy("google.golang.org/grpc.newClientStreamWithParams.func4", reason="select")
+    assert "call Recv until" in find_remedy("main.(*server).Watch", "google.golang.org/grpc.(*Server).processStreamingRPC", reason="select")
+    assert "grpc.ClientConn" in find_remedy("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run", reason="chan receive")
 
 
 def test_site_of_a_function_of_the_library() -> None:
@@ -102,7 +102,7 @@ def test_site_of_a_function_of_the_library() -> None:
 
 def test_few_goroutines_that_are_blocked_for_good() -> None:
     """Findings need more goroutines, unless these are blocked forever."""
-    every = group_user_threads(goroutines(1, 12, "main.query.func1", "chan send"))
+    every = group_user_threads(make_goroutines(1, 12, "main.query.func1", "chan send"))
     assert large_groups(every, 1 << 30, frozenset()) == []
     blocked = frozenset(range(1, 13))
     (group,) = large_groups(every, 1 << 30, blocked)
@@ -117,5 +117,5 @@ def test_few_goroutines_that_are_blocked_for_good() -> None:
 
 
 def test_names_of_roots() -> None:
-    (one,) = goroutines(1, 1, "main.wait", "chan receive")
+    (one,) = make_goroutines(1, 1, "main.wait", "chan receive")
     assert describe_root(one) == "goroutines in main.wait (chan receive), created by main.main"

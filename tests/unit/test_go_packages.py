@@ -50,7 +50,7 @@ def test_functions_of_programs(function: str) -> None:
         (("runtime.goexit",), "runtime.goexit"),
     ],
 )
-def test_frame_that_says_what_a_goroutine_is_for(functions: tuple[str, ...], own: str) -> None:
+def test_frame_that_describes_a_goroutine(functions: tuple[str, ...], own: str) -> None:
     frame = find_own_frame([NamedFrame(1, one, 0, "server", "server.go", 7) for one in functions])
     assert frame is not None and frame.function == own
     assert find_own_frame([]) is None

@@ -99,7 +99,7 @@ def test_gaps_between_spans(left_out: tuple[int, ...], form: int, of: Any) -> No
     assert words[0] == words[1]
 
 
-def copied(engine: Engine, form: int, words: dict[int, int], where: Range) -> tuple[list[int], int]:
+def copy_words(engine: Engine, form: int, words: dict[int, int], where: Range) -> tuple[list[int], int]:
     """Return the offsets of the kept words in a range, and the number of unknown parts. `words`: values by address; other words of the
     heap are 1."""
     known = table(form)
@@ -120,15 +120,15 @@ def test_maps_of_pointers(of: Any) -> None:
     page = Range(BASE, BASE + 64 * 8)
     bits, class_ = 0b1010_0001, 6 << 56
     # Since Go 1.22, the bits are at the end of the span, or before the mark bits that the collector of Go 1.26 has there.
-    assert copied(engine, HEADERS, {BASE + PAGE - 128: bits, BASE + PAGE - 8: 0}, page) == ([0, 40, 56], 0)
-    assert copied(engine, HEADERS, {BASE + PAGE - 256: bits, BASE + PAGE - 8: class_}, page) == ([0, 40, 56], 0)
+    assert copy_words(engine, HEADERS, {BASE + PAGE - 128: bits, BASE + PAGE - 8: 0}, page) == ([0, 40, 56], 0)
+    assert copy_words(engine, HEADERS, {BASE + PAGE - 256: bits, BASE + PAGE - 8: class_}, page) == ([0, 40, 56], 0)
     # In Go 1.20 and 1.21, a bitmap has one bit for each word.
-    assert copied(engine, BITMAP, {ENTRY: bits}, page) == ([0, 40, 56], 0)
+    assert copy_words(engine, BITMAP, {ENTRY: bits}, page) == ([0, 40, 56], 0)
     # Up to Go 1.19, a bitmap has two bits for each word. Of three objects, the second and the third have a pointer only in the first word.
-    assert copied(engine, PAIRS, {ENTRY: 0x66FD}, page) == ([0, 16, 24, 48], 0)
+    assert copy_words(engine, PAIRS, {ENTRY: 0x66FD}, page) == ([0, 16, 24, 48], 0)
     # Since Go 1.22, larger objects have headers. The first object has values of 24 bytes, with a pointer in the second word of each value.
     start = table(HEADERS).starts[3]
-    kept, unknown = copied(engine, HEADERS, {start: TYPE, start + 1024: 7}, Range(start, start + 2048))
+    kept, unknown = copy_words(engine, HEADERS, {start: TYPE, start + 1024: 7}, Range(start, start + 2048))
     assert unknown == 1
     assert [at for at in kept if at < 1024] == list(range(16, 1024, 24))
     assert [at for at in kept if at >= 1024] == list(range(1024, 2048, 8))

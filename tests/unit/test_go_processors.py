@@ -18,7 +18,7 @@ VARIABLES, ARRAY, PROCESSORS, NUMBER = 0x10000, 0x20000, 0x30000, 0
 TYPES: Any = SimpleNamespace(find=lambda name: 1, offset=lambda structure, name: NUMBER)
 
 
-def found(monkeypatch: pytest.MonkeyPatch, *slices: Sequence[int]) -> Any:
+def find_all_processors(monkeypatch: pytest.MonkeyPatch, *slices: Sequence[int]) -> Any:
     """Return the processors that are found if the code refers to these slices. Processor `n` is at PROCESSORS + 8 * n."""
     variables, contents = b"", b""
     for one in slices:
@@ -36,13 +36,13 @@ def processor(number: int) -> int:
 
 
 def test_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = found(monkeypatch, [processor(0), processor(1), 0])
+    one = find_all_processors(monkeypatch, [processor(0), processor(1), 0])
     assert (one.variable, one.array, one.addresses) == (VARIABLES, ARRAY, [processor(0), processor(1)])
 
 
 @pytest.mark.parametrize("other", [[0], [0, 0], [0xFF], [processor(1)], [processor(0), processor(2)]])
 def test_another_slice(other: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks of idle processors are numbers. They may be 0, or addresses that are not mapped."""
-    assert found(monkeypatch, other) is None
-    one = found(monkeypatch, other, [processor(0), processor(1)])
+    assert find_all_processors(monkeypatch, other) is None
+    one = find_all_processors(monkeypatch, other, [processor(0), processor(1)])
     assert one.variable == VARIABLES + 24 and len(one.addresses) == 2

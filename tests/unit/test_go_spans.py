@@ -38,7 +38,7 @@ FIELDS = {
 }
 
 
-class Sized(NamedTuple):
+class SizedType(NamedTuple):
     size: int
 
 
@@ -48,8 +48,8 @@ class TypesOfMSpan:
     def find(self, name: str) -> int:
         return MSPAN.size
 
-    def at(self, address: int) -> Sized:
-        return Sized(address)
+    def at(self, address: int) -> SizedType:
+        return SizedType(address)
 
     def field(self, structure: int, name: str) -> Field:
         return Field(name, FIELDS[name][1], FIELDS[name][0])

@@ -78,7 +78,7 @@ def table(types: Types, classes: list[int], headers: bool = True) -> TypeTable:
     )
 
 
-def found(engine: Engine, known: TypeTable, slots: list[tuple[int, int, State]], pieces: list[Any], budget: int) -> list[int]:
+def find_types(engine: Engine, known: TypeTable, slots: list[tuple[int, int, State]], pieces: list[Any], budget: int) -> list[int]:
     blocks = engine.blocks(X86_64, 8)
     blocks.append([start for start, _, _ in slots], [size for _, size, _ in slots], [state for _, _, state in slots])
     blocks.seal()
@@ -90,7 +90,7 @@ def found(engine: Engine, known: TypeTable, slots: list[tuple[int, int, State]],
     return search.types.tolist()
 
 
-def laid_out(classes: list[int], state: random.Random) -> list[tuple[int, int, State]]:
+def lay_out(classes: list[int], state: random.Random) -> list[tuple[int, int, State]]:
     slots, page = [], 0
     while page < len(classes):
         size = SIZES.get(classes[page], 0)
@@ -105,7 +105,7 @@ def laid_out(classes: list[int], state: random.Random) -> list[tuple[int, int, S
 def test_engines_agree(seed: int) -> None:
     state = random.Random(seed)
     classes = [state.choice([3, TINY, 8, 9, 12, 40, 41, RAW, NOTHING]) for _ in range(10)] + [0, 0]
-    slots = laid_out(classes, state)
+    slots = lay_out(classes, state)
     numbers = 8
     rows: list[tuple[int, int, Slots]] = []
     for _ in range(numbers):
@@ -131,11 +131,11 @@ def test_engines_agree(seed: int) -> None:
     pieces = [graphs.piece(DATA, data)]
     pieces += [graphs.piece(BASE + a, bytes(memory[a:b])) for a, b in zip([0, *cuts], [*cuts, len(memory)]) if b > a]
     known = table(types, classes, seed % 3 > 0)
-    expected = found(graphs.pure(), known, slots, pieces, 1 << 20)
+    expected = find_types(graphs.pure(), known, slots, pieces, 1 << 20)
     assert sum(value != NONE for value in expected) > 3
     assert all(one[2] == State.IN_USE for one, value in zip(slots, expected) if value != NONE)
     for budget in (7, 1 << 20):
-        assert found(graphs.native(), known, slots, pieces, budget) == expected
+        assert find_types(graphs.native(), known, slots, pieces, budget) == expected
 
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
@@ -143,13 +143,13 @@ def test_sizes_and_pointers_decide(engine: Any) -> None:
     """The data of an interface has a type of 40 bytes with pointers. Only an object in a slot of 48 bytes with pointers gets this type."""
     types = Types([(40, 1, []), (48, 0, [])], {TYPES: (0, 0), TYPES + 64: (2, 1)})
     classes = [8, 9, 12]
-    slots = laid_out(classes, random.Random(0))
+    slots = lay_out(classes, random.Random(0))
     slots = [(start, size, State.IN_USE) for start, size, _ in slots]
     by_page = [next(start for start, _, _ in slots if start >= BASE + page * PAGE) for page in range(3)]
     for type_, expected in ((TYPES, [0, NONE, NONE]), (TYPES + 64, [NONE, 2, NONE])):
         data = b"".join(struct.pack("<QQ", type_, start) for start in by_page)
         pieces = [graphs.piece(DATA, data), graphs.piece(BASE, bytes(3 * PAGE))]
-        types_of = dict(zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, pieces, 100)))
+        types_of = dict(zip((start for start, _, _ in slots), find_types(engine(), table(types, classes), slots, pieces, 100)))
         assert [types_of[start] for start in by_page] == expected
 
 
@@ -158,14 +158,14 @@ def test_headers_give_arrays_their_type(engine: Any) -> None:
     """A slot of 1,024 bytes has a header: 21 elements of 48 bytes with a pointer each, to objects of 96 bytes."""
     types = Types([(48, 1, [(0, POINTER, 2)]), (96, 1, [])], {TYPES: (0, 0)})
     classes = [40, 12]
-    slots = [(start, size, State.IN_USE) for start, size, _ in laid_out(classes, random.Random(0))]
+    slots = [(start, size, State.IN_USE) for start, size, _ in lay_out(classes, random.Random(0))]
     memory = bytearray(2 * PAGE)
     struct.pack_into("<Q", memory, 0, TYPES)
     targets = [BASE + PAGE + 96 * number for number in range(21)]
     for number, target in enumerate(targets):
         struct.pack_into("<Q", memory, 8 + 48 * number, target)
     values = dict(
-        zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, [graphs.piece(BASE, bytes(memory))], 5))
+        zip((start for start, _, _ in slots), find_types(engine(), table(types, classes), slots, [graphs.piece(BASE, bytes(memory))], 5))
     )
     assert values[BASE] == 1  # an array of objects of type 0
     assert [start for start, value in values.items() if value == 2] == targets
@@ -180,11 +180,11 @@ def test_objects_of_which_a_pointer_names_a_part(engine: Any) -> None:
     rows += [(48, 1, [(8, POINTER, 4)]), (96, 1, [])]
     types = Types(rows, {TYPES: (0, 0)})
     classes = [12, 8]
-    slots = [(start, size, State.IN_USE) for start, size, _ in laid_out(classes, random.Random(0))]
+    slots = [(start, size, State.IN_USE) for start, size, _ in lay_out(classes, random.Random(0))]
     memory = bytearray(2 * PAGE)
     first, leaf, inner = BASE, BASE + PAGE, BASE + 96
     struct.pack_into("<Q", memory, 8, leaf)  # a pointer with a tag, to an object of 48 bytes
     struct.pack_into("<QQ", memory, PAGE, 1, inner)  # a pointer without a tag, to an object of 96 bytes
     pieces = [graphs.piece(DATA, struct.pack("<QQ", TYPES, first + 16)), graphs.piece(BASE, bytes(memory))]
-    values = dict(zip((start for start, _, _ in slots), found(engine(), table(types, classes), slots, pieces, 100)))
+    values = dict(zip((start for start, _, _ in slots), find_types(engine(), table(types, classes), slots, pieces, 100)))
     assert {start: value for start, value in values.items() if value != NONE} == {first: 2, leaf: 6, inner: 8}

@@ -111,7 +111,7 @@ def test_random_heaps_have_items_after_their_number() -> None:
 
 @given(**HEAPS, heuristics=st.sampled_from((0, 15, 16, 48, 63)), budget=st.sampled_from((1, 3, 1 << 30)))
 @settings(max_examples=graphs.share(100))
-def test_roots_that_come_late(
+def test_roots_that_are_added_late(
     seed: int,
     count: int,
     granule: int,
@@ -174,7 +174,7 @@ def test_both_engines_agree_on_larger_heaps_cut_anywhere(seed: int, granule: int
 
 @given(seed=st.integers(0, 2**32 - 1), arch=HEAPS["arch"])
 @settings(max_examples=graphs.share(50))
-def test_both_engines_agree_on_bytes_without_meaning(seed: int, arch: Arch) -> None:
+def test_both_engines_agree_on_random_bytes(seed: int, arch: Arch) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 40, 16, 3, arch=arch)
     garbage = [
@@ -185,7 +185,7 @@ def test_both_engines_agree_on_bytes_without_meaning(seed: int, arch: Arch) -> N
     assert graphs.everything(graphs.native(arch), heap, Heuristic(63)) == graphs.everything(graphs.pure(arch), heap, Heuristic(63))
 
 
-def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
+def make_heap(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[int], granule: int = 16) -> graphs.Heap:
     """Return a graph of in-use blocks (start, size) with these words at these addresses. Each block is a separate piece."""
     heap = graphs.Heap(granule, [graphs.Block(start, size, 0) for start, size in blocks], [], [], roots)
     for start, size in blocks:
@@ -202,7 +202,7 @@ def heap_of(blocks: list[tuple[int, int]], words: dict[int, int], roots: list[in
 class TestByHand:
     def test_a_list_with_a_cycle_behind_it(self, engine: type) -> None:
         a, b, c, d = (0x10000 + 0x40 * i for i in range(4))
-        heap = heap_of([(x, 0x38) for x in (a, b, c, d)], {d: b, b: c, c: b}, [])
+        heap = make_heap([(x, 0x38) for x in (a, b, c, d)], {d: b, b: c, c: b}, [])
         graph = graphs.graph_of(engine(), heap)
         assert [graph.kind(i) for i in range(4)] == [Kind.DEFINITE, Kind.INDIRECT, Kind.INDIRECT, Kind.DEFINITE]
         assert [graph.leader(i) for i in range(4)] == [0, 3, 3, 3]
@@ -211,14 +211,14 @@ class TestByHand:
     def test_a_whole_cycle_is_one_leak(self, engine: type) -> None:
         blocks = [(0x10000 + 0x40 * i, 0x38) for i in range(5)]
         ring = {start: blocks[(i + 2) % 5][0] for i, (start, _) in enumerate(blocks)}
-        graph = graphs.graph_of(engine(), heap_of(blocks, ring, []))
+        graph = graphs.graph_of(engine(), make_heap(blocks, ring, []))
         assert bytes(graph.kinds()) == bytes([Kind.DEFINITE] + [Kind.INDIRECT] * 4)
         (group,) = graph.groups((), ())
         assert (group.cycle, group.blocks, group.indirect_blocks, group.examples) == (5, 1, 4, (0x10000,))
 
     def test_edges_of_a_block_are_its_aligned_words_only(self, engine: type) -> None:
         a, b = 0x10000, 0x10040
-        heap = heap_of([(a, 0x38), (b, 0x38)], {a + 4: b, a + 0x30: b, b: a + 0x38, b + 8: a + 0x37, b + 16: b, b + 24: a - 8}, [])
+        heap = make_heap([(a, 0x38), (b, 0x38)], {a + 4: b, a + 0x30: b, b: a + 0x38, b + 8: a + 0x37, b + 16: b, b + 24: a - 8}, [])
         graph = graphs.graph_of(engine(), heap)
         assert graph.references(0) == [(1, False)]  # the last whole word, not the word at an unaligned address
         assert graph.references(1) == [(0, True)]  # not a pointer to the end, to the header, or to the block itself
@@ -228,7 +228,7 @@ class TestByHand:
         low = [(0x7F0000000000 - 0x30 * i, 0x28) for i in range(40, 0, -1)]
         high = [(0x7F0000000010 + 0x30 * i, 0x28) for i in range(40)]
         blocks = low + high
-        heap = heap_of(blocks, {start: blocks[-1 - i][0] for i, (start, _) in enumerate(blocks)}, [blocks[3][0]])
+        heap = make_heap(blocks, {start: blocks[-1 - i][0] for i, (start, _) in enumerate(blocks)}, [blocks[3][0]])
         graph = graphs.graph_of(engine(), heap)
         for index, (start, _) in enumerate(blocks):
             assert graph.references(index) == [(len(blocks) - 1 - index, False)]
@@ -236,12 +236,12 @@ class TestByHand:
             assert graph.blocks.find(start + 0x28) == -1
         assert [i for i in range(len(blocks)) if graph.kind(i) == Kind.REACHABLE] == [3, 76]
 
-    def test_a_block_of_more_edges_than_a_byte_counts(self, engine: type) -> None:
+    def test_a_block_with_more_than_255_edges(self, engine: type) -> None:
         small = [(0x20000 + 0x20 * i, 0x18) for i in range(40)]
         table = (0x10000, 8 * 700)
         words = {0x10000 + 8 * i: small[i % 40][0] for i in range(700)}
         words.update({small[i][0]: small[(i * 7 + 1) % 40][0] for i in range(40)})
-        graph = graphs.graph_of(engine(), heap_of([table, *small], words, [0x10000]))
+        graph = graphs.graph_of(engine(), make_heap([table, *small], words, [0x10000]))
         assert graph.references(0) == [(1 + i % 40, False) for i in range(700)]
         for i in range(40):
             assert graph.references(1 + i) == [(1 + (i * 7 + 1) % 40, False)] if (i * 7 + 1) % 40 != i else True
@@ -263,7 +263,7 @@ class TestByHand:
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.path(0) == list(range(number - 1, -1, -1))
 
-    def test_a_table_of_more_blocks_than_the_queue_first_holds(self, engine: type) -> None:
+    def test_a_table_of_more_blocks_than_the_initial_queue(self, engine: type) -> None:
         number = 5_000
         small = [(0x1000000 + 0x20 * i, 0x18) for i in range(2 * number)]
         data = bytearray(2 * number * 0x20)
@@ -288,7 +288,7 @@ class TestByHand:
             graph.kind(0)
 
     def test_order_is_checked(self, engine: type) -> None:
-        heap = heap_of([(0x10000, 0x18), (0x10020, 0x18)], {}, [])
+        heap = make_heap([(0x10000, 0x18), (0x10020, 0x18)], {}, [])
         blocks = engine().blocks(X86_64, 16)
         blocks.append([0x10000, 0x10020], [0x18, 0x18], [0, 0])
         graph = engine().graph(blocks)
@@ -304,10 +304,10 @@ class TestByHand:
         with pytest.raises(RuntimeError, match="classify first"):
             graph.groups((), ())
 
-    def test_a_root_alone_tells_types_by_first_word(self, engine: type) -> None:
+    def test_types_by_first_word_of_blocks_with_a_root(self, engine: type) -> None:
         vtable = graphs.VTABLES[0].start + 16
         blocks = [(0x10000 + 0x40 * i, 0x38) for i in range(4)]
-        heap = heap_of(blocks, {blocks[0][0]: vtable, blocks[2][0]: vtable, blocks[3][0]: 0x1234}, [])
+        heap = make_heap(blocks, {blocks[0][0]: vtable, blocks[2][0]: vtable, blocks[3][0]: 0x1234}, [])
         graph = graphs.graph_of(engine(), heap)
         groups = graph.groups(iter(heap.pieces), [Range(vtable, vtable + 1)])
         assert [(g.type_word, g.blocks, g.examples) for g in groups] == [(0, 2, (0x10040, 0x100C0)), (vtable, 2, (0x10000, 0x10080))]

@@ -45,7 +45,7 @@ def logical_heap(seed: int, arch: Arch) -> graphs.Heap:
     return heap
 
 
-def answers(engine: Any, heap: graphs.Heap) -> list[Any]:
+def compute(engine: Any, heap: graphs.Heap) -> list[Any]:
     graph = graphs.graph_of(engine, heap)
     number = range(len(heap.blocks))
     each = [
@@ -58,10 +58,10 @@ def answers(engine: Any, heap: graphs.Heap) -> list[Any]:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
 def test_the_same_graph_in_every_architecture(seed: int) -> None:
-    expected = answers(graphs.pure(), logical_heap(seed, X86_64))
+    expected = compute(graphs.pure(), logical_heap(seed, X86_64))
     for arch in ARCHES:
-        assert answers(graphs.native(arch), logical_heap(seed, arch)) == expected
-        assert arch == X86_64 or answers(graphs.pure(arch), logical_heap(seed, arch)) == expected
+        assert compute(graphs.native(arch), logical_heap(seed, arch)) == expected
+        assert arch == X86_64 or compute(graphs.pure(arch), logical_heap(seed, arch)) == expected
 
 
 @pytest.mark.parametrize("arch", ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
@@ -82,7 +82,7 @@ def test_chunks_and_lists(arch: Arch) -> None:
         assert list(one.search(graphs.piece(base, data), base, base + 1)) == [base + 3 * word]
 
 
-def test_the_kernel_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_engine_supports_all_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(engine.PURE, raising=False)
     assert [engine.load(arch).name for arch in ARCHES] == ["native"] * 4
     assert engine.load(X86_64, pure=True).name == "pure"
@@ -100,7 +100,7 @@ def test_a_library_for_other_targets_is_not_used(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("content", [None, b"not a library"])
-def test_without_its_library_the_twin_serves(content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_reference_engine_is_used_without_the_library(content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(engine.PURE, raising=False)
     path = tmp_path / "_native.so"
     if content:

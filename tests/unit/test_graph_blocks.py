@@ -105,7 +105,7 @@ def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
         mine.append(graphs.Block(mine[-1].start + (1 << 33), size, State.IN_USE))
     both = [directory(engine(), granule, mine) for engine in ENGINES]
 
-    def everything(blocks: Any) -> list[Any]:
+    def list_all(blocks: Any) -> list[Any]:
         numbers = range(len(mine))
         near = [
             b.start + d for b in mine for d in (-1, 0, 1, blocks.size(mine.index(b)) - 1, blocks.size(mine.index(b))) if b.start + d >= 0
@@ -125,7 +125,7 @@ def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
         ]
 
     rng_numbers = [rng.randrange(len(mine)) for _ in range(50)]
-    assert everything(both[0]) == everything(both[1])
+    assert list_all(both[0]) == list_all(both[1])
     assert [both[0].size(at) for at in range(len(mine))] == [b.size for b in mine]
     for number in (20, 4, 5, len(mine) - 2, 11, 60):
         room = mine[number + 1].start - mine[number].start
@@ -137,10 +137,10 @@ def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
                 else:
                     blocks.resize(number, size)
                     assert blocks.size(number) == size
-        assert everything(both[0]) == everything(both[1])
+        assert list_all(both[0]) == list_all(both[1])
     for blocks in both:
         assert not blocks.set_state([b.start for b in mine[::2]], State.CACHED)
-    assert everything(both[0]) == everything(both[1])
+    assert list_all(both[0]) == list_all(both[1])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -159,7 +159,7 @@ class TestRules:
             ([0x1000], [8, 8], [0]),
         ],
     )
-    def test_append_refuses_all_or_nothing(self, engine: type, starts: list[int], sizes: list[int], states: list[int]) -> None:
+    def test_append_adds_all_or_nothing(self, engine: type, starts: list[int], sizes: list[int], states: list[int]) -> None:
         blocks = engine().blocks(X86_64, 16)
         blocks.append([0x10], [0x8], [0])
         with pytest.raises(ValueError):  # noqa: PT011 - each says something else
@@ -197,7 +197,7 @@ class TestRules:
         assert (blocks.find(starts[1] + 0x1F), blocks.find(starts[1] + 0x20), blocks.size(1)) == (1, -1, 0x20)
 
 
-def chunks_of(rng: random.Random, number: int) -> tuple[bytes, list[graphs.Block], int]:
+def make_chunks(rng: random.Random, number: int) -> tuple[bytes, list[graphs.Block], int]:
     """Return a heap of glibc chunks from address 0x10000 on, as malloc would leave it: bytes, blocks, and the offset of the top chunk."""
     data, blocks = bytearray(), []
     before, last = True, 0
@@ -239,7 +239,7 @@ def walk(engine: Engine, pieces: list[Any], end: int, granule: int = 16) -> tupl
 @settings(max_examples=graphs.share(100))
 def test_chunks(seed: int, number: int) -> None:
     rng = random.Random(seed)
-    data, expected, top = chunks_of(rng, number)
+    data, expected, top = make_chunks(rng, number)
     pieces = graphs.cut(0x10000, data, rng, 8, 6)
     for engine in (graphs.native(), graphs.pure()):
         steps, found = walk(engine, pieces, 0x10000 + top)
@@ -250,11 +250,11 @@ def test_chunks(seed: int, number: int) -> None:
 
 @given(seed=SEEDS, number=st.integers(1, 40))
 @settings(max_examples=graphs.share(60))
-def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) -> None:
+def test_a_free_chunk_without_a_copy_of_its_size(seed: int, number: int) -> None:
     """The in-use bit was cleared, or the copy of the size was overwritten. The block stays in use, the walk reports the
     address, and continues."""
     rng = random.Random(seed)
-    data, expected, top = chunks_of(rng, number)
+    data, expected, top = make_chunks(rng, number)
     bad, wrong = bytearray(data), []
     for index, block in enumerate(expected):
         behind = expected[index + 1].start - 0x10010 if index + 1 < len(expected) else top
@@ -279,9 +279,9 @@ def test_a_chunk_called_free_whose_size_is_not_repeated(seed: int, number: int) 
 
 @given(seed=SEEDS, damage=st.integers(0, 3), granule=st.sampled_from((8, 16, 32)))
 @settings(max_examples=graphs.share(150))
-def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
+def test_corrupt_chunks(seed: int, damage: int, granule: int) -> None:
     rng = random.Random(seed)
-    data, _, top = chunks_of(rng, rng.randrange(30))
+    data, _, top = make_chunks(rng, rng.randrange(30))
     bad = bytearray(data)
     for _ in range(damage):
         at = rng.randrange(len(bad) // 8) * 8
@@ -297,7 +297,7 @@ def test_chunks_that_are_corrupt(seed: int, damage: int, granule: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_corrupt_chunk_is_reported_as(engine: type) -> None:
+def test_reports_of_corrupt_chunks(engine: type) -> None:
     def problem(size: int, chunk: int = 0x10000, end: int = 0x10100) -> str:
         data = struct.pack("<4Q", 0, 0x21, 0, 0) + struct.pack("<4Q", 0, size, 0, 0)
         return str(walk_chunks(engine().blocks(X86_64, 16), graphs.piece(0x10000, data), chunk, end).problem)

@@ -43,29 +43,29 @@ class Heap:
         self.data = data + struct.pack("<QQ", behind, 0x1000 | (0 if behind else 1))
 
 
-def both() -> list[Engine]:
+def make_engines() -> list[Engine]:
     return [graphs.native(), graphs.pure()]
 
 
 @settings(max_examples=graphs.share(100), deadline=None)
 @given(SEEDS, st.sampled_from([0, 4]))
-def test_a_sound_heap(seed: int, arena: int) -> None:
+def test_an_intact_heap(seed: int, arena: int) -> None:
     heap = Heap(random.Random(seed), arena)
-    for engine in both():
+    for engine in make_engines():
         chunk, previous, count, free = sound_chunks(engine, Piece(BASE, memoryview(heap.data)), BASE, heap.stop, heap.normal, 0)
         assert (chunk, previous, count) == (heap.stop, heap.chunks[-1], len(heap.chunks))
         assert free.tolist() == heap.free
     # If memory ends just before a header, no memory after it is read. A free chunk of an arena needs the next header,
     # so the check may end at this chunk.
     ends = graphs.piece(BASE, heap.data[: heap.chunks[-1] + 8 - BASE])
-    made, twin = (sound_chunks(engine, ends, BASE, heap.stop, heap.normal, 0) for engine in both())
-    assert made == twin
+    made, reference = (sound_chunks(engine, ends, BASE, heap.stop, heap.normal, 0) for engine in make_engines())
+    assert made == reference
     assert made[0] in heap.chunks[-2:]
 
 
 @settings(max_examples=graphs.share(300), deadline=None)
 @given(SEEDS, st.sampled_from([0, 4]))
-def test_the_kernel_is_its_twin_on_what_is_wild(seed: int, arena: int) -> None:
+def test_engines_agree_on_damaged_heaps(seed: int, arena: int) -> None:
     rng = random.Random(seed)
     heap = Heap(rng, arena)
     for _ in range(rng.randrange(4)):
@@ -77,17 +77,17 @@ def test_the_kernel_is_its_twin_on_what_is_wild(seed: int, arena: int) -> None:
     start = rng.choice((BASE, rng.choice(heap.chunks), BASE + rng.randrange(len(heap.data)), (1 << 64) - 16))
     stop = rng.choice((heap.stop, rng.choice(heap.chunks), 0, (1 << 64) - 64))
     previous = rng.choice((0, 0, start - 32, start & ~0xFFF, start - 12, BASE, 8))
-    made, twin = (sound_chunks(engine, piece, start, stop, heap.normal, previous) for engine in both())
-    assert made == twin
+    made, reference = (sound_chunks(engine, piece, start, stop, heap.normal, previous) for engine in make_engines())
+    assert made == reference
 
 
-def test_a_damaged_header_ends_it() -> None:
+def test_a_damaged_header_ends_the_check() -> None:
     heap = Heap(random.Random(5), 0)
     while len(heap.chunks) < 20 or heap.chunks[9] in heap.free or heap.chunks[10] in heap.free:
         heap = Heap(random.Random(len(heap.chunks) * 31 + heap.stop), 0)
     place = heap.chunks[10] - BASE + 8
     heap.data[place : place + 8] = b"\x31" * 8
-    for engine in both():
+    for engine in make_engines():
         found = sound_chunks(engine, Piece(BASE, memoryview(heap.data)), BASE, heap.stop, 1, 0)
         assert (found.chunk, found.previous, found.headers) == (heap.chunks[10], heap.chunks[9], 10)
         assert isinstance(found.free, array)

@@ -27,7 +27,7 @@ def list_in(data: bytearray, nodes: list[int], offset: int, mangled: bool, last:
 
 @given(seed=SEEDS, length=st.integers(0, 100), offset=st.sampled_from((0, 8, 16)), mangled=st.booleans())
 @settings(max_examples=graphs.share(60))
-def test_a_good_list(seed: int, length: int, offset: int, mangled: bool) -> None:
+def test_an_intact_list(seed: int, length: int, offset: int, mangled: bool) -> None:
     rng = random.Random(seed)
     data = bytearray(rng.randbytes(0x2000))
     nodes = [BASE + 32 * i for i in rng.sample(range(0x1F00 // 32), length)]
@@ -44,7 +44,7 @@ def test_a_good_list(seed: int, length: int, offset: int, mangled: bool) -> None
 
 @given(seed=SEEDS, mangled=st.booleans(), offset=st.sampled_from((0, 8, -8)))
 @settings(max_examples=graphs.share(150))
-def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
+def test_engines_agree_on_damaged_lists(seed: int, mangled: bool, offset: int) -> None:
     rng = random.Random(seed)
     data = bytearray(0x1000)
     nodes = [BASE + 64 + 32 * i for i in rng.sample(range(0xF00 // 32), rng.randrange(1, 40))]
@@ -62,7 +62,7 @@ def test_bad_lists_end_alike(seed: int, mangled: bool, offset: int) -> None:
 
 @given(seed=SEEDS, limit=st.sampled_from((3, 40, 1000)), bounded=st.booleans())
 @settings(max_examples=graphs.share(60))
-def test_lists_that_run_into_each_other(seed: int, limit: int, bounded: bool) -> None:
+def test_lists_that_merge(seed: int, limit: int, bounded: bool) -> None:
     """Thousands of heads may lead to one list. Together they get at most as many nodes as there are words."""
     rng = random.Random(seed)
     data = bytearray(0x400)
@@ -77,7 +77,7 @@ def test_lists_that_run_into_each_other(seed: int, limit: int, bounded: bool) ->
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_bad_list_is_reported_as(engine: type) -> None:
+def test_reports_of_damaged_lists(engine: type) -> None:
     data = bytearray(0x100)
     nodes = [BASE, BASE + 0x20, BASE + 0x40]
 

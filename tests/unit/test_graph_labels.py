@@ -21,7 +21,7 @@ TYPES = 4
 ENGINES = [graphs.native, graphs.pure]
 
 
-def classified(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
+def classify(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
     """Return the graph of the heap with these labels, after the representatives of cycles are chosen."""
     graph = graphs.scanned(engine, heap)
     graph.set_labels(labels if NO_LABEL in labels else array("H", labels), ranks)
@@ -33,7 +33,7 @@ def classified(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: arr
     return graph
 
 
-def said(graph: Graph, heap: graphs.Heap) -> dict[str, Any]:
+def read_results(graph: Graph, heap: graphs.Heap) -> dict[str, Any]:
     number = range(len(heap.blocks))
     return {
         **graphs.said_of(graph, heap),
@@ -60,9 +60,9 @@ def random_labels(heap: graphs.Heap, seed: int) -> tuple[array[int], array[int]]
 def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: int, density: float, arch: Arch) -> None:
     heap = graphs.random_heap(seed, count, granule, 3, density, arch=arch)
     labels, ranks = random_labels(heap, seed)
-    graph = classified(graphs.native(arch), heap, labels, ranks)
-    found = said(graph, heap)
-    assert found == said(classified(graphs.pure(arch), heap, labels, ranks), heap)
+    graph = classify(graphs.native(arch), heap, labels, ranks)
+    found = read_results(graph, heap)
+    assert found == read_results(classify(graphs.pure(arch), heap, labels, ranks), heap)
     oracle = graphs.Oracle(heap)
     for leader, ring in oracle.cycles.items():
         labelled = [index for index in ring if labels[index] != NO_LABEL]
@@ -119,7 +119,7 @@ def test_a_cycle_is_one_group_whatever_the_order_of_its_blocks(engine: Callable[
         at += 0x1000
     heap = graphs.Heap(16, blocks, memory, [], [], arch=X86_64)
     heap.pieces = [graphs.piece(start, data) for start, data in memory]
-    graph = classified(engine(X86_64), heap, array("I", [NO_LABEL]) * len(blocks), array("I"))
+    graph = classify(engine(X86_64), heap, array("I", [NO_LABEL]) * len(blocks), array("I"))
     (group,) = graph.groups(heap.pieces, graphs.VTABLES)
     assert (group.blocks, group.cycle, group.size, group.type_word) == (24, 4, 48, WORDS[1])
     assert group.bytes == graph.totals(Kind.DEFINITE).bytes

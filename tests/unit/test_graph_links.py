@@ -16,7 +16,7 @@ BASE, SIZE = 0x10000, 32
 Answer = tuple[list[int], bool]
 
 
-def woods(rng: random.Random, count: int, heads: int, offsets: list[int]) -> tuple[bytearray, list[int]]:
+def make_nodes(rng: random.Random, count: int, heads: int, offsets: list[int]) -> tuple[bytearray, list[int]]:
     """Return memory with `count` nodes that are reachable from `heads` nodes by links at these offsets, and the addresses of the heads."""
     memory = bytearray(SIZE * count + 64)
     places = [BASE + SIZE * n for n in range(count)]
@@ -32,7 +32,7 @@ def put(memory: bytearray, address: int, word: int) -> None:
     memory[address - BASE : address - BASE + 8] = word.to_bytes(8, "little")
 
 
-def expected(memory: bytes, heads: list[int], offsets: list[int], run: int) -> list[int]:
+def compute_expected(memory: bytes, heads: list[int], offsets: list[int], run: int) -> list[int]:
     """Return the nodes of intact memory: level by level, and in each part of a level link by link."""
     found, level = [], heads
     while level:
@@ -46,7 +46,7 @@ def expected(memory: bytes, heads: list[int], offsets: list[int], run: int) -> l
     return found
 
 
-def walked(engine: Engine, pieces: list[Piece], heads: list[int], offsets: list[int], most: int, deepest: int, budget: int) -> Answer:
+def walk_nodes(engine: Engine, pieces: list[Piece], heads: list[int], offsets: list[int], most: int, deepest: int, budget: int) -> Answer:
     walk = engine.walk_links(pieces, heads, offsets, most, deepest)
     while not walk.step(budget):
         pass
@@ -55,18 +55,18 @@ def walked(engine: Engine, pieces: list[Piece], heads: list[int], offsets: list[
 
 
 @pytest.mark.parametrize("offsets", [[0], [8], [16, 0], [0, 8, 24]], ids=str)
-def test_sound_ones_whole_and_in_order(offsets: list[int]) -> None:
+def test_intact_nodes_are_complete_and_in_order(offsets: list[int]) -> None:
     for seed in range(10):
         rng = random.Random(seed)
         count = rng.choice((1, 2, 10, 200))
-        memory, heads = woods(rng, count, rng.randrange(1, count + 1), offsets)
+        memory, heads = make_nodes(rng, count, rng.randrange(1, count + 1), offsets)
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        order = expected(memory, heads, offsets, links.RUN)
+        order = compute_expected(memory, heads, offsets, links.RUN)
         assert len(order) == count
         for engine in (graphs.native(), graphs.pure()):
             for budget in graphs.slices():
-                assert walked(engine, pieces, heads, offsets, count, 0, budget) == (order, True)
-            assert walked(engine, pieces, heads, offsets, count - 1, 0, 7) == (order[:-1], False)
+                assert walk_nodes(engine, pieces, heads, offsets, count, 0, budget) == (order, True)
+            assert walk_nodes(engine, pieces, heads, offsets, count - 1, 0, 7) == (order[:-1], False)
 
 
 def test_levels_are_counted() -> None:
@@ -75,10 +75,10 @@ def test_levels_are_counted() -> None:
         put(memory, BASE + SIZE * n, BASE + SIZE * (n + 1))
     pieces = [Piece(BASE, bytes(memory))]
     for engine in (graphs.native(), graphs.pure()):
-        assert walked(engine, pieces, [BASE], [0], 100, 50, 3)[1]
-        assert walked(engine, pieces, [BASE], [0], 100, 49, 3) == ([BASE + SIZE * n for n in range(50)], False)
-        assert walked(engine, pieces, [], [0], 100, 1, 3) == ([], True)
-        assert walked(engine, pieces, [BASE, 0, BASE], [0], 100, 0, 3) == ([BASE], False)
+        assert walk_nodes(engine, pieces, [BASE], [0], 100, 50, 3)[1]
+        assert walk_nodes(engine, pieces, [BASE], [0], 100, 49, 3) == ([BASE + SIZE * n for n in range(50)], False)
+        assert walk_nodes(engine, pieces, [], [0], 100, 1, 3) == ([], True)
+        assert walk_nodes(engine, pieces, [BASE, 0, BASE], [0], 100, 0, 3) == ([BASE], False)
 
 
 def test_a_level_longer_than_a_run() -> None:
@@ -89,23 +89,23 @@ def test_a_level_longer_than_a_run() -> None:
     for number, head in enumerate(heads[::500]):
         put(memory, head, BASE + 16 * (count + 2 * number))
         put(memory, head + 8, BASE + 16 * (count + 2 * number + 1))
-    order = expected(memory, heads, [0, 8], links.RUN)
+    order = compute_expected(memory, heads, [0, 8], links.RUN)
     for engine in (graphs.native(), graphs.pure()):
-        assert walked(engine, [Piece(BASE, bytes(memory))], heads, [0, 8], len(order), 0, 1 << 20) == (order, True)
+        assert walk_nodes(engine, [Piece(BASE, bytes(memory))], heads, [0, 8], len(order), 0, 1 << 20) == (order, True)
 
 
-def test_damaged_ones_alike() -> None:
+def test_engines_agree_on_damaged_nodes() -> None:
     sound = 0
     for seed in range(100):
         rng = random.Random(seed)
         offsets = rng.choice(([0], [8], [0, 16]))
-        memory, heads = woods(rng, 60, rng.randrange(1, 20), offsets)
+        memory, heads = make_nodes(rng, 60, rng.randrange(1, 20), offsets)
         places = [BASE + SIZE * n for n in range(60)]
         for _ in range(rng.choice((1, 1, 5))):
             word = rng.choice((0, rng.choice(places), rng.choice(places) + 5, rng.getrandbits(64), BASE + len(memory) - 4, (1 << 64) - 8))
             put(memory, rng.choice(places) + rng.choice(offsets), word)
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        answers = [walked(engine, pieces, heads, offsets, 100, 30, 13) for engine in (graphs.native(), graphs.pure())]
+        answers = [walk_nodes(engine, pieces, heads, offsets, 100, 30, 13) for engine in (graphs.native(), graphs.pure())]
         assert answers[0] == answers[1]
         assert len(set(answers[0][0])) == len(answers[0][0]) <= 100
         sound += answers[0][1]

@@ -16,7 +16,7 @@ from findleaks.engine.native.memory import CPiece, c_array, c_piece, c_pieces
 from findleaks.target.base import Piece
 
 
-class Watched(bytearray):
+class WatchedBytes(bytearray):
     """Bytes to which a weak reference can be made."""
 
 
@@ -34,9 +34,9 @@ def test_a_number_is_no_memory() -> None:
     assert refused > 100
 
 
-def test_what_is_passed_stays() -> None:
+def test_passed_memory_is_kept() -> None:
     """The memory is released when the last copy that ctypes has made is deleted."""
-    data = Watched(b"0123")
+    data = WatchedBytes(b"0123")
     alive = weakref.ref(data)
     made = c_piece(Piece(1, memoryview(data)))
     del data
@@ -71,7 +71,7 @@ def test_a_copy_of_a_read_only_view_stays() -> None:
         del noise
 
 
-def test_what_is_in_use_keeps_its_size() -> None:
+def test_memory_in_use_cannot_be_resized() -> None:
     for buffer in (array("Q", [1]), array("I", [1]), array("B", [1]), bytearray(1)):
         held = c_array(buffer)
         with pytest.raises(BufferError):

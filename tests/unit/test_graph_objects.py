@@ -17,7 +17,7 @@ TYPE = graphs.TYPES[3]
 BLOCK = 0x10000
 
 
-def kind_of(engine: type, words: dict[int, int], root: int, heuristics: Heuristic) -> Kind:
+def find_kind(engine: type, words: dict[int, int], root: int, heuristics: Heuristic) -> Kind:
     """Return the kind of a block of 96 bytes. `words`: its contents by offset. One word, `root`, refers to it."""
     data = bytearray(96)
     for offset, value in words.items():
@@ -30,25 +30,25 @@ def kind_of(engine: type, words: dict[int, int], root: int, heuristics: Heuristi
 @pytest.mark.parametrize("engine", ENGINES)
 class TestObjects:
     @pytest.mark.parametrize("header", [0, 16, 32, 48])
-    def test_a_reference_behind_the_header_holds_the_block(self, engine: type, header: int) -> None:
+    def test_a_reference_after_the_header_counts(self, engine: type, header: int) -> None:
         words = {header: 1, header + 8: TYPE}
         for offset in range(1, 96):
             held = offset % 16 < 4 and offset & ~3 <= header
-            found = kind_of(engine, words, BLOCK + offset, Heuristic.OBJECTS)
+            found = find_kind(engine, words, BLOCK + offset, Heuristic.OBJECTS)
             assert found == (Kind.REACHABLE if held else Kind.POSSIBLE), offset
 
-    def test_no_type_no_object(self, engine: type) -> None:
-        assert kind_of(engine, {16: 1, 24: TYPE + 1}, BLOCK + 16, Heuristic.OBJECTS) == Kind.POSSIBLE
+    def test_memory_without_a_type_is_no_object(self, engine: type) -> None:
+        assert find_kind(engine, {16: 1, 24: TYPE + 1}, BLOCK + 16, Heuristic.OBJECTS) == Kind.POSSIBLE
 
-    def test_only_where_it_is_asked_for(self, engine: type) -> None:
-        assert kind_of(engine, {16: 1, 24: TYPE}, BLOCK + 16, Heuristic(15)) == Kind.POSSIBLE
-        assert kind_of(engine, {0: 8 << 56}, BLOCK + 8, Heuristic.OBJECTS) == Kind.POSSIBLE
+    def test_heuristic_is_off_by_default(self, engine: type) -> None:
+        assert find_kind(engine, {16: 1, 24: TYPE}, BLOCK + 16, Heuristic(15)) == Kind.POSSIBLE
+        assert find_kind(engine, {0: 8 << 56}, BLOCK + 8, Heuristic.OBJECTS) == Kind.POSSIBLE
 
     @pytest.mark.parametrize("prefix", [8, 16, 24, 32])
     def test_values_of_a_dictionary(self, engine: type, prefix: int) -> None:
         words = {prefix - 8: prefix << 56}
         for offset in range(1, 96):
-            found = kind_of(engine, words, BLOCK + offset, Heuristic.DICT_VALUES)
+            found = find_kind(engine, words, BLOCK + offset, Heuristic.DICT_VALUES)
             assert found == (Kind.REACHABLE if offset in (prefix, prefix - 1) else Kind.POSSIBLE), offset
 
     def test_searching_for_one_of_many_values(self, engine: type) -> None:

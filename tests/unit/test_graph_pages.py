@@ -22,7 +22,7 @@ PAGE = 4096
 Block = tuple[int, int, State]
 
 
-def some_blocks(rng: random.Random) -> list[Block]:
+def make_random_blocks(rng: random.Random) -> list[Block]:
     blocks, at = [], BASE + 16 * rng.randrange(600)
     for _ in range(rng.randrange(80)):
         at += 16 * rng.choice((0, 1, 1, 1, 2, 3, 300, 3000))
@@ -32,20 +32,20 @@ def some_blocks(rng: random.Random) -> list[Block]:
     return blocks
 
 
-def some_ranges(rng: random.Random, low: int, high: int, step: int) -> array[int]:
+def make_random_ranges(rng: random.Random, low: int, high: int, step: int) -> array[int]:
     points = sorted({low + rng.randrange(max(high - low, 1)) // step * step for _ in range(2 * rng.randrange(6))})
     pairs = list(zip(points[::2], points[1::2]))
     return Runs.of(pairs).words
 
 
-def made(engine: object, blocks: list[Block]) -> Blocks:
+def make_blocks(engine: object, blocks: list[Block]) -> Blocks:
     index = engine.blocks(X86_64, 16)  # type: ignore[attr-defined]
     index.append([a for a, _, _ in blocks], [s for _, s, _ in blocks], [int(state) for _, _, state in blocks])
     index.seal()
     return index
 
 
-def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int], list[int], list[int], list[int]]:
+def compute_plainly(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int], list[int], list[int], list[int]]:
     """Return states, shares, bytes in use, and sums, computed byte by byte."""
     held: dict[int, int] = {}
     for number, (start, size, state) in enumerate(blocks):
@@ -87,13 +87,13 @@ def plain(blocks: list[Block], where: Range, lists: PageLists) -> tuple[list[int
 @settings(max_examples=graphs.share(150), deadline=None)
 def test_page_states(seed: int) -> None:
     rng = random.Random(seed)
-    blocks = some_blocks(rng)
+    blocks = make_random_blocks(rng)
     low = BASE + 16 * rng.randrange(600)
     where = Range(low, low + rng.choice((0, 16, 4096, 50_000, 200_000)))
-    known, there, metadata, foreign = (some_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16))
+    known, there, metadata, foreign = (make_random_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16))
     lists = PageLists(known, there, metadata, foreign)
-    expected = plain(blocks, where, lists)
-    reads = [made(engine(), blocks).by_page(array("Q", where), PAGE, lists) for engine in (graphs.native, graphs.pure)]
+    expected = compute_plainly(blocks, where, lists)
+    reads = [make_blocks(engine(), blocks).by_page(array("Q", where), PAGE, lists) for engine in (graphs.native, graphs.pure)]
     assert reads[0] == reads[1]
     assert (list(reads[0].states), list(reads[0].shares), list(reads[0].used), reads[0].sums) == expected
     assert sum(reads[0].sums) == where.end - where.start
@@ -116,27 +116,27 @@ def test_page_states(seed: int) -> None:
 def test_pages_of_many_ranges(seed: int) -> None:
     """The result for several ranges has the results for each of the ranges, one after the other."""
     rng = random.Random(seed)
-    blocks = some_blocks(rng)
+    blocks = make_random_blocks(rng)
     ranges = array("Q", sorted(BASE + rng.randrange(1 << 17) for _ in range(2 * rng.randrange(8))))
     ranges.extend([BASE + (1 << 18)] * (2 * rng.randrange(2)))  # an empty range
-    lists = PageLists(*(some_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16)))
+    lists = PageLists(*(make_random_ranges(rng, BASE, BASE + (1 << 18), step) for step in (PAGE, PAGE, 16, 16)))
     expected: list[list[int]] = [[], [], [], []]
     sums = [0] * (len(PageState) * COLUMNS)
     for at in range(0, len(ranges), 2):
-        read = made(graphs.pure(), blocks).by_page(ranges[at : at + 2], PAGE, lists)
+        read = make_blocks(graphs.pure(), blocks).by_page(ranges[at : at + 2], PAGE, lists)
         for whole, some in zip(expected, read):
             whole.extend(some)
         sums = [one + other for one, other in zip(sums, read.sums)]
     for engine in (graphs.native, graphs.pure):
-        read = made(engine(), blocks).by_page(ranges, PAGE, lists)
+        read = make_blocks(engine(), blocks).by_page(ranges, PAGE, lists)
         assert [list(column) for column in read[:4]] == expected and read.sums == sums
 
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=graphs.share(150), deadline=None)
-def test_runs_without_what_is_kept(seed: int) -> None:
+def test_runs_without_kept_pages(seed: int) -> None:
     rng = random.Random(seed)
-    blocks = some_blocks(rng)
+    blocks = make_random_blocks(rng)
     low = BASE + rng.randrange(600)
     where = Range(low, low + rng.choice((0, 16, 4096, 50_000, 200_000)))
     least = rng.choice((0, 1, 17, 100, 5000))
@@ -150,14 +150,14 @@ def test_runs_without_what_is_kept(seed: int) -> None:
             if start >= where.end:
                 break
     for engine in (graphs.native, graphs.pure):
-        assert list(made(engine(), blocks).free_runs(where, least)) == expected
+        assert list(make_blocks(engine(), blocks).free_runs(where, least)) == expected
 
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=graphs.share(100), deadline=None)
 def test_common_bytes(seed: int) -> None:
     rng = random.Random(seed)
-    left, right = (some_ranges(rng, 1000, 1400, 1) for _ in range(2))
+    left, right = (make_random_ranges(rng, 1000, 1400, 1) for _ in range(2))
     inside = [{at for start, end in Runs(words) for at in range(start, end)} for words in (left, right)]
     for engine in (graphs.native(), graphs.pure()):
         assert engine.common_bytes(left, right) == len(inside[0] & inside[1])
@@ -165,9 +165,9 @@ def test_common_bytes(seed: int) -> None:
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=graphs.share(100), deadline=None)
-def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
+def test_first_words_of_blocks_in_a_page(seed: int) -> None:
     rng = random.Random(seed)
-    blocks = some_blocks(rng)
+    blocks = make_random_blocks(rng)
     where = Range(BASE, BASE + rng.choice((0, 4096, 200_000)))
     types = [Range(0x1000, 0x2000), Range(0x5000, 0x5001)]
     memory = bytearray(where.end - where.start)
@@ -179,7 +179,7 @@ def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
     pieces = [Piece(where.start, memoryview(memory)[:cut]), Piece(where.start + cut, memoryview(memory)[cut:])]
     answers = []
     for engine in (graphs.native, graphs.pure):
-        index = made(engine(), blocks)
+        index = make_blocks(engine(), blocks)
         count = len(memory) // PAGE + 1
         found, weights = array("Q", bytes(8 * count)), array("Q", bytes(8 * count))
         for piece in pieces:
@@ -188,10 +188,10 @@ def test_what_blocks_of_a_page_begin_with(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-def test_nothing_there() -> None:
+def test_empty_ranges() -> None:
     empty = array("Q")
     for engine in (graphs.native, graphs.pure):
-        index = made(engine(), [])
+        index = make_blocks(engine(), [])
         read = index.by_page(array("Q", [BASE, BASE + 3 * PAGE]), PAGE, PageLists(empty, empty, empty, empty))
         assert list(read.states) == [PageState.FREE] * 3 and sum(read.sums) == 3 * PAGE
         assert list(index.free_runs(Range(BASE, BASE + 5), 100)) == [BASE, BASE + 5]

@@ -18,7 +18,7 @@ SHAPES = {0: Shape(0x7), 1: Shape(0x7, (8,)), 2: Shape(0xFF, ()), 3: Shape(0x7, 
 BASE = 0x7F0000010000
 
 
-def both(most: int = 1 << 20) -> list[Records]:
+def make_records(most: int = 1 << 20) -> list[Records]:
     assert "fl_records" in SIGNATURES
     return [NativeRecords(graphs.native().library, SHAPES, 7, most), PureRecords(X86_64, SHAPES, 7, most)]
 
@@ -31,15 +31,15 @@ def random_words(rng: random.Random, count: int, kinds: int) -> bytes:
 @pytest.mark.parametrize("kinds", [1, 3, 2000])
 def test_engines_agree(seed: int, kinds: int) -> None:
     rng = random.Random(seed)
-    kernel, pure = both()
+    native, pure = make_records()
     expected: dict[tuple[int, ...], int] = {}
     for _ in range(3):
         data = random_words(rng, 5 * 400, kinds)
         piece = graphs.piece(BASE, data)
         runs = array("Q", [BASE, 40, 100, 0, BASE + 4000, 80, 20, 1 << 32, BASE + 8008, 48, 3, 2 << 32, BASE + 16000, 40, 0, 0])
-        numbers = kernel.read(piece, runs)
+        numbers = native.read(piece, runs)
         assert numbers == pure.read(piece, runs)
-        keys = kernel.keys()
+        keys = native.keys()
         at = 0
         for run in zip(*(runs[i::RUN] for i in range(RUN))):
             for i in range(run[2]):
@@ -52,14 +52,14 @@ def test_engines_agree(seed: int, kinds: int) -> None:
                 expected[key] = expected.get(key, 0) + 1
                 at += 1
         assert at == len(numbers)
-    assert dict(zip(kernel.keys(), kernel.counts())) == dict(zip(pure.keys(), pure.counts())) == expected
-    assert list(kernel.keys()) == list(pure.keys())
-    assert kernel.left == pure.left == 0
+    assert dict(zip(native.keys(), native.counts())) == dict(zip(pure.keys(), pure.counts())) == expected
+    assert list(native.keys()) == list(pure.keys())
+    assert native.left == pure.left == 0
 
 
 def test_too_many_keys_are_left_out_and_counted() -> None:
     data = array("Q", (n for i in range(1000) for n in (1, i, 0, 0, 0))).tobytes()
-    for records in both(most=300):
+    for records in make_records(most=300):
         numbers = records.read(graphs.piece(BASE, data), array("Q", [BASE, 40, 1000, 0]))
         assert list(numbers[:300]) == list(range(300))
         assert set(numbers[300:]) == {NONE}
@@ -82,7 +82,7 @@ def test_too_many_keys_are_left_out_and_counted() -> None:
     ],
 )
 def test_records_outside_are_refused(run: tuple[int, ...]) -> None:
-    for records in both():
+    for records in make_records():
         with pytest.raises(ValueError, match="records"):
             records.read(graphs.piece(BASE, bytes(400)), array("Q", [BASE, 40, 2, 0, *run]))
         assert records.keys() == []

@@ -22,15 +22,15 @@ SEEDS = st.integers(0, 2**32 - 1)
 BASE = 0x7F0000001000
 
 
-def both() -> list[Engine]:
+def make_engines() -> list[Engine]:
     return [graphs.native(), graphs.pure()]
 
 
-def listed(blocks: Any) -> list[tuple[int, int, State]]:
+def list_blocks(blocks: Any) -> list[tuple[int, int, State]]:
     return [(blocks.address(i), blocks.size(i), blocks.state(i)) for i in range(len(blocks))]
 
 
-def random_runs(rng: random.Random, granule: int) -> tuple[array[int], bytes, list[tuple[int, int, State]]]:
+def make_random_runs(rng: random.Random, granule: int) -> tuple[array[int], bytes, list[tuple[int, int, State]]]:
     """Return runs, their bitmap, and the blocks that they describe."""
     bits = rng.randbytes(rng.randrange(1, 60))
     runs: array[int] = array("Q")
@@ -54,13 +54,13 @@ def random_runs(rng: random.Random, granule: int) -> tuple[array[int], bytes, li
 
 @given(seed=SEEDS, granule=st.sampled_from((4, 8, 16)))
 @settings(max_examples=graphs.share(150))
-def test_runs_are_their_blocks(seed: int, granule: int) -> None:
-    runs, bits, expected = random_runs(random.Random(seed), granule)
-    for engine in both():
+def test_runs_equal_their_blocks(seed: int, granule: int) -> None:
+    runs, bits, expected = make_random_runs(random.Random(seed), granule)
+    for engine in make_engines():
         blocks = engine.blocks(X86_64, granule)
         blocks.append_runs(runs, bits)
         blocks.seal()
-        assert listed(blocks) == expected
+        assert list_blocks(blocks) == expected
         for address, size, _ in expected[:20]:
             assert blocks.find(address + max(size - 1, 0)) == blocks.find(address) >= 0
 
@@ -86,7 +86,7 @@ BAD = [
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("runs", "bits"), BAD)
-def test_bad_runs_are_refused_whole(engine: type, runs: list[int], bits: bytes) -> None:
+def test_invalid_runs_are_refused_completely(engine: type, runs: list[int], bits: bytes) -> None:
     blocks = engine().blocks(X86_64, 16)
     with pytest.raises(ValueError, match="run"):
         blocks.append_runs(array("Q", [0x1000, 16, 16, 3, 0, 0, *runs]), bits)
@@ -105,7 +105,7 @@ def test_counts_by_size(seed: int, granule: int) -> None:
     near = (0, (1 << 64) - 1, *(max(b.start + rng.choice((-1, 0, 1)), 0) for b in heap.blocks))
     edges = array("Q", sorted(rng.choice(near) for _ in range(2 * rng.randrange(20))))
     inside = [b for b in heap.blocks if any(low <= b.start < high for low, high in zip(edges[::2], edges[1::2]))]
-    for engine in both():
+    for engine in make_engines():
         blocks = engine.blocks(X86_64, granule)
         blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
         blocks.seal()
@@ -133,7 +133,7 @@ def test_blocks_are_copied(seed: int) -> None:
     rng = random.Random(seed)
     heap = graphs.random_heap(seed, 120, 16, 3)
     first, last = sorted((rng.randrange(len(heap.blocks) + 1), rng.randrange(len(heap.blocks) + 1))) if heap.blocks else (0, 0)
-    for engine in both():
+    for engine in make_engines():
         source, copy = engine.blocks(X86_64, 16), engine.blocks(X86_64, 8)
         source.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
         source.seal()
@@ -143,7 +143,7 @@ def test_blocks_are_copied(seed: int) -> None:
                 copy.append_blocks(source, first, last)
         copy.append_blocks(source, last, len(heap.blocks))
         copy.seal()
-        assert listed(copy) == listed(source)[first:]
+        assert list_blocks(copy) == list_blocks(source)[first:]
 
 
 @given(seed=SEEDS, offset=st.sampled_from((0, 8)))
@@ -162,7 +162,7 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
             data[node + offset - BASE : node + offset + 8 - BASE] = following.to_bytes(8, "little")
     pieces = tuple(graphs.cut(BASE, bytes(data), rng, 8))
     limit = rng.choice((3, 1000))
-    for engine in both():
+    for engine in make_engines():
         found = engine.follow_all(pieces, heads, offset, limit)
         at = 0
         for number, head in enumerate(heads):
@@ -176,7 +176,7 @@ def test_many_lists_at_once(seed: int, offset: int) -> None:
 
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(100))
-def test_lists_that_must_stay_where_they_are(seed: int) -> None:
+def test_lists_with_bounds(seed: int) -> None:
     """A list ends before the first node that is outside of its bounds, whatever follows."""
     rng = random.Random(seed)
     data = bytearray(0x1000)
@@ -192,7 +192,7 @@ def test_lists_that_must_stay_where_they_are(seed: int) -> None:
         within += [low, high]
         expected.append((nodes[:stray], f"the list leaves the pool, to {nodes[stray]:#x}" if stray < len(nodes) else ""))
     pieces = tuple(graphs.cut(BASE, bytes(data), rng, 16))
-    for engine in both():
+    for engine in make_engines():
         found = engine.follow_all(pieces, heads, 0, 1000, within)
         starts = [0, *found.ends]
         assert [list(found.nodes[low:high]) for low, high in zip(starts, found.ends)] == [nodes for nodes, _ in expected]
@@ -219,6 +219,6 @@ def test_records_are_gathered(seed: int, size: int) -> None:
         if None in record:
             missing.append(number)
         expected += bytes(size) if None in record else bytes(byte for byte in record if byte is not None)
-    for engine in both():
+    for engine in make_engines():
         assert engine.gather(tuple(pieces), addresses, size) == (bytearray(expected), missing)
         assert engine.gather(pieces, [], size) == (bytearray(), [])

@@ -27,7 +27,7 @@ def environment(request: pytest.FixtureRequest, shared_folder: Path) -> dict[str
     return sanitizers.environment(shared_folder, request.param == "all")
 
 
-def test_the_sanitizer_sees_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
+def test_sanitizer_reports_a_read_beyond_a_piece(environment: dict[str, str]) -> None:
     """Proof that the tests above can fail: a piece whose length is too large."""
     code = """
 import graphs
@@ -67,12 +67,12 @@ def test_commands_under_sanitizers(
     monkeypatch.setattr(cli, "_open", commandline.opening_once(cli._open))
     core = str(ROOT / "cores/sample.core.gz")
 
-    def answer(words: str) -> str:
+    def run_command(words: str) -> str:
         assert cli.main([*words.split(), "--json", core]) == 0
         return capsys.readouterr().out
 
-    leaked = json.loads(answer("find"))["groups"][0]["examples"][0]
-    held = json.loads(answer("roots"))["roots"][0]["address"]
+    leaked = json.loads(run_command("find"))["groups"][0]["examples"][0]
+    held = json.loads(run_command("roots"))["roots"][0]["address"]
     commands = ["find", "roots", "roots --lost", "verdict", "caches", "map", "verify", "stacks"]
     commands += ["blocks", "blocks --kind lost --sort size"]
     commands += [f"{word} {address}" for word in ("whatis", "refs") for address in (leaked, held)]
@@ -81,10 +81,10 @@ def test_commands_under_sanitizers(
     kept["PYTHONPATH"] = str(Path(graphs.__file__).parent)
     done = subprocess.run([sys.executable, "-c", COMMANDS], env=kept, input=lines, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
-    assert done.stdout == "".join(map(answer, commands))
+    assert done.stdout == "".join(map(run_command, commands))
 
 
-def test_memory_is_given_back() -> None:
+def test_memory_of_graphs_is_freed() -> None:
     """A process that creates and releases a graph many times does not grow."""
     heap = graphs.random_heap(1, 4000, 16, 5)
 
@@ -105,7 +105,7 @@ def test_memory_is_given_back() -> None:
     assert resident() - before < 256  # pages: if each round leaked its graph, these would be some 40 pages per round and 2,400 in total
 
 
-def test_memory_of_trees_and_fields_is_given_back() -> None:
+def test_memory_of_trees_and_fields_is_freed() -> None:
     """A process that creates and releases trees and fields many times does not grow. Half of them are unfinished."""
     rng = random.Random(1)
     graph = held.made(graphs.native(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
@@ -178,7 +178,7 @@ WITHOUT = "not pure and not test_a_program_in_cpp"
 
 
 @pytest.mark.parametrize("part", FILES)
-def test_kernel_under_sanitizers(part: str, environment: dict[str, str]) -> None:
+def test_c_engine_under_sanitizers(part: str, environment: dict[str, str]) -> None:
     """Run the tests of each file again, with the fraction of random examples that graphs.share() returns. Two kinds of
     tests are left out: tests of the reference engine alone, and tests of the sample core, whose commands load the
     normal C engine (test_commands_under_sanitizers runs such commands)."""

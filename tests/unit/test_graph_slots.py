@@ -28,7 +28,7 @@ ENGINES = [graphs.native, graphs.pure]
 Blocks = list[tuple[int, int, int]]
 
 
-def both() -> list[Engine]:
+def make_engines() -> list[Engine]:
     return [graphs.native(), graphs.pure()]
 
 
@@ -103,7 +103,7 @@ class Slabs:
             self.put(block - 4, "BBH", 0, slot | min(reserve, 5) << 5, (block - mem - 16) // 16 & 0xFFFF)
             self.expected.append((block, room - reserve, State.IN_USE))
 
-    def damaged(self) -> None:
+    def damage(self) -> None:
         rng = self.rng
         for _ in range(rng.randrange(8)):
             wild = rng.choice((*WILD, rng.getrandbits(64), BASE + 16 * rng.randrange(0x4000)))
@@ -128,11 +128,11 @@ class Slabs:
 
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(60))
-def test_slots_are_what_was_put_into_them(seed: int) -> None:
+def test_slots_are_read_as_written(seed: int) -> None:
     rng = random.Random(seed)
     heap = Slabs(rng)
     memory = graphs.cut(BASE, bytes(heap.data), rng, rng.choice((1, 8, AREA)))
-    for engine in both():
+    for engine in make_engines():
         found, reads = heap.read(engine, memory, graphs.cut(AREAS, bytes(heap.areas), rng, 1))
         assert list(found.wrong) == [slots.MISSING, AREAS + 2 * AREA, 0, 0]
         assert [(*block,) for read in reads for block in zip(*read[:3])] == heap.expected
@@ -149,16 +149,16 @@ def test_slots_are_what_was_put_into_them(seed: int) -> None:
 
 @given(seed=SEEDS)
 @settings(max_examples=graphs.share(150))
-def test_damaged_slots_are_read_alike(seed: int) -> None:
+def test_engines_agree_on_damaged_slots(seed: int) -> None:
     rng = random.Random(seed)
     heap = Slabs(rng)
-    heap.damaged()
+    heap.damage()
     memory = graphs.cut(BASE, bytes(heap.data), rng, rng.choice((1, 4, 8, AREA)), 9)
     areas = graphs.cut(AREAS, bytes(heap.areas), rng, rng.choice((8, AREA)))
     for pieces in (memory, areas):
         if len(pieces) > 1 and rng.random() < 0.3:
             del pieces[rng.randrange(len(pieces))]
-    first, other = (heap.read(engine, memory, areas) for engine in both())
+    first, other = (heap.read(engine, memory, areas) for engine in make_engines())
     assert first == other
     floor = 0
     blocks = graphs.native().blocks(graphs.X86_64, 16)
@@ -169,7 +169,7 @@ def test_damaged_slots_are_read_alike(seed: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_no_group_can_be(engine: type) -> None:
+def test_impossible_groups(engine: type) -> None:
     """One invalid meta, beside a group of two pages and a group of 8 slots of 2,032 bytes. The first of these slots is free."""
     good = [(BASE, 0, 0, LARGE << 6 | 2 << 12), (BASE + 0x10000, 1, 0, 7 | 1 << 5 | 23 << 6 | 9 << 12)]
     slot = BASE + 0x10000 + 16 + CLASSES[23] * 16
@@ -229,7 +229,7 @@ def test_offsets_of_32_bits(reported: int, front: int, wide: int, code: int) -> 
         )
     )
     answers = []
-    for engine in both():
+    for engine in make_engines():
         found = slots.read_groups(engine, (graphs.piece(AREAS, area),), [AREAS], CLASSES, [Range(BASE, BASE + pages * AREA)])
         answers.append((found, slots.read_slots(engine, pieces, found, 0, 1, 1)))
     assert answers[0] == answers[1]
@@ -239,7 +239,7 @@ def test_offsets_of_32_bits(reported: int, front: int, wide: int, code: int) -> 
     assert (list(read.starts), list(read.sizes), list(read.states)) == ([start], [size], [State.IN_USE])
 
 
-def chunks(rng: random.Random) -> tuple[bytearray, Blocks]:
+def make_chunks(rng: random.Random) -> tuple[bytearray, Blocks]:
     """Return random memory of chunks, and its blocks."""
     data, blocks = bytearray(16), []
     before = 1
@@ -275,9 +275,9 @@ def walk(engine: Engine, pieces: list[Piece], limit: int, rooms: list[int]) -> I
 @settings(max_examples=graphs.share(100))
 def test_chunks_with_tags_at_both_ends(seed: int) -> None:
     rng = random.Random(seed)
-    data, expected = chunks(rng)
+    data, expected = make_chunks(rng)
     limit = BASE + len(data)
-    for engine in both():
+    for engine in make_engines():
         (read,) = walk(engine, [graphs.piece(BASE, data)], limit, [1000])
         assert [(*block,) for block in zip(*read[:3])] == expected
         assert (read.chunk, read.code) == (limit - 16, slots.ENDS)
@@ -288,7 +288,7 @@ def test_chunks_with_tags_at_both_ends(seed: int) -> None:
     limit -= rng.choice((0, 0, 16, 100))
     for damaged in (pieces, [graphs.piece(BASE, data)], graphs.cut(BASE, bytes(data), rng, 8)):
         rooms = [rng.randrange(1, 20) for _ in range(5)]
-        one, other = (list(walk(engine, damaged, limit, rooms)) for engine in both())
+        one, other = (list(walk(engine, damaged, limit, rooms)) for engine in make_engines())
         assert one == other
         assert all(size > 0 and start + size <= limit for read in one for start, size in zip(read.starts, read.sizes))
 
@@ -298,6 +298,6 @@ def test_a_walk_that_begins_anywhere(chunk: int) -> None:
     data = struct.pack("<8Q", 1, 33, 0, 0, 33, 1, 0, 0)
     for room in (0, 5):
         for limit in (0, BASE + 40, BASE + 64, (1 << 64) - 1):
-            reads = [slots.walk_tags(engine, graphs.piece(BASE, data), chunk, 1, limit, room) for engine in both()]
+            reads = [slots.walk_tags(engine, graphs.piece(BASE, data), chunk, 1, limit, room) for engine in make_engines()]
             assert reads[0] == reads[1]
             assert not reads[0].starts or chunk == BASE

@@ -39,7 +39,7 @@ def heap() -> chunks.ChunkHeap:
 
 
 @pytest.mark.parametrize("heuristics", mark_matrix_except([Heuristic.NONE, Heuristic.AUTO, ALL], ALL))
-def test_same_answers(heuristics: Heuristic, heap: chunks.ChunkHeap) -> None:
+def test_same_results(heuristics: Heuristic, heap: chunks.ChunkHeap) -> None:
     alone = chunks.everything(engine(1), heap, heuristics)
     assert len(alone["blocks"]) > 1 << 16
     assert sum(map(bool, alone["references"])) > 20_000
@@ -49,7 +49,7 @@ def test_same_answers(heuristics: Heuristic, heap: chunks.ChunkHeap) -> None:
 
 
 @pytest.mark.parametrize("seed", mark_matrix_except(range(4), 3))
-def test_same_answers_for_damaged_heaps(seed: int) -> None:
+def test_same_results_for_damaged_heaps(seed: int) -> None:
     heap = chunks.chunk_heap(100 + seed, 8 << 20, damage=2 * seed + 1)
     alone = chunks.everything(engine(1), heap)
     assert any(walk.problem for walk in alone["walks"])
@@ -57,10 +57,10 @@ def test_same_answers_for_damaged_heaps(seed: int) -> None:
     assert [name for name in alone if together[name] != alone[name]] == []
 
 
-def test_same_answers_as_the_pure_twin() -> None:
+def test_same_results_as_the_pure_engine() -> None:
     heap = chunks.chunk_heap(7, 3 << 20)
-    twin, kernel = chunks.everything(graphs.pure(), heap), chunks.everything(engine(2), heap)
-    assert [name for name in twin if kernel[name] != twin[name]] == []
+    pure, native = chunks.everything(graphs.pure(), heap), chunks.everything(engine(2), heap)
+    assert [name for name in pure if native[name] != pure[name]] == []
 
 
 def test_large_block_uses_up_the_budget() -> None:
@@ -70,17 +70,17 @@ def test_large_block_uses_up_the_budget() -> None:
     table = array("Q", starts[1:]).tobytes() + bytes(32 * number)
 
     def mark() -> None:
-        blocks = kernel.blocks(X86_64, 16)
+        blocks = native.blocks(X86_64, 16)
         blocks.append(starts, [8 * number, *[32] * number], [State.IN_USE] * (number + 1))
         blocks.seal()
-        graph = kernel.graph(blocks)
+        graph = native.graph(blocks)
         graph.scan_blocks(Piece(base, memoryview(table)))
         graph.root_words([base])
         while not graph.mark_starts(1000):
             pass
         reached.append(graph.mark(1 << 30) and graph.totals(Kind.REACHABLE).blocks)
 
-    kernel, reached = engine(3), list[int]()
+    native, reached = engine(3), list[int]()
     for _ in range(20):
         step = threading.Thread(target=mark, daemon=True)
         step.start()
@@ -124,15 +124,15 @@ print("done")
 """
 
 
-def test_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
-    sound = built(tmp_path / "sound.so", ROOT / "common/native")
+def test_thread_sanitizer_reports_no_race(tmp_path: Path) -> None:
+    sound = build_engine(tmp_path / "sound.so", ROOT / "common/native")
     done = under_sanitizer(sound, "0", "1")
     assert done.returncode == 0, done.stderr[-6000:]
     assert done.stdout == "done\n"
 
 
 @pytest.mark.matrix
-def test_thread_sanitizer_sees_a_race(tmp_path: Path) -> None:
+def test_thread_sanitizer_reports_a_race(tmp_path: Path) -> None:
     """Proof that the test above can fail: a C engine whose marking has no atomic operations."""
     broken = debian.cache() / "racing"  # not in a folder of this run: compiled files of such sources are not kept
     with debian.locked(broken):
@@ -141,7 +141,7 @@ def test_thread_sanitizer_sees_a_race(tmp_path: Path) -> None:
             (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))
         for gone in {path.name for path in broken.glob("*.[ch]")} - {path.name for path in (ROOT / "common/native").iterdir()}:
             (broken / gone).unlink()
-        library = built(tmp_path / "broken.so", broken)
+        library = build_engine(tmp_path / "broken.so", broken)
     done = under_sanitizer(library, "0")
     assert "data race" in done.stderr
 
@@ -149,7 +149,7 @@ def test_thread_sanitizer_sees_a_race(tmp_path: Path) -> None:
 RACE = ("atomic_fetch_add(&g->seed, SOME)", "((g->seed += SOME) - SOME)")
 
 
-def built(library: Path, folder: Path) -> Path:
+def build_engine(library: Path, folder: Path) -> Path:
     sources = sorted(str(path) for path in folder.glob("*.c"))
     flags = ["-std=c11", "-O0", "-g1", "-pthread", "-fsanitize=thread", f"-DFL_SOURCES={checksum()}", "-fPIC", "-shared"]
     subprocess.run(["gcc", *flags, "-o", str(library), *sources], check=True)

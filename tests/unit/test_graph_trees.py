@@ -17,7 +17,7 @@ LAYOUT = TreeLayout(2, 3, 1, 0, 4, 1)
 BASE, HEADER = 0x10000, 0x900000
 
 
-def tree(rng: random.Random, count: int) -> tuple[bytearray, int, list[int]]:
+def make_tree(rng: random.Random, count: int) -> tuple[bytearray, int, list[int]]:
     """Return memory with a random search tree of `count` nodes of 48 bytes, its root, and the nodes level by level."""
     memory = bytearray(48 * (count + 4))
     places = [BASE + 48 * n for n in range(count)]
@@ -46,7 +46,7 @@ def put(memory: bytearray, address: int, word: int) -> None:
     memory[address - BASE : address - BASE + 8] = (word & (1 << 64) - 1).to_bytes(8, "little")
 
 
-def walked(engine: Engine, pieces: list[Piece], root: int, most: int, budget: int) -> tuple[list[int], str]:
+def walk_nodes(engine: Engine, pieces: list[Piece], root: int, most: int, budget: int) -> tuple[list[int], str]:
     walk = engine.walk_tree(pieces, root, HEADER, LAYOUT, most)
     while not walk.step(budget):
         pass
@@ -54,27 +54,27 @@ def walked(engine: Engine, pieces: list[Piece], root: int, most: int, budget: in
     return list(nodes), problem
 
 
-def test_sound_trees_whole_and_in_order() -> None:
+def test_intact_trees_are_complete_and_in_order() -> None:
     for seed in range(30):
         rng = random.Random(seed)
-        memory, root, order = tree(rng, rng.choice((1, 2, 10, 200)))
+        memory, root, order = make_tree(rng, rng.choice((1, 2, 10, 200)))
         pieces = graphs.cut(BASE, bytes(memory), rng)
         for engine in (graphs.native(), graphs.pure()):
             for budget in graphs.slices():
-                assert walked(engine, pieces, root, 1000, budget) == (order, "")
-            assert walked(engine, pieces, root, len(order) - 1, 7)[1] == f"more than {len(order) - 1:,} nodes"
+                assert walk_nodes(engine, pieces, root, 1000, budget) == (order, "")
+            assert walk_nodes(engine, pieces, root, len(order) - 1, 7)[1] == f"more than {len(order) - 1:,} nodes"
 
 
-def test_damaged_trees_alike() -> None:
+def test_engines_agree_on_damaged_trees() -> None:
     problems = set()
     for seed in range(300):
         rng = random.Random(seed)
-        memory, root, order = tree(rng, 60)
+        memory, root, order = make_tree(rng, 60)
         for _ in range(rng.choice((1, 1, 5, 30))):
             word = rng.choice((0, 1, 2, rng.choice(order), rng.choice(order) + 4, rng.getrandbits(64), BASE + len(memory) - 8))
             put(memory, rng.choice(order) + 8 * rng.randrange(4), word)
         pieces = graphs.cut(BASE, bytes(memory), rng)
-        answers = [walked(engine, pieces, root, 100, 13) for engine in (graphs.native(), graphs.pure())]
+        answers = [walk_nodes(engine, pieces, root, 100, 13) for engine in (graphs.native(), graphs.pure())]
         assert answers[0] == answers[1]
         assert len(set(answers[0][0])) == len(answers[0][0]) <= 60
         problems.add(answers[0][1].split("0x")[0] + answers[0][1].split(" ", 2)[-1][:8] if answers[0][1] else "")

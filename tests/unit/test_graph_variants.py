@@ -26,7 +26,7 @@ from findleaks.target.base import Piece
 BASE, COUNT = 0x50000000, 400
 
 
-def memory(rng: random.Random, arch: Arch) -> list[int]:
+def make_memory(rng: random.Random, arch: Arch) -> list[int]:
     """Return random words: numbers, pointers to words, and pointers that are slightly wrong."""
     word = arch.word
     places = [BASE + word * n for n in range(COUNT)]
@@ -34,7 +34,7 @@ def memory(rng: random.Random, arch: Arch) -> list[int]:
     return [rng.choice((0, rng.choice(places) // 16 * 16, rng.choice(places), rng.choice(odd), rng.randrange(200))) for _ in range(COUNT)]
 
 
-def lists(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def follow_lists(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     word, heads = engine.arch.word, [rng.choice(words) for _ in range(20)]
     mangled, offset = rng.random() < 0.3, word * rng.randrange(-1, 3)
     within = [bound for head in heads for bound in (BASE, BASE + 8 * rng.randrange(COUNT))] if rng.random() < 0.5 else []
@@ -44,7 +44,7 @@ def lists(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Ran
     return found
 
 
-def searches(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def run_searches(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     low, values = rng.choice(words), sorted(set(rng.choices(words, k=9)))
     word = engine.arch.word
     own = [engine.self_pointers(p, rng.randrange(-2, 3) * word, rng.choice((0, 2 * word))) for p in pieces]
@@ -52,7 +52,7 @@ def searches(engine: Engine, pieces: list[Piece], words: list[int], rng: random.
     return [[list(one) for one in found] for found in each]
 
 
-def woods(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def walk_nodes(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     word, heads = engine.arch.word, [rng.choice(words) for _ in range(5)]
     links = engine.walk_links(pieces, heads, [0, word], 100, rng.randrange(1, 30))
     tree = engine.walk_tree(pieces, heads[0], heads[1], TreeLayout(0, 1, 2, 3, 4, rng.choice((1, 4))), 100)
@@ -63,7 +63,7 @@ def woods(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Ran
     return [links.result(), tree.result()]
 
 
-def records(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def read_records(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     word, shapes = engine.arch.word, {0: Shape(0x7), 1: Shape(0x7, (engine.arch.word,)), 3: Shape(0xFF, ())}
     made = engine.records(shapes, 3)
     numbers = []
@@ -74,7 +74,7 @@ def records(engine: Engine, pieces: list[Piece], words: list[int], rng: random.R
     return [numbers, made.keys(), made.counts(), made.left]
 
 
-def runs(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def find_runs(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     blocks = engine.blocks(engine.arch, 16)
     starts = range(BASE, BASE + engine.arch.word * COUNT - 32, 32)
     blocks.append(starts, [24] * len(starts), [rng.choice((State.IN_USE, State.IN_USE, State.FREE)) for _ in starts])
@@ -83,7 +83,7 @@ def runs(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Rand
     return [run for piece in pieces for run in search.read(piece)] + search.finish()
 
 
-def chunks(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
+def read_chunks(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Random) -> list[Any]:
     word, end = engine.arch.word, BASE + engine.arch.word * COUNT
     blocks = engine.blocks(engine.arch, 2 * word)
     found: list[Any] = [walk_chunks(blocks, pieces[0], BASE, end)]
@@ -93,12 +93,12 @@ def chunks(engine: Engine, pieces: list[Piece], words: list[int], rng: random.Ra
 
 
 LOOPS: dict[str, Callable[[Engine, list[Piece], list[int], random.Random], list[Any]]] = {
-    "lists": lists,
-    "searches": searches,
-    "woods": woods,
-    "records": records,
-    "runs": runs,
-    "chunks": chunks,
+    "lists": follow_lists,
+    "searches": run_searches,
+    "woods": walk_nodes,
+    "records": read_records,
+    "runs": find_runs,
+    "chunks": read_chunks,
 }
 
 
@@ -106,11 +106,11 @@ LOOPS: dict[str, Callable[[Engine, list[Piece], list[int], random.Random], list[
 @given(seed=st.integers(0, 2**32 - 1), arch=st.sampled_from(graphs.ARCHES))
 @settings(max_examples=graphs.share(60), deadline=None)
 def test_both_engines_agree(loop: str, seed: int, arch: Arch) -> None:
-    words = memory(random.Random(seed), arch)
+    words = make_memory(random.Random(seed), arch)
     data = arch.pack(words)
     pieces = graphs.cut(BASE, data, random.Random(seed), random.Random(seed).choice((arch.word, 16, 1)))
-    kernel, pure = (LOOPS[loop](engine, pieces, words, random.Random(seed)) for engine in (graphs.native(arch), graphs.pure(arch)))
-    assert kernel == pure
+    native, pure = (LOOPS[loop](engine, pieces, words, random.Random(seed)) for engine in (graphs.native(arch), graphs.pure(arch)))
+    assert native == pure
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -119,7 +119,7 @@ def test_each_loop_finds_something(loop: str) -> None:
     for arch in graphs.ARCHES:
         found = []
         for seed in range(10):
-            words = memory(random.Random(seed), arch)
+            words = make_memory(random.Random(seed), arch)
             pieces = graphs.cut(BASE, arch.pack(words), random.Random(seed), arch.word)
             found.append(repr(LOOPS[loop](graphs.native(arch), pieces, words, random.Random(seed))))
         assert len(set(found)) == len(found)

@@ -28,7 +28,7 @@ class Pointer(int):
     """The address of a word, given by the word's number."""
 
 
-class Encoded:
+class EncodedMemory:
     """Words, some of them pointers, in the memory of a machine with this architecture."""
 
     def __init__(self, arch: Arch, words: list[int], cuts: list[int]) -> None:
@@ -54,26 +54,26 @@ class Encoded:
         return [self.number(address) for address in addresses]
 
 
-def answers(ask: Any, words: list[int], cuts: list[int]) -> Any:
+def compute(ask: Any, words: list[int], cuts: list[int]) -> Any:
     """Return the results of `ask`. They must not depend on the engine or the encoding."""
     said = []
     for arch in graphs.ARCHES:
-        image = Encoded(arch, words, cuts)
+        image = EncodedMemory(arch, words, cuts)
         said += [ask(graphs.native(arch), image), ask(graphs.pure(arch), image)]
     assert all(one == said[0] for one in said), said
     return said[0]
 
 
-def garbage(rng: random.Random) -> int:
+def make_garbage(rng: random.Random) -> int:
     return rng.choice((0, 1, 5, 0x10, 0x11, 8 * rng.getrandbits(6), Pointer(rng.randrange(COUNT)), Pointer(COUNT), -1, -16))
 
 
-def kind_of(problem: str) -> list[str]:
+def describe(problem: str) -> list[str]:
     """Return the text of a problem without addresses."""
     return [word for word in problem.split() if not word.startswith("0x")]
 
 
-def some_cuts(rng: random.Random) -> list[int]:
+def make_cuts(rng: random.Random) -> list[int]:
     return [rng.randrange(COUNT) for _ in range(rng.randrange(4))]
 
 
@@ -81,15 +81,15 @@ def some_cuts(rng: random.Random) -> list[int]:
 @settings(max_examples=graphs.share(30), deadline=None)
 def test_lists_trees_and_links(seed: int) -> None:
     rng = random.Random(seed)
-    words = [garbage(rng) for _ in range(COUNT)]
+    words = [make_garbage(rng) for _ in range(COUNT)]
     nodes = [8 * number for number in rng.sample(range(COUNT // 8 - 1), rng.randrange(2, 40))]
     for node, after, parent in zip(nodes, [*nodes[1:], 0], [0, *nodes]):
         words[node : node + 5] = [Pointer(after), Pointer(parent), 0, 1, Pointer(after)]
     words[nodes[-1]] = words[nodes[-1] + 4] = 0
     if rng.random() < 0.5:
-        words[rng.choice(nodes) + rng.choice((0, 1, 4))] = garbage(rng)
+        words[rng.choice(nodes) + rng.choice((0, 1, 4))] = make_garbage(rng)
 
-    def ask(engine: Engine, image: Encoded) -> Any:
+    def ask(engine: Engine, image: EncodedMemory) -> Any:
         size, heads = image.word, [image.at(nodes[0]), 0, image.at(nodes[1])]
         single, why = engine.follow(image.pieces, heads[0], 0, False, 1000)
         both, ends, problems = engine.follow_all(image.pieces, heads, 0, 100, [image.at(0), image.at(COUNT)] * 3)
@@ -99,10 +99,10 @@ def test_lists_trees_and_links(seed: int) -> None:
             pass
         walked, broken = tree.result()
         met, sound = links.result()
-        kinds = kind_of(why), [(number, kind_of(what)) for number, what in problems], kind_of(broken), sound
+        kinds = describe(why), [(number, describe(what)) for number, what in problems], describe(broken), sound
         return kinds, image.numbers(single), image.numbers(both), list(ends), image.numbers(walked), image.numbers(met)
 
-    assert answers(ask, words, [8 * (cut // 8) for cut in some_cuts(rng)])[1][0] == nodes[0]
+    assert compute(ask, words, [8 * (cut // 8) for cut in make_cuts(rng)])[1][0] == nodes[0]
 
 
 @given(seed=SEEDS)
@@ -132,17 +132,17 @@ def test_chunks(seed: int) -> None:
         free.append(rng.random() < 0.3 and not (free and free[-1]))
     damaged = {rng.randrange(len(sizes)): rng.choice((0, 1, 2, 6, 400)) for _ in range(rng.randrange(2))}
 
-    def ask(engine: Engine, image: Encoded) -> Any:
+    def ask(engine: Engine, image: EncodedMemory) -> Any:
         size, words, at = image.word, [0] * COUNT, 0
         for number, (length, behind_free) in enumerate(zip([*sizes, 4], [False, *free])):
             words[at : at + 2] = [sizes[number - 1] * size if behind_free else 77, damaged.get(number, length) * size | (not behind_free)]
             at += length
-        memory = Encoded(image.arch, words, [])
+        memory = EncodedMemory(image.arch, words, [])
         end, blocks, steps = image.at(sum(sizes)), engine.blocks(image.arch, 2 * size), []
         chunk = BASE
         while True:
             step = walk_chunks(blocks, memory.whole, chunk, end)
-            steps.append((image.number(step.chunk), step.done, step.unsure, kind_of(step.problem)[-1:]))
+            steps.append((image.number(step.chunk), step.done, step.unsure, describe(step.problem)[-1:]))
             chunk = step.chunk
             if not step.unsure:
                 break
@@ -151,7 +151,7 @@ def test_chunks(seed: int) -> None:
         found = [(image.number(blocks.address(i)), blocks.size(i) // size, blocks.state(i)) for i in range(len(blocks))]
         return steps, found, image.number(sound.chunk), sound.headers, image.numbers(sound.free)
 
-    steps, found, _, _, _ = answers(ask, [], [])
+    steps, found, _, _, _ = compute(ask, [], [])
     if not damaged:
         assert steps[-1][1]
         assert [state == State.FREE for _, _, state in found] == free
@@ -161,14 +161,14 @@ def test_chunks(seed: int) -> None:
 @settings(max_examples=graphs.share(20), deadline=None)
 def test_searches(seed: int) -> None:
     rng = random.Random(seed)
-    words = [garbage(rng) if rng.random() < 0.5 else Pointer(rng.randrange(COUNT)) for _ in range(COUNT)]
+    words = [make_garbage(rng) if rng.random() < 0.5 else Pointer(rng.randrange(COUNT)) for _ in range(COUNT)]
     for number in rng.sample(range(COUNT - 2), 20):
         words[number] = words[number + 2] = Pointer(number)
     low, high = sorted(rng.sample(range(COUNT), 2))
     values = [rng.randrange(COUNT) for _ in range(20)]
     found_by: dict[tuple[str, str], array[int]] = {}  # the first words of most blocks of a page
 
-    def ask(engine: Engine, image: Encoded) -> Any:
+    def ask(engine: Engine, image: EncodedMemory) -> Any:
         size = image.word
         blocks = engine.blocks(image.arch, 2 * size)
         blocks.append([image.at(number) for number in range(0, COUNT, 16)], [10 * size] * (COUNT // 16), [0] * (COUNT // 16))
@@ -187,7 +187,7 @@ def test_searches(seed: int) -> None:
         found_by[engine.name, image.arch.name] = found
         return numbers, [(image.number(run[0]), image.number(run[1]), run[2]) for run in arrays]
 
-    answers(ask, words, some_cuts(rng))
+    compute(ask, words, make_cuts(rng))
     for arch in graphs.ARCHES:
         assert found_by["native", arch.name] == found_by[graphs.pure(arch).name, arch.name]
 
@@ -198,11 +198,11 @@ def test_records(seed: int) -> None:
     rng = random.Random(seed)
     words = [rng.randrange(8) | rng.choice((0, 0xF8)) for _ in range(COUNT)]
 
-    def ask(engine: Engine, image: Encoded) -> Any:
+    def ask(engine: Engine, image: EncodedMemory) -> Any:
         size = image.word
         shapes = {0: Shape(0x7), 1: Shape(0x7, (size,)), 3: Shape(0xFF, (size, 3 * size))}
         records = engine.records(shapes, 7)
         numbers = records.read(image.whole, array("Q", [image.at(0), 5 * size, 50, 0, image.at(300), 4 * size, 20, 1 << 20]))
         return list(numbers), list(records.keys()), list(records.counts())
 
-    answers(ask, words, [])
+    compute(ask, words, [])

@@ -46,7 +46,7 @@ def lines(found: Growth) -> list[str]:
     return list(text(found, found.rows, 10, 200, Invocation("findleaks", "core")))
 
 
-def test_the_innermost_part_that_explains_it_is_named() -> None:
+def test_innermost_part_that_explains_the_growth_is_named() -> None:
     def sample(size: float, nodes: int) -> list[Figure]:
         parts = [field("g_shop", "Shop.cart", size), field("g_shop", "Shop.cart → Cart.items", size), field("g_shop", "Shop.names", 1)]
         return [root("g_shop", size + 2), *parts, container("g_shop", "Shop.cart → Cart.items", size, nodes), root("g_other", 7)]
@@ -81,7 +81,7 @@ def test_a_root_of_which_two_fields_grow_is_divided() -> None:
     assert found.rows[2].series.note == REST
 
 
-def test_a_field_that_was_not_listed_is_unknown_and_not_nothing() -> None:
+def test_an_unlisted_field_is_unknown_and_not_0() -> None:
     """`roots` lists the fields of the largest roots only."""
     small = [root("g_shop", 3)]
     found = growth(small, [root("g_shop", 4), field("g_shop", "Shop.carts", 3.5)])
@@ -92,18 +92,18 @@ def test_a_field_that_was_not_listed_is_unknown_and_not_nothing() -> None:
     assert labels(found) == ["retained by g_shop → Shop.carts: std::map, 500 nodes"]  # the field had 3 MiB at most
 
 
-def test_a_field_of_a_root_that_was_not_there_was_nothing() -> None:
+def test_a_field_of_a_new_root_was_0() -> None:
     found = growth([root("g_other", 1)], [root("g_other", 1), root("g_shop", 4), field("g_shop", "Shop.carts", 4, 9)])
     assert labels(found) == ["retained by g_shop → Shop.carts, 0 → 9 blocks"]
 
 
-def handles(count: int, size: float) -> Figure:
+def make_handles(count: int, size: float) -> Figure:
     return Figure("handles", "isolate 1", count, int(size * MIB))
 
 
-def test_handles_are_named_rather_than_what_holds_their_blocks() -> None:
+def test_handles_are_named_before_retainers_of_their_blocks() -> None:
     def sample(size: float, more: float) -> list[Figure]:
-        parts = [field("several roots", "environ, node, data", size), handles(int(size * 1000), size)]
+        parts = [field("several roots", "environ, node, data", size), make_handles(int(size * 1000), size)]
         return [root("several roots", size + more), root("node, data", 1), *parts]
 
     found = growth(sample(1, 1), sample(9, 1.5))
@@ -132,21 +132,21 @@ def test_native_memory_of_a_runtimes_types() -> None:
     assert "  Objects of Ruby that grew most: String 4,000 → 24,000" in lines(found)
 
 
-def test_lost_from_nothing() -> None:
+def test_leaks_that_were_0() -> None:
     found = growth([root("g", 5)], [root("g", 5), Figure("lost", "64 B", 40_000, 40_000 * 64, "definite", '"GET /"')])
     assert labels(found) == ['leaked: 64 B, e.g. "GET /", 0 → 40,000 blocks']
     assert "  1. Leaked, and growing: nothing refers to it, + 2.4 MiB an hour: leaked" in "\n".join(lines(found))
 
 
-def kept(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> Growth:
+def make_growth(values: Sequence[float], growing: Optional[Sequence[float]] = None) -> Growth:
     other = growing or [5.0] * len(values)
     return growth(
         *([Figure("share", "glibc 2.36: kept", 3, int(value * MIB), note="arenas"), root("g", size)] for value, size in zip(values, other))
     )
 
 
-def test_free_memory_that_is_kept_is_no_leak() -> None:
-    found = kept([2, 12, 22])
+def test_free_memory_not_returned_is_no_leak() -> None:
+    found = make_growth([2, 12, 22])
     assert labels(found) == ["glibc 2.36: free and not returned, 3 arenas"]
     assert headline(found).endswith("an hour, glibc 2.36: free and not returned, 3 arenas; still growing at the end")
     said = "\n".join(lines(found))
@@ -154,31 +154,31 @@ def test_free_memory_that_is_kept_is_no_leak() -> None:
 
 
 def test_nothing_grows() -> None:
-    assert headline(kept([5.0] * 10)).endswith("+ 0 B resident in 9 h; nothing grows")
+    assert headline(make_growth([5.0] * 10)).endswith("+ 0 B resident in 9 h; nothing grows")
 
 
 def test_a_warm_up() -> None:
-    found = kept([1, 4, 6, 7, 7, 7, 7, 7, 7, 7])
+    found = make_growth([1, 4, 6, 7, 7, 7, 7, 7, 7, 7])
     assert headline(found).endswith("; nothing grows any more; grew at first: + 6.0 MiB, glibc 2.36: free and not returned, 3 arenas")
     assert lines(found)[3].endswith("glibc 2.36: free and not returned, 3 arenas (has ended)")
     assert not any(line.startswith("  1. ") for line in lines(found))
 
 
 def test_a_saw_tooth() -> None:
-    found = kept([1, 4, 7, 1, 4, 7, 1, 4, 7, 1])
+    found = make_growth([1, 4, 7, 1, 4, 7, 1, 4, 7, 1])
     assert headline(found).endswith(
         "nothing grows; largest saw-tooth: between 1.0 MiB and 7.0 MiB, glibc 2.36: free and not returned, 3 arenas"
     )
 
 
 def test_growth_is_named_before_a_larger_saw_tooth() -> None:
-    found = kept([1, 40, 70, 1, 40, 70, 1, 40, 70], growing=[1 + at for at in range(9)])
+    found = make_growth([1, 40, 70, 1, 40, 70, 1, 40, 70], growing=[1 + at for at in range(9)])
     assert "what grew most: + 8.0 MiB, + 1.0 MiB an hour, retained by g, 1 → 9 blocks; still growing at the end" in headline(found)
     trends = {label(row): row.trend for row in found.rows}
     assert trends == {"retained by g, 1 → 9 blocks": Trend.GROWING, "glibc 2.36: free and not returned, 3 arenas": Trend.SAWTOOTH}
 
 
-def test_pages_of_files_are_named_after_what_is_held() -> None:
+def test_pages_of_files_are_named_after_retained_memory() -> None:
     """A debugger that reads a process makes more pages of files resident. Therefore they are named last, unless they
     are nearly all of the growth."""
 
@@ -193,7 +193,7 @@ def test_pages_of_files_are_named_after_what_is_held() -> None:
     assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(sample(1, 2), sample(3, 32)))
 
 
-def test_all_of_a_kind_have_their_small_changes() -> None:
+def test_by_lists_small_changes() -> None:
     """With `diff --by KIND`, all changes of this kind are listed, even one more thread. Changes of other kinds are
     counted, and findings are about all kinds."""
     first = [root("g_shop", 1), Figure("threads", "worker ← start_thread", 1, None), Figure("threads", "main", 1, None)]
@@ -214,26 +214,26 @@ def test_rows_that_shrink_come_last() -> None:
     assert isinstance(found.rows[0], Grown)
 
 
-def tree(name: str, size: int, **more: object) -> dict[str, object]:
+def make_field(name: str, size: int, **more: object) -> dict[str, object]:
     return {"name": name, "retained_blocks": 1, "retained_bytes": size, "container": None, "children": [], **more}
 
 
 def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
     """A part without a name is left out, because it cannot be found in the next snapshot."""
-    below = tree("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
+    below = make_field("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
     children = [
-        tree("Shop.carts", 60, children=[tree("block of 1.3 MiB+0x40", 50)]),
-        tree("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),
-        tree("Ruby's heap pages, 0x7f2105e91d98", 30),
+        make_field("Shop.carts", 60, children=[make_field("block of 1.3 MiB+0x40", 50)]),
+        make_field("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),
+        make_field("Ruby's heap pages, 0x7f2105e91d98", 30),
     ]
-    shared = tree(
+    shared = make_field(
         "block of 1.2 KiB at 0x7fa676790000", 80, holders=["main thread's stack (poll)", "server (data)", "lctx"], children=[below]
     )
     found = figures(
         {
             "roots": {
-                "roots": [tree("g_shop (227 pages: 9 live)", 200, children=children), tree("table (7-zip, data)", 20)],
-                "shared": {"retained_blocks": 2, "retained_bytes": 90, "children": [shared, tree("block of 8 B at 0x7fa676", 8)]},
+                "roots": [make_field("g_shop (227 pages: 9 live)", 200, children=children), make_field("table (7-zip, data)", 20)],
+                "shared": {"retained_blocks": 2, "retained_bytes": 90, "children": [shared, make_field("block of 8 B at 0x7fa676", 8)]},
             }
         }
     )
@@ -249,7 +249,7 @@ def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
     ]
 
 
-def test_series_of_what_comes_and_goes() -> None:
+def test_series_of_parts_that_appear_and_disappear() -> None:
     one, two = snapshot(0, root("a", 1)), snapshot(1, root("b", 2, 5))
     series = all_series([one, two], frozenset({"root"}))
     assert (series["root", "", "a"].bytes, series["root", "", "b"].bytes) == ([MIB, 0], [0, 2 * MIB])

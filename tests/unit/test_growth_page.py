@@ -35,22 +35,22 @@ def arguments(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"output": "", "format": None, "by": None, "limit": None, "json": False, **more})
 
 
-def paged(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, Comparison]:
+def make_page(snapshots: list[Snapshot], folder: Path, **more: Any) -> tuple[Page, Comparison]:
     found = compare(snapshots, arguments(output=str(folder / "growth.html"), **more))
     return Page(folder / "growth.html"), found
 
 
-def answers(snapshots: list[Snapshot], by: Optional[str]) -> list[dict[str, Any]]:
+def read_rows(snapshots: list[Snapshot], by: Optional[str]) -> list[dict[str, Any]]:
     (body,) = Comparison(snapshots, by=by or "").json()
     return json.loads(json.dumps(body))["grown"]
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])
-def test_its_figures_are_those_of_the_json(count: int, tmp_path: Path) -> None:
+def test_figures_equal_those_of_the_json(count: int, tmp_path: Path) -> None:
     snapshots = samples.samples(count, 3600.0)
-    page, found = paged(snapshots, tmp_path)
+    page, found = make_page(snapshots, tmp_path)
     for word in (None, *WORDS):
-        grown = answers(snapshots, word)
+        grown = read_rows(snapshots, word)
         rows = page.rows(word or "grew")
         expected = [
             (row["what"], row["within"] or "", row["name"], row["bytes"], row["counts"], row["trend"], row["per_hour"]) for row in grown
@@ -68,7 +68,7 @@ def test_its_figures_are_those_of_the_json(count: int, tmp_path: Path) -> None:
 
 
 def test_text_and_json_name_the_page(tmp_path: Path) -> None:
-    _, found = paged(samples.samples(3), tmp_path)
+    _, found = make_page(samples.samples(3), tmp_path)
     file = tmp_path / "growth.html"
     (body,) = found.json()
     assert body["written"] == {"file": str(file), "bytes": file.stat().st_size, "format": "page", "notes": []}
@@ -79,7 +79,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["growth.html"]
 
 
-def test_the_command_line_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = samples.saved(samples.samples(3), tmp_path / "series")
     file = tmp_path / "a b.html"
     assert cli.main(["diff", str(folder), "-o", str(file), "--by", "root"]) == 0
@@ -122,9 +122,9 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         )
         for at, one in enumerate(snapshots)
     ]
-    page, _ = paged(snapshots, tmp_path)
+    page, _ = make_page(snapshots, tmp_path)
     escapes.check(page.text.encode(), "a page")
-    plain, _ = paged(samples.samples(3), tmp_path)
+    plain, _ = make_page(samples.samples(3), tmp_path)
     for mark in ("<script", "</script", "<!--", "<img", "</title>"):
         assert page.text.count(mark) == plain.text.count(mark), mark
     assert "\\u003c/script>\\u003cscript>" in page.text
@@ -133,7 +133,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert page.meta["title"] == f"What grew: {HOSTILE[0]}"
 
 
-def noisy(count: int, each: int) -> list[Snapshot]:
+def make_noise(count: int, each: int) -> list[Snapshot]:
     """Return snapshots whose figures change at random in every section. They compress badly."""
     noise = random.Random(3)
     sections = ("mapping", "share", "kind", "cache", "root", "lost", "runtime type", "handles", "threads")
@@ -151,25 +151,25 @@ def noisy(count: int, each: int) -> list[Snapshot]:
 
 def test_many_random_figures_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page shows only the rows that changed most, so that it does not become larger. It says how many rows are left out."""
-    snapshots, most = noisy(30, 90), 400 << 10
-    whole, _ = paged(snapshots, tmp_path)
+    snapshots, most = make_noise(30, 90), 400 << 10
+    whole, _ = make_page(snapshots, tmp_path)
     monkeypatch.setattr(html, "MAX_PAGE", most)
-    page, _ = paged(snapshots, tmp_path)
+    page, _ = make_page(snapshots, tmp_path)
     assert most // 2 < len(page.text) <= most < len(whole.text) and len(whole.categories["cache"]["rows"]) == 90
     for word in ("mapping", "cache", "root"):
         one = page.categories[word]
         assert 20 <= len(one["rows"]) < 90 and len(one["rows"]) + one["rest"][0] == 90
-    swings = sorted((max(row["bytes"]) - min(row["bytes"]) for row in answers(snapshots, "mapping")), reverse=True)
+    swings = sorted((max(row["bytes"]) - min(row["bytes"]) for row in read_rows(snapshots, "mapping")), reverse=True)
     shown = sorted((max(row[3]) - min(row[3]) for row in page.rows("mapping")), reverse=True)
     assert shown == swings[: len(shown)]
 
 
 def test_five_hundred_snapshots(tmp_path: Path) -> None:
     snapshots = samples.samples(500, more=190)
-    page, _ = paged(snapshots, tmp_path)
+    page, _ = make_page(snapshots, tmp_path)
     assert len(page.text) < MAX_PAGE
     assert len(page.meta["samples"]) == 500 and len(page.categories["cache"]["rows"]) == MAX_ROWS
-    assert page.categories["cache"]["rest"][0] == len(answers(snapshots[:2], "cache")) - MAX_ROWS
+    assert page.categories["cache"]["rest"][0] == len(read_rows(snapshots[:2], "cache")) - MAX_ROWS
     sessions = next(row for row in page.rows("root") if row[0] == "root" and row[2].startswith("g_sessions"))
     expected = [next(figure for figure in one.figures if figure.name.startswith("g_sessions")) for one in snapshots]
     assert sessions[3] == [figure.bytes for figure in expected] and sessions[4] == [figure.number for figure in expected]
@@ -179,7 +179,7 @@ def test_more_samples_than_a_curve_needs(tmp_path: Path) -> None:
     count = 2 * MAX_SAMPLES + 7
     identity = samples.samples(1)[0].identity
     figures = [[Figure("total", "resident", None, at)] for at in range(count)]
-    page, _ = paged([Snapshot(f"{at}", Clock(1e9 + at), identity, figures[at]) for at in range(count)], tmp_path)
+    page, _ = make_page([Snapshot(f"{at}", Clock(1e9 + at), identity, figures[at]) for at in range(count)], tmp_path)
     assert len(page.meta["samples"]) == MAX_SAMPLES and page.meta["of"] == count
     total = page.series[page.meta["total"]["series"]][0]
     assert total is not None
@@ -192,7 +192,7 @@ def test_more_samples_than_a_curve_needs(tmp_path: Path) -> None:
 )
 def test_samples_without_times_are_numbered(times: tuple[Optional[float], ...], tmp_path: Path) -> None:
     snapshots = [Snapshot(one.name, Clock(time), one.identity, one.figures) for one, time in zip(samples.samples(3), times)]
-    page, _ = paged(snapshots, tmp_path)
+    page, _ = make_page(snapshots, tmp_path)
     assert page.meta["times"] is None
     assert [ordinal for _, ordinal, _ in page.meta["samples"]] == [1, 2, 3]
 
@@ -210,12 +210,12 @@ def test_a_section_that_a_sample_lacks(tmp_path: Path) -> None:
     """A section without data means that its figure was 0."""
     snapshots = samples.samples(4)
     snapshots[1] = dataclasses.replace(snapshots[1], figures=[one for one in snapshots[1].figures if one.section != "lost"])
-    page, _ = paged(snapshots, tmp_path)
+    page, _ = make_page(snapshots, tmp_path)
     row = next(row for row in page.rows("lost") if row[2] == "64 B")
     assert row[3][1] == 0 and row[3][0] == 190 * 64
 
 
-def test_files_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "page.html"
     mask = os.umask(0o027)
     try:
@@ -239,7 +239,7 @@ def test_files_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         write_file(str(tmp_path), b"four")
 
 
-def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+def test_devices_are_written_to(tmp_path: Path) -> None:
     """/dev/stdout and the like are not replaced."""
     read, write = os.pipe()
     try:
@@ -252,7 +252,7 @@ def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
-def test_only_html() -> None:
+def test_output_must_be_html() -> None:
     for name in ("growth", "growth.svg", "growth.html.gz"):
         with pytest.raises(UsageError, match=r"end its name in \.html"):
             check(arguments(output=name))

@@ -26,7 +26,7 @@ def memory() -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_it_restores_what_nobody_else_did(memory: int) -> None:
+def test_guard_restores_unchanged_memory(memory: int) -> None:
     """The guard restores memory when the pipe is closed. Words that have changed since are not restored."""
     code = ctypes.create_string_buffer(b"\xcc\xcc\x55", 3)
     at = ctypes.addressof(code)
@@ -39,7 +39,7 @@ def test_it_restores_what_nobody_else_did(memory: int) -> None:
     assert code.raw == b"\x90\x91\x55"
 
 
-def test_dismissed_it_does_nothing(memory: int) -> None:
+def test_dismissed_guard_does_nothing(memory: int) -> None:
     code = ctypes.create_string_buffer(b"\xcc", 1)
     guard = Guard(os.getpid(), memory, [(ctypes.addressof(code), b"\xcc", b"\x90")])
     process = guard.process
@@ -50,7 +50,7 @@ def test_dismissed_it_does_nothing(memory: int) -> None:
     assert code.raw == b"\xcc"
 
 
-def test_a_guardian_that_was_killed_disturbs_nobody(memory: int) -> None:
+def test_a_killed_guard_has_no_effect(memory: int) -> None:
     guard = Guard(os.getpid(), memory, [(0x1000, b"\xcc", b"\x90")])
     assert guard.process is not None
     guard.process.kill()

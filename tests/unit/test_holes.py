@@ -44,7 +44,7 @@ def test_pages_of_segments(seed: int) -> None:
             assert (page in found.known) == (not region.name and (dumped if load.filesz else anonymous))
 
 
-def test_segments_that_overlap_tell_nothing() -> None:
+def test_overlapping_segments_are_not_used() -> None:
     region = Region(0x10000, 0x14000, True, True, False)
     data = Runs.of([Range(0x1000, 0x9000)])
     one = Load(0x10000, 0x12000, 6, 0x1000, 0x2000, 0x2000)
@@ -53,7 +53,7 @@ def test_segments_that_overlap_tell_nothing() -> None:
     assert presence_of_holes(data, [one, Load(0x12000, 0x14000, 6, 0x3000, 0x2000, 0x2000)], [region], True) is not None
 
 
-class Stopped(Exception):
+class Interruption(Exception):
     """The exception that Ctrl-C raises."""
 
 
@@ -72,7 +72,7 @@ def test_a_page_of_zeros_that_is_no_hole() -> None:
     assert zeros_in(core[: 5 * PAGE], [Range(PAGE, 5 * PAGE)]) == 4 * PAGE, "the last page must be read first"
 
 
-def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
+def test_all_data_are_examined_and_can_be_interrupted() -> None:
     """A page of zeros after more than 512 MiB of other data is as significant as one at the beginning."""
     pages = (513 << 20) // PAGE
     with mmap.mmap(-1, (pages + 2) * PAGE) as memory, memoryview(memory) as view:
@@ -85,13 +85,13 @@ def test_all_of_the_data_is_looked_through_and_ctrl_c_is_heard() -> None:
 
         def stop(part: float) -> None:
             if part > 0.5:
-                raise Stopped
+                raise Interruption
 
-        with pytest.raises(Stopped):
+        with pytest.raises(Interruption):
             find_zero_page(view, Runs.of([Range(0, len(view))]), PAGE, stop)
 
 
-def test_the_form_of_the_kernels_cores() -> None:
+def test_cores_written_by_linux() -> None:
     head = elf.header(elfcore.core([]))
     load = Load(0x10000, 0x14000, 6, PAGE, 4 * PAGE, 4 * PAGE)
     assert is_kernel_core(head, [load], PAGE, PAGE)

@@ -54,11 +54,11 @@ def run(word: str, path: Path) -> dict[str, object]:
     return found
 
 
-def apart(count: int, at: int) -> list[Claim]:
+def make_disjoint(count: int, at: int) -> list[Claim]:
     return [Claim(FREE + number * 2 * PAGE, PAGE, at + number * PAGE, PAGE) for number in range(count)]
 
 
-def nested(count: int, at: int) -> list[Claim]:
+def make_nested(count: int, at: int) -> list[Claim]:
     return [Claim(FREE + number * PAGE, 2 * (count - number) * PAGE, at, PAGE) for number in range(count)]
 
 
@@ -77,10 +77,10 @@ def test_lines_are_counted() -> None:
 @pytest.mark.parametrize("word", ["find", "verdict"])
 def test_work_grows_as_the_number_of_segments(base: bytes, tmp_path: Path, word: str, few: int) -> None:
     """Each segment is inside all segments before it."""
-    assert growth(base, tmp_path, word, few, lambda count: (nested(count, tail(base)), b"")) < 6
+    assert measure_growth(base, tmp_path, word, few, lambda count: (make_nested(count, tail(base)), b"")) < 6
 
 
-class Counted(list[_Item]):
+class CountingList(list[_Item]):
     """A list that counts the items that it returns."""
 
     given = 0
@@ -95,15 +95,17 @@ class Counted(list[_Item]):
         return super().__getitem__(index)
 
 
-def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_path: Path) -> None:
+def test_resident_bytes_are_summed_only_in_requested_regions(base: bytes, tmp_path: Path) -> None:
     """Sums begin at the requested region, not at the first segment."""
-    path = hostile(tmp_path / "core", base, apart(MANY, tail(base)), hole=MANY * PAGE, data=[(0, b"\1" * PAGE), (8 * PAGE, bytes(PAGE))])
+    path = hostile(
+        tmp_path / "core", base, make_disjoint(MANY, tail(base)), hole=MANY * PAGE, data=[(0, b"\1" * PAGE), (8 * PAGE, bytes(PAGE))]
+    )
     with open_core(str(path)) as core, path.open("rb") as file:
         parts = data_parts(file.fileno(), path.stat().st_size)
         assert parts
         # A core with section headers was not written by Linux. In a core by Linux, holes count as pages that were never written.
         core._data, core._trusted = Runs.of(parts), True
-        extents = core._extents = Counted(core._extents)
+        extents = core._extents = CountingList(core._extents)
         held = [core.resident(region.start, region.end) for region in core.regions()]
         assert held.count(PAGE) >= 2
         assert extents.given < 8 * len(held)
@@ -113,7 +115,12 @@ def test_resident_bytes_are_summed_where_they_are_asked_for(base: bytes, tmp_pat
 @pytest.mark.parametrize("word", mark_matrix_except(["find", "verdict", "roots"], "verdict"))
 def test_work_grows_as_the_number_of_threads(base: bytes, tmp_path: Path, word: str, few: int) -> None:
     """Each thread has a region that contains zeros."""
-    assert growth(base, tmp_path, word, few, lambda count: (apart(count, tail(base)), threads(count, sp=FREE + 64, step=2 * PAGE))) < 6
+    assert (
+        measure_growth(
+            base, tmp_path, word, few, lambda count: (make_disjoint(count, tail(base)), threads(count, sp=FREE + 64, step=2 * PAGE))
+        )
+        < 6
+    )
 
 
 def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
@@ -126,7 +133,7 @@ def test_mapped_files_that_overlap_are_left_out(tmp_path: Path) -> None:
         assert any("50 of the mapped files overlap" in warning for warning in core.warnings)
 
 
-def growth(base: bytes, folder: Path, word: str, few: int, made: Callable[[int], tuple[list[Claim], bytes]]) -> float:
+def measure_growth(base: bytes, folder: Path, word: str, few: int, made: Callable[[int], tuple[list[Claim], bytes]]) -> float:
     """Return the factor by which the work for the added items grows if there are four times as many: 4 if it is linear,
     16 if it is quadratic. The first run also imports modules and is not counted."""
     work = []
@@ -147,7 +154,7 @@ def test_a_claimed_size_costs_nothing(base: bytes, tmp_path: Path, word: str, bi
     assert lines_run(lambda: run(word, huge), 2 * plain) < 1.2 * plain
 
 
-def test_what_is_only_claimed_hides_nothing(base: bytes, tmp_path: Path) -> None:
+def test_a_wrong_size_hides_no_memory(base: bytes, tmp_path: Path) -> None:
     """A segment with a wrong size does not hide the memory of the segments after it."""
     plain, huge = hostile(tmp_path / "plain", base), hostile(tmp_path / "huge", base, [Claim(FREE, 1 << 62)])
     with open_core(str(plain)) as one, open_core(str(huge)) as other:
@@ -163,7 +170,7 @@ def test_holes_are_not_read(base: bytes, tmp_path: Path, monkeypatch: pytest.Mon
     given = 0
     pieces, read = ExtentReader.pieces, ExtentReader.read
 
-    def counted(self: ExtentReader, start: int, end: int) -> Iterator[Piece]:
+    def count_pieces(self: ExtentReader, start: int, end: int) -> Iterator[Piece]:
         nonlocal given
         for piece in pieces(self, start, end):
             given += len(piece.data) if piece.address >= FREE and piece.address < FREE + TERABYTE else 0
@@ -171,38 +178,38 @@ def test_holes_are_not_read(base: bytes, tmp_path: Path, monkeypatch: pytest.Mon
                 raise TooMuch(f"{given:,} bytes of a hole")
             yield piece
 
-    def counted_read(self: ExtentReader, address: int, size: int) -> bytes:
+    def count_read(self: ExtentReader, address: int, size: int) -> bytes:
         nonlocal given
         given += PAGE + size if FREE <= address < FREE + TERABYTE else 0
         if given > 1 << 26:
             raise TooMuch(f"{given:,} bytes of a hole")
         return read(self, address, size)
 
-    monkeypatch.setattr(ExtentReader, "pieces", counted)
-    monkeypatch.setattr(ExtentReader, "read", counted_read)
+    monkeypatch.setattr(ExtentReader, "pieces", count_pieces)
+    monkeypatch.setattr(ExtentReader, "read", count_read)
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         assert main([word, str(core), *([hex(FREE)] if word == "refs" else [])]) == 0
     assert 64 * PAGE < given < 1 << 26
 
 
-def test_holes_change_no_answer(base: bytes, tmp_path: Path) -> None:
+def test_holes_change_no_result(base: bytes, tmp_path: Path) -> None:
     """A copy in which all pages of zeros are holes, and a copy without holes."""
     whole = hostile(tmp_path / "whole", base)
     sparse = tmp_path / "sparse"
     subprocess.run(["cp", "--sparse=always", whole, sparse], check=True)
     assert sparse.stat().st_blocks < whole.stat().st_blocks
     for word in ("find", "blocks", "roots", "verify", "caches"):
-        assert answer(word, sparse) == answer(word, whole)
+        assert run_json(word, sparse) == run_json(word, whole)
 
 
-def answer(word: str, path: Path) -> str:
+def run_json(word: str, path: Path) -> str:
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(io.StringIO()):
         main([word, "--json", str(path)])
     return said.getvalue().replace(path.name, "core")
 
 
-def test_what_is_not_zero_is_in_the_parts(tmp_path: Path) -> None:
+def test_parts_contain_all_data(tmp_path: Path) -> None:
     """Also in a core with unaligned offsets, as GDB writes it."""
     size, marks = 3 * SKIP, [0, 5, (1 << 20) + 3, (1 << 27) + 4095, SKIP + 8, 3 * SKIP - 1]
     path = tmp_path / "core"
@@ -255,7 +262,7 @@ def test_bad_notes_are_counted_not_listed(tmp_path: Path) -> None:
         assert any("992 more" in warning for warning in core.warnings)
 
 
-def test_bytes_that_many_segments_name_are_looked_at_once(base: bytes, tmp_path: Path) -> None:
+def test_bytes_in_many_segments_are_read_once(base: bytes, tmp_path: Path) -> None:
     size = 1 << 20
     claims = [Claim(FREE + 2 * size * number, size, tail(base), size) for number in range(500)]
     path = hostile(tmp_path / "core", base, claims, hole=size, data=[(0, b"\1" * size)])
@@ -270,9 +277,9 @@ def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> Non
     image = (head + struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, PAGE, PAGE, PAGE)).ljust(PAGE, b"\1")
     work = []
     for count in (MANY // 8, MANY // 2):
-        rows = [(claim.start, claim.start + PAGE, 0, "/x/ld.so.1") for claim in apart(count, 0)]
+        rows = [(claim.start, claim.start + PAGE, 0, "/x/ld.so.1") for claim in make_disjoint(count, 0)]
         data = [(number * PAGE, image) for number in range(count)]
-        claims = [claim._replace(flags=5) for claim in apart(count, tail(base))]
+        claims = [claim._replace(flags=5) for claim in make_disjoint(count, tail(base))]
         path = hostile(tmp_path / str(count), base, claims, notes=elfcore.files(rows), hole=count * PAGE, data=data)
         with open_core(str(path)) as core:
             assert len(core.modules()) >= count
@@ -280,7 +287,7 @@ def test_work_grows_as_the_number_of_modules(base: bytes, tmp_path: Path) -> Non
     assert work[1] < 6 * work[0]
 
 
-def test_chunks_of_v8_are_looked_for_where_there_is_something(base: bytes, tmp_path: Path) -> None:
+def test_chunks_of_v8_are_searched_in_existing_data(base: bytes, tmp_path: Path) -> None:
     path = hostile(tmp_path / "core", base, [Claim(FREE, 16 * TERABYTE)])
     with open_core(str(path)) as core:
         assert lines_run(lambda: chunks(core, frozenset([FREE])), 1_000_000) > 0

@@ -13,7 +13,7 @@ HEADER = 16
 NO_CALL = (1 << 64) - 1
 
 
-def kinds(inside: bool, offset: int, crashed: bool = False) -> list[Kind]:
+def find_kinds(inside: bool, offset: int, crashed: bool = False) -> list[Kind]:
     """Return the kinds of the main heap's blocks in use. A register of a thread has the address `offset` bytes before
     the first block. `inside`: the thread is in libc."""
     image = ptmalloc.of_release((2, 31))
@@ -28,18 +28,18 @@ def kinds(inside: bool, offset: int, crashed: bool = False) -> list[Kind]:
     return [graph.kind(blocks.find(block)) for block in used]
 
 
-def test_a_header_holds_its_block_inside_malloc() -> None:
-    assert kinds(True, HEADER) == [Kind.REACHABLE, Kind.DEFINITE]
+def test_a_header_keeps_its_block_inside_malloc() -> None:
+    assert find_kinds(True, HEADER) == [Kind.REACHABLE, Kind.DEFINITE]
 
 
-def test_elsewhere_it_does_not() -> None:
-    assert kinds(False, HEADER) == [Kind.DEFINITE, Kind.DEFINITE]
-    assert kinds(False, 0) == [Kind.REACHABLE, Kind.DEFINITE]
+def test_a_header_outside_of_malloc_does_not() -> None:
+    assert find_kinds(False, HEADER) == [Kind.DEFINITE, Kind.DEFINITE]
+    assert find_kinds(False, 0) == [Kind.REACHABLE, Kind.DEFINITE]
 
 
-def test_nor_in_a_thread_that_crashed_there() -> None:
-    assert kinds(True, HEADER, crashed=True) == [Kind.DEFINITE, Kind.DEFINITE]
+def test_a_header_in_a_crashed_thread_does_not() -> None:
+    assert find_kinds(True, HEADER, crashed=True) == [Kind.DEFINITE, Kind.DEFINITE]
 
 
 def test_another_distance_is_no_header() -> None:
-    assert kinds(True, 2 * HEADER) == [Kind.DEFINITE, Kind.DEFINITE]
+    assert find_kinds(True, 2 * HEADER) == [Kind.DEFINITE, Kind.DEFINITE]

@@ -24,7 +24,7 @@ from findleaks.unwind.cfi import Row, Rule
 AT, TO = 0x555555554000, 0x555500000000
 
 
-def planned(text: str, end: int = 64) -> Optional[bytes]:
+def plan_patch(text: str, end: int = 64) -> Optional[bytes]:
     code = bytes.fromhex(text).ljust(end, b"\x90")
     return relocate_code(plan("f", AT, AT + end, code), TO)
 
@@ -46,7 +46,7 @@ def planned(text: str, end: int = 64) -> Optional[bytes]:
     ],
 )
 def test_moved_instructions_do_the_same(code: str, moved: Optional[str]) -> None:
-    made = planned(code)
+    made = plan_patch(code)
     assert made is not None
     before = [one for one in instructions(bytes.fromhex(code).ljust(64, b"\x90"), AT) if one.name != "endbr64"]
     after = list(instructions(made, TO))
@@ -82,7 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_refused(code: str) -> None:
+def test_code_that_cannot_be_moved(code: str) -> None:
     data = bytes.fromhex(code)
     try:
         plan("f", AT, AT + len(data), data)
@@ -102,27 +102,27 @@ def test_too_far() -> None:
     assert jump(0x1000, 0x1005) == bytes.fromhex("e900000000")
 
 
-def region(start: int, end: int, name: str = "") -> Region:
+def make_region(start: int, end: int, name: str = "") -> Region:
     return Region(start, end, True, True, False, name)
 
 
-def test_room() -> None:
+def test_free_range_is_near() -> None:
     """The free range is as near as possible. It does not touch another mapping, and is not where the heap or the main
     thread's stack may grow."""
-    program = region(0x400000, 0x1900000, "/node")
-    heap = region(0x1A00000, 0x2A00000, "[heap]")
+    program = make_region(0x400000, 0x1900000, "/node")
+    heap = make_region(0x1A00000, 0x2A00000, "[heap]")
     assert find_free_range([program, heap], 0x200000, [0x500000], "/node") == 0x400000 - 0x1000 - 0x200000
     assert find_free_range([program, heap], 0x500000, [0x500000], "/node") == (0x2A00000 + GROWTH + 0x1000)
     assert find_free_range([program], 0x500000, [0x500000], "/node") == 0x1900000 + GROWTH + 0x1000
-    high = [region(0x7F0000000000, 0x7F0000100000, "/lib"), region(0x7FFFF0000000, 0x7FFFF0020000, "[stack]")]
+    high = [make_region(0x7F0000000000, 0x7F0000100000, "/lib"), make_region(0x7FFFF0000000, 0x7FFFF0020000, "[stack]")]
     found = find_free_range(high, 0x200000, [0x7F0000000000], "/node")
     assert found == 0x7F0000101000
-    fixed = [region(0x7FFF78000000, 0x7FFFF8000000, "/lib"), region(0x7FFFFFFDE000, 0x7FFFFFFFF000, "[stack]")]
+    fixed = [make_region(0x7FFF78000000, 0x7FFFF8000000, "/lib"), make_region(0x7FFFFFFDE000, 0x7FFFFFFFF000, "[stack]")]
     assert find_free_range(fixed, 0x4000000, [0x7FFFF7000000], "/node") is None
     assert find_free_range(fixed, 0x4000000, [0x7FFFF7000000], "/node", 32 << 20) == 0x7FFFF8001000
-    near = [region(0x10000, 0x7FFF00000000)]
+    near = [make_region(0x10000, 0x7FFF00000000)]
     assert find_free_range(near, 0x1000, [0x500000], "/node") is None
-    between = [region(0x100000000 + n * 0x201000, 0x100000000 + n * 0x201000 + 0x1000) for n in range(4000)]
+    between = [make_region(0x100000000 + n * 0x201000, 0x100000000 + n * 0x201000 + 0x1000) for n in range(4000)]
     for size in (0x1000, 0x1FE000):
         made = find_free_range(between, size, [between[2000].start], "")
         assert made is not None
@@ -160,7 +160,7 @@ def test_expressions() -> None:
         assert _near(bad) is None
 
 
-def test_the_twin_stops_where_memory_ends() -> None:
+def test_model_stops_at_the_end_of_memory() -> None:
     words = {0x1000: 0x401000, 0x1008: 0x402000}
 
     def word(address: int) -> int:
@@ -185,7 +185,7 @@ def test_paths_of_a_damaged_table() -> None:
     assert made[99][1] == tuple(range(1, 101))
 
 
-def test_what_is_lost_is_said() -> None:
+def test_lost_calls_are_reported() -> None:
     table = Table(10, 9, 1.0, (), True, Outcome("time"), 3, 1, ())
     assert list(_describe_lost(table)) == [
         "3 calls have no stack here: the table of stacks is full",
@@ -201,7 +201,7 @@ def test_answers_fit_a_request() -> None:
     assert CountTable(0).size % 4096 == 0
 
 
-def test_the_page_that_says_what_was_patched() -> None:
+def test_page_that_describes_the_patches() -> None:
     stub = implant.Stub(
         0x10000, 0x3000, 0x100000, (implant.Patched(AT, b"12345", b"\xe9abcd"), implant.Patched(AT + 64, b"abcde", b"\xe9xyz1"))
     )
@@ -218,7 +218,7 @@ def test_the_page_that_says_what_was_patched() -> None:
     assert implant.find_stubs([code], read) == []
 
 
-def test_threads_that_stand_there() -> None:
+def test_threads_inside_the_patch() -> None:
     stack = array("Q", [1, 2, 0x401003, 4])
     regions = [Region(0x7000, 0x7020, True, True, False)]
 

@@ -51,13 +51,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return harness(tmp_path_factory.mktemp("stub"))
 
 
-def test_its_bytes_are_made_of_its_source() -> None:
+def test_bytes_are_assembled_from_the_source() -> None:
     assembler = schemas.tool("assemble_stubs")
     assert assembler.COUNT_CODE.read_text() == assembler.counting()
     assert assembler.TRACK_CODE.read_text() == assembler.tracking()
 
 
-def test_registers_flags_and_the_red_zone_stay(library: ctypes.CDLL) -> None:
+def test_registers_flags_and_red_zone_are_preserved(library: ctypes.CDLL) -> None:
     """Also if the stub asks the server and gets no answer."""
     for asks in (False, True):
         machine = Machine(library, patience=10**6)
@@ -171,14 +171,14 @@ def test_code_that_was_called_on_another_stack(library: ctypes.CDLL) -> None:
         (CHAINED, 8),
     ],
 )
-def test_a_stack_that_leads_nowhere_is_not_followed(rule: int, fp: int, library: ctypes.CDLL) -> None:
+def test_an_invalid_stack_is_not_followed(rule: int, fp: int, library: ctypes.CDLL) -> None:
     machine = Machine(library)
     machine.seed({Machine.key: pack(BY_SP, 8), machine.back: rule})
     machine.call([A, B], fp)
     assert machine.counted() == {(Machine.key, machine.back): (0, 1)}
 
 
-def test_nobody_answers(library: ctypes.CDLL) -> None:
+def test_no_server_answers(library: ctypes.CDLL) -> None:
     """The stub waits once. After that, each call is counted with the frames for which there are rules."""
     machine = Machine(library, patience=10**6)
     machine.seed({Machine.key: pack(BY_SP, 8)})
@@ -199,7 +199,7 @@ def test_disabled_and_limited(library: ctypes.CDLL) -> None:
     assert machine.counters[0] == 7
 
 
-def test_every_stack_apart_however_the_table_collides(library: ctypes.CDLL) -> None:
+def test_stacks_are_distinguished_despite_collisions(library: ctypes.CDLL) -> None:
     """The table has 64 slots, of which 61 are used: searches are long, and different stacks are still counted
     separately. Calls without a slot are counted together."""
     machine = Machine(library, nodes=64)
@@ -283,7 +283,7 @@ def test_a_word_of_the_thread(library: ctypes.CDLL) -> None:
         assert machine.counters == (1, 0, 0, 0)
 
 
-class Known(Rules):
+class FixedRules(Rules):
     """Rules that a test defines."""
 
     def __init__(self, rules: dict[int, int], machine: Machine) -> None:
@@ -302,12 +302,12 @@ class Known(Rules):
         return [(request.key, self.step(request.key).value)]
 
 
-def test_threads_that_ask_at_once(library: ctypes.CDLL) -> None:
+def test_threads_that_ask_at_the_same_time(library: ctypes.CDLL) -> None:
     """Each thread has its own stack. Every call of every thread is counted once, with the stack of its thread."""
     machine = Machine(library, patience=10**11)
     rules = {Machine.key: pack(BY_SP, 8), machine.back: pack(BY_SP, 8)}
     rules.update({pc: pack(BY_SP, 8) for pc in range(0x600000, 0x600040)})
-    service = machine.service(Known(rules, machine))
+    service = machine.service(FixedRules(rules, machine))
     stacks = [(ctypes.c_uint64 * WORDS)() for _ in range(6)]
     machine.seed({}, bounded=False)
 
@@ -347,7 +347,7 @@ def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CD
     thread.start()
     until(lambda: machine.memory[STATES] == ASKED, "the thread to ask")
     machine.memory[ENABLED] = 0
-    service = machine.service(Known(rules, machine))
+    service = machine.service(FixedRules(rules, machine))
     if served:
         service.start()
     else:
@@ -360,7 +360,7 @@ def test_a_thread_that_waits_when_counting_ends(served: bool, library: ctypes.CD
 
 
 @given(data=st.data())
-def test_beside_its_twin(library: ctypes.CDLL, data: st.DataObject) -> None:
+def test_any_rules_on_any_stack(library: ctypes.CDLL, data: st.DataObject) -> None:
     """With any rules and any stack, the stub visits the same frames as the Python model."""
     machine = Machine(library, patience=1)
     pcs = [A, B, C, D, A | EXACT, B | EXACT]

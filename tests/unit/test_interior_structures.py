@@ -221,7 +221,7 @@ class Image:
             for _ in range(count):
                 memory[self.rng.randrange(len(memory))] ^= 1 << self.rng.randrange(8)
 
-    def found(self, engine: Engine, budget: int, credit: int = 1 << 20) -> tuple[list[tuple[int, ...]], bytes, bytes]:
+    def find_rows(self, engine: Engine, budget: int, credit: int = 1 << 20) -> tuple[list[tuple[int, ...]], bytes, bytes]:
         """Return the rows, and the kinds of blocks before and after."""
         blocks = engine.blocks(self.arch, 4)
         blocks.append([start for start, _ in self.blocks], [size for _, size in self.blocks], [0] * len(self.blocks))
@@ -252,18 +252,18 @@ class Image:
 def test_intact_structures_are_found(arch: Arch) -> None:
     image = Image(arch, 5)
     image.fill()
-    rows, before, after = image.found(graphs.native(arch), 3)
+    rows, before, after = image.find_rows(graphs.native(arch), 3)
     assert [Structure(row[0]) for row in rows] == image.expected
     assert [row[1] for row in rows] == list(range(len(image.blocks)))
     assert set(before) == {Kind.POSSIBLE} and set(after) == {Kind.REACHABLE}
 
 
-def test_what_is_no_tag() -> None:
+def test_pointers_without_a_tag() -> None:
     """Offsets into a text, offsets of members, and an offset that is too large for a tag do not count as tags."""
     image = Image(graphs.X86_64, 6)
     for tag, first in ((1, b"GET / HT"), (3, bytes([0x80] * 8)), (4, bytes(8)), (8, bytes(8)), (9, bytes(8))):
         image.tagged(tag, first)
-    rows, _, after = image.found(graphs.native(), 3)
+    rows, _, after = image.find_rows(graphs.native(), 3)
     assert rows == [] and set(after) == {Kind.POSSIBLE}
 
 
@@ -272,13 +272,13 @@ def test_what_is_no_tag() -> None:
 def test_singly_linked_lists(arch: Arch, flags: int) -> None:
     image = Image(arch, 7)
     image.chain(2 * arch.word, flags, 6)
-    rows, _, after = image.found(graphs.native(arch), 3)
+    rows, _, after = image.find_rows(graphs.native(arch), 3)
     assert {Structure(row[0]) for row in rows} == {Structure.LINK} and len(rows) == 6
     assert set(after) == {Kind.REACHABLE}
 
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
-def test_what_is_no_link(engine: Engine) -> None:
+def test_pointers_that_are_no_links(engine: Engine) -> None:
     """Three kinds of pointers are no links: pointers to other members of a block with links, links to other offsets,
     and structures with one wrong field."""
     image = Image(graphs.X86_64, 8)
@@ -300,7 +300,7 @@ def test_what_is_no_link(engine: Engine) -> None:
     for first, used in ((at + 8, at), (at, at - 8), (at, at + 136)):
         image.root(image.block(bytes(128) + image.words(first, 176, 16, 0, used, 0)) + 128)
         at = HEAP + len(image.heap)
-    rows, _, after = image.found(engine, 3)
+    rows, _, after = image.find_rows(engine, 3)
     assert rows == [] and set(after) == {Kind.POSSIBLE}
 
 
@@ -318,15 +318,15 @@ def test_the_engines_agree(seed: int, arch: Arch, count: int, budget: int) -> No
         image.chain(arch.word * (1 + flags), flags, 5)
     image.damage(count)
     credit = random.Random(seed).choice((1 << 20, 300))
-    assert image.found(graphs.native(arch), budget, credit) == image.found(graphs.pure(arch), 1 << 12, credit)
+    assert image.find_rows(graphs.native(arch), budget, credit) == image.find_rows(graphs.pure(arch), 1 << 12, credit)
 
 
-def test_too_much_to_read_ends_it() -> None:
+def test_amount_of_read_memory_is_limited() -> None:
     """Many heads that claim one large table do not make the reader read it repeatedly."""
     image = Image(graphs.X86_64, 9)
     buckets = 1 << 14
     start = image.block(bytes(8 * buckets) + b"\xff" * (buckets + 16))
     for _ in range(50):
         image.root(start + 8 * buckets, buckets - 1, buckets // 8 * 7, 0)
-    rows, _, _ = image.found(graphs.native(), 1 << 12, 3 * buckets)
+    rows, _, _ = image.find_rows(graphs.native(), 1 << 12, 3 * buckets)
     assert len(rows) == 3

@@ -20,7 +20,7 @@ from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, _by_content, _sam
 MAX_OFFSET = (1 << 32) - 1
 
 
-def marked(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
+def mark(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
     blocks = engine.blocks(graphs.X86_64, heap.granule)
     blocks.append([b.start for b in heap.blocks], [b.size for b in heap.blocks], [b.state for b in heap.blocks])
     graph = engine.graph(blocks, heuristics, graphs.VTABLES, graphs.TYPES)
@@ -34,9 +34,9 @@ def marked(engine: Engine, heap: graphs.Heap, heuristics: Heuristic) -> Graph:
     return graph
 
 
-def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: Any, budget: int) -> dict[str, Any]:
+def find_all(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: Any, budget: int) -> dict[str, Any]:
     """Return all results about interior pointers. `choose` makes rules of the rows."""
-    graph = marked(engine, heap, heuristics | Heuristic.AUTO)
+    graph = mark(engine, heap, heuristics | Heuristic.AUTO)
     before = bytes(graph.kinds())
     interiors = graph.interiors()
     keys, done = interiors.keys(budget)
@@ -75,7 +75,7 @@ def everything(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose:
     }
 
 
-class Ruled(graphs.Oracle):
+class RuledOracle(graphs.Oracle):
     """An oracle, by definition: pointers that a rule covers are start pointers."""
 
     def __init__(self, heap: graphs.Heap, heuristics: Heuristic, rules: list[Rule]) -> None:
@@ -102,9 +102,9 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
         found = [(row.size, row.offset) for row in rows if 0 < row.offset < LOW_BITS]
         return sorted(random.Random(seed).sample(found, len(found) // 2))
 
-    said = everything(graphs.native(), heap, Heuristic(heuristics), choose, budget)
-    assert said == everything(graphs.pure(), heap, Heuristic(heuristics), choose, 1 << 12)
-    plain, ruled = graphs.Oracle(heap, Heuristic(heuristics)), Ruled(heap, Heuristic(heuristics), said["rules"])
+    said = find_all(graphs.native(), heap, Heuristic(heuristics), choose, budget)
+    assert said == find_all(graphs.pure(), heap, Heuristic(heuristics), choose, 1 << 12)
+    plain, ruled = graphs.Oracle(heap, Heuristic(heuristics)), RuledOracle(heap, Heuristic(heuristics), said["rules"])
     assert said["kinds"] == bytes(ruled.kinds)
     held = (Kind.REACHABLE, Kind.POSSIBLE)
     assert [k in held for k in said["before"]] == [k in held for k in said["after"]]
@@ -113,7 +113,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
         assert number == sum(k in held and size in (0, b.size) for k, b in zip(said["before"], heap.blocks))
     into = {
         (index, value - heap.blocks[index].start)
-        for index, value in interior_words(plain)
+        for index, value in find_interior_words(plain)
         if plain.kinds[index] == Kind.POSSIBLE and value - heap.blocks[index].start < MAX_OFFSET
     }
     assert {(key >> 32, key & MAX_OFFSET) for key in said["keys"]} == into
@@ -124,7 +124,7 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
     assert sum(one.blocks for one in said["effect"]) == sum(said["after"][index] == Kind.REACHABLE for index in led)
 
 
-def interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
+def find_interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
     """Return the (block, value) pairs of the interior references in root memory and in reachable blocks."""
     found = []
     values = [*oracle.heap.root_words]
@@ -143,7 +143,7 @@ def interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:
     return found
 
 
-def rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
+def make_rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
     """Return (size, number of blocks, blocks by offset) for each size. The row with size 0 has the sums."""
     made = [Row(size, 0, looked) for size, looked, _ in sizes]
     made += [Row(size, offset, blocks) for size, _, offsets in sizes for offset, blocks in offsets.items()]
@@ -152,7 +152,7 @@ def rows(*sizes: tuple[int, int, dict[int, int]]) -> list[Row]:
     return made
 
 
-def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
+def make_sizes(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
     return [(64 + 16 * number, MIN_BLOCKS, {offset: MIN_BLOCKS}) for number in range(count)]
 
 
@@ -168,9 +168,9 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
         ([(64, 100, {24: 100}), (80, 100, {8: 50, 16: 50})], [(64, 24)]),
         ([(64, 100, {24: 100}), (80, 100, {40: 100})], [(64, 24), (80, 40)]),
         # The header that a library puts before its data, whatever the size of the block is
-        ([*many(MIN_SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),
-        ([*many(MIN_SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
-        ([*many(MIN_SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
+        ([*make_sizes(MIN_SIZES, 24), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),
+        ([*make_sizes(MIN_SIZES - 1, 24), (1000, 400, {8: 200, 16: 200})], [(64, 24), (80, 24), (96, 24)]),
+        ([*make_sizes(MIN_SIZES, 24), (1000, 400, {16: 390})], [(0, 24), (1000, 16)]),
         ([*((64 + 16 * n, 4, {24: 4}) for n in range(4)), (1000, 400, {8: 200, 16: 200})], [(0, 24)]),  # few blocks of each size
         ([*((64 + 16 * n, 3, {24: 3}) for n in range(9)), (1000, 400, {8: 200, 16: 200})], []),
         ([*((64 + 16 * n, 4, {24: 4}) for n in range(3)), (1000, 400, {8: 200, 16: 200})], []),
@@ -178,9 +178,9 @@ def many(count: int, offset: int) -> list[tuple[int, int, dict[int, int]]]:
         ([], []),
     ],
 )
-def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
+def test_offsets_that_become_rules(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
     """Start pointers refer to no other blocks of these sizes."""
-    said = rows(*counted)
+    said = make_rows(*counted)
     assert rules_of(candidates(said), lambda size: max((row.blocks for row in said if row.size == size), default=0), 8) == expected
 
 
@@ -192,20 +192,20 @@ def test_what_is_a_rule(counted: list[tuple[int, int, dict[int, int]]], expected
         ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, []),  # start pointers refer to more blocks
     ],
 )
-def test_what_is_held_otherwise_counts(held: dict[int, int], expected: list[Rule]) -> None:
-    said = rows(*((64 + 16 * n, 100, {24: 100}) for n in range(4)), (1000, 400, {8: 200, 16: 200}))
+def test_start_pointers_to_other_blocks_count(held: dict[int, int], expected: list[Rule]) -> None:
+    said = make_rows(*((64 + 16 * n, 100, {24: 100}) for n in range(4)), (1000, 400, {8: 200, 16: 200}))
     assert rules_of(candidates(said), held.__getitem__, 8) == expected
 
 
-def test_a_size_of_which_others_are_held_by_their_start() -> None:
-    said = rows((64, 100, {24: 100}), (1000, 400, {8: 200, 16: 200}))
+def test_a_size_with_start_pointers_to_other_blocks() -> None:
+    said = make_rows((64, 100, {24: 100}), (1000, 400, {8: 200, 16: 200}))
     assert rules_of(candidates(said), {64: 150}.__getitem__, 8) == [(64, 24)]
     assert rules_of(candidates(said), {64: 151}.__getitem__, 8) == []
 
 
-def test_sizes_of_their_own() -> None:
+def test_blocks_of_different_sizes() -> None:
     """A header before large buffers of different sizes, if all reachable blocks have this header."""
-    said = rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
+    said = make_rows(*((1000 + 16 * n, 1, {64: 1}) for n in range(40)))
     (one,) = candidates([row for row in said if row.blocks >= 4])
     assert (one.anywhere, one.blocks) == (True, 40)
     assert rules_of([one], {0: 60}.__getitem__, 8) == [(0, 64)]
@@ -224,7 +224,7 @@ def test_sizes_of_their_own() -> None:
 )
 def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
     """The number of blocks of these sizes with start pointers does not matter: these have tag 0."""
-    assert rules_of(candidates(rows(*counted)), lambda size: 450, 8) == expected
+    assert rules_of(candidates(make_rows(*counted)), lambda size: 450, 8) == expected
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_known_numbers(number: int, data: bytes) -> None:
     assert list(decode_unsigned5(data)) == [number]
 
 
-def test_streams_of_numbers_come_back() -> None:
+def test_streams_are_decoded_as_encoded() -> None:
     rng = random.Random(5)
     numbers = [rng.randrange(1 << rng.randrange(1, 30)) for _ in range(2000)]
     data = b"".join(map(encode, numbers))

@@ -62,7 +62,7 @@ def test_referrers(engine: Engine) -> None:
         list_referrers(holders, engine, Memory(target), MEMORY)
 
 
-class Referring(JavaGraph):
+class FakeGraph(JavaGraph):
     """Objects of one class, given as {index: indices of its referrers}."""
 
     def __init__(self, owners: dict[int, Sequence[int]]) -> None:
@@ -92,4 +92,4 @@ class Referring(JavaGraph):
 )
 def test_name_of_objects_that_refer_to_each_other(owners: dict[int, Sequence[int]], name: str) -> None:
     """Each object occurs once in the name."""
-    assert Referring(owners).name_variable(0) == name
+    assert FakeGraph(owners).name_variable(0) == name

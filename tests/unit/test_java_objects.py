@@ -48,7 +48,7 @@ MAPS: list[list[int]] = [[16, 1], [], [], [], [16, 2], [16, 2, 40, 0, 48, 14], [
 STACK = 6  # the class number of stack chunks: their instances contain a part of a stack
 
 
-class Found(NamedTuple):
+class WalkResult(NamedTuple):
     """The result of the walks over all pieces: objects, totals by class, and the reason why each walk ended."""
 
     objects: list[tuple[int, int, int]]
@@ -63,7 +63,7 @@ def table(words: list[int]) -> ClassTable:
     return made
 
 
-def objects(header: HeaderLayout, words: list[int], state: random.Random, count: int, arch: Arch) -> tuple[bytes, list[int]]:
+def make_objects(header: HeaderLayout, words: list[int], state: random.Random, count: int, arch: Arch) -> tuple[bytes, list[int]]:
     """Return the memory of random objects, and the address of each."""
     memory, starts = bytearray(), []
     order = "<" if arch.byteorder == "little" else ">"
@@ -89,7 +89,7 @@ def objects(header: HeaderLayout, words: list[int], state: random.Random, count:
     return bytes(memory), starts
 
 
-def walked(engine: Engine, header: HeaderLayout, known: ClassTable, memory: bytes, cuts: list[int], wide: bool = False) -> Found:
+def walk_objects(engine: Engine, header: HeaderLayout, known: ClassTable, memory: bytes, cuts: list[int], wide: bool = False) -> WalkResult:
     """Return the objects in this memory. It is divided into pieces at `cuts`. `wide`: class numbers have 4 bytes."""
     walk, found, ends = ObjectWalk(header, References(4, 0, 0), known), [], []
     if wide:
@@ -109,7 +109,7 @@ def walked(engine: Engine, header: HeaderLayout, known: ClassTable, memory: byte
         if step in (Step.DAMAGED, Step.NEW_CLASS):
             ends.append((step, walk.state[4] if step == Step.NEW_CLASS else 0))
             break
-    return Found(found, known.totals.tolist(), ends)
+    return WalkResult(found, known.totals.tolist(), ends)
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: str(arch.name))
@@ -118,19 +118,19 @@ def test_engines_agree(header: HeaderLayout, arch: Arch) -> None:
     for seed in range(3):
         state = random.Random(seed)
         words = state.sample(range(1, 1 << 22), len(KINDS))
-        memory, starts = objects(header, words, state, 60, arch)
+        memory, starts = make_objects(header, words, state, 60, arch)
         cuts = sorted(state.randrange(len(memory)) for _ in range(3))
-        expected = walked(graphs.pure(arch), header, table(words), memory, cuts)
+        expected = walk_objects(graphs.pure(arch), header, table(words), memory, cuts)
         assert [start for start, _, _ in expected.objects] == starts
         assert sum(expected.totals[::2]) == 60 and sum(expected.totals[1::2]) == len(memory)
         for wide in (False, True):
-            assert walked(graphs.native(arch), header, table(words), memory, cuts, wide) == expected
+            assert walk_objects(graphs.native(arch), header, table(words), memory, cuts, wide) == expected
         for _ in range(10):  # damage
             broken = bytearray(memory)
             for _ in range(3):
                 broken[state.randrange(len(memory))] = state.choice([0, 0x7F, 0xFF])
-            expected = walked(graphs.pure(arch), header, table(words), bytes(broken), cuts)
-            assert walked(graphs.native(arch), header, table(words), bytes(broken), cuts) == expected
+            expected = walk_objects(graphs.pure(arch), header, table(words), bytes(broken), cuts)
+            assert walk_objects(graphs.native(arch), header, table(words), bytes(broken), cuts) == expected
             assert all(start + size <= BASE + len(memory) for start, size, _ in expected.objects)
 
 
@@ -171,12 +171,12 @@ class Edges(NamedTuple):
     kinds: bytes
 
 
-def edges(
+def find_edges(
     engine: Engine, header: HeaderLayout, references: References, memory: bytes, cuts: list[int], words: list[int], seed: int
 ) -> Edges:
     """Return the references in this memory, which is divided into pieces at `cuts`. Extra references and mirrors are random."""
     known, state = table(words), random.Random(seed)
-    found = walked(engine, header, known, memory, [])
+    found = walk_objects(engine, header, known, memory, [])
     blocks = engine.blocks(engine.arch, 8)
     blocks.append([start for start, _, _ in found.objects], [size for _, size, _ in found.objects], bytes(len(found.objects)))
     blocks.seal()
@@ -203,9 +203,9 @@ def test_engines_agree_on_references(header: HeaderLayout, size: int, arch: Arch
         state = random.Random(seed)
         words = state.sample(range(1, 1 << 22), len(KINDS))
         references = References(size, *state.choice([(0, 0), (BASE - 64, 0), (BASE - 64, 3)]))
-        memory, starts = objects(header, words, state, 60, arch)
+        memory, starts = make_objects(header, words, state, 60, arch)
         changed, order = bytearray(memory), "<" if arch.byteorder == "little" else ">"
-        found = walked(graphs.pure(arch), header, table(words), memory, []).objects
+        found = walk_objects(graphs.pure(arch), header, table(words), memory, []).objects
         made = 0
         for start, bytes_of, number in found:  # words to which maps, static variables and elements may extend
             first = {OBJECTS: 24, MIRROR: 48}.get(KINDS[number][0], {0: 16, 5: 16, STACK: 32}.get(number, bytes_of))
@@ -220,9 +220,9 @@ def test_engines_agree_on_references(header: HeaderLayout, size: int, arch: Arch
                 struct.pack_into(order + "I", changed, start - BASE + 44, state.choice([0, 2, 1000]))
         assert made > 100
         cuts = sorted(8 * state.randrange(len(memory) // 8) for _ in range(3))
-        expected = edges(graphs.pure(arch), header, references, bytes(changed), cuts, words, seed)
+        expected = find_edges(graphs.pure(arch), header, references, bytes(changed), cuts, words, seed)
         assert sum(map(len, expected.edges)) > 100
-        assert edges(graphs.native(arch), header, references, bytes(changed), cuts, words, seed) == expected
+        assert find_edges(graphs.native(arch), header, references, bytes(changed), cuts, words, seed) == expected
 
 
 def test_references_of_each_kind() -> None:
@@ -241,7 +241,7 @@ def test_references_of_each_kind() -> None:
         known.add(1, (FIXED, 24, 0, 0), array("I", [16, 1]))
         known.add(4, (OBJECTS, 24, 2, 0), array("I"))
         known.add(5, (MIRROR, 40, 44, 48), array("I"))
-        found = walked(engine, NARROW, known, bytes(memory), [])
+        found = walk_objects(engine, NARROW, known, bytes(memory), [])
         assert found.objects == [(BASE, 24, 0), (BASE + 24, 40, 1), (BASE + 64, 64, 2)]
         blocks = engine.blocks(X86_64, 8)
         blocks.append([BASE, BASE + 24, BASE + 64], [24, 40, 64], bytes(3))
@@ -256,7 +256,7 @@ def test_references_of_each_kind() -> None:
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure])
 def test_a_class_that_is_not_known_ends_the_walk(engine: object) -> None:
     words = [7, 8, 9, 10, 11, 12]
-    memory, starts = objects(NARROW, words, random.Random(1), 30, X86_64)
+    memory, starts = make_objects(NARROW, words, random.Random(1), 30, X86_64)
     known = ClassTable()
     assert callable(engine)
     walk = ObjectWalk(NARROW, References(4, 0, 0), known)
@@ -283,7 +283,7 @@ def test_many_classes() -> None:
 def test_numbers_of_classes_get_wider_when_there_are_more(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Class numbers have 2 bytes for up to MOST_NARROW classes, and 4 bytes for more. Here, there are 6 classes; the limit is 3 or 6."""
     words = [7, 8, 9, 10, 11, 12]
-    memory, starts = objects(NARROW, words, random.Random(5), 80, X86_64)
+    memory, starts = make_objects(NARROW, words, random.Random(5), 80, X86_64)
     target = FakeTarget({BASE: memory})
     reader = SimpleNamespace(read=lambda word: JavaClass(word, str(word), KINDS[word - 7], array("I")))
     monkeypatch.setattr(java_heap, "ClassReader", lambda tables: reader)

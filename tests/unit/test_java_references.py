@@ -26,7 +26,7 @@ COUNT, SIZE = 40, 64
 GRANULE = 1 << 21
 
 
-def moves(state: random.Random, starts: list[int]) -> Moves:
+def make_moves(state: random.Random, starts: list[int]) -> Moves:
     """Return for some of the objects that they were moved to their present addresses."""
     before = sorted(state.sample(range(HEAP + (1 << 30), HEAP + (1 << 31), 8), len(starts) // 2))
     return Moves(array("Q", before), array("Q", state.sample(starts, len(before))))
@@ -78,7 +78,11 @@ def test_engines_agree(place: int) -> None:
         state = random.Random(seed)
         starts = [HEAP + SIZE * number for number in range(COUNT)]
         colors = Colors(
-            place, HEAP - 1, state.choice([5, 6]) << 42 if place == ABOVE else seed % 4, moves(state, starts), moves(state, starts)
+            place,
+            HEAP - 1,
+            state.choice([5, 6]) << 42 if place == ABOVE else seed % 4,
+            make_moves(state, starts),
+            make_moves(state, starts),
         )
         form = References(8, HEAP, 0, colors)
         memory = bytearray(COUNT * SIZE)

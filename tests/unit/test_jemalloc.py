@@ -69,7 +69,7 @@ def test_every_layout(kind: layout.ExtentLayout, bits: int, arch: Arch) -> None:
         assert any(start <= address < end for start, end in claimed), hex(address)
 
 
-def test_where_things_are() -> None:
+def test_locations() -> None:
     image = Image()
     _, jemalloc = read(image.build())
     assert jemalloc.locate(image.odd) == "extent of a 20480-byte block of arena 0"
@@ -80,7 +80,7 @@ def test_where_things_are() -> None:
     assert jemalloc.locate(DATA) == ""
 
 
-def test_absent() -> None:
+def test_programs_without_a_heap() -> None:
     """Two programs: one with a large .bss and without jemalloc, and one whose jemalloc was never used."""
     image = Image()
     image.memory[DATA][ROOT - DATA :] = bytes(len(image.memory[DATA]) - (ROOT - DATA))
@@ -108,7 +108,7 @@ def test_class_written_over() -> None:
     assert states(directory, [image.odd]) == {"IN_USE"}
 
 
-def test_wild_tree() -> None:
+def test_invalid_tree() -> None:
     image = Image()
     target = image.build()
     target.write_word(ROOT + 8, 0xDEADBEEF)
@@ -137,7 +137,7 @@ def test_freed_twice() -> None:
     assert any("is free according to its slab" in problem.what for problem in jemalloc.verify(directory.blocks))
 
 
-def test_cached_is_no_block() -> None:
+def test_cached_memory_is_no_block() -> None:
     image = Image()
     image.put(image.entries, image.cached[0] + 8, 0x4141414141414141)
     directory, jemalloc = read(image.build())
@@ -160,7 +160,7 @@ def test_stack_written_over(kind: layout.ExtentLayout) -> None:
     assert jemalloc.thread_caches(directory.blocks) == []
 
 
-def test_a_block_that_would_end_behind_its_extent() -> None:
+def test_a_block_that_would_end_after_its_extent() -> None:
     """The position of the block in its page and its size class are separate fields of a descriptor. The next extent
     begins where the extent ends."""
     image = Image()
@@ -173,7 +173,7 @@ def test_a_block_that_would_end_behind_its_extent() -> None:
 
 
 @pytest.mark.parametrize("value", [0x4141414141414141, TLS + 0x1000, 8])
-def test_wild_ring(value: int) -> None:
+def test_invalid_ring(value: int) -> None:
     image = Image()
     image.put(TLS + 0x1000 + 16, value)
     directory, _ = read(image.build())
@@ -205,7 +205,7 @@ def test_counters_that_differ_are_reported() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_damage_is_survived(seed: int) -> None:
+def test_any_damage_is_handled(seed: int) -> None:
     """Random words of jemalloc's metadata are changed: the walk ends without an exception, and no two blocks overlap."""
     chance = random.Random(seed)
     image = Image(*LAYOUTS[seed % len(LAYOUTS)])

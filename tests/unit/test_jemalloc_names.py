@@ -32,7 +32,7 @@ def test_the_variable_is_read_from_the_constants(constants: bytes, expected: str
     assert variable(constants) == expected
 
 
-def test_words_carry_the_prefix() -> None:
+def test_names_have_the_prefix() -> None:
     words = 'MALLOC_CONF=dirty_decay_ms:1000, or mallctl("arena.4096.purge")'
     assert rename_settings(words, "_RJEM_MALLOC_CONF") == '_RJEM_MALLOC_CONF=dirty_decay_ms:1000, or _rjem_mallctl("arena.4096.purge")'
     assert rename_settings(words, "MALLOC_CONF") == rename_settings(words, "") == words

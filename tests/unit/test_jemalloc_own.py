@@ -47,7 +47,7 @@ def test_profiler_written_over(name: str, offset: int, value: int, stay: list[st
     assert states(directory, [own[name] for name in stay]) == {"IN_USE"}
 
 
-def test_profiler_comes_back_to_itself() -> None:
+def test_cyclic_profiler() -> None:
     image = Image()
     own = profiler(image, layout.PROFILES[0])
     image.put(own["count"] + 112, own["count"], own["count"] | 1)

@@ -14,7 +14,7 @@ BLOCKS = [OBJECTS + 0x8000 + 0x200 * number for number in range(4)]
 OBJECT = OBJECTS + 0xF000
 
 
-def tables(used: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]] = ()) -> Tables:
+def make_tables(used: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]] = ()) -> Tables:
     """Return the tables of a JVM with one thread, its blocks in use and its free blocks. An item has the number of handles in use, and the
     index of the next block or -1."""
     image = Image("Serial", [(0, 0, 0)] * 4, [(0, 0, 0)])
@@ -27,24 +27,24 @@ def tables(used: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]] = ()
     return Tables(target, target.modules()[0])
 
 
-def words(block: int, first: int = 0) -> list[int]:
+def make_words(block: int, first: int = 0) -> list[int]:
     return list(range(BLOCKS[block] + 8 * first, BLOCKS[block] + 8 * HANDLES, 8))
 
 
-def test_handles_behind_a_block_that_is_not_full() -> None:
-    assert list(stale_handles(tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]))) == [*words(1, 3), *words(2)]
+def test_handles_after_a_block_that_is_not_full() -> None:
+    assert list(stale_handles(make_tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]))) == [*make_words(1, 3), *make_words(2)]
 
 
 def test_handles_in_use() -> None:
-    found = list(handles(tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]), BLOCKS[0]))
-    assert [place for place, _ in found] == [*words(0), *words(1)[:3]] and {one for _, one in found} == {OBJECT}
+    found = list(handles(make_tables([(HANDLES, 1), (3, 2), (HANDLES, -1)]), BLOCKS[0]))
+    assert [place for place, _ in found] == [*make_words(0), *make_words(1)[:3]] and {one for _, one in found} == {OBJECT}
 
 
 def test_free_blocks() -> None:
-    assert list(stale_handles(tables([(HANDLES, -1)], [(HANDLES, 2), (0, -1)]))) == [*words(1), *words(2)]
+    assert list(stale_handles(make_tables([(HANDLES, -1)], [(HANDLES, 2), (0, -1)]))) == [*make_words(1), *make_words(2)]
 
 
 def test_lists_with_damage() -> None:
     """A block may refer to a previous block of its list. A block with an impossible number of handles is not read."""
-    assert list(stale_handles(tables([(1, 1), (0, 0)]))) == [*words(0, 1), *words(1)]
-    assert list(stale_handles(tables([(HANDLES, 1), (HANDLES + 1, 2), (0, -1)]))) == []
+    assert list(stale_handles(make_tables([(1, 1), (0, 0)]))) == [*make_words(0, 1), *make_words(1)]
+    assert list(stale_handles(make_tables([(HANDLES, 1), (HANDLES + 1, 2), (0, -1)]))) == []

@@ -19,17 +19,19 @@ ARENAS, CHUNKS = OBJECTS + 0xE000, [OBJECTS + 0xE400, OBJECTS + 0xE800]
 LENGTH = 216
 
 
-def threads_of(count: int) -> Image:
+def make_threads(count: int) -> Image:
     """Return a process with `count` Java threads."""
     image = Image("Serial", [(0, 0, 0)] * 4, [(0, 0, 0)] * count)
     image.sizes["JavaThread"] = SIZE
     return image
 
 
-def parts(before: int, header: int, arena: Sequence[int], chunks: Sequence[tuple[int, int]] = ((CHUNKS[1], LENGTH), (0, LENGTH))) -> object:
+def find_parts(
+    before: int, header: int, arena: Sequence[int], chunks: Sequence[tuple[int, int]] = ((CHUNKS[1], LENGTH), (0, LENGTH))
+) -> object:
     """Return the unused parts for threads that all refer to one arena. `before`: number of words before `_first`. `header`: number of
     words in the header of a chunk."""
-    image = threads_of(COUNT)
+    image = make_threads(COUNT)
     for chunk, (following, length) in zip(CHUNKS, chunks):
         image.words(chunk, following, length, *[0] * (header - 2), *[OBJECTS] * (LENGTH // 8))
     image.words(ARENAS, *[5] * before, *arena)
@@ -43,25 +45,25 @@ def parts(before: int, header: int, arena: Sequence[int], chunks: Sequence[tuple
 def test_unused_part_of_the_newest_chunk(before: int, header: int) -> None:
     first, last = CHUNKS
     start = last + 8 * header
-    assert parts(before, header, [first, last, start + 24, start + LENGTH]) == [Range(start + 24, start + LENGTH)]
-    assert parts(before, header, [first, last, start + LENGTH, start + LENGTH]) == []
+    assert find_parts(before, header, [first, last, start + 24, start + LENGTH]) == [Range(start + 24, start + LENGTH)]
+    assert find_parts(before, header, [first, last, start + LENGTH, start + LENGTH]) == []
 
 
 def test_damaged_arenas() -> None:
     first, last = CHUNKS
     start = last + 16
     end = start + LENGTH
-    assert parts(1, 2, [first, last, start - 8, end]) == []  # the used part ends before the chunk
-    assert parts(1, 2, [first, last, start, end + 8]) == []  # the end is not that of the chunk
-    assert parts(1, 2, [first, first, first + 16, first + 16 + LENGTH]) == []  # there is a newer chunk
-    assert parts(1, 2, [first, last, start, end], [(first, LENGTH), (0, LENGTH)]) == []  # a cyclic list
-    assert parts(1, 2, [8, last, start, end]) == []
+    assert find_parts(1, 2, [first, last, start - 8, end]) == []  # the used part ends before the chunk
+    assert find_parts(1, 2, [first, last, start, end + 8]) == []  # the end is not that of the chunk
+    assert find_parts(1, 2, [first, first, first + 16, first + 16 + LENGTH]) == []  # there is a newer chunk
+    assert find_parts(1, 2, [first, last, start, end], [(first, LENGTH), (0, LENGTH)]) == []  # a cyclic list
+    assert find_parts(1, 2, [8, last, start, end]) == []
 
 
 @pytest.mark.parametrize(("count", "refer", "found"), [(1, 1, True), (2, 1, False), (2, 2, True), (9, 1, False)])
 def test_field_of_one_of_several_threads(count: int, refer: int, found: bool) -> None:
     """All threads have the same fields, so a word of only one of them refers to an arena by chance."""
-    image = threads_of(count)
+    image = make_threads(count)
     start, end = CHUNKS[0] + 16, CHUNKS[0] + 16 + LENGTH
     image.words(CHUNKS[0], 0, LENGTH)
     image.words(ARENAS, 5, CHUNKS[0], CHUNKS[0], start, end, 5)
@@ -73,7 +75,7 @@ def test_field_of_one_of_several_threads(count: int, refer: int, found: bool) ->
 
 def test_parts_that_overlap() -> None:
     """Two damaged arenas have the same chunk. Their unused parts are joined, because searches need disjoint ranges."""
-    image = threads_of(2)
+    image = make_threads(2)
     start, end = CHUNKS[0] + 16, CHUNKS[0] + 16 + LENGTH
     image.words(CHUNKS[0], 0, LENGTH)
     for number in range(2):
@@ -90,7 +92,7 @@ def test_many_words_that_refer_to_one_list(monkeypatch: pytest.MonkeyPatch) -> N
     words = Memory.words
     monkeypatch.setattr(Memory, "words", lambda memory, address, count: reads.append(address) or words(memory, address, count))
     monkeypatch.setattr(arenas, "_MOST_READS", 10_000)
-    image, length = threads_of(8), 100
+    image, length = make_threads(8), 100
     ring = [OBJECTS + 0xE800 + 16 * number for number in range(length)]
     for place, following in zip(ring, [*ring[1:], ring[0]]):
         image.words(place, following, LENGTH)

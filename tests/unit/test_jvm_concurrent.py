@@ -83,7 +83,7 @@ def test_zgc_without_generations(good: int) -> None:
 @pytest.mark.parametrize(
     "image", [zgc(used=9 * MIB), zgc(capacity=65 * MIB), zgc(offsets=0), zgc(offsets=VIEW), zgc(offsets=(1 << 60) - 1)]
 )
-def test_zgc_without_sound_figures(image: Image) -> None:
+def test_zgc_with_contradictory_figures(image: Image) -> None:
     """The file of the heap is named, without figures."""
     (heap,) = heaps(image, VIEW).values()
     assert (heap.used, heap.bytes, heap.detail) == (None, MIB, "figures not read: all of it is searched")

@@ -38,7 +38,7 @@ class Objects:
         return SimpleNamespace(address=[self.starts[index] for index in indices])
 
 
-def roots_of(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
+def find_roots(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
     """Return the objects to which registers of a thread refer, and the registers that refer to the first object. `code`: the eight bytes
     before the thread's program counter."""
     image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
@@ -60,12 +60,12 @@ WAITS, RUNS = 0x050F_9090_9090_9090, 0x9090_9090_9090_9090
 
 def test_vector_registers_of_a_thread_that_waits() -> None:
     """Copies of arrays leave stale references in vector registers. No code reads them after a system call."""
-    assert roots_of(WAITS, ("rax", "xmm3")) == ({SECOND}, set())
+    assert find_roots(WAITS, ("rax", "xmm3")) == ({SECOND}, set())
 
 
 def test_vector_registers_of_a_thread_that_runs() -> None:
-    assert roots_of(RUNS, ("rax", "xmm3")) == ({FIRST, SECOND}, {"xmm3"})
+    assert find_roots(RUNS, ("rax", "xmm3")) == ({FIRST, SECOND}, {"xmm3"})
 
 
 def test_registers_without_names() -> None:
-    assert roots_of(WAITS, ()) == ({FIRST, SECOND}, {"vector"})
+    assert find_roots(WAITS, ()) == ({FIRST, SECOND}, {"vector"})

@@ -31,27 +31,27 @@ REGIONS = [
 BUFFERS = [(HEAP, HEAP + 0x800, HEAP + 0x1000 - 16), (HEAP + 0x1000, HEAP + 0x1000, HEAP + 0x1800 - 16), (0, 0, 0)]
 
 
-def jvm(target: FakeTarget) -> Runtime:
+def find_jvm(target: FakeTarget) -> Runtime:
     (found,) = session(target, []).runtimes
     return found
 
 
-def dead(image: Image) -> list[tuple[int, int]]:
-    return [(start - HEAP, end - HEAP) for start, end in jvm(image.target()).dead()]
+def find_unused(image: Image) -> list[tuple[int, int]]:
+    return [(start - HEAP, end - HEAP) for start, end in find_jvm(image.target()).dead()]
 
 
 @pytest.mark.parametrize("collector", ["Serial", "Parallel"])
 def test_above_the_tops_of_generations(collector: str) -> None:
     joined = [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
-    assert dead(Image(collector, SPACES)) == joined
-    assert dead(Image(collector, SPACES, BUFFERS)) == [(0x800, 0x1800), *joined]
+    assert find_unused(Image(collector, SPACES)) == joined
+    assert find_unused(Image(collector, SPACES, BUFFERS)) == [(0x800, 0x1800), *joined]
 
 
 @pytest.mark.parametrize("flag", ["_is_gc_active", "_is_stw_gc_active"])
 def test_above_the_tops_of_regions(flag: str) -> None:
     image = Image("G1", REGIONS, BUFFERS, flag)
-    assert dead(image) == [(0x800, 0x1800), (0x4000, 0x20000), (0x30008, HEAP_SIZE)]
-    (heap,) = (part for part in jvm(image.target()).parts() if part.name == "Java heap")
+    assert find_unused(image) == [(0x800, 0x1800), (0x4000, 0x20000), (0x30008, HEAP_SIZE)]
+    (heap,) = (part for part in find_jvm(image.target()).parts() if part.name == "Java heap")
     assert (heap.used, heap.detail) == (0x14008, "3 regions of 0 MiB in use, 1 MiB reserved")
 
 
@@ -64,23 +64,23 @@ def test_above_the_tops_of_regions(flag: str) -> None:
         Image("Parallel", SPACES, BUFFERS, flag=""),
     ],
 )
-def test_nothing_while_a_collection_goes_on_or_that_cannot_be_reported(image: Image) -> None:
-    assert dead(image) == []
+def test_nothing_during_a_collection_or_if_unknown(image: Image) -> None:
+    assert find_unused(image) == []
 
 
 @pytest.mark.parametrize("collector", ["Serial", "Parallel"])
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("wrong", [(0, HEAP + 0x20, HEAP + 0x40), (HEAP, HEAP + 0x5000, HEAP + 0x4000), (HEAP, HEAP, HEAP + 2 * HEAP_SIZE)])
-def test_nothing_where_a_bound_of_a_space_is_wrong(collector: str, which: int, wrong: tuple[int, int, int]) -> None:
+def test_nothing_if_a_bound_of_a_space_is_wrong(collector: str, which: int, wrong: tuple[int, int, int]) -> None:
     """Three cases: the space is outside of the heap, its top is above its end, or it overlaps with another space. Then
     the other spaces may be wrong, too."""
-    assert dead(Image(collector, [wrong if number == which else space for number, space in enumerate(SPACES)], BUFFERS)) == []
+    assert find_unused(Image(collector, [wrong if number == which else space for number, space in enumerate(SPACES)], BUFFERS)) == []
 
 
 @pytest.mark.parametrize("wrong", [(HEAP, HEAP, HEAP + jvmimage.REGION), (HEAP + 0x30000, HEAP + 0x30000 - 8, HEAP + 0x40000), (0, 0, 0)])
-def test_a_region_that_is_not_where_it_should_be_is_left_out(wrong: tuple[int, int, int]) -> None:
+def test_a_region_at_a_wrong_address_is_left_out(wrong: tuple[int, int, int]) -> None:
     image = Image("G1", [wrong if number == 3 else region for number, region in enumerate(REGIONS)])
-    assert dead(image) == [(0x4000, 0x20000), (0x40000, HEAP_SIZE)]
+    assert find_unused(image) == [(0x4000, 0x20000), (0x40000, HEAP_SIZE)]
 
 
 def test_structures_of_regions() -> None:
@@ -115,17 +115,17 @@ def test_structures_of_regions() -> None:
     ],
 )
 def test_a_buffer_that_is_not_in_eden_is_left_out(wrong: tuple[int, int, int]) -> None:
-    assert dead(Image("Serial", SPACES, [wrong])) == [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
+    assert find_unused(Image("Serial", SPACES, [wrong])) == [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
 
 
 def test_buffers_that_overlap() -> None:
     image = Image("Serial", SPACES, [(HEAP, HEAP + 0x100, HEAP + 0x200), (HEAP, HEAP + 0x180, HEAP + 0x300)])
-    found = dead(image)
+    found = find_unused(image)
     assert found[1:] == [(0x4000, 0x8000), (0x8100, 0xC000), (0x11000, HEAP_SIZE)]
     assert 0x100 <= found[0][0] < found[0][1] <= 0x310
 
 
-def test_what_dead_parts_refer_to() -> None:
+def test_references_from_unused_parts() -> None:
     """A block to which only words above the top refer is leaked. `refs` lists these words and says that they are no live references."""
     block = OBJECTS + 0x8000
     image = Image("Serial", SPACES)
@@ -147,7 +147,7 @@ def test_what_dead_parts_refer_to() -> None:
 
 
 def test_the_name_of_a_free_region() -> None:
-    found = jvm(Image("G1", REGIONS, BUFFERS).target())
+    found = find_jvm(Image("G1", REGIONS, BUFFERS).target())
     assert found.describe(HEAP + 0x10000) == f"Java heap of the JVM, in {REGION} that is free: dead"
     assert found.describe(HEAP + 0x900).endswith("in a region of G1's, what a thread has not used of its buffer: dead")
 
@@ -159,10 +159,10 @@ def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPat
     asked: list[int] = []
     records = spaces.read_records
 
-    def counted(target: FakeTarget, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
+    def count_reads(target: FakeTarget, engine: Engine, addresses: Sequence[int], size: int) -> tuple[bytearray, set[int]]:
         asked.append(size)
         return records(target, engine, addresses, size)
 
-    monkeypatch.setattr(spaces, "read_records", counted)
-    dead(image)
+    monkeypatch.setattr(spaces, "read_records", count_reads)
+    find_unused(image)
     assert max(asked, default=0) <= 256

@@ -25,12 +25,12 @@ SIZES = [size - 40 for size in (256, 1 << 10, 10 << 10, 32 << 10)]
 MONITOR = 64  # bytes of a monitor: _object, _owner, _count, _waiters, FreeNext
 
 
-def tables_of(image: Image) -> Tables:
+def read_tables(image: Image) -> Tables:
     target = image.target()
     return Tables(target, target.modules()[0])
 
 
-def found_chunks(image: Image, polls: int = 1 << 20) -> Sequence[Range]:
+def find_chunks(image: Image, polls: int = 1 << 20) -> Sequence[Range]:
     """Return the free chunks of a process. Each pool is in a block of malloc. `polls`: the number of checks before Ctrl-C."""
     target = image.target()
     pools = [Listed(POOLS + 64 * number, 40, State.IN_USE) for number in range(4)]
@@ -60,28 +60,28 @@ def pools(form: str, sizes: Sequence[int]) -> Image:
 @pytest.mark.parametrize("step", [1, -1])
 def test_free_chunks(form: str, step: int) -> None:
     parts = [Range(chunk + 16, chunk + 16 + SIZES[0]) for chunk in CHUNKS[:2]]
-    assert found_chunks(pools(form, SIZES[::step])) == parts
+    assert find_chunks(pools(form, SIZES[::step])) == parts
     # These sizes of pools are not the sizes of an arena's chunks.
-    assert found_chunks(pools(form, [size * 2 for size in SIZES])) == []
-    assert found_chunks(pools(form, [*SIZES[:3], SIZES[3] + 8])) == []
+    assert find_chunks(pools(form, [size * 2 for size in SIZES])) == []
+    assert find_chunks(pools(form, [*SIZES[:3], SIZES[3] + 8])) == []
 
 
 def test_damaged_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = CHUNKS
     image = pools("array", SIZES)
     image.words(second, first, SIZES[0])  # a cyclic list
-    assert len(found_chunks(image)) == 2
+    assert len(find_chunks(image)) == 2
     for number in range(1, 9):  # eight more pools that refer to the same chunks
         image.words(VARIABLES + 0x100 * number, *(word for size in SIZES for word in (first, size)))
-    assert len(found_chunks(image)) == 2
+    assert len(find_chunks(image)) == 2
     image.words(second, third, SIZES[0])
     image.words(third, 0, SIZES[0] + 8)  # a chunk of another length
-    assert len(found_chunks(image)) == 2
+    assert len(find_chunks(image)) == 2
     image.words(second, second + 4, SIZES[0])
-    assert len(found_chunks(image)) == 2
+    assert len(find_chunks(image)) == 2
     monkeypatch.setattr(chunk_pools, "_CHECKED", 1)
     with pytest.raises(Interrupted):
-        found_chunks(image, 0)
+        find_chunks(image, 0)
 
 
 def monitors() -> Image:
@@ -100,7 +100,7 @@ def test_monitors_that_no_thread_uses() -> None:
     image.words(BLOCK, 1, 0, 0, 0, 0)  # the first monitor of a block has no object
     for number, words in enumerate([(9, 0, 0, 0), (9, 7, 0, 0), (9, 0, 1, 0), (9, 0, 0, 1), (0, 0, 0, 0), (9, 0, 0, 0)], 1):
         image.words(BLOCK + MONITOR * number, *words)
-    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR, BLOCK + 6 * MONITOR]
+    assert list(idle_monitors(read_tables(image))) == [BLOCK + MONITOR, BLOCK + 6 * MONITOR]
 
 
 def test_damaged_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,17 +108,17 @@ def test_damaged_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
     image = monitors()
     image.words(BLOCK, 1, 0, 0, 0, BLOCK)  # a cyclic list
     image.words(BLOCK + MONITOR, 9)
-    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR]
+    assert list(idle_monitors(read_tables(image))) == [BLOCK + MONITOR]
     image.words(BLOCK, 1, 0, 0, 0, 8)  # an unreadable block
-    assert list(idle_monitors(tables_of(image))) == [BLOCK + MONITOR]
-    tables = tables_of(image)
+    assert list(idle_monitors(read_tables(image))) == [BLOCK + MONITOR]
+    tables = read_tables(image)
     tables.target.stop_after(0)  # type: ignore[attr-defined]
     with pytest.raises(Interrupted):
         list(idle_monitors(tables))
     image.sizes["ObjectMonitor"] = 24  # smaller than its fields
-    assert list(idle_monitors(tables_of(image))) == []
+    assert list(idle_monitors(read_tables(image))) == []
     del image.statics["ObjectSynchronizer", "gBlockList"]  # removed in JDK 17
-    assert list(idle_monitors(tables_of(image))) == []
+    assert list(idle_monitors(read_tables(image))) == []
 
 
 def test_words_of_threads() -> None:
@@ -129,10 +129,10 @@ def test_words_of_threads() -> None:
     image.fields.update({("LockStack", "_top"): 0, ("LockStack", "_base[0]"): 8})
     common = Range(thread + 16, thread + 0x200)
     image.words(thread + 0x300, 0x300 + 8 + 16)
-    assert list(words_without_objects(tables_of(image))) == [common, Range(thread + 0x318, thread + 0x348)]
+    assert list(words_without_objects(read_tables(image))) == [common, Range(thread + 0x318, thread + 0x348)]
     for top in (0, 0x300, 0x348, 0x400):  # a top outside of the stack, or no unused words
         image.words(thread + 0x300, top)
-        assert list(words_without_objects(tables_of(image))) == [common]
+        assert list(words_without_objects(read_tables(image))) == [common]
 
 
 @pytest.mark.parametrize(("length", "body", "first"), [(4, 6, 8), (0, 8, 0), (4, 6, 24)])
@@ -150,7 +150,7 @@ def test_symbols(length: int, body: int, first: int) -> None:
         image.memory[OBJECTS][at + first + length : at + first + length + 2] = count.to_bytes(2, "little")
         image.memory[OBJECTS][at + first + body : at + first + body + len(content)] = content
         image.words(place + used, OBJECTS)
-    tables = tables_of(image)
+    tables = read_tables(image)
     end = places[0] + first + body + len(text)
     assert [find_end_of_text(tables, place, used + 8) for place in places] == [end, 0, 0, 0, 0]
     assert not find_end_of_text(tables, places[0], used + 24) and not find_end_of_text(tables, 8, used + 8)
@@ -162,7 +162,7 @@ def test_number_and_pointer_are_no_symbol(pointer: int) -> None:
     image = Image("Serial", [(0, 0, 0)] * 4, [])
     image.fields.update({("Symbol", "_length"): 0, ("Symbol", "_body"): 8})
     image.words(BLOCK, 4, pointer, OBJECTS)
-    assert not find_end_of_text(tables_of(image), BLOCK, 24)
+    assert not find_end_of_text(read_tables(image), BLOCK, 24)
 
 
 def test_reference_is_not_after_text() -> None:
@@ -170,4 +170,4 @@ def test_reference_is_not_after_text() -> None:
     image = Image("Serial", [(0, 0, 0)] * 4, [])
     image.fields.update({("Symbol", "_length"): 0, ("Symbol", "_body"): 8})
     image.words(BLOCK, 4, 0x41424344, 0)
-    assert find_end_of_text(tables_of(image), BLOCK, 24) == BLOCK + 12
+    assert find_end_of_text(read_tables(image), BLOCK, 24) == BLOCK + 12

@@ -55,7 +55,7 @@ def test_neighbours_of_candidates() -> None:
     assert not _excludes(reservation, [Range(reservation.start, reservation.end)])
 
 
-def left(regions: list[Region], *records: Record) -> list[list[tuple[int, int]]]:
+def find_rest(regions: list[Region], *records: Record) -> list[list[tuple[int, int]]]:
     target: Any = SimpleNamespace(arch=X86_64, regions=lambda: regions)
     found = _what_is_left(cast(Session, SimpleNamespace(target=target)), records)
     return [[(start, end) for start, end in parts] for parts in found]
@@ -65,23 +65,23 @@ def record(address: int, size: int, state: int = LIVE) -> Record:
     return Record(address, 0, size, 0, state)
 
 
-def test_what_is_left_of_mappings() -> None:
+def test_rest_of_unmapped_mappings() -> None:
     mapped = [region(0x10000, 8 * PAGE)]
     whole = (0x10000, 0x10000 + 8 * PAGE)
-    assert left(mapped, record(0x10000, 8 * PAGE)) == [[whole]]
-    assert left([], record(0x10000, 8 * PAGE)) == [[]]
+    assert find_rest(mapped, record(0x10000, 8 * PAGE)) == [[whole]]
+    assert find_rest([], record(0x10000, 8 * PAGE)) == [[]]
     # Sizes are rounded up to whole pages.
-    assert left(mapped, record(0x10000, 7 * PAGE + 1)) == [[whole]]
+    assert find_rest(mapped, record(0x10000, 7 * PAGE + 1)) == [[whole]]
     # A later mapping at the same address is a different mapping.
-    assert left(mapped, record(0x10000, 8 * PAGE, UNSEEN), record(0x10000, 8 * PAGE)) == [[], [whole]]
+    assert find_rest(mapped, record(0x10000, 8 * PAGE, UNSEEN), record(0x10000, 8 * PAGE)) == [[], [whole]]
     middle = (0x10000 + 2 * PAGE, 0x10000 + 4 * PAGE)
-    assert left(mapped, record(0x10000, 8 * PAGE), record(middle[0], 2 * PAGE)) == [
+    assert find_rest(mapped, record(0x10000, 8 * PAGE), record(middle[0], 2 * PAGE)) == [
         [(whole[0], middle[0]), (middle[1], whole[1])],
         [middle],
     ]
     # The first pages were unmapped, and the rest is left. If the first page is mapped again, all of the old mapping was unmapped.
-    assert left([region(0x11000, 2 * PAGE)], record(0x10000, 4 * PAGE, FREED)) == [[(0x11000, 0x13000)]]
-    assert left(mapped, record(0x10000, 4 * PAGE, FREED)) == [[]]
+    assert find_rest([region(0x11000, 2 * PAGE)], record(0x10000, 4 * PAGE, FREED)) == [[(0x11000, 0x13000)]]
+    assert find_rest(mapped, record(0x10000, 4 * PAGE, FREED)) == [[]]
 
 
 def test_the_example_is_a_mapping_that_leaked() -> None:

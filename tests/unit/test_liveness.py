@@ -53,7 +53,7 @@ class Snippet:
         return argument_mask(-1 if numbers[0] is None else numbers[0], {}), "next"
 
 
-def live(text: str, folder: Path) -> tuple[set[str], set[int]]:
+def find_live(text: str, folder: Path) -> tuple[set[str], set[int]]:
     """Return the registers (xmm, ymm and zmm by their parts) and the offsets of the red zone that code reads from the label `here` on."""
     snippet = Snippet(text, folder)
     capstone = load_capstone()
@@ -111,7 +111,7 @@ CASES = {
 def test_registers(name: str, tmp_path: Path) -> None:
     code, truth = CASES[name]
     callees = "f_callee: mov %rdi, (%rsi); ret\nf_writer: xor %r9d, %r9d; pxor %xmm5, %xmm5; ret\nf_caller: call *%rax; ret\nf_last: hlt"
-    found, _ = live(f"f: here: {code}; ret\n{callees}", tmp_path)
+    found, _ = find_live(f"f: here: {code}; ret\n{callees}", tmp_path)
     assert found == set(truth.split())
 
 
@@ -132,7 +132,7 @@ ZONES = {
 @pytest.mark.parametrize("name", ZONES)
 def test_red_zones(name: str, tmp_path: Path) -> None:
     code, truth = ZONES[name]
-    _, found = live(f"f: here: {code}; ret\nf_callee: ret", tmp_path)
+    _, found = find_live(f"f: here: {code}; ret\nf_callee: ret", tmp_path)
     assert found == set(truth)
 
 
@@ -156,11 +156,11 @@ def test_who_uses_the_red_zone(code: str, how: str, tmp_path: Path) -> None:
 
 
 def test_too_much_code_is_not_followed(tmp_path: Path) -> None:
-    found, _ = live("f: here: " + "xor %ecx, %ecx\n" * 4000 + "ret", tmp_path)
+    found, _ = find_live("f: here: " + "xor %ecx, %ecx\n" * 4000 + "ret", tmp_path)
     assert {"rax", "rdi", "xmm3", "zmm9"} <= found
 
 
-def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_amount_of_decoded_code_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many threads at many addresses. At the limit, later code may read everything. Results from before the limit are still valid."""
     monkeypatch.setattr("findleaks.disasm.liveness.MAX_IN_ALL", 10)
     snippet = Snippet("f: here: xor %edi, %edi; ret\nf_other: here2:" + "xor %esi, %esi\n" * 20 + "ret", tmp_path)
@@ -175,7 +175,7 @@ def test_too_much_code_in_all_is_not_decoded(tmp_path: Path, monkeypatch: pytest
     assert not liveness.at(first).use & REGISTERS
 
 
-def test_what_comes_through_to_the_caller(tmp_path: Path) -> None:
+def test_registers_that_the_caller_reads(tmp_path: Path) -> None:
     """The caller may read a register only if no path overwrites it. gcc assumes that a register which the function
     overwrites on some path has no value for the caller."""
     snippet = Snippet("f: here: test %ecx, %ecx; jz 1f; xor %edx, %edx; 1: xor %esi, %esi; ret", tmp_path)

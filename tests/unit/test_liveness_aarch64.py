@@ -116,7 +116,7 @@ def snippets(tmp_path_factory: pytest.TempPathFactory) -> Snippets:
     return Snippets(text + CALLEES, tmp_path_factory.mktemp("code"))
 
 
-def named(mask: int) -> set[str]:
+def list_names(mask: int) -> set[str]:
     return {name for name in (*(f"x{n}" for n in range(30)), *(f"v{n}" for n in range(32))) if AARCH64.mask_of(name) & mask}
 
 
@@ -124,17 +124,17 @@ def named(mask: int) -> set[str]:
 def test_registers(name: str, snippets: Snippets) -> None:
     place = snippets.at[f"f{list(CASES).index(name)}"]
     use = Liveness(snippets, require_capstone(), AARCH64).at(place).use & REGISTERS
-    assert ({"everything"} if use & VECTORS == VECTORS else named(use) - {"x29"}) == set(CASES[name][1].split())
+    assert ({"everything"} if use & VECTORS == VECTORS else list_names(use) - {"x29"}) == set(CASES[name][1].split())
 
 
-def test_what_comes_through_to_the_caller(snippets: Snippets) -> None:
+def test_registers_that_the_caller_reads(snippets: Snippets) -> None:
     liveness = Liveness(snippets, require_capstone(), AARCH64)
-    assert named(liveness.at(snippets.at["f_writer"]).through) == named(REGISTERS) - {"x9", "v5"}
-    assert named(liveness.find_clobbered(snippets.at["f_writer"])) == {"x9", "v5"}
+    assert list_names(liveness.at(snippets.at["f_writer"]).through) == list_names(REGISTERS) - {"x9", "v5"}
+    assert list_names(liveness.find_clobbered(snippets.at["f_writer"])) == {"x9", "v5"}
     # At a system call that its registers identify: read(), then a futex that waits.
     svc = snippets.at[f"f{list(CASES).index('one that is not known')}"]
-    assert named(liveness.at(svc, known=((8, 63), (1, 0x1234))).use) == {"x0", "x1", "x2", "x8"}
-    assert named(liveness.at(svc, known=((8, 98), (1, 0x80))).use) == {"x0", "x1", "x2", "x3", "x8"}
+    assert list_names(liveness.at(svc, known=((8, 63), (1, 0x1234))).use) == {"x0", "x1", "x2", "x8"}
+    assert list_names(liveness.at(svc, known=((8, 98), (1, 0x80))).use) == {"x0", "x1", "x2", "x3", "x8"}
 
 
 def test_numbers_of_arguments_are_those_of_x86_64() -> None:

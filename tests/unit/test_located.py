@@ -38,13 +38,13 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return made
 
 
-def opened(data: bytes) -> DebugFile:
+def open_file(data: bytes) -> DebugFile:
     file = open_dwarf(data)
     assert file is not None
     return file
 
 
-def rows(program: Path) -> Iterator[list[tuple[int, str, int]]]:
+def read_rows(program: Path) -> Iterator[list[tuple[int, str, int]]]:
     """Return the address, file and line of each row of each sequence in the line tables, as pyelftools reads them."""
     with program.open("rb") as file:
         info = ELFFile(file).get_dwarf_info()
@@ -62,8 +62,8 @@ def rows(program: Path) -> Iterator[list[tuple[int, str, int]]]:
 
 
 def test_each_row_of_the_line_table(program: Path) -> None:
-    located, seen = Located(opened(program.read_bytes())), 0
-    for sequence in rows(program):
+    located, seen = Located(open_file(program.read_bytes())), 0
+    for sequence in read_rows(program):
         for (address, name, line), (following, _, _) in zip(sequence, sequence[1:]):
             if address < following:
                 for place in (address, following - 1):
@@ -74,10 +74,10 @@ def test_each_row_of_the_line_table(program: Path) -> None:
 
 
 def test_each_row_has_binutils_functions(program: Path) -> None:
-    places = sorted({address for sequence in rows(program) for address, _, _ in sequence[:-1]})
+    places = sorted({address for sequence in read_rows(program) for address, _, _ in sequence[:-1]})
     words = ["addr2line", "-a", "-i", "-f", "-C", "-e", str(program), *map(hex, places)]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    located = Located(opened(program.read_bytes()))
+    located = Located(open_file(program.read_bytes()))
     inlined = 0
     for place, text in zip(places, re.split(r"^0x[0-9a-f]+\n", printed, flags=re.M)[1:]):
         names, where = text.splitlines()[::2], text.splitlines()[1::2]
@@ -93,21 +93,21 @@ def test_each_row_has_binutils_functions(program: Path) -> None:
 def test_units_by_their_first_entries(program: Path) -> None:
     """Units are found without .debug_aranges, which clang does not write."""
     data = bytearray(program.read_bytes())
-    listed = UnitsByAddress(opened(bytes(data)))
+    listed = UnitsByAddress(open_file(bytes(data)))
     names = data.find(b".debug_aranges\0")
     if names >= 0:
         data[names : names + 14] = b".debug_nothing"
-    read = UnitsByAddress(opened(bytes(data)))
-    places = [address for sequence in rows(program) for address, _, _ in sequence[:-1]]
+    read = UnitsByAddress(open_file(bytes(data)))
+    places = [address for sequence in read_rows(program) for address, _, _ in sequence[:-1]]
     assert [read.at(place) for place in places] == [listed.at(place) for place in places] == [0] * len(places)
     assert read.at(min(places) - 0x1000) is read.at(1 << 63) is None
 
 
-def test_damaged_files_give_what_can_be_read(program: Path) -> None:
+def test_readable_parts_of_damaged_files_are_used(program: Path) -> None:
     """Whatever the bytes are, there is no exception and no long wait."""
     data = program.read_bytes()
     found = [one for one in elf.sections(data, elf.header(data)) if one.name.startswith(".debug_") and one.size]
-    places = [address for sequence in rows(program) for address, _, _ in sequence[:-1]]
+    places = [address for sequence in read_rows(program) for address, _, _ in sequence[:-1]]
     chance = random.Random(7)
     for _ in range(40):
         made = bytearray(data)
@@ -129,7 +129,7 @@ def test_sections_full_of_one_byte(program: Path, name: str, filled: bytes) -> N
     one = next((one for one in elf.sections(data, elf.header(data)) if one.name == name), None)
     if one is not None:
         data[one.offset : one.offset + one.size] = filled * one.size
-    places = [address for sequence in rows(program) for address, _, _ in sequence[:-1]]
+    places = [address for sequence in read_rows(program) for address, _, _ in sequence[:-1]]
     file = open_dwarf(bytes(data))
     if file is not None:
         located = Located(file)
@@ -140,17 +140,17 @@ def test_sections_full_of_one_byte(program: Path, name: str, filled: bytes) -> N
 def test_lists_without_end(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges with many entries may be one endless list. Reading stops at a limit. Units that are read without these lists are found."""
     monkeypatch.setattr(ranges, "MAX_WORK", 40)
-    file = opened(program.read_bytes())
+    file = open_file(program.read_bytes())
     located = Located(file)
-    places = [address for sequence in rows(program) for address, _, _ in sequence[:-1]]
+    places = [address for sequence in read_rows(program) for address, _, _ in sequence[:-1]]
     assert all(len(located.at(place)) <= 1 for place in places[:5])
 
 
-def test_the_user_may_stop_it(program: Path) -> None:
+def test_interruption(program: Path) -> None:
     def tell(phase: str, part: float) -> None:
         raise Interrupted
 
-    file = opened(program.read_bytes())
+    file = open_file(program.read_bytes())
     file.progress = tell
     with pytest.raises(Interrupted):
         Located(file).at(0x401000)
@@ -172,7 +172,7 @@ def interrupt() -> None:
     raise Interrupted
 
 
-def linked(data: bytes, name: bytes, content: bytes, folder: Path) -> bytes:
+def add_section(data: bytes, name: bytes, content: bytes, folder: Path) -> bytes:
     """Return a copy of the program with one more section."""
     (folder / "section").write_bytes(content)
     (folder / "before").write_bytes(data)
@@ -193,19 +193,19 @@ def test_links_to_other_files(tmp_path: Path) -> None:
         (b"\0\0\0\0" + right, None),
         (b"", None),
     ):
-        made = linked(data, b".gnu_debuglink", content, tmp_path) if content else data
+        made = add_section(data, b".gnu_debuglink", content, tmp_path) if content else data
         assert separate.debug_link(made) == expected
     for content, alternate in (
         (b"../common.debug\0" + b"\xab" * 20, separate.Alternate("../common.debug", "ab" * 20)),
         (b"common.debug", None),
         (b"\0" + b"\xab" * 20, None),
     ):
-        assert separate.alternate_link(linked(data, b".gnu_debugaltlink", content, tmp_path)) == alternate
+        assert separate.alternate_link(add_section(data, b".gnu_debugaltlink", content, tmp_path)) == alternate
     assert separate.debug_link(b"\x7fELF") is separate.alternate_link(b"") is None
     found = separate.SeparateFiles()
     module = Module(str(tmp_path / "bin" / "program"), 0, 0x1000, 0x2000)
     for checksum, wanted in ((right, data), (bytes(4), None)):
-        own = linked(data, b".gnu_debuglink", b"debug.file\0\0" + checksum, tmp_path)
+        own = add_section(data, b".gnu_debuglink", b"debug.file\0\0" + checksum, tmp_path)
         (tmp_path / "bin" / ".debug").mkdir(parents=True, exist_ok=True)
         (tmp_path / "bin" / ".debug" / "debug.file").write_bytes(data)
         found = separate.SeparateFiles()
@@ -214,7 +214,7 @@ def test_links_to_other_files(tmp_path: Path) -> None:
         assert separate.SeparateFiles().of(elsewhere, own, FilePlace(str(tmp_path / "bin" / "program")), "") == wanted
 
 
-class WithFile(FakeTarget):
+class OneModule(FakeTarget):
     """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes, build_id: str = "ab" * 20) -> None:
@@ -237,18 +237,18 @@ class Debugger:
         return (SourcePlace("", "/by/debugger.c", 7),) if address == self.known else ()
 
 
-def test_a_debugger_is_asked_where_the_files_say_nothing(program: Path) -> None:
+def test_a_debugger_is_asked_if_the_files_lack_information(program: Path) -> None:
     """The debugger is not asked about a module without a build-id, because the debugger may have another file."""
-    place = next(rows(program))[0][0]
-    target = WithFile(program.read_bytes())
+    place = next(read_rows(program))[0][0]
+    target = OneModule(program.read_bytes())
     target.debugger = debugger = Debugger(5)
-    own = Located(opened(program.read_bytes())).at(place)
+    own = Located(open_file(program.read_bytes())).at(place)
     sources = Sources(target)
     assert own and sources.at(place) == own
     assert debugger.asked == []
     assert sources.at(5) == (SourcePlace("", "/by/debugger.c", 7),)
     assert debugger.asked == [(5, "ab" * 20)]
-    target = WithFile(program.read_bytes(), "")
+    target = OneModule(program.read_bytes(), "")
     target.debugger = debugger
     assert Sources(target).at(5) == ()
     assert len(debugger.asked) == 1

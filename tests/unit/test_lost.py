@@ -35,7 +35,7 @@ def mixed() -> Session:
     return session(target, [ListAllocator(HEAP, HEAP + 0x40 * 9, [Listed(a, 56) for a in starts])])
 
 
-def test_a_rule_takes_away_only_the_blocks_it_matches(mixed: Session, tmp_path: Any) -> None:
+def test_a_suppression_removes_only_matching_blocks(mixed: Session, tmp_path: Any) -> None:
     """Also if blocks of the same size, the first ones of their group, have other contents."""
     rules = tmp_path / "rules"
     rules.write_text("string:keep*\n")
@@ -45,19 +45,19 @@ def test_a_rule_takes_away_only_the_blocks_it_matches(mixed: Session, tmp_path: 
     assert run(mixed, "find", "--suppressions", str(rules), "--fail-over", "0")[0] == 1
 
 
-def test_without_rules_one_row_has_all_of_a_size(mixed: Session) -> None:
+def test_without_suppressions_one_row_has_all_blocks_of_a_size(mixed: Session) -> None:
     groups = run_json(mixed, "find")["groups"]
     assert [(g["blocks"], g["hint"]) for g in groups] == [(9, '"keep this one"')]
     assert '56 B, e.g. "keep this one"' in run(mixed, "find")[1]
 
 
-def test_many_lost_blocks_are_not_looked_at_one_by_one(mixed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_leaked_blocks_are_not_examined_individually(mixed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("findleaks.audit.leak_groups.MANY", 8)
     groups = run_json(mixed, "find")["groups"]
     assert [(g["blocks"], g["type"], g["hint"]) for g in groups] == [(9, None, '"keep this one"')]
 
 
-def test_a_limit_kept_only_as_far_as_can_be_seen_is_no_success(mixed: Session) -> None:
+def test_a_limit_is_not_kept_if_memory_is_missing(mixed: Session) -> None:
     assert run(mixed, "find", "--fail-over", "1k")[0] == 0
     mixed.target.truncated = True
     assert run(mixed, "find", "--fail-over", "1k")[0] == 2

@@ -54,7 +54,7 @@ def elements(data: bytes, step: int = 2) -> Elements:
     return Elements(Memory(FakeTarget({START: data})), START, len(data), step)
 
 
-def unused_of(data: bytes) -> Unused:
+def find_unused(data: bytes) -> Unused:
     return Unused([Exclusion(0), Exclusion(EVERY_WORD)], Memory(FakeTarget({START: data})))
 
 
@@ -124,7 +124,7 @@ def test_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stacks do not use up the ranges of tables. The words above the top of a stack are always excluded."""
     monkeypatch.setattr(lua_unused, "_MOST_STACK_RANGES", 3)
     data = values(*[OBJECT, NIL] * 50)
-    unused, size, top = unused_of(data), len(data), START + len(data) - 160
+    unused, size, top = find_unused(data), len(data), START + len(data) - 160
     rest = Range(top, START + size)
     first = unused.stack_pattern(OLD, START, size, top)
     assert unused.is_full and unused.ranges == [rest, *(Range(START + 8 * at, START + 8 * at + 16) for at in (62, 66, 70))]
@@ -132,7 +132,7 @@ def test_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unused.ranges[4:] == [rest] and unused.exclusions[second].words & (1 << 62) - 1 == unused.exclusions[first].words
     unused.part_pattern(OLD, START, size, size, 2)
     assert len(unused.ranges) == 5 + 35
-    empty = unused_of(data)
+    empty = find_unused(data)
     assert empty.stack_pattern(OLD, START, size, START) == 0 and empty.ranges == [Range(START, START + size)]
 
 
@@ -140,7 +140,7 @@ def test_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stack_inside_a_block(top: int) -> None:
     """Only the words of the stack itself, and those above its top, are excluded. No words precede a top below the stack."""
     data = values(OBJECT, OBJECT, NIL, OBJECT, NIL, NIL, OBJECT)
-    unused = unused_of(data)
+    unused = find_unused(data)
     unused.add_stack(START + VALUE, START + top, START + len(data) - 1)
     wanted = [Range(START + 32, START + 48)] if top == 48 else []
     assert unused.ranges == [Range(START + top, START + len(data) - 8), *wanted]

@@ -36,7 +36,7 @@ NUMBERS = [0, 0x3FF0000000000000, 0xFFF0000000000000, 0xFFF8000000000000, (1 << 
 """0, 1.0, -inf, NaN, nil, false and true."""
 
 
-def chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
+def make_chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
     """Return chunks with a fencepost at the end, and their blocks."""
     data, blocks, free = bytearray(), [], 0
     for _ in range(rng.randrange(40)):
@@ -46,7 +46,7 @@ def chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
         data += struct.pack("<QQ", free or rng.getrandbits(64), size | previous | 2 * used) + rng.randbytes(size - 16)
         free = 0 if used else size
     if free:
-        return chunks(rng)
+        return make_chunks(rng)
     return data + struct.pack("<QQ", 0, FENCEPOST), blocks
 
 
@@ -54,7 +54,7 @@ def chunks(rng: random.Random) -> tuple[bytearray, list[tuple[int, int, int]]]:
 @settings(max_examples=graphs.share(100))
 def test_chunks(seed: int) -> None:
     rng = random.Random(seed)
-    data, expected = chunks(rng)
+    data, expected = make_chunks(rng)
     limit = BASE + len(data)
     for engine in ENGINES:
         read = walk_chunks(engine, graphs.piece(BASE, bytes(data)), BASE, 0, limit, 1000)
@@ -101,7 +101,7 @@ def test_references(kinds: list[tuple[int, int]], shift: int) -> None:
     assert bytes(made.data) == bytes(shift) + struct.pack(f"<{len(wanted)}Q", *wanted) + b"\xff" * 3
 
 
-def light(index: int, address: int) -> int:
+def make_light(index: int, address: int) -> int:
     """Return a light userdata whose upper bits are an index of the table."""
     return 0x1FFFC << 47 | index << 39 | address & (1 << 39) - 1
 
@@ -110,7 +110,7 @@ def light(index: int, address: int) -> int:
 def test_light_userdata(numbers: list[tuple[int, int]], shift: int) -> None:
     """Light userdata become addresses if their index is in the table. Other values do not change."""
     table = [0xAB << 39, 0xFF << 39, 0]
-    values = [*(light(index % 4, address) for index, address in numbers), *NUMBERS, ~4 & (1 << 64) - 1]
+    values = [*(make_light(index % 4, address) for index, address in numbers), *NUMBERS, ~4 & (1 << 64) - 1]
     wanted = [
         table[value >> 39 & 0xFF] | value & (1 << 39) - 1 if is_light(value) and value >> 39 & 0xFF < 3 else value for value in values
     ]
@@ -123,7 +123,7 @@ def test_light_userdata_of_several_states() -> None:
     """In memory of an unknown state, a light userdata is decoded with the table that gives a readable address."""
     memory = Memory(FakeTarget({BASE: bytes(200)}))
     tables = [(0x55 << 40, 0x7F << 40), (0x7F << 40,)]
-    values = [light(1, BASE + 8), light(0, BASE), light(0, 0x1234), 5]
+    values = [make_light(1, BASE + 8), make_light(0, BASE), make_light(0, 0x1234), 5]
     data = struct.pack("<4Q", *values)
     assert struct.unpack("<4Q", try_light_segments(memory, Piece(BASE, memoryview(data)), tables)) == (BASE + 8, BASE, values[2], 5)
 
@@ -134,7 +134,7 @@ def test_each_segment_has_the_table_of_its_state() -> None:
     made = LuaJitAllocator.__new__(LuaJitAllocator)
     made.memory, made._light_segments = Memory(FakeTarget({})), tables
     made._tables_by_segment = [(BASE + 64 * at, BASE + 64 * at + 32, tables[at % 2]) for at in range(6)]
-    value = light(0, 8)
+    value = make_light(0, 8)
     wanted = [(tables[at // 8 % 2][0] | 8) if at % 8 < 4 else value for at in range(48)]
     for first in range(48):
         for end in range(first + 1, 49):

@@ -57,7 +57,7 @@ def test_types_of_a_package_are_summed() -> None:
     assert [row.reported for row in apart.types] == [None, 1000, 24]
 
 
-def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
+def test_columns_of_groups_with_owners_separate() -> None:
     names = ["PG::Result", "Zlib::Inflate", "PG::Tuple", "PG::Error", "str"]
     before = Holders(
         array("Q", [16, 32, 48]),
@@ -92,7 +92,7 @@ def test_columns_go_by_groups_and_what_owns_stays_apart() -> None:
         (["app", "libc.so.6"], {"glibc"}, []),
     ],
 )
-def test_heaps_that_no_allocator_serves(files: list[str], allocators: set[str], owners: list[str]) -> None:
+def test_heaps_of_no_allocator(files: list[str], allocators: set[str], owners: list[str]) -> None:
     assert heap_owners(files, allocators) == owners
 
 

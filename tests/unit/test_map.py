@@ -45,7 +45,7 @@ BLOCKS = [
 HELD = [(BASE, BASE + 2 * PAGE), (BASE + 3 * PAGE, BASE + 6 * PAGE)]
 
 
-def made(engine: Any, known: bool = True, stop_after: Optional[int] = None) -> Session:
+def make_session(engine: Any, known: bool = True, stop_after: Optional[int] = None) -> Session:
     target = FakeTarget({BASE: bytes(8 * PAGE)}, pid=7, stop_after=stop_after)
     if known:
         target.pages = Presence("pagemap", Runs.of([(BASE, BASE + 8 * PAGE)]), Runs.of(HELD), Runs.of(()), 5 * PAGE)
@@ -57,14 +57,14 @@ def arguments(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**plain, **more})
 
 
-def answer(result: Any) -> dict[str, Any]:
+def read_json(result: Any) -> dict[str, Any]:
     (found,) = result.json()
     return json.loads(json.dumps(found))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_json(engine: Any) -> None:
-    found = answer(command.run(made(engine), arguments()))
+    found = read_json(command.run(make_session(engine), arguments()))
     states = ["in_use", "untouched", "cached", "metadata", "kept", "returned"]
     assert [run["state"] for run in found["heaps"][0]["pages"]] == states
     assert [run["pages"] for run in found["heaps"][0]["pages"]] == [2, 1, 1, 1, 1, 2]
@@ -78,9 +78,9 @@ def test_json(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
-    result = command.run(made(engine, known=False), arguments())
-    found = answer(result)
+def test_unknown_residency_is_not_guessed(engine: Any) -> None:
+    result = command.run(make_session(engine, known=False), arguments())
+    found = read_json(result)
     assert [run["state"] for run in found["heaps"][0]["pages"]] == ["in_use", "cached", "metadata", "free"]
     assert found["residency"]["source"] == "unknown" and found["totals"]["resident"] is None
     text = "\n".join(result.text(80, Invocation("findleaks", "core")))
@@ -88,19 +88,19 @@ def test_what_is_not_known_is_not_guessed(engine: Any) -> None:
 
 
 def test_text() -> None:
-    text = list(command.run(made(graphs.native), arguments()).text(80, Invocation()))
+    text = list(command.run(make_session(graphs.native), arguments()).text(80, Invocation()))
     assert text[0].startswith("20 KiB resident in 1 heap (32 KiB mapped), 10 KiB in use")
     assert f"  {BASE:#014x}  █▓□cmo··" in text
     assert all(len(line) <= 80 for line in text)
     assert text[-2:] == ["  next: leaks map -o map.html · leaks caches --by-arena --sort waste", "        leaks verdict"]
 
 
-def test_in_use_means_one_thing_in_every_picture() -> None:
+def test_in_use_has_one_meaning_in_all_pictures() -> None:
     """In use is the number of bytes in blocks, computed by one function. Whole pages are counted by state, and the text says this."""
     from findleaks.report.heapmap.html import render_html
     from findleaks.report.heapmap.layout import place_picture
 
-    session = made(graphs.native)
+    session = make_session(graphs.native)
     known = read_residency(session)
     picture = Picture("a fake", read_areas(session, known), known, PAGE)
     said = format_sums(picture.areas[0])
@@ -113,12 +113,12 @@ def test_in_use_means_one_thing_in_every_picture() -> None:
     assert f'"sums":"{said}"' in html.replace('": "', '":"') and picture.headline in html
     words = [word.text for word in place_picture(picture).words]
     assert said in words and picture.headline in words
-    found = answer(command.run(session, arguments()))
+    found = read_json(command.run(session, arguments()))
     assert found["totals"]["in_use"] == found["heaps"][0]["in_use"] == 10 << 10
 
 
 def test_terminal_styles() -> None:
-    kept = made(graphs.native)
+    kept = make_session(graphs.native)
     from findleaks.audit.pages import read_areas
     from findleaks.audit.residency import read_residency
 
@@ -138,8 +138,8 @@ def test_terminal_styles() -> None:
 @pytest.mark.parametrize("name", ["map.svg", "map.png", "map.html"])
 def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / name
-    result = command.run(made(engine), arguments(output=str(file)))
-    assert answer(result)["written"] == {
+    result = command.run(make_session(engine), arguments(output=str(file)))
+    assert read_json(result)["written"] == {
         "file": str(file),
         "bytes": file.stat().st_size,
         "format": {"html": "map"}.get(name[4:], name[4:]),
@@ -151,34 +151,34 @@ def test_pictures(engine: Any, name: str, tmp_path: Path) -> None:
 
 def test_both_engines_draw_the_same_page(tmp_path: Path) -> None:
     for number, engine in enumerate(ENGINES):
-        command.run(made(engine), arguments(output=str(tmp_path / f"{number}.html")))
+        command.run(make_session(engine), arguments(output=str(tmp_path / f"{number}.html")))
     assert (tmp_path / "0.html").read_bytes() == (tmp_path / "1.html").read_bytes()
 
 
 def test_png_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FindleaksError, match=r"needs Pillow.*pip install pillow") as error:
-        command.run(made(graphs.native), arguments(output=str(tmp_path / "map.png")))
+        command.run(make_session(graphs.native), arguments(output=str(tmp_path / "map.png")))
     assert "\n" not in str(error.value)
 
 
-def test_bad_words() -> None:
+def test_invalid_arguments() -> None:
     for more in ({"output": "x.gif"}, {"save_residency": "x", "output": "x.svg"}, {"allocator": "nonsense"}):
         with pytest.raises(UsageError):
-            command.run(made(graphs.native), arguments(**more))
+            command.run(make_session(graphs.native), arguments(**more))
 
 
 def test_no_heap() -> None:
     empty = session(FakeTarget({BASE: bytes(PAGE)}), [])
     result = command.run(empty, arguments())
     assert result.status == 2 and next(iter(result.text(80, Invocation()))) == "no heap of a known allocator"
-    assert answer(result)["heaps"] == []
+    assert read_json(result)["heaps"] == []
 
 
 @pytest.mark.parametrize("after", range(3))
 def test_interrupted(after: int, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        command.run(made(graphs.native, stop_after=after), arguments(output=str(tmp_path / "map.html")))
+        command.run(make_session(graphs.native, stop_after=after), arguments(output=str(tmp_path / "map.html")))
 
 
 def test_types_of_blocks_and_pages(tmp_path: Path) -> None:

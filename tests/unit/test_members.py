@@ -39,7 +39,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder / "server"
 
 
-class Named(FakeTarget):
+class OneModule(FakeTarget):
     """A fake target with one module, which has this file."""
 
     def __init__(self, data: bytes) -> None:
@@ -50,7 +50,7 @@ class Named(FakeTarget):
         return [self.data]
 
 
-def address_of(data: bytes, name: str) -> int:
+def find_address(data: bytes, name: str) -> int:
     for table in elf.tables_of_file(data, elf.header(data)):
         at = table.strings.find(b"\0" + name.encode() + b"\0") + 1
         for offset in range(0, len(table.symbols), 24):
@@ -59,10 +59,10 @@ def address_of(data: bytes, name: str) -> int:
     raise LookupError(name)
 
 
-def test_members_and_what_pointers_lead_to(program: Path) -> None:
+def test_members_and_targets_of_pointers(program: Path) -> None:
     data = program.read_bytes()
-    members = Members(Named(data))
-    server = members.variable(address_of(data, "server"))
+    members = Members(OneModule(data))
+    server = members.variable(find_address(data, "server"))
     assert server is not None
     assert (server.name, server.size) == ("server", 72)
     paths = {offset: server.at(offset)[0] for offset in (0, 8, 16, 24, 32, 56, 64)}
@@ -77,44 +77,44 @@ def test_members_and_what_pointers_lead_to(program: Path) -> None:
     payload = item.pointee()
     assert payload is not None
     assert (payload.name, payload.at(0)[0], payload.size) == ("payload", ".number", 16)
-    pointer = members.variable(address_of(data, "pointer"))
+    pointer = members.variable(find_address(data, "pointer"))
     assert pointer is not None
     below = pointer.pointee()
     assert below is not None
     assert below.at(24)[0] == ".table"
-    links = members.variable(address_of(data, "links"))
+    links = members.variable(find_address(data, "links"))
     assert links is not None
     assert links.at(56)[0] == "[3].previous"
-    assert members.variable(address_of(data, "server") + 8) is None
+    assert members.variable(find_address(data, "server") + 8) is None
 
 
 def test_a_file_without_debug_information(program: Path, tmp_path: Path) -> None:
     subprocess.run(["strip", "-g", "-o", str(tmp_path / "bare"), str(program)], check=True)
     data = (tmp_path / "bare").read_bytes()
-    assert Members(Named(data)).variable(address_of(data, "server")) is None
+    assert Members(OneModule(data)).variable(find_address(data, "server")) is None
 
 
 def test_compressed_sections(program: Path, tmp_path: Path) -> None:
     subprocess.run(["objcopy", "--compress-debug-sections=zlib", str(program), str(tmp_path / "packed")], check=True)
     data = (tmp_path / "packed").read_bytes()
-    server = Members(Named(data)).variable(address_of(data, "server"))
+    server = Members(OneModule(data)).variable(find_address(data, "server"))
     assert server is not None
     assert server.at(8)[0] == ".jobs"
 
 
-def walked(type_: Type | None, depth: int = 0) -> None:
+def walk(type_: Type | None, depth: int = 0) -> None:
     if type_ is None or depth > 6:
         return
     for offset in (0, 8, 24, 40, 64, 1 << 40):
         path, below = type_.at(offset)
         assert isinstance(path, str)
         assert isinstance(type_.name, str)
-        walked(below.pointee() if below is not None else None, depth + 1)
+        walk(below.pointee() if below is not None else None, depth + 1)
 
 
-def test_damaged_information_is_survived(program: Path) -> None:
+def test_damaged_information_is_handled(program: Path) -> None:
     data = program.read_bytes()
-    address = address_of(data, "server")
+    address = find_address(data, "server")
     sections = [s for s in elf.sections(data, elf.header(data)) if s.name in (".debug_info", ".debug_abbrev", ".debug_str_offsets")]
     for seed in range(40):
         rng = random.Random(seed)
@@ -122,7 +122,7 @@ def test_damaged_information_is_survived(program: Path) -> None:
         for _ in range(rng.choice((1, 3, 20, 200))):
             section = rng.choice(sections)
             bad[section.offset + rng.randrange(section.size)] = rng.choice((0, 0xFF, 0x80, rng.randrange(256)))
-        walked(Members(Named(bytes(bad))).variable(address))
+        walk(Members(OneModule(bytes(bad))).variable(address))
     for size in range(0, len(data), 1999):
         try:
             file = open_dwarf(data[:size])

@@ -120,7 +120,7 @@ class Image:
         return directory, found
 
 
-def states(directory: Directory, image: Image, numbers: tuple[int, ...]) -> set[str]:
+def find_states(directory: Directory, image: Image, numbers: tuple[int, ...]) -> set[str]:
     blocks = directory.blocks
     return {blocks.state(blocks.find(image.blocks[number])).name for number in numbers}
 
@@ -138,9 +138,9 @@ def test_every_layout(image: Image) -> None:
     directory, found = image.read()
     assert directory.problems == []
     assert found.version == image.row.version
-    assert states(directory, image, USED) == {"IN_USE"}
-    assert states(directory, image, FREE + LOCAL) == {"FREE"}
-    assert states(directory, image, REMOTE) == {"CACHED"}
+    assert find_states(directory, image, USED) == {"IN_USE"}
+    assert find_states(directory, image, FREE + LOCAL) == {"FREE"}
+    assert find_states(directory, image, REMOTE) == {"CACHED"}
     (row,) = found.caches(directory.blocks)
     assert (row.in_use, row.cached, row.free, row.total) == (6, 1, 3, CAPACITY)
     assert (row.in_use_bytes, row.size, row.own["used"]) == (6 * SIZE, SIZE, 7)
@@ -150,13 +150,13 @@ def test_every_layout(image: Image) -> None:
     assert any(start <= image.meta < end for start, end in ((heap.start, heap.end) for heap in found.heaps()))
 
 
-def test_a_link_out_of_the_page_is_named(image: Image) -> None:
+def test_a_link_out_of_the_page_is_reported(image: Image) -> None:
     wild = 0x6162636465666768
     image.word(image.blocks[FREE[0]], lists.encode(wild, image.keys, image.meta) if image.row.keyed else wild)
     directory, found = image.read()
     assert any("free of the page" in problem.what and "corrupt" in problem.what for problem in directory.problems)
-    assert states(directory, image, USED) == {"IN_USE"}
-    assert states(directory, image, LOCAL) == {"FREE"}
+    assert find_states(directory, image, USED) == {"IN_USE"}
+    assert find_states(directory, image, LOCAL) == {"FREE"}
     link = image.blocks[FREE[0]]
     assert [problem.damaged for problem in directory.problems if "free of the page" in problem.what] == [Range(link, link + 8)]
     assert not any("counts" in problem.what for problem in found.verify(directory.blocks) if problem), "consequences were reported"
@@ -167,7 +167,7 @@ def test_a_cycle_ends(image: Image) -> None:
     image.word(image.blocks[FREE[1]], lists.encode(back, image.keys, image.meta) if image.row.keyed else back)
     directory, _ = image.read()
     assert any("corrupt" in problem.what for problem in directory.problems)
-    assert states(directory, image, USED) == {"IN_USE"}
+    assert find_states(directory, image, USED) == {"IN_USE"}
 
 
 def test_a_block_freed_twice(image: Image) -> None:
@@ -186,7 +186,7 @@ def test_a_wrong_count(image: Image) -> None:
 
 
 @pytest.mark.parametrize("row", layout.SEGMENTS, ids=NAMES[: len(layout.SEGMENTS)])
-def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.SegmentLayout) -> None:
+def test_an_invalid_page_beside_a_valid_one(row: layout.SegmentLayout) -> None:
     """The page of the last slice claims more blocks than fit. It is reported, and the other page is read."""
     image = Image(row)
     image.fill(slice_count=2)
@@ -198,12 +198,12 @@ def test_a_page_that_makes_no_sense_beside_one_that_does(row: layout.SegmentLayo
     directory, _ = image.read()
     assert [problem.address for problem in directory.problems] == [SEGMENT + other]
     assert "500 blocks of 12" in directory.problems[0].what
-    assert states(directory, image, USED) == {"IN_USE"}
+    assert find_states(directory, image, USED) == {"IN_USE"}
 
 
 @pytest.mark.parametrize("offset", range(0, 416, 8))
 @pytest.mark.parametrize("row", [layout.SEGMENTS[0], layout.SEGMENTS[-1], layout.PAGES[0], layout.PAGES[-1]], ids=lambda row: row.version)
-def test_any_damage_is_survived(row: layout.SegmentLayout | layout.PageLayout, offset: int) -> None:
+def test_any_damage_is_handled(row: layout.SegmentLayout | layout.PageLayout, offset: int) -> None:
     image = Image(row)
     base = SEGMENT + offset if isinstance(row, layout.SegmentLayout) else image.meta + offset - 100 * (offset >= 200)
     image.word(base & -8, 0xFFFFFFFFFFFFFF41)
@@ -214,7 +214,7 @@ def test_any_damage_is_survived(row: layout.SegmentLayout | layout.PageLayout, o
 
 
 @pytest.mark.parametrize("row", [row for row in (*layout.SEGMENTS, *layout.PAGES) if getattr(row, "pointer", "start" in row.page.offsets)])
-def test_a_page_whose_first_block_is_crooked(row: layout.SegmentLayout | layout.PageLayout) -> None:
+def test_a_page_whose_first_block_is_misaligned(row: layout.SegmentLayout | layout.PageLayout) -> None:
     """The descriptor has a pointer to the first block. Blocks are at multiples of 8."""
     image = Image(row)
     image.fill(start=image.start + 1)
@@ -233,7 +233,7 @@ def test_where_an_alignment_can_have_moved_a_pointer() -> None:
 
 
 @pytest.mark.parametrize("referred", ["start", "moved", "below", "nothing"])
-def test_aligned_blocks_are_where_they_are_referred_to(referred: str) -> None:
+def test_references_locate_aligned_blocks(referred: str) -> None:
     """The allocator may have moved the pointer to a block whose first word is a link. A reference in a root decides."""
     image = Image(next(row for row in layout.SEGMENTS if "start" in row.page.offsets and not row.keyed))
     image.fill(size=80, flags=2, free=0, local=0, thread=0, used=CAPACITY)
@@ -263,7 +263,7 @@ class Words:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> None:
+def test_padding_is_determined_by_any_blocks_in_use(right: bool) -> None:
     """The blocks in use determine the padding, although the first blocks of a page may all be free."""
     page = layout.MimallocPage(SEGMENT, SEGMENT + 4096, SIZE, CAPACITY, CAPACITY, 2, 0, 0, 0, KEYS, False, THREAD, 0, 4096, "")
     used = [page.start + SIZE * number for number in (7, 9)]
@@ -275,7 +275,7 @@ def test_padding_is_known_by_blocks_in_use_wherever_they_are(right: bool) -> Non
 OLDEST = next(row for row in layout.SEGMENTS if "start" not in row.page.offsets)
 
 
-def test_a_page_of_2_1_0_whose_blocks_reach_out_of_its_segment() -> None:
+def test_a_page_of_2_1_0_whose_blocks_exceed_its_segment() -> None:
     """This page has the layout of 2.0.9. There, the blocks would begin 56 bytes earlier, and fit into the segment."""
     image = Image(OLDEST)
     first, second = image.area + 440, image.area + layout.SLICE + 440
@@ -317,7 +317,7 @@ def test_segments_that_all_have_another_cookie(row: layout.SegmentLayout, tmp_pa
     assert work[1] < 4 * work[0]
 
 
-class Counted(list[layout.MimallocPage]):
+class CountingList(list[layout.MimallocPage]):
     """Pages that count how often they are read."""
 
     given = 0
@@ -343,6 +343,6 @@ def test_pages_that_all_have_another_heap() -> None:
     image.word(SEGMENT + row.header.offsets["slice_entries"], count + 1)
     _, found = image.read()
     assert len({page.heap for page in found.pages}) == count
-    found.pages = pages = Counted(found.pages)
+    found.pages = pages = CountingList(found.pages)
     found._read_delayed(row)
     assert count <= pages.given <= 2 * count

@@ -23,7 +23,7 @@ PAGE, HEAP, DATA, STACK, GONE = 4096, 0x555500000000, 0x7F0000000000, 0x7FFC0000
 LOST = HEAP + 0x400
 
 
-def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = True) -> FakeTarget:
+def make_process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = True) -> FakeTarget:
     """Return a process with these words in its data. If `lost`, it has a leaked block."""
     data = struct.pack(f"<{len(words)}Q", *words).ljust(PAGE, b"\0")
     memory = {HEAP: bytes(PAGE), DATA: data, STACK: bytes(PAGE - 8) + b"argument"}
@@ -34,7 +34,7 @@ def process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: bool = T
     return target
 
 
-def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
+def find_missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
     assert find_missing_memory(made) == (), "before marking"
     _ = made.graph()
@@ -45,13 +45,13 @@ def missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, 
 
 
 @pytest.mark.parametrize("engine", ["kernel", "pure"])
-def test_a_word_into_a_segment_without_bytes(engine: str) -> None:
+def test_a_pointer_into_a_segment_without_bytes(engine: str) -> None:
     area = Uncertain(GONE, GONE + 16 * PAGE, UNWRITTEN)
     for word in (GONE, GONE + 24, GONE + 16 * PAGE - 8):
-        assert missing(process([0, word], [area]), engine) == [(*area[:2], 1)]
+        assert find_missing(make_process([0, word], [area]), engine) == [(*area[:2], 1)]
     for word in (GONE - 8, GONE + 16 * PAGE):
-        assert missing(process([word], [area]), engine) == []
-    assert missing(process([GONE], [area], lost=False), engine) == [], "no leaks, so missing memory does not matter"
+        assert find_missing(make_process([word], [area]), engine) == []
+    assert find_missing(make_process([GONE], [area], lost=False), engine) == [], "no leaks, so missing memory does not matter"
 
 
 @pytest.mark.parametrize("engine", ["kernel", "pure"])
@@ -59,54 +59,54 @@ def test_ranges_of_a_damaged_core(engine: str) -> None:
     """Ranges of any size that overlap or are not whole pages."""
     whole = Uncertain(GONE - (1 << 44), GONE + PAGE, UNWRITTEN)
     odd = [Uncertain(GONE, GONE + 2 * PAGE, UNWRITTEN), Uncertain(GONE + 3 * PAGE + 1, GONE + 4 * PAGE, UNWRITTEN)]
-    assert missing(process([GONE], [whole, *odd]), engine) == [(*whole[:2], 1)]
+    assert find_missing(make_process([GONE], [whole, *odd]), engine) == [(*whole[:2], 1)]
 
 
-def test_a_word_below_the_stack_pointer_counts_for_nothing() -> None:
-    target = process([], [Uncertain(GONE, GONE + PAGE, UNWRITTEN)])
+def test_a_word_below_the_stack_pointer_does_not_count() -> None:
+    target = make_process([], [Uncertain(GONE, GONE + PAGE, UNWRITTEN)])
     target.write_word(STACK + 0x100, GONE)
-    assert missing(target) == []
+    assert find_missing(target) == []
     target.write_word(STACK + 0x900, GONE)
-    assert missing(target) == [(GONE, GONE + PAGE, 1)]
+    assert find_missing(target) == [(GONE, GONE + PAGE, 1)]
 
 
-def test_a_gap_takes_what_mmap_returned_or_many_words() -> None:
+def test_a_gap_needs_an_mmap_address_or_many_words() -> None:
     gap = Uncertain(GONE, GONE + 64 * PAGE, UNNAMED)
-    assert missing(process([GONE + PAGE], [gap])) == [(GONE + PAGE, GONE + 2 * PAGE, 1)]
+    assert find_missing(make_process([GONE + PAGE], [gap])) == [(GONE + PAGE, GONE + 2 * PAGE, 1)]
     inside = [GONE + 0x48 + 16 * at for at in range(MANY)]
-    assert missing(process(inside, [gap])) == [(GONE, GONE + PAGE, MANY)]
-    assert missing(process(inside[:-1], [gap])) == []
-    assert missing(process([inside[0]] * 2 * MANY, [gap])) == [], "copies of one stale pointer"
-    assert missing(process([word + 1 for word in inside], [gap])) == [], "pointers to text"
+    assert find_missing(make_process(inside, [gap])) == [(GONE, GONE + PAGE, MANY)]
+    assert find_missing(make_process(inside[:-1], [gap])) == []
+    assert find_missing(make_process([inside[0]] * 2 * MANY, [gap])) == [], "copies of one stale pointer"
+    assert find_missing(make_process([word + 1 for word in inside], [gap])) == [], "pointers to text"
 
 
 def test_numbers_beside_the_upper_half_of_a_stale_pointer() -> None:
     """A program writes {u16 2, u16 7} over the lower half of a pointer. The resulting words refer to no gap."""
     gap, upper = Uncertain(0x7E0000000000, 0x7E0000000000 + (1 << 25), UNNAMED), 0x7E0000000000
     numbers = [upper + (second << 16) + 8 * first for second in (5, 6, 7) for first in range(MANY)]
-    assert missing(process(numbers, [gap])) == []
-    assert missing(process([*numbers, upper + SMALL], [gap])) == [(upper + SMALL, upper + SMALL + PAGE, 1)]
+    assert find_missing(make_process(numbers, [gap])) == []
+    assert find_missing(make_process([*numbers, upper + SMALL], [gap])) == [(upper + SMALL, upper + SMALL + PAGE, 1)]
 
 
 def test_numbers_below_four_gibibytes() -> None:
     """Numbers below 4 GiB are not addresses, unless they are multiples of the page size, as mmap returns."""
     low = Uncertain(0x700_0000, 0x2700_0000, PROTECTED)
     numbers = [0x700_0008, 0x1234_5678, 0x2000_0000]
-    assert missing(process(numbers, [low])) == []
-    assert missing(process([*numbers, 0x1234_5000], [low])) == [(*low[:2], 1)]
+    assert find_missing(make_process(numbers, [low])) == []
+    assert find_missing(make_process([*numbers, 0x1234_5000], [low])) == [(*low[:2], 1)]
 
 
 def test_guards_and_beginnings_of_reservations() -> None:
     """A guard is below memory with data. Reserved memory is made accessible from its beginning on."""
     below = Uncertain(DATA - PAGE, DATA, PROTECTED)
-    assert missing(process([below.start], [below])) == []
+    assert find_missing(make_process([below.start], [below])) == []
     wide = Uncertain(DATA - 16 * PAGE, DATA, PROTECTED)
-    assert missing(process([wide.start], [wide])) == [(*wide[:2], 1)]
+    assert find_missing(make_process([wide.start], [wide])) == [(*wide[:2], 1)]
     opened, rest = Uncertain(GONE, GONE + PAGE, UNWRITTEN), Uncertain(GONE + PAGE, GONE + 64 * PAGE, PROTECTED)
-    assert missing(process([GONE], [opened, rest])) == []
-    assert missing(process([GONE], [opened, rest._replace(end=GONE + 2 * PAGE)])) == [(*opened[:2], 1)]
+    assert find_missing(make_process([GONE], [opened, rest])) == []
+    assert find_missing(make_process([GONE], [opened, rest._replace(end=GONE + 2 * PAGE)])) == [(*opened[:2], 1)]
     before = Uncertain(GONE - PAGE, GONE, PROTECTED)
-    assert missing(process([GONE], [before, opened, rest])) == [(*opened[:2], 1)]
+    assert find_missing(make_process([GONE], [before, opened, rest])) == [(*opened[:2], 1)]
 
 
 def test_memory_of_a_live_process_that_cannot_be_read() -> None:
@@ -128,7 +128,7 @@ FILES = {
 }
 
 
-def test_files_that_gdb_writes_no_segment_for(tmp_path: Path) -> None:
+def test_files_without_a_segment_in_cores_by_gdb(tmp_path: Path) -> None:
     """The files that the process may have written to are named."""
     at = {name: DATA + 4 * PAGE * number for number, name in enumerate(FILES)}
     image = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
@@ -142,7 +142,7 @@ def test_files_that_gdb_writes_no_segment_for(tmp_path: Path) -> None:
         assert f"32 KiB of writable files are not in the core ({', '.join(named)}): pointers in them are not seen." in core.warnings
 
 
-def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
+def test_uncertain_memory_of_cores(tmp_path: Path) -> None:
     """In a core by Linux: segments without bytes. In a core by GDB: gaps between segments, unless no mapping can be there."""
     loads = [
         Load(HEAP, PAGE, b"h" * PAGE),
@@ -162,7 +162,7 @@ def test_what_is_uncertain_of_cores(tmp_path: Path) -> None:
         assert gdb.uncertain == sorted([*segments, *gaps])
 
 
-def test_data_behind_protection_is_read(tmp_path: Path) -> None:
+def test_data_without_access_are_read(tmp_path: Path) -> None:
     """The data of a segment without access are read if the core has its bytes."""
     loads = [Load(HEAP, PAGE, b"h" * PAGE), Load(DATA, 2 * PAGE, b"d" * PAGE, "---"), Load(DATA + 8 * PAGE, PAGE, b"", "---")]
     (tmp_path / "core").write_bytes(elfcore.core(loads, [Task(100, {"rsp": HEAP})]))

@@ -149,7 +149,7 @@ def read(target: fake.FakeTarget, engine: Callable[..., Engine] = PureEngine) ->
     return directory, allocator
 
 
-def in_use(directory: Directory) -> dict[int, int]:
+def find_in_use(directory: Directory) -> dict[int, int]:
     blocks = directory.blocks
     return {blocks.address(i): blocks.size(i) for i in range(len(blocks)) if blocks.state(i) == State.IN_USE}
 
@@ -157,11 +157,11 @@ def in_use(directory: Directory) -> dict[int, int]:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
-def test_blocks_begin_and_end_where_they_were_asked_for(arch: Arch, paged: bool, engine: Callable[..., Engine]) -> None:
+def test_blocks_have_the_requested_bounds(arch: Arch, paged: bool, engine: Callable[..., Engine]) -> None:
     image = Image(paged, arch)
     directory, allocator = read(image.target(), engine)
     assert directory.problems == []
-    used = in_use(directory)
+    used = find_in_use(directory)
     assert {address: used[address] for address in image.used} == image.used
     assert [problem for problem in allocator.verify(directory.blocks) if problem] == []
     rows = allocator.caches(directory.blocks)
@@ -200,7 +200,7 @@ DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., Engine]) -> None:
+def test_damage_is_reported_and_the_rest_is_read(name: str, engine: Callable[..., Engine]) -> None:
     image = Image()
     harm, reported, gone = DAMAGE[name]
     harm(image)
@@ -208,7 +208,7 @@ def test_damage_is_named_and_the_rest_is_read(name: str, engine: Callable[..., E
     said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
     assert any(reported in what for what in said), said
     assert len(said) <= 4, said
-    used = in_use(directory)
+    used = find_in_use(directory)
     assert len(image.used.keys() - used.keys()) <= gone
     assert len(said) <= 4, said
 
@@ -272,11 +272,11 @@ class OldImage:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: arch.name)
-def test_chunks_and_mapped_ones(arch: Arch, engine: Callable[..., Engine]) -> None:
+def test_chunks_and_mapped_chunks(arch: Arch, engine: Callable[..., Engine]) -> None:
     image = OldImage(arch)
     directory, allocator = read(image.target(), engine)
     assert directory.problems == []
-    assert in_use(directory) == image.used
+    assert find_in_use(directory) == image.used
     assert directory.blocks.totals(State.FREE).blocks == len(image.free)
     assert [problem for problem in allocator.verify(directory.blocks) if problem] == []
     rows = allocator.caches(directory.blocks)
@@ -312,14 +312,14 @@ def old_damage(image: OldImage, name: str) -> None:
         ("forward link", "which is not a free chunk"),
     ],
 )
-def test_damage_of_oldmalloc_is_named(name: str, reported: str) -> None:
+def test_damage_of_oldmalloc_is_reported(name: str, reported: str) -> None:
     image = OldImage()
     old_damage(image, name)
     directory, allocator = read(image.target())
     said = [problem.what for problem in [*directory.problems, *allocator.verify(directory.blocks)] if problem]
     assert any(reported in what for what in said), said
     assert len(said) <= 4, said
-    assert len(image.used.keys() - in_use(directory).keys()) <= 1
+    assert len(image.used.keys() - find_in_use(directory).keys()) <= 1
 
 
 @pytest.mark.parametrize("kind", [Image, OldImage])
@@ -351,7 +351,7 @@ def test_bins_and_metas_have_the_sizes_of_the_source() -> None:
     assert len(CLASSES) == 48
 
 
-def test_the_dtv_of_musl_begins_where_its_thread_says() -> None:
+def test_dtv_of_musl_begins_at_its_pointer() -> None:
     """In glibc, the dtv begins two words earlier. In musl, a leaked block may be at this address."""
     tcb, dtv = 0x30000100, 0x30000800
     memory = bytearray(0x1000)
@@ -379,18 +379,18 @@ def test_donated_chunks_are_as_long_as_a_page_of_the_machine(engine: Callable[..
     assert mapped == []
 
 
-def test_headers_that_reach_beyond_their_mapping_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_for_headers_beyond_their_mapping_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """A former bug: for each header, a block with an alignment was searched up to the end of the mapping. A megabyte of
     headers took a second, a hundred megabytes took hours."""
     looks = 0
     words = Memory.words
 
-    def counted(self: Memory, address: int, count: int) -> tuple[int, ...] | None:
+    def count_reads(self: Memory, address: int, count: int) -> tuple[int, ...] | None:
         nonlocal looks
         looks += 1
         return words(self, address, count)
 
-    monkeypatch.setattr(Memory, "words", counted)
+    monkeypatch.setattr(Memory, "words", count_reads)
     start, pages = 0x7F00_0000_0000, 1024
     header = struct.pack("<4Q", 0, 0, 16, (1 << 30) + 4096 - 16)
     target = fake.FakeTarget({start: header.ljust(4096, b"\0") * pages})

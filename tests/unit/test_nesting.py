@@ -26,7 +26,7 @@ ENGINES = [graphs.native, graphs.pure]
 LOW, HIGH = 0x10000, 0x40000
 
 
-class Simple(Allocator):
+class SimpleAllocator(Allocator):
     """An allocator with given heaps and blocks: {(start, end): [(start, size, state), …]}. `slabs`: they form one heap of slabs."""
 
     version = where = ""
@@ -56,7 +56,7 @@ class Simple(Allocator):
         return self._heaps
 
 
-def blocks_in(rng: random.Random, start: int, end: int) -> list[tuple[int, int, State]]:
+def make_blocks(rng: random.Random, start: int, end: int) -> list[tuple[int, int, State]]:
     """Return blocks from `start` to `end` with gaps. Most blocks are in use, and many are large."""
     made = []
     at = start + 16 * rng.randrange(3)
@@ -67,7 +67,7 @@ def blocks_in(rng: random.Random, start: int, end: int) -> list[tuple[int, int, 
     return made
 
 
-def random_allocators(seed: int) -> list[Simple]:
+def random_allocators(seed: int) -> list[SimpleAllocator]:
     """Return up to four allocators: the heaps of one are not nested; those of the others are inside its blocks, inside
     their blocks, or at wrong addresses."""
     rng = random.Random(seed)
@@ -75,9 +75,9 @@ def random_allocators(seed: int) -> list[Simple]:
     at = LOW
     while at < HIGH:
         end = min(HIGH, at + 0x1000 * rng.randrange(1, 12))
-        outer[at, end] = blocks_in(rng, at, end)
+        outer[at, end] = make_blocks(rng, at, end)
         at = end + 0x1000 * rng.choice((0, 0, 1, 3))
-    made = [Simple("outer", False, outer)]
+    made = [SimpleAllocator("outer", False, outer)]
     for number in range(rng.randrange(1, 4)):
         around = rng.choice([one for one in made if not one.slabs]).contents
         heaps: dict[tuple[int, int], list[tuple[int, int, State]]] = {}
@@ -88,7 +88,7 @@ def random_allocators(seed: int) -> list[Simple]:
                     if rng.random() < 0.1:
                         high += 16 * rng.randrange(400)  # the heap extends beyond the block
                     if high > low:
-                        heaps[start + low, start + high] = blocks_in(rng, start + low, start + high)
+                        heaps[start + low, start + high] = make_blocks(rng, start + low, start + high)
         last = 0
         for start, end in sorted(heaps):  # the heaps of one allocator are disjoint
             if start < last:
@@ -98,8 +98,8 @@ def random_allocators(seed: int) -> list[Simple]:
         if slabs and rng.random() < 0.2:  # outside of all heaps, or partly inside one
             start = rng.randrange(LOW // 16, HIGH // 16) * 16
             if all(start >= e or start + 0x400 <= s for s, e in heaps):
-                heaps[start, start + 0x400] = blocks_in(rng, start, start + 0x400)
-        made.append(Simple(f"inner{number}", True, heaps, slabs))
+                heaps[start, start + 0x400] = make_blocks(rng, start, start + 0x400)
+        made.append(SimpleAllocator(f"inner{number}", True, heaps, slabs))
     return made
 
 
@@ -108,13 +108,13 @@ class Oracle:
     """Compute by definition which heap owns each granule, and the blocks: the outermost heaps first, then each inner
     heap compared with the heap around it."""
 
-    allocators: Sequence[Simple]
+    allocators: Sequence[SimpleAllocator]
 
-    def expected(self) -> tuple[dict[int, tuple[int, State]], dict[int, str], int]:
+    def compute(self) -> tuple[dict[int, tuple[int, State]], dict[int, str], int]:
         """Return the blocks (address: size, state), the owner of each granule, and how many heaps are left out."""
         heaps = [(s, e, a) for a in self.allocators if not a.slabs for s, e in a.contents]
         heaps.sort(key=lambda one: (one[0], -one[1], one[2].nested))
-        accepted: list[tuple[int, int, Simple, int]] = []  # the last field is the number of the heap around, or -1
+        accepted: list[tuple[int, int, SimpleAllocator, int]] = []  # the last field is the number of the heap around, or -1
         out = 0
         for start, end, allocator in heaps:
             around = [n for n, (s, e, _, _) in enumerate(accepted) if s <= start < e]
@@ -128,7 +128,7 @@ class Oracle:
                 out += 1
         blocks: dict[int, tuple[int, State]] = {}
         owner: dict[int, str] = {}
-        kept: list[tuple[int, int, Simple]] = []
+        kept: list[tuple[int, int, SimpleAllocator]] = []
 
         def place(number: int) -> None:
             nonlocal out
@@ -159,7 +159,9 @@ class Oracle:
                 place(number)
         return blocks, owner, out + self.place_slabs(kept, blocks, owner)
 
-    def place_slabs(self, kept: Sequence[tuple[int, int, Simple]], blocks: dict[int, tuple[int, State]], owner: dict[int, str]) -> int:
+    def place_slabs(
+        self, kept: Sequence[tuple[int, int, SimpleAllocator]], blocks: dict[int, tuple[int, State]], owner: dict[int, str]
+    ) -> int:
         """Add the slabs to blocks and owners, and return how many are left out: all that overlap a lower one, and those that are neither
         apart nor in a block in use of the innermost heap around, which contains no heap."""
         slabs = [(s, e, number, a) for number, a in enumerate(self.allocators) if a.slabs for s, e in a.contents]
@@ -195,8 +197,8 @@ class Oracle:
 @settings(max_examples=60)
 def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
     allocators = random_allocators(seed)
-    made, problems, walk = built(engine(), allocators)
-    blocks, owner, out = Oracle(allocators).expected()
+    made, problems, walk = build(engine(), allocators)
+    blocks, owner, out = Oracle(allocators).compute()
     found = {made.address(i): (made.size(i), made.state(i)) for i in range(len(made))}
     assert found == blocks
     parts = list(walk.parts)
@@ -213,7 +215,7 @@ def test_each_block_belongs_to_one_allocator(engine: type, seed: int) -> None:
             assert not mine or [one.blocks for one in heap.count(made)] == [inside.count(state) for state in State]
 
 
-def built(engine: Engine, allocators: Sequence[Simple]) -> tuple[Blocks, list[Problem], Walk]:
+def build(engine: Engine, allocators: Sequence[SimpleAllocator]) -> tuple[Blocks, list[Problem], Walk]:
     problems: list[Problem] = []
     blocks = engine.blocks(X86_64, 16)
     heaps = [(heap, allocator) for allocator in allocators for heap in allocator.heaps()]
@@ -225,11 +227,13 @@ def built(engine: Engine, allocators: Sequence[Simple]) -> tuple[Blocks, list[Pr
 
 @pytest.mark.parametrize("engine", ENGINES)
 class TestDirectory:
-    def test_owners_totals_and_what_is_claimed(self, engine: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_owners_totals_and_claims(self, engine: type, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two handmade cases: an inner heap in the middle of a block, and an inner heap that fills its block."""
         used = State.IN_USE
-        outer = Simple("outer", False, {(0x1000, 0x3000): [(0x1010, 0x800, used), (0x1820, 0x100, used), (0x2000, 0x200, State.FREE)]})
-        inner = Simple(
+        outer = SimpleAllocator(
+            "outer", False, {(0x1000, 0x3000): [(0x1010, 0x800, used), (0x1820, 0x100, used), (0x2000, 0x200, State.FREE)]}
+        )
+        inner = SimpleAllocator(
             "inner", True, {(0x1100, 0x1400): [(0x1100, 16, used), (0x1200, 32, State.FREE)], (0x1820, 0x1920): [(0x1830, 64, used)]}
         )
         finders = {"outer": outer, "inner": inner}

@@ -49,7 +49,7 @@ class Image:
         return objects(target, engine, cast(Any, SimpleNamespace(blocks=blocks, heaps=[Range(HEAP, HEAP + SIZE)])))
 
 
-def test_words_behind_the_length_hold_nothing() -> None:
+def test_words_after_the_length_are_no_references() -> None:
     image = Image()
     short, odd = image.store(128, 136), image.store(12, 24)
     image.store(24, 24)  # fills its memory

@@ -45,7 +45,7 @@ def header(words: int, tag: int = 0) -> int:
     return words << 10 | tag
 
 
-def test_what_fields_refer_to() -> None:
+def test_targets_of_fields() -> None:
     """Four objects: a hash table whose buckets refer to the table itself, a closure with an infix pointer to it, a
     custom block, and a shared string."""
     table, buckets, custom, closure, string = (CHUNK + 0x100 * number for number in range(1, 6))

@@ -72,7 +72,7 @@ def other_release(folder: Path) -> None:
     file.write_text(text.replace("\nCS_API_MAJOR = 5\n", "\nCS_API_MAJOR = 4\n"), encoding="utf-8")
 
 
-def loaded(folder: Path) -> str:
+def run_python(folder: Path) -> str:
     """Return the output of a Python that can import findleaks, and otherwise only the contents of `folder`."""
     done = run(sys.executable, "-c", ALONE, folder, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,14 +81,14 @@ def loaded(folder: Path) -> str:
 
 def test_a_copy_is_loaded(tmp_path: Path) -> None:
     folder = copy(tmp_path)
-    assert str(folder / "__init__.py") in loaded(tmp_path)
+    assert str(folder / "__init__.py") in run_python(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [library_of_another_machine, no_module, no_python, empty_folder, other_release])
-def test_a_broken_one_counts_as_missing(damage: object, tmp_path: Path) -> None:
+def test_a_broken_copy_counts_as_missing(damage: object, tmp_path: Path) -> None:
     assert callable(damage)
     damage(tmp_path)
-    assert loaded(tmp_path) == "None"
+    assert run_python(tmp_path) == "None"
 
 
 @pytest.mark.parametrize("entry", ["", "."])
@@ -98,13 +98,13 @@ def test_code_in_the_working_folder_is_not_run(entry: str, tmp_path: Path) -> No
     assert (done.stderr, done.stdout) == ("", "None\n")
 
 
-def test_what_is_missing_is_one_line_that_says_how_to_get_it() -> None:
+def test_missing_capstone_is_reported_in_one_line() -> None:
     assert "\n" not in CAPSTONE_MISSING
     assert "pip install 'capstone==5.*'" in CAPSTONE_MISSING
     assert "make venv" in CAPSTONE_MISSING
 
 
-def test_sites(tmp_path: Path) -> None:
+def test_folders_of_packages(tmp_path: Path) -> None:
     """Packages are imported from the folder of an installed findleaks. A checkout imports them from the Python in its
     .venv, and from no other."""
     package = tmp_path / "site-packages" / "findleaks"
@@ -119,7 +119,7 @@ def test_sites(tmp_path: Path) -> None:
     assert bootstrap.sites(str(package)) == [str(site)]
 
 
-def test_the_finder_knows_the_declared_names_alone(tmp_path: Path) -> None:
+def test_finder_has_only_the_declared_names(tmp_path: Path) -> None:
     for name in ("capstone", "gdb", "types"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
@@ -142,7 +142,7 @@ print(sys.path == before[0], [type(finder).__name__ for finder in added], sys.me
 """
 
 
-def test_finders_are_put_in_place_once_and_the_libraries_last(tmp_path: Path) -> None:
+def test_finders_are_installed_once_and_last(tmp_path: Path) -> None:
     done = run(layouts.BASE, "-I", "-c", INSTALL, layouts.ROOT / "common" / "bootstrap.py", tmp_path)
     assert (done.stderr, done.stdout) == ("", "True ['Finder', 'LibraryFinder', 'LibraryFinder'] True\n")
 
@@ -150,7 +150,7 @@ def test_finders_are_put_in_place_once_and_the_libraries_last(tmp_path: Path) ->
 CODE = "from findleaks import launcher; print(*launcher.gdb_lines(), *launcher.lldb_lines(), sep='\\n')"
 
 
-def test_init_names_the_environment_that_a_checkout_cannot_know(tmp_path: Path) -> None:
+def test_init_prints_the_path_of_the_environment(tmp_path: Path) -> None:
     """The printed code is Python, whatever the path is. The test runs it as a debugger would."""
     site = tmp_path / "it's `a`\\b"
     site.mkdir()

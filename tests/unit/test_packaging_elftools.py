@@ -48,7 +48,7 @@ def release(text: str) -> Callable[[Path], None]:
     return change
 
 
-def loaded(folder: str | Path, cwd: Path) -> str:
+def run_python(folder: str | Path, cwd: Path) -> str:
     """Return the output of a Python that can import findleaks, and otherwise only the contents of `folder`."""
     done = run(sys.executable, "-c", ALONE, folder, cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
@@ -56,22 +56,22 @@ def loaded(folder: str | Path, cwd: Path) -> str:
 
 
 def test_a_copy_is_loaded(tmp_path: Path) -> None:
-    assert str(copy(tmp_path) / "__init__.py") in loaded(tmp_path, tmp_path)
+    assert str(copy(tmp_path) / "__init__.py") in run_python(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("damage", [no_module, no_python, empty_folder, release("0.29"), release("0.33"), release("?")])
-def test_a_broken_one_counts_as_missing(damage: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_broken_copy_counts_as_missing(damage: Callable[[Path], None], tmp_path: Path) -> None:
     damage(tmp_path)
-    assert loaded(tmp_path, tmp_path) == "None"
+    assert run_python(tmp_path, tmp_path) == "None"
 
 
 @pytest.mark.parametrize("entry", ["", "."])
 def test_code_in_the_working_folder_is_not_run(entry: str, tmp_path: Path) -> None:
     (tmp_path / "elftools.py").write_text("print('run')\n")
-    assert loaded(entry, tmp_path) == "None"
+    assert run_python(entry, tmp_path) == "None"
 
 
-def test_what_is_missing_is_one_line_that_says_how_to_get_it() -> None:
+def test_missing_pyelftools_is_reported_in_one_line() -> None:
     assert "\n" not in ELFTOOLS_MISSING
     assert "pip install 'pyelftools>=0.30,<0.33'" in ELFTOOLS_MISSING
     assert "make venv" in ELFTOOLS_MISSING

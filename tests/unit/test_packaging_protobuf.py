@@ -40,13 +40,13 @@ def copy(folder: Path) -> Path:
     return folder / "google" / "protobuf"
 
 
-def loaded(folder: Path, entry: str = "") -> str:
+def run_python(folder: Path, entry: str = "") -> str:
     done = run(sys.executable, "-c", ALONE, entry or folder, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
 
 
-def test_writing_costs_nothing_where_no_file_is_asked_for() -> None:
+def test_modules_that_write_files_are_imported_on_demand() -> None:
     for words in (["stacks", str(CORE)], ["find", str(CORE)], ["blocks", "--limit", "1", str(CORE)]):
         done = run(sys.executable, "-c", IMPORTED, *words)
         imported = done.stdout.splitlines()[-1]
@@ -65,21 +65,21 @@ def test_writing_costs_nothing_where_no_file_is_asked_for() -> None:
 
 def test_a_copy_is_loaded(tmp_path: Path) -> None:
     package = copy(tmp_path)
-    assert loaded(tmp_path) == str(package / "descriptor_pb2.py")
+    assert run_python(tmp_path) == str(package / "descriptor_pb2.py")
 
 
-def test_it_does_without_its_extension_module(tmp_path: Path) -> None:
+def test_extension_module_is_not_needed(tmp_path: Path) -> None:
     """The extension module may have been built for another Python than the debugger's."""
     package = copy(tmp_path)
     shutil.rmtree(package.parent / "_upb")
-    assert loaded(tmp_path) == str(package / "descriptor_pb2.py")
+    assert run_python(tmp_path) == str(package / "descriptor_pb2.py")
 
 
 @pytest.mark.parametrize("file", ["descriptor_pool.py", "__init__.py"])
-def test_a_broken_one_counts_as_missing(file: str, tmp_path: Path) -> None:
+def test_a_broken_copy_counts_as_missing(file: str, tmp_path: Path) -> None:
     (copy(tmp_path) / file).write_text("<<<<<<< HEAD\n")
-    assert loaded(tmp_path) == PROTOBUF_MISSING
-    assert loaded(tmp_path / "google") == PROTOBUF_MISSING
+    assert run_python(tmp_path) == PROTOBUF_MISSING
+    assert run_python(tmp_path / "google") == PROTOBUF_MISSING
 
 
 @pytest.mark.parametrize("entry", ["", "."])
@@ -91,7 +91,7 @@ def test_code_in_the_working_folder_is_not_run(entry: str, file: str, tmp_path: 
     assert (done.stderr, done.stdout) == ("", PROTOBUF_MISSING + "\n")
 
 
-def test_the_namespace_is_found_for_protobuf_alone(tmp_path: Path) -> None:
+def test_namespace_is_found_only_for_protobuf(tmp_path: Path) -> None:
     finder = bootstrap.LibraryFinder("", str(tmp_path))
     (tmp_path / "google").mkdir()
     assert finder.find_spec("google") is None
@@ -100,7 +100,7 @@ def test_the_namespace_is_found_for_protobuf_alone(tmp_path: Path) -> None:
     assert found is not None and found.loader is None and found.submodule_search_locations == [str(tmp_path / "google")]
 
 
-def test_without_it_a_line_says_how_to_get_it_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_protobuf_is_reported_before_reading(tmp_path: Path) -> None:
     (tmp_path / "google").mkdir()
     (tmp_path / "google" / "__init__.py").write_text("raise ImportError\n")
     words = [sys.executable, "-m", "findleaks", "find", "-o", "a.pb.gz", str(CORE)]

@@ -27,7 +27,7 @@ def start(front: str, *words: str, path: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_lldb_of_that_name_comes_first_then_the_newest(tmp_path: Path) -> None:
+def test_lldb_without_a_version_is_preferred(tmp_path: Path) -> None:
     line = rc.lldb_line()
     for name in ("lldb-13", "lldb-14", "lldb-9", "lldb-21", "lldb-19"):
         program(tmp_path / name)
@@ -36,7 +36,7 @@ def test_lldb_of_that_name_comes_first_then_the_newest(tmp_path: Path) -> None:
     assert start("lldb", path=tmp_path) == [str(tmp_path / "lldb"), "-O", line]
 
 
-def test_gdb_gets_our_line_before_the_users(tmp_path: Path) -> None:
+def test_gdb_gets_the_line_of_findleaks_first(tmp_path: Path) -> None:
     program(tmp_path / "gdb")
     assert start("gdb", "-ex", "leaks find", "a core", path=tmp_path) == [
         str(tmp_path / "gdb"),
@@ -45,7 +45,7 @@ def test_gdb_gets_our_line_before_the_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("front", "what"), [("gdb", "gdb is not on the PATH"), ("lldb", "neither lldb nor lldb-14 to")])
-def test_no_debugger_is_one_clear_line(
+def test_missing_debugger_is_reported_in_one_line(
     front: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -55,7 +55,7 @@ def test_no_debugger_is_one_clear_line(
     assert what in err
 
 
-def test_a_debugger_that_cannot_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_debugger_that_cannot_start_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gdb").write_text("#!/no/such/interpreter\n")
     (tmp_path / "gdb").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

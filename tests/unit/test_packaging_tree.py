@@ -42,7 +42,7 @@ def test_broken_rules(name: str, text: str, what: str, tmp_path: Path) -> None:
     assert what in found[0]
 
 
-def test_what_is_allowed(tmp_path: Path) -> None:
+def test_permitted_files(tmp_path: Path) -> None:
     for name, text in {
         "common/graph/a.py": "# import gdb\nfrom findleaks.target import base\nimport gdbm\n" + "\n" * 417,
         "gdb/target.py": "import gdb\n",

@@ -32,7 +32,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "FINDERS", ("findleaks.allocators.partitionalloc",))
 
 
-def states(made: Directory, slots: list[int]) -> set[str]:
+def find_states(made: Directory, slots: list[int]) -> set[str]:
     found = [made.blocks.lookup(slot) for slot in slots]
     return {("IN_USE", "CACHED", "FREE", "METADATA")[one[3]] if one and one[1] == slot else "absent" for slot, one in zip(slots, found)}
 
@@ -43,8 +43,8 @@ def test_layouts(kind: Kind) -> None:
     image = full(kind)
     made, one = read(image.build())
     assert made.problems == [] and one.version == kind.name and one.where == "chromium"
-    assert states(made, image.used) == {"IN_USE"} and states(made, image.cached) == {"CACHED"}
-    assert states(made, image.free) == states(made, image.quarantined) == {"FREE"}
+    assert find_states(made, image.used) == {"IN_USE"} and find_states(made, image.cached) == {"CACHED"}
+    assert find_states(made, image.free) == find_states(made, image.quarantined) == {"FREE"}
     assert {slot: made.blocks.lookup(slot)[2] for slot in image.used} == image.usable  # type: ignore[index]
     assert len(made.blocks) == len(image.used + image.cached + image.free + image.quarantined) + 1  # the last one is the thread cache
     assert [problem for problem in one.verify(made.blocks) if problem] == []
@@ -82,7 +82,7 @@ def test_negative_counter() -> None:
     assert (arena.spare, arena.mapped) == (0, at.METADATA * 2)
 
 
-def test_places() -> None:
+def test_locations() -> None:
     image = full()
     _, one = read(image.build())
     (slot,) = (slot for slot in image.used if image.usable[slot] == 64 - at.COUNTER and slot % PARTITION_PAGE == 0)
@@ -105,7 +105,7 @@ def test_damaged_link(kind: Kind) -> None:
     (problem,) = made.problems
     assert problem.corrupt and problem.damaged == Range(free[3], free[3] + 16)
     assert f"is damaged at {free[3]:#x}, after 4 of 10 slots: the others count as in use" in problem.what
-    assert states(made, free[:4]) == {"FREE"} and states(made, free[4:]) == {"IN_USE"}
+    assert find_states(made, free[:4]) == {"FREE"} and find_states(made, free[4:]) == {"IN_USE"}
 
 
 def test_double_free() -> None:
@@ -119,7 +119,7 @@ def test_double_free() -> None:
     image.cache(32, [image.free[-1]])
     made, _ = read(image.build())
     assert any(f"is damaged at {free[-1]:#x}, after 10 of 10 slots" in problem.what for problem in made.problems)
-    assert states(made, free) == {"FREE"}
+    assert find_states(made, free) == {"FREE"}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_shared_super_pages() -> None:
     image.put(second, ROOT, 0, 1)
     image.put(image.extent - 24, image.page + 2 * SUPER_PAGE)
     made, one = read(image.build())
-    assert f"list of super pages is damaged at {second:#x}" in made.problems[0].what and states(made, image.used) == {"IN_USE"}
+    assert f"list of super pages is damaged at {second:#x}" in made.problems[0].what and find_states(made, image.used) == {"IN_USE"}
     assert one.summary()["super_pages"] == 2
 
 
@@ -199,7 +199,7 @@ def test_early_extent(kind: Kind) -> None:
     image = full(kind)
     image.put(image.bucket(32), image.page + image.distance, image.page + image.distance)
     made, _ = read(image.build())
-    assert made.problems == [] and states(made, image.used) == {"IN_USE"}
+    assert made.problems == [] and find_states(made, image.used) == {"IN_USE"}
 
 
 def test_many_roots() -> None:
@@ -209,7 +209,7 @@ def test_many_roots() -> None:
     image.put(data, *(~(data + 8 * number & -64) & (1 << 64) - 1 for number in range(1, 0x400)))
     made, one = read(image.build())
     assert "has more than 64 partitions" in made.problems[0].what
-    assert states(made, image.used) == {"IN_USE"} and len(one.anchors) <= 2 * at.MOST_ROOTS
+    assert find_states(made, image.used) == {"IN_USE"} and len(one.anchors) <= 2 * at.MOST_ROOTS
 
 
 def test_slots_in_two_lists() -> None:
@@ -226,7 +226,7 @@ def test_slots_in_two_lists() -> None:
 
 
 @given(seed=st.integers(0, 1 << 32), kind=st.sampled_from(KINDS))
-def test_hostile(seed: int, kind: Kind) -> None:
+def test_hostile_words(seed: int, kind: Kind) -> None:
     """Random words in the metadata, in the root and in the links: the reader ends, in bounded time."""
     image, chance = full(kind), random.Random(seed)
     target = image.build()

@@ -15,7 +15,7 @@ STACK, FUNCTION, CODE, LIVE = 0x10000, 0x20000, 0x30000, 0x40000
 VARIABLES, TEMPORARIES = 3, 6
 
 
-def image(version: str, previous: int, live: list[tuple[int, int, int]], operand: int = 0, number: int = 4) -> Memory:
+def make_image(version: str, previous: int, live: list[tuple[int, int, int]], operand: int = 0, number: int = 4) -> Memory:
     """Return a process with a frame at STACK that executes instruction `number`. `operand`: the offset of the temporary
     value that is the instruction's first operand, or 0 if it has none."""
     places, function, code = PLACES[version], bytearray(256), bytearray(20 * INSTRUCTION)
@@ -32,7 +32,7 @@ def image(version: str, previous: int, live: list[tuple[int, int, int]], operand
     return Memory(FakeTarget({STACK: frame.ljust(1024, b"\0"), FUNCTION: bytes(function), CODE: bytes(code), LIVE: ranges}))
 
 
-def temporary(number: int) -> int:
+def find_temporary(number: int) -> int:
     """Return the offset of a temporary value in the frame."""
     return FRAME + VALUE * (VARIABLES + number)
 
@@ -41,22 +41,27 @@ def temporary(number: int) -> int:
 def test_temporary_values(version: str) -> None:
     """A temporary value is in use in its live ranges, and if it is an operand of the instruction. The lowest bits of a live range's
     offset are its kind."""
-    live = [(temporary(1) | 2, 2, 4), (temporary(2), 5, 9), (temporary(5), 0, 20)]
-    frame = FrameReader(image(version, 0, live, operand=temporary(3)), f"{version}.7").read(STACK)
-    assert frame is not None and frame.variables == VARIABLES and frame.end == STACK + temporary(TEMPORARIES)
-    unused = [*((56, 64), (72, 80)), (temporary(0), temporary(1)), (temporary(2), temporary(3)), (temporary(4), temporary(5))]
+    live = [(find_temporary(1) | 2, 2, 4), (find_temporary(2), 5, 9), (find_temporary(5), 0, 20)]
+    frame = FrameReader(make_image(version, 0, live, operand=find_temporary(3)), f"{version}.7").read(STACK)
+    assert frame is not None and frame.variables == VARIABLES and frame.end == STACK + find_temporary(TEMPORARIES)
+    unused = [
+        *((56, 64), (72, 80)),
+        (find_temporary(0), find_temporary(1)),
+        (find_temporary(2), find_temporary(3)),
+        (find_temporary(4), find_temporary(5)),
+    ]
     assert frame.unused == [Range(STACK + low, STACK + high) for low, high in unused]
 
 
 def test_unknown_version_and_other_memory() -> None:
-    assert FrameReader(image("8.2", 0, []), "9.0").read(STACK) is None
-    reader = FrameReader(image("8.2", 0, []), "8.2.1")
+    assert FrameReader(make_image("8.2", 0, []), "9.0").read(STACK) is None
+    reader = FrameReader(make_image("8.2", 0, []), "8.2.1")
     assert reader.read(0) is None and reader.read(STACK + 4) is None and reader.read(LIVE) is None
 
 
-def test_endless_chain() -> None:
+def test_cyclic_chain() -> None:
     """A frame that calls itself is read a limited number of times."""
-    reader = FrameReader(image("8.2", STACK, []), "8.2.1")
+    reader = FrameReader(make_image("8.2", STACK, []), "8.2.1")
     reader.left = 1000
     frames = list(reader.chain(STACK, [Range(STACK, STACK + 1024)]))
     assert len(frames) == 1000 // (1 + TEMPORARIES) + 1 and reader.left < 0
@@ -65,7 +70,7 @@ def test_endless_chain() -> None:
 
 def test_many_live_ranges() -> None:
     """If the count of live ranges is too large, all temporary values count as in use."""
-    whole = FrameReader(image("8.2", 0, [(0, 0, 0)] * 3), "8.2.1").read(STACK)
-    assert whole is not None and whole.unused[-1] == Range(STACK + temporary(0), STACK + temporary(TEMPORARIES))
-    frame = FrameReader(image("8.2", 0, [(0, 0, 0)] * (1 << 14 | 1)), "8.2.1").read(STACK)
+    whole = FrameReader(make_image("8.2", 0, [(0, 0, 0)] * 3), "8.2.1").read(STACK)
+    assert whole is not None and whole.unused[-1] == Range(STACK + find_temporary(0), STACK + find_temporary(TEMPORARIES))
+    frame = FrameReader(make_image("8.2", 0, [(0, 0, 0)] * (1 << 14 | 1)), "8.2.1").read(STACK)
     assert frame is not None and frame.unused == [Range(STACK + 56, STACK + 64), Range(STACK + 72, STACK + 80)]

@@ -63,7 +63,7 @@ class Heap(Memory):
         self.halves(place * self.word, 1, kind | 0x10)
 
 
-def whole(arch: Arch) -> tuple[Heap, list[int]]:
+def make_heap(arch: Arch) -> tuple[Heap, list[int]]:
     """Return a heap with one value of each kind, and the numbers of its blocks."""
     heap = Heap(arch, 800)
     heap.string(0, 5)
@@ -77,7 +77,7 @@ def whole(arch: Arch) -> tuple[Heap, list[int]]:
     return heap, [STRINGS, ARRAYS + 3, ELEMENTS, REFERENCES, RESOURCES, ARRAYS + 16, NO_VALUE]
 
 
-def answer(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
+def read_values(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
     blocks = heap.built(engine)
     values = Values.of(blocks)
     bounds = [0, *cuts, len(heap.data)]
@@ -89,9 +89,9 @@ def answer(engine: Engine, heap: Heap, cuts: list[int]) -> Any:
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=lambda arch: f"{arch.word * 8}-{arch.byteorder}")
 def test_each_kind_is_found(arch: Arch) -> None:
-    heap, numbers = whole(arch)
+    heap, numbers = make_heap(arch)
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        found, patterns, sums, cut, unused, runs = answer(engine, heap, [])
+        found, patterns, sums, cut, unused, runs = read_values(engine, heap, [])
         assert found == numbers and not cut and not unused and runs == [HEAP + 80 * arch.word + 8, 3, 16]
         used = (8 + 3 * 16) // arch.word  # the block is too small for elements with keys
         assert patterns == bytes([1, 0, 1 + used, 0, 0, 0, 0])
@@ -106,7 +106,7 @@ def test_unused_end_of_long_array(arch: Arch) -> None:
     heap.block(80, 1000)
     bucket = 16 + 2 * arch.word
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        found, patterns, _, _, unused, _ = answer(engine, heap, [])
+        found, patterns, _, _, unused, _ = read_values(engine, heap, [])
         assert found == [ARRAYS + rank_of(40), ELEMENTS] and patterns == bytes(2)
         assert unused == [at + 8 + 40 * bucket, at + 1000 * arch.word]
 
@@ -127,7 +127,7 @@ def test_stale_values(arch: Arch, keys: bool) -> None:
     first, length = 4 * size + 8, size if not keys else 8
     alone = [(12, 12 * size + length), (13, 13 * size + length)] if keys else [(12, 14 * size)]
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        *_, runs = answer(engine, heap, [])
+        *_, runs = read_values(engine, heap, [])
         assert runs == [start, number, size]
         blocks, data = heap.built(engine), bytes(heap.data)
         for cut, parts in ((0, [(0, 1), (3, 6)]), (first, [(0, 1), (3, 4), (5, 6)])):
@@ -183,7 +183,7 @@ def test_the_engines_agree_about_stale_values(arch: Arch, seed: int) -> None:
 @given(arch=ARCHES, seed=st.integers(0, 1 << 32))
 def test_the_engines_agree(arch: Arch, seed: int) -> None:
     rng = random.Random(seed)
-    heap, _ = whole(arch)
+    heap, _ = make_heap(arch)
     for place in range(280, 760, 40):
         kind = rng.randrange(4)
         if kind == 0:
@@ -196,7 +196,7 @@ def test_the_engines_agree(arch: Arch, seed: int) -> None:
     for _ in range(rng.choice((0, 3, 40))):
         heap.data[rng.randrange(len(heap.data))] ^= 1 << rng.randrange(8)
     cuts = sorted(rng.randrange(100) * 8 * arch.word for _ in range(rng.randrange(4)))
-    assert answer(graphs.native(arch), heap, cuts) == answer(graphs.pure(arch), heap, cuts)
+    assert read_values(graphs.native(arch), heap, cuts) == read_values(graphs.pure(arch), heap, cuts)
 
 
 def test_ranks_of_lengths() -> None:

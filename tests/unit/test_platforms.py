@@ -9,7 +9,7 @@ import pytest
 from platforms import Proof, Recorder, table
 
 
-def test_the_page_says_what_the_tests_prove() -> None:
+def test_page_agrees_with_the_marks() -> None:
     assert platforms.written() == table(platforms.marked()), "run `make platforms`"
 
 

@@ -18,7 +18,7 @@ COUNT, SIZE = 64, 32
 HIGH = HEAP + COUNT * SIZE
 
 
-def heap(engine: Engine) -> Blocks:
+def make_heap(engine: Engine) -> Blocks:
     """Return blocks. Every fifth one is free."""
     made = engine.blocks(X86_64, 16)
     starts = range(HEAP, HIGH, SIZE)
@@ -27,19 +27,19 @@ def heap(engine: Engine) -> Blocks:
     return made
 
 
-def counts(value: int) -> bool:
+def is_pointer(value: int) -> bool:
     """Tell whether this word points into a block in use."""
     number, offset = divmod(value - HEAP, SIZE)
     return HEAP <= value < HIGH and offset < 24 and number % 5 != 4
 
 
-def by_definition(words: list[int], bounds: Bounds) -> list[PointerRun]:
+def find_by_definition(words: list[int], bounds: Bounds) -> list[PointerRun]:
     """Return, by definition, the pointers in each run without other values. A run is split where pointers are too far apart."""
     stretches: list[list[int]] = [[]]
     for number, value in enumerate(words):
         if value and not bounds.low <= value < bounds.high:
             stretches.append([])
-        elif counts(value):
+        elif is_pointer(value):
             stretches[-1].append(BASE + 8 * number)
     runs: list[list[int]] = []
     for stretch in stretches:
@@ -50,13 +50,13 @@ def by_definition(words: list[int], bounds: Bounds) -> list[PointerRun]:
     return [PointerRun(run[0], run[-1] + 8, len(run)) for run in runs if len(run) >= bounds.least]
 
 
-def found(engine: Engine, pieces: list[Piece], bounds: Bounds) -> list[PointerRun]:
-    search = heap(engine).pointer_runs(bounds)
+def find_runs(engine: Engine, pieces: list[Piece], bounds: Bounds) -> list[PointerRun]:
+    search = make_heap(engine).pointer_runs(bounds)
     return [run for piece in pieces for run in search.read(piece)] + search.finish()
 
 
-@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["kernel", "pure"])
-def test_what_the_definition_says(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+def test_runs_equal_the_definition(engine: Engine) -> None:
     longest = 0
     for seed in range(60):
         rng = random.Random(seed)
@@ -68,16 +68,19 @@ def test_what_the_definition_says(engine: Engine) -> None:
             words.append(0 if way < 0.2 else other if way < 0.2 + strays else rng.randrange(HEAP, HIGH))
         bounds = Bounds(HEAP, HIGH, rng.choice((1, 3, 20)), rng.choice((0, 8, 64, 1 << 16)))
         data = b"".join(word.to_bytes(8, "little") for word in words)
-        expected = by_definition(words, bounds)
+        expected = find_by_definition(words, bounds)
         longest = max([longest, *(run.pointers for run in expected)])
-        assert found(engine, graphs.cut(BASE, data, rng), bounds) == expected, seed
+        assert find_runs(engine, graphs.cut(BASE, data, rng), bounds) == expected, seed
     assert longest > 100
 
 
-@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["kernel", "pure"])
-def test_what_is_left_out_between_pieces_is_zeros(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
+def test_gaps_between_pieces_count_as_zeros(engine: Engine) -> None:
     word = HEAP.to_bytes(8, "little")
     pieces = [graphs.piece(BASE, word * 3), graphs.piece(BASE + 1024, word * 2)]
-    assert found(engine, pieces, Bounds(HEAP, HIGH, 1, 1000)) == [PointerRun(BASE, BASE + 1040, 5)]
-    assert found(engine, pieces, Bounds(HEAP, HIGH, 1, 992)) == [PointerRun(BASE, BASE + 24, 3), PointerRun(BASE + 1024, BASE + 1040, 2)]
-    assert found(engine, pieces, Bounds(HEAP, HEAP, 1, 1 << 16)) == []
+    assert find_runs(engine, pieces, Bounds(HEAP, HIGH, 1, 1000)) == [PointerRun(BASE, BASE + 1040, 5)]
+    assert find_runs(engine, pieces, Bounds(HEAP, HIGH, 1, 992)) == [
+        PointerRun(BASE, BASE + 24, 3),
+        PointerRun(BASE + 1024, BASE + 1040, 2),
+    ]
+    assert find_runs(engine, pieces, Bounds(HEAP, HEAP, 1, 1 << 16)) == []

@@ -26,7 +26,7 @@ needs_tomllib = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML need
 GOOD: dict[str, Any] = {"name": "p", "symbol": "p", "slab": {"size": 256, "header": 16}, "chunk": {"size": 32}}
 
 
-def changed(where: str = "", **more: Any) -> dict[str, Any]:
+def change_entry(where: str = "", **more: Any) -> dict[str, Any]:
     """Return the valid entry with changed values in a table ("" is the entry). The value None removes a key."""
     made: dict[str, Any] = {key: dict(value) if isinstance(value, dict) else value for key, value in GOOD.items()}
     table = made[where] if where else made
@@ -40,32 +40,32 @@ def changed(where: str = "", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (changed(title="x"), "unknown key 'title'"),
-        (changed(name=None), "name: expected 1 to 64 letters"),
-        (changed(name="a b"), "name: expected 1 to 64 letters"),
-        (changed(symbol=None), "expected either symbol or magic"),
-        (changed(magic=1), "expected either symbol or magic"),
-        (changed(symbol=None, magic="ab"), "magic: expected a text of 4 to 64 bytes, or a number above 0"),
-        (changed(symbol=None, magic=1 << 40, magic_bytes=4), "magic-bytes: expected 4 or 8"),
-        (changed(offset=8), "offset is only possible with magic"),
-        (changed(symbol=None, magic=7, pointer=True), "pointer is only possible with symbol"),
-        (changed(pointer=1), "pointer: expected true or false"),
-        (changed(next=-8), "next: expected a number from 0"),
-        (changed(slab=None), "slab: expected a table"),
-        (changed("slab", size=None), "slab: size: expected the bytes of a slab"),
-        (changed("slab", size={"chunk": 0}), "unknown key 'chunk'"),
-        (changed("slab", next=0), "next is only possible with first"),
-        (changed("slab", limit={"pool": 0}), "size: expected"),
-        (changed("slab", array=0), "array is only possible with slabs"),
-        (changed("slab", array=0, slabs=1, first=0), "at most one of first and array"),
-        (changed("slab", end={"pool": 0}, count=3), "at most one of end and count"),
-        (changed("chunk", size=True), "size: expected a number"),
-        (changed("chunk", size={}), "size: expected { pool = OFFSET } or { slab = OFFSET } or { chunk = OFFSET }"),
-        (changed("chunk", size={"pool": 0, "bytes": 3}), "bytes: expected 1, 2, 4 or 8"),
-        (changed("chunk", free={"pool": 0}, used_if={"chunk": 0}), "at most one of free"),
-        (changed("chunk", free={"chunk": 0}), "unknown key 'chunk'"),
-        (changed("chunk", link=8), "link is only possible with free"),
-        (changed("chunk", size={"chunk": 0}, used_bits={"slab": 0}), "chunks of different sizes cannot have"),
+        (change_entry(title="x"), "unknown key 'title'"),
+        (change_entry(name=None), "name: expected 1 to 64 letters"),
+        (change_entry(name="a b"), "name: expected 1 to 64 letters"),
+        (change_entry(symbol=None), "expected either symbol or magic"),
+        (change_entry(magic=1), "expected either symbol or magic"),
+        (change_entry(symbol=None, magic="ab"), "magic: expected a text of 4 to 64 bytes, or a number above 0"),
+        (change_entry(symbol=None, magic=1 << 40, magic_bytes=4), "magic-bytes: expected 4 or 8"),
+        (change_entry(offset=8), "offset is only possible with magic"),
+        (change_entry(symbol=None, magic=7, pointer=True), "pointer is only possible with symbol"),
+        (change_entry(pointer=1), "pointer: expected true or false"),
+        (change_entry(next=-8), "next: expected a number from 0"),
+        (change_entry(slab=None), "slab: expected a table"),
+        (change_entry("slab", size=None), "slab: size: expected the bytes of a slab"),
+        (change_entry("slab", size={"chunk": 0}), "unknown key 'chunk'"),
+        (change_entry("slab", next=0), "next is only possible with first"),
+        (change_entry("slab", limit={"pool": 0}), "size: expected"),
+        (change_entry("slab", array=0), "array is only possible with slabs"),
+        (change_entry("slab", array=0, slabs=1, first=0), "at most one of first and array"),
+        (change_entry("slab", end={"pool": 0}, count=3), "at most one of end and count"),
+        (change_entry("chunk", size=True), "size: expected a number"),
+        (change_entry("chunk", size={}), "size: expected { pool = OFFSET } or { slab = OFFSET } or { chunk = OFFSET }"),
+        (change_entry("chunk", size={"pool": 0, "bytes": 3}), "bytes: expected 1, 2, 4 or 8"),
+        (change_entry("chunk", free={"pool": 0}, used_if={"chunk": 0}), "at most one of free"),
+        (change_entry("chunk", free={"chunk": 0}), "unknown key 'chunk'"),
+        (change_entry("chunk", link=8), "link is only possible with free"),
+        (change_entry("chunk", size={"chunk": 0}, used_bits={"slab": 0}), "chunks of different sizes cannot have"),
     ],
 )
 def test_wrong_entries(entry: dict[str, Any], said: str) -> None:
@@ -111,39 +111,45 @@ def divide(memory: bytes, entry: dict[str, Any], symbol: int = 0) -> Directory:
     return build_directory(target, engine, (), read_pools(target, outer.blocks, file))
 
 
-def rows(directory: Directory) -> list[tuple[int, int, str]]:
+def list_blocks(directory: Directory) -> list[tuple[int, int, str]]:
     """Return the offset, size and state of each block."""
     blocks = directory.blocks
     return [(blocks.address(one) - BASE, blocks.size(one), State(blocks.state(one)).name) for one in range(len(blocks))]
 
 
-def words(*values: int, size: int = 4096) -> bytes:
+def pack_words(*values: int, size: int = 4096) -> bytes:
     return struct.pack(f"<{len(values)}Q", *values).ljust(size, b"\0")
 
 
 def test_one_slab_with_all_chunks_in_use() -> None:
-    assert rows(divide(words(0), GOOD)) == [(16 + 32 * at, 32, "IN_USE") for at in range(7)]
-    assert rows(divide(words(0), changed("slab", count=2))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
-    assert rows(divide(words(BASE + 48), changed("slab", end={"pool": 0}))) == [(16, 32, "IN_USE")]
-    assert rows(divide(words(BASE + 100), changed("slab", end={"pool": 0}))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
-    tagged = changed("slab", end={"pool": 0})
+    assert list_blocks(divide(pack_words(0), GOOD)) == [(16 + 32 * at, 32, "IN_USE") for at in range(7)]
+    assert list_blocks(divide(pack_words(0), change_entry("slab", count=2))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
+    assert list_blocks(divide(pack_words(BASE + 48), change_entry("slab", end={"pool": 0}))) == [(16, 32, "IN_USE")]
+    assert list_blocks(divide(pack_words(BASE + 100), change_entry("slab", end={"pool": 0}))) == [(16, 32, "IN_USE"), (48, 32, "IN_USE")]
+    tagged = change_entry("slab", end={"pool": 0})
     tagged["chunk"] |= {"header": 8, "used-if": {"chunk": 0}}
-    assert rows(divide(words(BASE + 100, 0, 1), tagged)) == [(24, 24, "IN_USE"), (56, 24, "FREE")]
-    assert rows(divide(words(0), changed("chunk", header=8)))[0] == (24, 24, "IN_USE")
-    assert rows(divide(words(0), changed("chunk", header=8, includes_header=False)))[:2] == [(24, 32, "IN_USE"), (64, 32, "IN_USE")]
+    assert list_blocks(divide(pack_words(BASE + 100, 0, 1), tagged)) == [(24, 24, "IN_USE"), (56, 24, "FREE")]
+    assert list_blocks(divide(pack_words(0), change_entry("chunk", header=8)))[0] == (24, 24, "IN_USE")
+    assert list_blocks(divide(pack_words(0), change_entry("chunk", header=8, includes_header=False)))[:2] == [
+        (24, 32, "IN_USE"),
+        (64, 32, "IN_USE"),
+    ]
 
 
 def test_bitmaps() -> None:
-    used = rows(divide(words(0b101), changed("chunk", used_bits={"slab": 0})))
-    free = rows(divide(words(0b101), changed("chunk", free_bits={"pool": 0})))
+    used = list_blocks(divide(pack_words(0b101), change_entry("chunk", used_bits={"slab": 0})))
+    free = list_blocks(divide(pack_words(0b101), change_entry("chunk", free_bits={"pool": 0})))
     assert [state for _, _, state in used] == ["IN_USE", "FREE", "IN_USE", *["FREE"] * 4]
     assert [state for _, _, state in free] == ["FREE", "IN_USE", "FREE", *["IN_USE"] * 4]
 
 
 def test_states_in_chunks() -> None:
-    data = words(0, 0, 1, 0, 0, 0, 0, 0, 0, 0)
-    assert [state for _, _, state in rows(divide(data, changed("chunk", used_if={"chunk": 0})))] == ["IN_USE", *["FREE"] * 6]
-    assert [state for _, _, state in rows(divide(data, changed("chunk", free_if={"chunk": 0, "bytes": 1})))][:2] == ["FREE", "IN_USE"]
+    data = pack_words(0, 0, 1, 0, 0, 0, 0, 0, 0, 0)
+    assert [state for _, _, state in list_blocks(divide(data, change_entry("chunk", used_if={"chunk": 0})))] == ["IN_USE", *["FREE"] * 6]
+    assert [state for _, _, state in list_blocks(divide(data, change_entry("chunk", free_if={"chunk": 0, "bytes": 1})))][:2] == [
+        "FREE",
+        "IN_USE",
+    ]
 
 
 def test_lists_of_pools_slabs_and_free_chunks() -> None:
@@ -153,13 +159,13 @@ def test_lists_of_pools_slabs_and_free_chunks() -> None:
     struct.pack_into("<3Q", memory, 64, 0, BASE + 3072, 0)
     struct.pack_into("<Q", memory, 1024, BASE + 2048)
     struct.pack_into("<Q", memory, 1024 + 48 + 8, BASE + 2048 + 16)
-    entry = changed("slab", first=8, next=0)
+    entry = change_entry("slab", first=8, next=0)
     entry["next"] = 0
     entry["chunk"] |= {"free": {"pool": 16}, "link": 8}
     found = divide(bytes(memory), entry)
     assert found.problems == []
-    assert [at for at, _, state in rows(found) if state == "FREE"] == [1024 + 48, 2048 + 16]
-    assert len(rows(found)) == 21 and found.allocators[-1].summary() == {"pools": 2, "slabs": 3}
+    assert [at for at, _, state in list_blocks(found) if state == "FREE"] == [1024 + 48, 2048 + 16]
+    assert len(list_blocks(found)) == 21 and found.allocators[-1].summary() == {"pools": 2, "slabs": 3}
 
 
 def test_arrays_rings_and_limits() -> None:
@@ -168,24 +174,24 @@ def test_arrays_rings_and_limits() -> None:
     memory = bytearray(4096)
     struct.pack_into("<2Q", memory, 0, BASE + 32, 3)
     struct.pack_into("<3Q", memory, 32, BASE + 1024, 0, BASE + 2048)
-    found = divide(bytes(memory), changed("slab", array=0, slabs={"pool": 8}))
-    assert found.problems == [] and [at for at, _, _ in rows(found)][::7] == [1040, 2064]
+    found = divide(bytes(memory), change_entry("slab", array=0, slabs={"pool": 8}))
+    assert found.problems == [] and [at for at, _, _ in list_blocks(found)][::7] == [1040, 2064]
     struct.pack_into("<Q", memory, 16, BASE + 1024 + 8)
     struct.pack_into("<2Q", memory, 1024, BASE + 1024 + 256, BASE + 2048 + 8)
     struct.pack_into("<2Q", memory, 2048, BASE + 2048 + 128, BASE + 1024 + 8)
-    ring = divide(bytes(memory), changed("slab", first=16, next=8, node=8, size=None, limit={"slab": 0}))
-    assert ring.problems == [] and [at for at, _, _ in rows(ring)] == [*range(1040, 1250, 32), 2064, 2096, 2128]
+    ring = divide(bytes(memory), change_entry("slab", first=16, next=8, node=8, size=None, limit={"slab": 0}))
+    assert ring.problems == [] and [at for at, _, _ in list_blocks(ring)] == [*range(1040, 1250, 32), 2064, 2096, 2128]
 
 
 def test_chunks_of_different_sizes() -> None:
     memory = bytearray(4096)
     for at, size in ((16, 32 | 1), (48, 64), (112, 144 | 1)):
         struct.pack_into("<Q", memory, at, size)
-    entry = changed("chunk", size={"chunk": 0, "mask": ~7 & (1 << 64) - 1}, header=8, used_if={"chunk": 0, "mask": 1})
-    assert rows(divide(bytes(memory), entry)) == [(24, 24, "IN_USE"), (56, 56, "FREE"), (120, 136, "IN_USE")]
+    entry = change_entry("chunk", size={"chunk": 0, "mask": ~7 & (1 << 64) - 1}, header=8, used_if={"chunk": 0, "mask": 1})
+    assert list_blocks(divide(bytes(memory), entry)) == [(24, 24, "IN_USE"), (56, 56, "FREE"), (120, 136, "IN_USE")]
     struct.pack_into("<Q", memory, 48, 1 << 40)  # the rest of the slab is not divided
     found = divide(bytes(memory), entry)
-    assert rows(found) == [(24, 24, "IN_USE"), (48, 208, "IN_USE")]
+    assert list_blocks(found) == [(24, 24, "IN_USE"), (48, 208, "IN_USE")]
     assert [one.what for one in found.problems] == [
         f"pools.toml: p: the chunk at {BASE + 48:#x} would have {1 << 40:,} bytes: the rest of the slab at {BASE:#x} is not divided"
     ]
@@ -194,45 +200,49 @@ def test_chunks_of_different_sizes() -> None:
 def test_a_last_chunk_without_room_for_its_header() -> None:
     memory = bytearray(4096)
     struct.pack_into("<Q", memory, 16, 232)
-    entry = changed("chunk", size={"chunk": 0}, header=16)
-    assert rows(divide(bytes(memory), entry)) == [(32, 216, "IN_USE"), (248, 8, "IN_USE")]
+    entry = change_entry("chunk", size={"chunk": 0}, header=16)
+    assert list_blocks(divide(bytes(memory), entry)) == [(32, 216, "IN_USE"), (248, 8, "IN_USE")]
 
 
 @pytest.mark.parametrize(
     ("memory", "entry", "said"),
     [
-        (words(0), changed(symbol="q"), "no variable q in any loaded file"),
-        (words(0), changed(symbol=None, magic="nowhere"), "the magic is in no block in use and in no variable"),
-        (words(0), changed(pointer=True), ""),
-        (words(0), changed("slab", size={"pool": 0}), "would have 0 bytes"),
-        (words(1 << 50), changed("slab", size={"pool": 0}), "bytes: it and the further slabs are not read"),
-        (words(1 << 30), changed("slab", size={"pool": 0}), "neither in one block in use nor mapped outside heaps"),
-        (words(0), changed("slab", first=0), ""),
-        (words(8), changed("slab", first=0), "the slab at 0x8 (256 bytes) is neither"),
-        (words(BASE, 0, BASE + 256, size=256) + words(BASE), changed("slab", first=16, next=0, size=128), "twice: further slabs"),
-        (words(8, 1), changed("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
-        (words(BASE, 1 << 40), changed("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
-        (words(BASE - 8), changed("slab", size=None, limit={"pool": 0}), "would have 0 bytes"),
-        (words(12), changed("chunk", size={"pool": 0}), "chunks of 12 bytes"),
-        (words(0), changed("chunk", size={"pool": 0}), "chunks of 0 bytes"),
-        (words(1 << 63), changed("slab", count={"pool": 0}), "the end of the chunks"),
-        (words(8), changed("slab", end={"slab": 0}), "the end of the chunks"),
-        (words(0, 0, 0, 0), changed("slab", header=12), "are not aligned to 8 bytes"),
-        (words(8), changed("chunk", free={"pool": 0}), "leads to 0x8, which is in no chunk"),
-        (words(BASE + 16, 0, BASE + 16), changed("chunk", free={"pool": 0}), "is free twice"),
+        (pack_words(0), change_entry(symbol="q"), "no variable q in any loaded file"),
+        (pack_words(0), change_entry(symbol=None, magic="nowhere"), "the magic is in no block in use and in no variable"),
+        (pack_words(0), change_entry(pointer=True), ""),
+        (pack_words(0), change_entry("slab", size={"pool": 0}), "would have 0 bytes"),
+        (pack_words(1 << 50), change_entry("slab", size={"pool": 0}), "bytes: it and the further slabs are not read"),
+        (pack_words(1 << 30), change_entry("slab", size={"pool": 0}), "neither in one block in use nor mapped outside heaps"),
+        (pack_words(0), change_entry("slab", first=0), ""),
+        (pack_words(8), change_entry("slab", first=0), "the slab at 0x8 (256 bytes) is neither"),
+        (
+            pack_words(BASE, 0, BASE + 256, size=256) + pack_words(BASE),
+            change_entry("slab", first=16, next=0, size=128),
+            "twice: further slabs",
+        ),
+        (pack_words(8, 1), change_entry("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
+        (pack_words(BASE, 1 << 40), change_entry("slab", array=0, slabs={"pool": 8}), "array of slabs of the pool"),
+        (pack_words(BASE - 8), change_entry("slab", size=None, limit={"pool": 0}), "would have 0 bytes"),
+        (pack_words(12), change_entry("chunk", size={"pool": 0}), "chunks of 12 bytes"),
+        (pack_words(0), change_entry("chunk", size={"pool": 0}), "chunks of 0 bytes"),
+        (pack_words(1 << 63), change_entry("slab", count={"pool": 0}), "the end of the chunks"),
+        (pack_words(8), change_entry("slab", end={"slab": 0}), "the end of the chunks"),
+        (pack_words(0, 0, 0, 0), change_entry("slab", header=12), "are not aligned to 8 bytes"),
+        (pack_words(8), change_entry("chunk", free={"pool": 0}), "leads to 0x8, which is in no chunk"),
+        (pack_words(BASE + 16, 0, BASE + 16), change_entry("chunk", free={"pool": 0}), "is free twice"),
     ],
 )
-def test_what_does_not_fit(memory: bytes, entry: dict[str, Any], said: str) -> None:
+def test_contradictory_memory(memory: bytes, entry: dict[str, Any], said: str) -> None:
     """Memory that contradicts the description is not divided into blocks. The reason is reported once."""
     found = divide(memory, entry)
     assert all(problem.what.startswith("pools.toml: p: ") and not problem.corrupt for problem in found.problems)
     assert len(found.problems) == bool(said) and all(said in problem.what for problem in found.problems)
-    assert all(0 <= at < len(memory) for at, _, _ in rows(found))
+    assert all(0 <= at < len(memory) for at, _, _ in list_blocks(found))
 
 
 def test_a_magic_in_two_places() -> None:
     data = bytearray(4096)
     for at in (512, 1024):
         struct.pack_into("<2Q", data, at, 5, 0xFEEDFACE12345678)
-    entry = changed(symbol=None, magic=0xFEEDFACE12345678, offset=8)
-    assert [at for at, _, _ in rows(divide(bytes(data), entry))][::7] == [528, 1040]
+    entry = change_entry(symbol=None, magic=0xFEEDFACE12345678, offset=8)
+    assert [at for at, _, _ in list_blocks(divide(bytes(data), entry))][::7] == [528, 1040]

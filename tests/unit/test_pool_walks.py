@@ -24,7 +24,7 @@ COUNT, LENGTH = 200, 3000
 WORDS = Words("pool", "pool", "pools", "all pools")
 
 
-class Counting(Memory):
+class CountingMemory(Memory):
     """Memory that counts how often it is read."""
 
     reads = 0
@@ -42,7 +42,7 @@ class Counting(Memory):
         return super().members(address, kinds)
 
 
-def siblings_of_apr() -> Counting:
+def make_siblings_of_apr() -> CountingMemory:
     """Return 200 pools without a parent in one list. Each has a ring that leads to the same chain of 3,000 nodes."""
     nodes = bytearray(64 * (LENGTH + 1))
     for number in range(LENGTH):
@@ -55,11 +55,11 @@ def siblings_of_apr() -> Counting:
         words[apr.SIBLING] = at + 256 if number + 1 < COUNT else 0
         words[apr.ACTIVE], words[apr.SELF] = NODES, at - apr.NODE
         struct.pack_into(f"<{apr.WORDS}Q", made, 256 * number, *words)
-    return Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(nodes)}))
+    return CountingMemory(FakeTarget({POOLS: bytes(made), NODES: bytes(nodes)}))
 
 
 def test_rings_of_apr_that_lead_to_one_chain() -> None:
-    memory = siblings_of_apr()
+    memory = make_siblings_of_apr()
     reader = apr.PoolReader(memory)
     found = list(reader.read(POOLS))
     assert [len(pool.nodes) for pool in found] == [LENGTH] + [0] * (COUNT - 1)
@@ -69,7 +69,7 @@ def test_rings_of_apr_that_lead_to_one_chain() -> None:
 
 def test_outermost_pools_of_apr_that_lead_to_one_another() -> None:
     """Reading begins at each outermost pool, and all outermost pools are in one list. Still, each pool is read once."""
-    memory = siblings_of_apr()
+    memory = make_siblings_of_apr()
     reader = apr.PoolReader(memory)
     found = [pool.address for number in range(COUNT) for pool in reader.read(POOLS + 256 * number)]
     assert found == [POOLS + 256 * number for number in range(COUNT)]
@@ -121,7 +121,7 @@ def test_free_lists_of_postgresql_that_lead_to_one_chain() -> None:
         heads = [0] + [NODES] * postgresql.FREE_LISTS
         struct.pack_into(f"<{len(words) + len(heads)}Q", made, 512 * number, *words, *heads)
         struct.pack_into("<Q", made, 512 * number + postgresql.SET_BYTES[0], at)
-    memory = Counting(FakeTarget({POOLS: bytes(made), NODES: bytes(chunks)}))
+    memory = CountingMemory(FakeTarget({POOLS: bytes(made), NODES: bytes(chunks)}))
     found = postgresql.ContextReader(memory).read(POOLS)
     assert len(found) == COUNT and sum(one.usage.chunks or 0 for one in found) == LENGTH
     assert memory.reads < 3 * LENGTH + 10 * COUNT
@@ -139,7 +139,7 @@ def test_lists_of_blocks_of_postgresql(damage: str) -> None:
     first = struct.pack("<4Q", other, head, keeper + 1000, keeper + 1024)
     second = struct.pack("<4Q", keeper if damage == "previous" else head, keeper, other + 32, other + 1024)
     memory = {POOLS: made + first} if damage == "unreadable" else {POOLS: made + first, NODES: second}
-    reader = postgresql.ContextReader(Counting(FakeTarget(memory)))
+    reader = postgresql.ContextReader(CountingMemory(FakeTarget(memory)))
     (one,) = reader.read(POOLS)
     if damage:
         assert (one.usage.free, one.usage.blocks) == (None, [POOLS]) and "unknown type" in reader.problems[0][1]
@@ -147,7 +147,7 @@ def test_lists_of_blocks_of_postgresql(damage: str) -> None:
         assert one.usage == (2048, 24 + 992, 0, [other, keeper], 0) and not reader.problems
 
 
-def test_lists_of_postgresql_in_a_circle() -> None:
+def test_cyclic_lists_of_postgresql() -> None:
     """All 4,096 lists of a damaged SlabContext (PostgreSQL 15) lead to one circular chain, which contains none of the list heads."""
     lists = 4096
     block = 24 + 64 * (lists - 1)
@@ -156,7 +156,7 @@ def test_lists_of_postgresql_in_a_circle() -> None:
     made = struct.pack("<15QII", *words, 48, 64, block, 128 + 16 * lists, lists - 1, 0, 0)[:128]
     chain = b"".join(struct.pack("<QQ", NODES + 16 * (number - 1), NODES + 16 * ((number + 1) % LENGTH)) for number in range(LENGTH))
     target = FakeTarget({POOLS: made + struct.pack("<QQ", NODES, NODES) * lists, NODES: chain})
-    memory = Counting(target)
+    memory = CountingMemory(target)
     (one,) = postgresql.ContextReader(memory).read(POOLS)
     assert one.usage.free is None and memory.reads < 4 * lists
     target.stop_after(2)  # one context, and one list

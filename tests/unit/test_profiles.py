@@ -46,7 +46,7 @@ REGIONS = [
 ]
 
 
-def made(count: int, compared: bool = False, seed: int = 7) -> Profile:
+def make_profile(count: int, compared: bool = False, seed: int = 7) -> Profile:
     """Return stacks of a program with 40 functions in two files. Some functions have one name in different files."""
     chance = random.Random(seed)
     frames = []
@@ -62,7 +62,7 @@ def made(count: int, compared: bool = False, seed: int = 7) -> Profile:
     return Profile("Lost blocks: a program", BOTH, samples, compared, time=1.7e9, regions=REGIONS, modules=MODULES)
 
 
-def summed(profile: Profile, values: Callable[[Sample], tuple[int, ...]]) -> dict[tuple[str, ...], tuple[int, ...]]:
+def add_samples(profile: Profile, values: Callable[[Sample], tuple[int, ...]]) -> dict[tuple[str, ...], tuple[int, ...]]:
     """Return the samples by the names of their frames, without those that are 0."""
     sums: dict[tuple[str, ...], tuple[int, ...]] = {}
     for sample in profile.samples:
@@ -71,28 +71,28 @@ def summed(profile: Profile, values: Callable[[Sample], tuple[int, ...]]) -> dic
     return {key: value for key, value in sums.items() if any(value)}
 
 
-def written(folder: Path, profile: Profile, form: str, name: str) -> Path:
+def write_profile(folder: Path, profile: Profile, form: str, name: str) -> Path:
     (folder / name).write_bytes(render(profile, form))
     return folder / name
 
 
 def test_folded(tmp_path: Path) -> None:
-    profile = made(300)
-    found = profilefiles.folded(written(tmp_path, profile, "folded", "a.folded"))
-    assert found == summed(profile, lambda one: one.values[1:])
+    profile = make_profile(300)
+    found = profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded"))
+    assert found == add_samples(profile, lambda one: one.values[1:])
     assert list(found.values()) == sorted(found.values(), reverse=True)
-    compared = made(300, True)
-    found = profilefiles.folded(written(tmp_path, compared, "folded", "b.folded"), 2)
-    assert found == summed(compared, lambda one: (one.before[1], one.values[1]))
+    compared = make_profile(300, True)
+    found = profilefiles.folded(write_profile(tmp_path, compared, "folded", "b.folded"), 2)
+    assert found == add_samples(compared, lambda one: (one.before[1], one.values[1]))
 
 
 def test_pprof(tmp_path: Path) -> None:
-    profile = made(300)
+    profile = make_profile(300)
     profile.rate = 4096
-    file = written(tmp_path, profile, "pprof", "a.pb.gz")
+    file = write_profile(tmp_path, profile, "pprof", "a.pb.gz")
     names, samples, addresses = profilefiles.pprof_samples(file)
     assert names == ["lost_blocks/count", "lost_bytes/bytes"]
-    assert samples == summed(profile, lambda one: one.values)
+    assert samples == add_samples(profile, lambda one: one.values)
     assert {int(address, 16) for address in addresses.values()} <= {frame.address for one in profile.samples for frame in one.stack}
     raw = profilefiles.pprof(file, "-raw")
     assert "Period: 4096" in raw and "PeriodType: space bytes" in raw
@@ -107,39 +107,39 @@ def test_pprof(tmp_path: Path) -> None:
 
 
 def test_pprof_of_two_snapshots(tmp_path: Path) -> None:
-    profile = made(300, True)
-    names, samples, _ = profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))
+    profile = make_profile(300, True)
+    names, samples, _ = profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))
     assert names == ["growth_of_lost_blocks/count", "growth_of_lost_bytes/bytes"]
-    assert samples == summed(profile, lambda one: tuple(now - was for now, was in zip(one.values, one.before)))
+    assert samples == add_samples(profile, lambda one: tuple(now - was for now, was in zip(one.values, one.before)))
     assert any(value < 0 for values in samples.values() for value in values)
 
 
 def test_inlined_frames_share_a_location(tmp_path: Path) -> None:
     stack = (Frame("main", 0x401000, "shop"), Frame("outer", 0x402000, "shop", "a.c", 7), Frame("inner", 0x402000, "shop", "a.h", 3, True))
     profile = Profile("t", BOTH, [Sample(stack, (1, 48))], modules=MODULES, regions=REGIONS)
-    file = written(tmp_path, profile, "pprof", "a.pb.gz")
+    file = write_profile(tmp_path, profile, "pprof", "a.pb.gz")
     _, samples, _ = profilefiles.pprof_samples(file)
     raw = profilefiles.pprof(file, "-raw")
     assert raw.split("Locations\n")[1].count("0x402000") == 1 and "inner a.h:3" in raw and "outer a.c:7" in raw
     assert list(samples) == [("main", "outer", "inner")]
-    heap = written(tmp_path, profile, "heap", "a.heap").read_text()
+    heap = write_profile(tmp_path, profile, "heap", "a.heap").read_text()
     assert "     1:       48 [     1:       48] @ 0x402000 0x401000\n" in heap
 
 
 def test_speedscope(tmp_path: Path) -> None:
-    profile = made(300)
-    found = profilefiles.speedscope(written(tmp_path, profile, "speedscope", "a.speedscope.json"))
+    profile = make_profile(300)
+    found = profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.speedscope.json"))
     for at, title in enumerate(("Lost blocks", "Lost bytes")):
-        assert {stack: (value,) for stack, value in found[title].items()} == summed(profile, lambda one, at=at: (one.values[at],))
-    compared = made(300, True)
-    found = profilefiles.speedscope(written(tmp_path, compared, "speedscope", "b.speedscope.json"))
-    assert {stack: (value,) for stack, value in found["Lost bytes before"].items()} == summed(compared, lambda one: (one.before[1],))
-    assert {stack: (value,) for stack, value in found["Lost bytes after"].items()} == summed(compared, lambda one: (one.values[1],))
+        assert {stack: (value,) for stack, value in found[title].items()} == add_samples(profile, lambda one, at=at: (one.values[at],))
+    compared = make_profile(300, True)
+    found = profilefiles.speedscope(write_profile(tmp_path, compared, "speedscope", "b.speedscope.json"))
+    assert {stack: (value,) for stack, value in found["Lost bytes before"].items()} == add_samples(compared, lambda one: (one.before[1],))
+    assert {stack: (value,) for stack, value in found["Lost bytes after"].items()} == add_samples(compared, lambda one: (one.values[1],))
 
 
 def test_heap(tmp_path: Path) -> None:
-    profile = made(100)
-    file = written(tmp_path, profile, "heap", "a.heap")
+    profile = make_profile(100)
+    file = write_profile(tmp_path, profile, "heap", "a.heap")
     names, samples = _heap(file)
     expected: Counter[tuple[int, ...]] = Counter()
     for one in profile.samples:
@@ -148,15 +148,15 @@ def test_heap(tmp_path: Path) -> None:
     assert file.read_text().endswith("7f0000000000-7f0000200000 r-xp 00000000 00:00 0 /lib/libc.so.6\n")
 
 
-def test_no_name_acts_on_a_terminal(tmp_path: Path) -> None:
+def test_names_are_escaped_for_terminals(tmp_path: Path) -> None:
     """Names of mappings, modules and the process, in the formats that are text or that a program prints."""
     acting = "/x\x1b[31m\n\r\u202e\udc9b/y"
-    profile = made(3)
+    profile = make_profile(3)
     profile.title = acting
     profile.regions = [Region(0x400000, 0x500000, True, False, True, acting, 0)]
     profile.modules = [Module(acting, 0x400000, 0x400000, 0x500000)]
     for form, end in (("heap", ".heap"), ("pprof", ".pb.gz"), ("folded", ".folded"), ("speedscope", ".json"), ("flamegraph", ".html")):
-        file = written(tmp_path, profile, form, f"a{end}")
+        file = write_profile(tmp_path, profile, form, f"a{end}")
         assert fuzz_outputs.wrong_file(file) == "", form
     assert "/x\\x1b[31m\\012\\r\\u202e\\x9b/y" in (tmp_path / "a.heap").read_text()
 
@@ -180,15 +180,15 @@ def _heap(file: Path) -> tuple[str, Counter[tuple[int, ...]]]:
 def test_a_heap_profile_needs_addresses_and_one_snapshot() -> None:
     names = Profile("t", BOTH, [Sample((Frame("definite"),), (1, 48))])
     threads = Profile("t", (Measure("threads", "count", "Threads"),), [Sample((Frame("main", 7),), (1,))])
-    for profile, why in ((names, "stacks of addresses"), (threads, "blocks and bytes"), (made(3, True), "blocks and bytes")):
+    for profile, why in ((names, "stacks of addresses"), (threads, "blocks and bytes"), (make_profile(3, True), "blocks and bytes")):
         with pytest.raises(UsageError, match=why):
             render(profile, "heap")
 
 
 @pytest.mark.parametrize("compared", [False, True])
 def test_a_page_has_every_stack(compared: bool, tmp_path: Path) -> None:
-    profile = made(500, compared)
-    meta, nodes = profilefiles.flamegraph(written(tmp_path, profile, "flamegraph", "a.html"))
+    profile = make_profile(500, compared)
+    meta, nodes = profilefiles.flamegraph(write_profile(tmp_path, profile, "flamegraph", "a.html"))
     expected: dict[tuple[tuple[str, str], ...], tuple[int, ...]] = {}
     for one in profile.samples:
         key = tuple((frame.name, frame.module) for frame in one.stack)
@@ -225,28 +225,28 @@ def test_hostile_names(tmp_path: Path) -> None:
 
     name = frame_name(HOSTILE)
     profile = Profile(HOSTILE, BOTH, [Sample((Frame(name),), (1, 48))], notes=[HOSTILE])
-    text = written(tmp_path, profile, "flamegraph", "a.html").read_text(encoding="utf-8")
+    text = write_profile(tmp_path, profile, "flamegraph", "a.html").read_text(encoding="utf-8")
     assert text.count("<script") == 3 and "owned" in text and "\u202e" not in text
     assert list(profilefiles.flamegraph(tmp_path / "a.html")[1])[1] == ((name, ""),)
-    assert list(profilefiles.folded(written(tmp_path, profile, "folded", "a.folded"))) == [(name.replace(";", ":"),)]
-    assert list(profilefiles.speedscope(written(tmp_path, profile, "speedscope", "a.json"))["Lost bytes"]) == [(name,)]
-    assert list(profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))[1]) == [(name,)]
+    assert list(profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded"))) == [(name.replace(";", ":"),)]
+    assert list(profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.json"))["Lost bytes"]) == [(name,)]
+    assert list(profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))[1]) == [(name,)]
 
 
-def test_figures_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_figures(tmp_path: Path) -> None:
     profile = Profile("t", BOTH, [Sample((Frame("f", (1 << 64) - 1, "m", "f.c", 1 << 70),), (1 << 70, 1 << 80))], modules=MODULES)
-    assert profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {("f",): ((1 << 63) - 1,) * 2}
-    assert profilefiles.flamegraph(written(tmp_path, profile, "flamegraph", "a.html"))[1][(("f", "m"),)] == (1 << 51, 1 << 51)
-    assert profilefiles.folded(written(tmp_path, profile, "folded", "a.folded")) == {("f",): (1 << 80,)}
-    assert profilefiles.speedscope(written(tmp_path, profile, "speedscope", "a.json"))["Lost blocks"] == {("f",): 1 << 70}
+    assert profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {("f",): ((1 << 63) - 1,) * 2}
+    assert profilefiles.flamegraph(write_profile(tmp_path, profile, "flamegraph", "a.html"))[1][(("f", "m"),)] == (1 << 51, 1 << 51)
+    assert profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded")) == {("f",): (1 << 80,)}
+    assert profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.json"))["Lost blocks"] == {("f",): 1 << 70}
 
 
 def test_an_empty_profile(tmp_path: Path) -> None:
     profile = Profile("nothing", BOTH, [])
-    assert profilefiles.flamegraph(written(tmp_path, profile, "flamegraph", "a.html"))[1] == {(): (0, 0)}
-    assert written(tmp_path, profile, "folded", "a.folded").read_bytes() == b""
-    assert profilefiles.speedscope(written(tmp_path, profile, "speedscope", "a.json")) == {"Lost blocks": {}, "Lost bytes": {}}
-    assert profilefiles.pprof_samples(written(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {}
+    assert profilefiles.flamegraph(write_profile(tmp_path, profile, "flamegraph", "a.html"))[1] == {(): (0, 0)}
+    assert write_profile(tmp_path, profile, "folded", "a.folded").read_bytes() == b""
+    assert profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.json")) == {"Lost blocks": {}, "Lost bytes": {}}
+    assert profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {}
 
 
 ROWS = [
@@ -270,7 +270,7 @@ ROWS = [
 ]
 
 
-def batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> Iterator[Batch]:
+def make_batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> Iterator[Batch]:
     """Return a batch for each row: its columns, with its names in `names`."""
     for number, row in enumerate(rows):
         known = (row["type_from"] or "", {None: "", True: "true", False: "false"}[row["type_sure"]])
@@ -281,17 +281,17 @@ def batches(rows: Iterable[Mapping[str, Any]], names: dict[int, BlockNames]) -> 
 
 def as_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     names: dict[int, BlockNames] = {}
-    write_csv(str(path), batches(rows, names), names)
+    write_csv(str(path), make_batches(rows, names), names)
 
 
 def as_sqlite(path: Path, rows: Iterable[Mapping[str, Any]], about: Mapping[str, str], sites: Sequence[tuple[object, ...]] = ()) -> None:
     names: dict[int, BlockNames] = {}
-    write_sqlite(str(path), batches(rows, names), names, about, sites)
+    write_sqlite(str(path), make_batches(rows, names), names, about, sites)
 
 
 def as_parquet(path: Path, rows: Iterable[Mapping[str, Any]], about: Mapping[str, str]) -> None:
     names: dict[int, BlockNames] = {}
-    write_parquet(str(path), batches(rows, names), names, about)
+    write_parquet(str(path), make_batches(rows, names), names, about)
 
 
 def test_blocks_as_parquet(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_blocks_as_csv_and_sqlite(tmp_path: Path) -> None:
     base.close()
 
 
-def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
+def test_text_from_a_core_is_no_formula(tmp_path: Path) -> None:
     """A spreadsheet executes a cell that begins with one of these characters, and a class name from RTTI can begin with any character."""
     texts = ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "a=1"]
     as_csv(tmp_path / "a.csv", [{**ROWS[0], "type": text} for text in texts])
@@ -350,7 +350,7 @@ def test_no_text_of_a_core_is_a_formula(tmp_path: Path) -> None:
         assert [row["type"] for row in csv.DictReader(file)] == [*(f"'{visible(text)}" for text in texts[:-1]), "a=1"]
 
 
-def test_text_of_a_core_is_escaped(tmp_path: Path) -> None:
+def test_text_from_a_core_is_escaped(tmp_path: Path) -> None:
     """Bytes that are not UTF-8, and terminal control sequences, in the names of modules, types and functions."""
     name, shown = "a\udcff\x1b[2J\x7f", "a\\xff\\x1b[2J\\x7f"
     rows = [{**ROWS[0], "type": name}]
@@ -369,13 +369,13 @@ def test_text_of_a_core_is_escaped(tmp_path: Path) -> None:
     base.close()
 
 
-def _failing() -> Iterator[dict[str, object]]:
+def _fail() -> Iterator[dict[str, object]]:
     yield from ROWS
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.db", "a.parquet"])
-def test_no_half_file_stays(name: str, tmp_path: Path) -> None:
+def test_no_incomplete_file_remains(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     write = {"a.csv": partial(as_csv, file), "a.db": partial(as_sqlite, file, about={}), "a.parquet": partial(as_parquet, file, about={})}[
         name
@@ -384,20 +384,20 @@ def test_no_half_file_stays(name: str, tmp_path: Path) -> None:
         if before:
             file.write_text(before)
         with pytest.raises(FindleaksError, match="cannot be written: no space left on device"):
-            write(rows=_failing())
+            write(rows=_fail())
         assert [path.name for path in tmp_path.iterdir()] == ([name] if before else [])
         assert not before or file.read_text() == before
     with pytest.raises(KeyboardInterrupt):
-        write(rows=_interrupted())
+        write(rows=_interrupt())
     assert file.read_text() == "as it was" and len(list(tmp_path.iterdir())) == 1
 
 
-def _interrupted() -> Iterator[dict[str, object]]:
+def _interrupt() -> Iterator[dict[str, object]]:
     yield ROWS[0]
     raise KeyboardInterrupt
 
 
-def test_files_are_replaced_whole(tmp_path: Path) -> None:
+def test_files_are_replaced_atomically(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     real.chmod(0o640)

@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("part", "shown"), [(0.004, " 0%"), (0.5, "50%"), (0.996, "99%"), (1.0, "99%"), (1.2, "99%")])
-def test_what_still_goes_on_is_never_at_100_percent(part: float, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_work_is_never_at_100_percent(part: float, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     monkeypatch.setattr(progress, "EVERY", 0.0)
     out = Terminal()

@@ -77,12 +77,12 @@ class Image:
         for block, following in zip(blocks, [*blocks[1:], 0]):
             self.target.write_word(block, following)
 
-    def found(self, engine: type) -> list[Pymalloc]:
+    def find_allocators(self, engine: type) -> list[Pymalloc]:
         return list(pymalloc.find(self.target, engine(), []))  # type: ignore[arg-type]
 
     def read(self, engine: type) -> tuple[Pymalloc, Blocks]:
         """Return the allocator, with its heaps walked and the blocks sealed."""
-        (allocator,) = self.found(engine)
+        (allocator,) = self.find_allocators(engine)
         problems: list[Problem] = []
         blocks = engine().blocks(X86_64, 16)
         heaps = [(heap, allocator) for heap in allocator.heaps()]
@@ -125,15 +125,15 @@ class TestWhole:
     def test_no_interpreter_no_allocator(self, engine: type) -> None:
         image = Image()
         image.target.write_word(TYPE + 8, 0)
-        assert image.found(engine) == []
+        assert image.find_allocators(engine) == []
 
     def test_no_arena_no_allocator(self, engine: type) -> None:
         image = Image()
         image.target.write_word(POINTER, 0)
         image.target.write(ARRAY, bytes(16 * 48))
-        assert image.found(engine) == []
+        assert image.find_allocators(engine) == []
 
-    def test_variables_in_no_known_order(self, engine: type) -> None:
+    def test_variables_in_an_unknown_order(self, engine: type) -> None:
         """The blocks are found. A warning says that there are no counters."""
         image = Image()
         image.target.write_word(POINTER + 8, 0)
@@ -174,7 +174,7 @@ class TestCorrupt:
         image.target.write_word(ARENA + HEADER + 48 * 7, ARENA + HEADER + 48 * 3)
         self.wrong(image, engine, f"pool {ARENA:#x}: of its 2 freed blocks 2 are found")
 
-    def test_a_list_of_freed_blocks_written_over(self, engine: type) -> None:
+    def test_an_overwritten_list_of_freed_blocks(self, engine: type) -> None:
         image = Image()
         image.target.write(ARENA + HEADER + 48 * 3, b"overrun!")
         _, blocks = self.wrong(image, engine, f"pool {ARENA:#x}: of its 2 freed blocks 1 are found")
@@ -186,7 +186,7 @@ class TestCorrupt:
         image.target.write_word(ARENA + HEADER + 48 * 3, ARENA + (1 << 14) + HEADER)
         self.wrong(image, engine, f"the list leaves the pool, to {ARENA + (1 << 14) + HEADER:#x}")
 
-    def test_a_list_with_what_is_no_block(self, engine: type) -> None:
+    def test_a_list_with_an_invalid_block(self, engine: type) -> None:
         image = Image()
         image.target.write_word(ARENA + HEADER + 48 * 3, ARENA + HEADER + 48 * 7 + 8)
         self.wrong(image, engine, f"its list of freed blocks has {ARENA + HEADER + 48 * 7 + 8:#x}, where no block begins")

@@ -70,7 +70,7 @@ def settings(kind: int, pages: Pages, slot: int, thread_pointer: int) -> Sequenc
     return kind, offset, 56, 1, *layout, TYPE, 92 if kind == ENTRY_FRAMES else 0, 72, texts
 
 
-def machine_of(kind: int, library: ctypes.CDLL, pages: Pages, slot: int) -> Machine:
+def make_machine(kind: int, library: ctypes.CDLL, pages: Pages, slot: int) -> Machine:
     machine = Machine(library)
     pthread_self = ctypes.CDLL(None).pthread_self
     pthread_self.restype = ctypes.c_ulong
@@ -85,7 +85,7 @@ def test_forged_pointers(kind: int, library: ctypes.CDLL) -> None:
     pages, pick = Pages(), random.Random(kind)
     slots = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     slot = ctypes.addressof(ctypes.c_char.from_buffer(slots))
-    machine = machine_of(kind, library, pages, slot)
+    machine = make_machine(kind, library, pages, slot)
     frames = [0x600000 + 16 * number for number in range(FRAMES)]
     if kind == JAVASCRIPT:
         rules = {pc: step_function(0 if pc & 16 else 80, True).value for pc in frames}

@@ -34,14 +34,14 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_tree_that_is_ready(tree: Path) -> None:
+def test_a_ready_tree(tree: Path) -> None:
     filled_in = (RELEASE.changelog_is_ready, RELEASE.contact_is_filled_in, RELEASE.links_are_filled_in)
     for step in (RELEASE.version_is_new, *filled_in, RELEASE.tree_is_clean):
         assert list(step(tree)) == []
     assert list(RELEASE.schema_is_compatible(tree)) == []
 
 
-def test_each_step_notices(tree: Path) -> None:
+def test_each_step_reports_problems(tree: Path) -> None:
     (tree / "common/__init__.py").write_text('__version__ = "0.1.0"\n')
     (tree / "CHANGELOG.md").write_text("## Unreleased\n\n- a line\n\n## 0.0.9 – 2026-01-01\n")
     (tree / "SECURITY.md").write_text("| Contact | *(to be filled in by the maintainer)* |\n")
@@ -57,7 +57,7 @@ def test_each_step_notices(tree: Path) -> None:
     assert "Block: address is gone" in list(RELEASE.schema_is_compatible(tree))
 
 
-def test_promises_of_the_schema() -> None:
+def test_compatibility_of_the_schema() -> None:
     old = {
         "$defs": {"A": {"type": "object", "required": ["x", "y"], "properties": {"x": {"type": "integer"}, "y": {"$ref": "#/$defs/A"}}}},
         "properties": {"list": {"type": "array", "items": {"type": ["string", "null"]}}},

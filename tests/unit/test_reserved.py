@@ -16,60 +16,60 @@ MIB = 1 << 20
 HEAP, END, APART, CONSTANTS, LIBRARY = 0x100000, 0x200000, 0x8000000, 0x9000000, 0xA000000
 
 
-def target(live: bool = False, constants: bytes = b"\0" * 4096) -> FakeTarget:
+def make_target(live: bool = False, constants: bytes = b"\0" * 4096) -> FakeTarget:
     memory = {HEAP: bytes(MIB), END: bytes(MIB), APART: bytes(2 * MIB), CONSTANTS: constants, LIBRARY: bytes(4096)}
     modes = {END: "r--", APART: "---", CONSTANTS: "r--", LIBRARY: "r--"}
     return FakeTarget(memory, permissions=modes, names={LIBRARY: "/usr/lib/libthing.so"}, live=live)
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Return at once, without an interruption."""
 
 
-def test_a_live_process_says_which_addresses_have_no_access() -> None:
-    made = target(live=True)
+def test_reserved_memory_of_a_live_process_by_access() -> None:
+    made = make_target(live=True)
     assert inaccessible_ranges(made.regions(), False) == [Range(APART, APART + 2 * MIB)]
     assert reserved_by_owner(made, [("one", [Range(HEAP, APART + MIB)])]) == [Reserved("one", [Range(APART, APART + MIB)])]
-    assert unowned_reserved(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned_reserved(made, [], True, do_nothing) == [Range(APART, APART + 2 * MIB)]
 
 
-def test_a_core_that_flags_all_readable_tells_by_zeros() -> None:
-    made = target()
-    assert unowned_reserved(made, [], False, nothing) == [Range(APART, APART + 2 * MIB)]
-    assert unowned_reserved(made, [], True, nothing) == [
+def test_reserved_memory_of_a_core_by_zeros() -> None:
+    made = make_target()
+    assert unowned_reserved(made, [], False, do_nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned_reserved(made, [], True, do_nothing) == [
         Range(END, END + MIB),
         Range(APART, APART + 2 * MIB),
         Range(CONSTANTS, CONSTANTS + 4096),
     ]
-    assert Range(CONSTANTS, CONSTANTS + 4096) not in unowned_reserved(target(constants=bytes(4095) + b"\1"), [], True, nothing)
+    assert Range(CONSTANTS, CONSTANTS + 4096) not in unowned_reserved(make_target(constants=bytes(4095) + b"\1"), [], True, do_nothing)
     made.truncated = True
-    assert unowned_reserved(made, [], True, nothing) == [Range(APART, APART + 2 * MIB)]
+    assert unowned_reserved(made, [], True, do_nothing) == [Range(APART, APART + 2 * MIB)]
 
 
-def test_what_can_be_written_to_or_is_a_file_is_never_reserved() -> None:
+def test_writable_memory_and_files_are_never_reserved() -> None:
     """Claims of a corrupt heap are refused, too. Memory that one owner has claimed is not given to a second owner."""
     claims = [("first", [Range(0, END + 4096)]), ("second", [Range(0, 1 << 47)])]
-    first, second = reserved_by_owner(target(), claims)
+    first, second = reserved_by_owner(make_target(), claims)
     assert first == Reserved("first", [Range(END, END + 4096)])
     assert second.ranges == [Range(END + 4096, END + MIB), Range(APART, APART + 2 * MIB), Range(CONSTANTS, CONSTANTS + 4096)]
-    assert unowned_reserved(target(), [first, second], True, nothing) == []
+    assert unowned_reserved(make_target(), [first, second], True, do_nothing) == []
 
 
-def test_control_c_while_it_looks_for_zeros() -> None:
+def test_control_c_during_the_search_for_zeros() -> None:
     def stop() -> None:
         raise Interrupted
 
     with pytest.raises(Interrupted):
-        unowned_reserved(target(), [], True, stop)
+        unowned_reserved(make_target(), [], True, stop)
 
 
 def test_reserved_addresses_are_no_roots() -> None:
     """Otherwise gigabytes of zeros would be read from a core by gcore."""
 
-    class Grows(ListAllocator):
+    class GrowingAllocator(ListAllocator):
         def list_reserved(self) -> list[Range]:
             return [Range(END, END + MIB)]
 
-    made: Session = session(target(), [Grows(HEAP, END, [])])
+    made: Session = session(make_target(), [GrowingAllocator(HEAP, END, [])])
     assert (CONSTANTS, CONSTANTS + 4096) in [tuple(part) for part in made.roots]
     assert not any(start < END + MIB and end > END for start, end in made.roots)

@@ -47,7 +47,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
-class Stopped(NamedTuple):
+class StoppedProcess(NamedTuple):
     """A stopped process with a mapping of 300 pages from `start` on, and 10 guard pages after them."""
 
     proc: str
@@ -56,19 +56,19 @@ class Stopped(NamedTuple):
 
 
 @pytest.fixture
-def memory() -> Iterator[Stopped]:
+def memory() -> Iterator[StoppedProcess]:
     """Return a process that wrote to every third page, and only read every fifth of the other pages (which are zero pages)."""
     with subprocess.Popen([sys.executable, "-I", "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             start = int(process.stdout.readline())
             assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-            yield Stopped(f"/proc/{process.pid}", start, [page % 3 == 0 for page in range(300)])
+            yield StoppedProcess(f"/proc/{process.pid}", start, [page % 3 == 0 for page in range(300)])
         finally:
             process.kill()
 
 
-def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
+def find_residency(memory: StoppedProcess) -> tuple[Presence, list[bool]]:
     """Return the residency of the process, and of each page of the mapping."""
     start = memory.start
     found = presence.read_presence(memory.proc, PAGE, lambda part: None)
@@ -77,31 +77,31 @@ def reported(memory: Stopped) -> tuple[Presence, list[bool]]:
     return found, [found.resident.bytes(start + page * PAGE, start + page * PAGE + PAGE) == PAGE for page in range(len(memory.wanted))]
 
 
-def test_a_stopped_process(memory: Stopped) -> None:
-    found, pages = reported(memory)
+def test_a_stopped_process(memory: StoppedProcess) -> None:
+    found, pages = find_residency(memory)
     assert pages == memory.wanted
     assert found.rss is not None and abs(found.resident.total - found.rss) < 1 << 20
 
 
-def _old(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
+def _disable_pagemap_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(presence, "scan_pagemap", refused)
+    monkeypatch.setattr(presence, "scan_pagemap", refuse)
 
 
-def test_a_kernel_without_pagemap_scan(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pagemap_scan(memory: StoppedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux shows page frame numbers only to root. They are needed to recognise the zero page."""
-    _old(monkeypatch)
+    _disable_pagemap_scan(monkeypatch)
     root = os.geteuid() == 0
-    assert reported(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
+    assert find_residency(memory)[1] == [page % 3 == 0 or (page % 5 == 0 and not root) for page in range(300)]
 
 
-def test_a_kernel_without_pagemap_scan_as_anybody(memory: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pagemap_scan_without_root(memory: StoppedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root, the zero page cannot be recognised. A note says that the mapping may contain zero pages."""
-    _old(monkeypatch)
+    _disable_pagemap_scan(monkeypatch)
     monkeypatch.setattr(presence, "_zeros", lambda entries, kinds: [])
-    found, pages = reported(memory)
+    found, pages = find_residency(memory)
     assert pages == [page % 3 == 0 or page % 5 == 0 for page in range(300)]
     assert any(part.start <= memory.start < part.end for part in found.unsure)
 
@@ -110,7 +110,7 @@ def test_no_such_process() -> None:
     assert presence.read_presence("/proc/0", PAGE, lambda part: None) is None
 
 
-def some_runs(rng: random.Random) -> Runs:
+def make_runs(rng: random.Random) -> Runs:
     points = sorted(rng.sample(range(1, 1 << 36), 2 * rng.randrange(20)))
     return Runs.of((a * PAGE, b * PAGE) for a, b in zip(points[::2], points[1::2]))
 
@@ -122,13 +122,13 @@ def fake(pages: Optional[Presence] = None, pid: int = 4711, vector: Optional[dic
     return made
 
 
-def some_presence(rng: random.Random) -> Presence:
-    return Presence("pagemap", some_runs(rng), some_runs(rng), some_runs(rng), rng.choice((None, 12345)), (Range(PAGE, 2 * PAGE),))
+def make_presence(rng: random.Random) -> Presence:
+    return Presence("pagemap", make_runs(rng), make_runs(rng), make_runs(rng), rng.choice((None, 12345)), (Range(PAGE, 2 * PAGE),))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    pages = some_presence(random.Random(seed))
+def test_side_file_has_the_same_result(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    pages = make_presence(random.Random(seed))
     file = tmp_path_factory.mktemp("side") / "file"
     saved = save_residency(Session(fake(pages)), str(file))
     again = read_residency_file(str(file), fake())
@@ -138,13 +138,13 @@ def test_side_file_says_the_same(seed: int, tmp_path_factory: pytest.TempPathFac
         assert (one.rss, one.unsure) == (pages.rss, pages.unsure)
 
 
-def written(tmp_path: Path) -> Path:
-    save_residency(Session(fake(some_presence(random.Random(5)))), str(tmp_path / "side"))
+def write_file(tmp_path: Path) -> Path:
+    save_residency(Session(fake(make_presence(random.Random(5)))), str(tmp_path / "side"))
     return tmp_path / "side"
 
 
-def test_side_file_of_others_is_refused(tmp_path: Path) -> None:
-    file = str(written(tmp_path))
+def test_side_file_of_another_process_is_refused(tmp_path: Path) -> None:
+    file = str(write_file(tmp_path))
     with pytest.raises(FindleaksError, match="belongs to process 4711, but the target is process 12"):
         read_residency_file(file, fake(pid=12))
     with pytest.raises(FindleaksError, match="belongs to another process that had pid 4711"):
@@ -173,7 +173,7 @@ def _head(file: Path, **changes: object) -> None:
     ],
 )
 def test_damaged_first_line(changes: dict[str, object], tmp_path: Path) -> None:
-    file = written(tmp_path)
+    file = write_file(tmp_path)
     _head(file, **changes)
     with pytest.raises(FindleaksError) as error:
         read_residency_file(str(file), fake())
@@ -181,9 +181,9 @@ def test_damaged_first_line(changes: dict[str, object], tmp_path: Path) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_damaged_anywhere(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_damage_at_any_byte(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = random.Random(seed)
-    file = written(tmp_path_factory.mktemp("side"))
+    file = write_file(tmp_path_factory.mktemp("side"))
     data = bytearray(file.read_bytes())
     if rng.random() < 0.3:
         del data[rng.randrange(len(data)) :]
@@ -200,7 +200,7 @@ def test_damaged_anywhere(seed: int, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_ranges_that_do_not_ascend(tmp_path: Path) -> None:
-    file = written(tmp_path)
+    file = write_file(tmp_path)
     line, _ = file.read_bytes().split(b"\n", 1)
     for words in ([1, 1, 0, 5], [1, 0], [1 << 63, 1 << 63]):
         head = {**json.loads(line), "known": len(words) // 2, "resident": 0, "swapped": 0}
@@ -209,15 +209,15 @@ def test_ranges_that_do_not_ascend(tmp_path: Path) -> None:
             read_residency_file(str(file), fake())
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    file = written(tmp_path)
+def test_unpacked_size_is_limited(tmp_path: Path) -> None:
+    file = write_file(tmp_path)
     line, _ = file.read_bytes().split(b"\n", 1)
     file.write_bytes(line + b"\n" + zlib.compress(bytes(100 << 20)))
     with pytest.raises(FindleaksError, match="truncated"):
         read_residency_file(str(file), fake())
 
 
-def test_what_is_known() -> None:
+def test_known_ranges() -> None:
     known, resident = Runs.of([(0x1000, 0x5000)]), Runs.of([(0x2000, 0x3000), (0x4000, 0x9000)])
     made = Presence("pagemap", known, resident, Runs.of([(0x3000, 0x4000)]))
     assert (made.bytes(0x1000, 0x5000), made.bytes(0x4000, 0x6000), made.bytes(5, 5)) == (0x2000, None, 0)
@@ -227,11 +227,11 @@ def test_what_is_known() -> None:
 def test_interrupted() -> None:
     target = fake()
 
-    def looking(tell: object) -> Presence:
+    def look(tell: object) -> Presence:
         tell(0.5)  # type: ignore[operator]
         raise AssertionError("not interrupted")
 
-    target.presence = looking  # type: ignore[method-assign, assignment]
+    target.presence = look  # type: ignore[method-assign, assignment]
     target._left = 0
     with pytest.raises(Interrupted):
         read_residency(Session(target))

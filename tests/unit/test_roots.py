@@ -17,7 +17,7 @@ def region(start: int, mode: str, name: str = "", private: bool = True) -> Regio
     return Region(start, start + PAGE, "r" in mode, "w" in mode, "x" in mode, name, private=private)
 
 
-def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
+def test_memory_that_the_program_could_write_is_root_memory() -> None:
     expected = {
         region(0x01000, "r--", "/lib/l.so"): False,  # headers and constants
         region(0x02000, "r-x", "/lib/l.so"): False,
@@ -44,7 +44,7 @@ def test_what_the_program_can_have_stored_pointers_in_is_root_memory() -> None:
     assert root_regions(list(expected)) == [r for r, root in expected.items() if root]
 
 
-def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
+def test_memory_below_the_stack_pointer_is_no_root_in_known_stacks() -> None:
     """Three regions: the stack of the main thread; a stack right above a guard page; memory that contains a stack
     pointer by chance, which is no stack."""
     main, guarded, shared = 0x10000, 0x31000, 0x50000
@@ -62,14 +62,14 @@ def test_dead_stack_is_no_root_wherever_it_surely_is_a_stack() -> None:
     ]
 
 
-def test_a_thread_on_its_alternate_stack_keeps_all_of_its_own() -> None:
+def test_all_of_a_stack_counts_if_its_thread_runs_on_another() -> None:
     """The stack pointer that the thread had on its first stack is unknown."""
     main, other = 0x10000, 0x50000
     target = FakeTarget({main: bytes(PAGE), other: bytes(PAGE)}, names={main: "[stack]"}, threads=[thread(1, sp=other + 0x600)])
     assert Range(main, main + PAGE) in root_ranges(target, load(target.arch), [])
 
 
-def test_what_precedes_a_segment_in_its_first_page_is_no_root_where_it_is_read_only() -> None:
+def test_read_only_bytes_before_a_segment_are_no_root() -> None:
     """RELRO: the read-only bytes of the file before the first byte of the segment, without those of another segment.
     Writable memory may be a heap."""
     base = 0x10000

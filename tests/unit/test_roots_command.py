@@ -46,7 +46,7 @@ def run(session: Session, *words: str) -> tuple[int, str]:
     return commands.execute(lambda: session, words, out), out.getvalue()
 
 
-def reported(session: Session, *words: str) -> dict[str, Any]:
+def run_json(session: Session, *words: str) -> dict[str, Any]:
     status, text = run(session, "roots", *words, "--json")
     assert status == 0
     answer: dict[str, Any] = json.loads(text)
@@ -56,7 +56,7 @@ def reported(session: Session, *words: str) -> dict[str, Any]:
 
 def test_rows(process: tuple[Building, Session]) -> None:
     _, session = process
-    found = reported(session, "--limit", "0")
+    found = run_json(session, "--limit", "0")
     rows = {row["name"]: (row["sort"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]}
     assert rows == {
         "g_map (prog, data)": ("variable", 26, 120 + 20 * 56 + 5 * 40),
@@ -86,7 +86,7 @@ def test_rows(process: tuple[Building, Session]) -> None:
     assert by_name["g_list (prog, data)"]["container"]["what"] == "linked list"
 
 
-def test_text_says_the_same(process: tuple[Building, Session]) -> None:
+def test_text_and_json_agree(process: tuple[Building, Session]) -> None:
     _, session = process
     _, text = run(session, "roots", "--limit", "0")
     assert "g_list (prog, data): linked list, 30 nodes of 72 B" in text
@@ -98,7 +98,7 @@ def test_text_says_the_same(process: tuple[Building, Session]) -> None:
 
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
-def test_many_blocks_alike_that_several_roots_hold(engine: Callable[[], Engine]) -> None:
+def test_many_equal_blocks_with_several_roots(engine: Callable[[], Engine]) -> None:
     """Like an interpreter's arenas: several tables refer to all of them, so that no table retains them. Each arena
     retains two more blocks."""
     made = Building()
@@ -106,7 +106,7 @@ def test_many_blocks_alike_that_several_roots_hold(engine: Callable[[], Engine])
     for name, at in SEVERAL:
         made.put(made.variable(name, at, 8), made.block(8 * len(arenas), *arenas))
     session = made.session(engine())
-    shared = reported(session)["shared"]
+    shared = run_json(session)["shared"]
     assert shared["retained_blocks"] == 3 * 120
     assert shared["sizes"] == [{"size": 4088, "blocks": 120, "retained_blocks": 360, "retained_bytes": 120 * (4088 + 24 + 40)}]
     _, text = run(session, "roots")
@@ -115,13 +115,13 @@ def test_many_blocks_alike_that_several_roots_hold(engine: Callable[[], Engine])
 
 
 @pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
-def test_one_of_many_blocks_alike_that_retains_more_has_a_row_of_its_own(engine: Callable[[], Engine]) -> None:
+def test_an_equal_block_that_retains_more_has_its_own_row(engine: Callable[[], Engine]) -> None:
     made = Building()
     records = [made.block(64) for _ in range(150)]
     large = made.block(64, made.block(4096))
     for name, at in SEVERAL:
         made.put(made.variable(name, at, 8), made.block(8 * 151, *records, large))
-    rows = reported(made.session(engine()))["shared"]["children"]
+    rows = run_json(made.session(engine()))["shared"]["children"]
     assert [(row["name"], row["address"]) for row in rows] == [
         ("150 of block of 64 B", hex(records[0])),
         (f"block of 64 B at {large:#x}", hex(large)),
@@ -136,37 +136,37 @@ def test_roots_of_a_few_blocks_alike_are_not_those_of_all() -> None:
         made.put(made.variable(name, at, 8), made.block(8 * len(records), *records))
     for number, record in enumerate(records[:5]):
         made.put(made.variable(f"g_stale{number}", 0x800 + 8 * number, 8), record)
-    (row,) = reported(made.session(graphs.pure()))["shared"]["children"]
+    (row,) = run_json(made.session(graphs.pure()))["shared"]["children"]
     assert row["name"] == "305 of block of 64 B"
     assert row["holders"] == [f"{name} (prog, data)" for name, _ in SEVERAL]
 
 
-def test_one_root_one_block(process: tuple[Building, Session]) -> None:
+def test_selecting_a_root_or_a_block(process: tuple[Building, Session]) -> None:
     made, session = process
-    (row,) = reported(session, "g_map")["roots"]
+    (row,) = run_json(session, "g_map")["roots"]
     assert row["name"] == "g_map (prog, data)"
-    assert [row["name"] for row in reported(session, "g_*")["roots"]] == [
+    assert [row["name"] for row in run_json(session, "g_*")["roots"]] == [
         "g_list (prog, data)",
         "g_map (prog, data)",
         "g_a (prog, data)",
         "g_b (prog, data)",
     ]
     owner = made.get(DATA + 0x100)
-    (block,) = reported(session, hex(owner + 5))["roots"]
+    (block,) = run_json(session, hex(owner + 5))["roots"]
     assert (block["address"], block["holder"], block["retained_blocks"]) == (hex(owner), "g_map (prog, data)", 26)
-    (shared,) = reported(session, hex(made.get(DATA + 0x300)))["roots"]
+    (shared,) = run_json(session, hex(made.get(DATA + 0x300)))["roots"]
     assert (shared["holder"], shared["retained_blocks"]) == ("several roots", 2)
     lone = made.blocks[-1].address
-    (lost,) = reported(session, hex(lone))["roots"]
+    (lost,) = run_json(session, hex(lone))["roots"]
     assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
-    assert reported(session, hex(DATA + 0x104))["roots"] == [row]
+    assert run_json(session, hex(DATA + 0x104))["roots"] == [row]
     _, text = run(session, "roots", hex(owner))
     assert "retained by g_map (prog, data)" in text
 
 
-def test_lost(process: tuple[Building, Session]) -> None:
+def test_leaked_blocks(process: tuple[Building, Session]) -> None:
     made, session = process
-    found = reported(session, "--lost")
+    found = run_json(session, "--lost")
     assert [(row["kind"], row["retained_blocks"], row["retained_bytes"]) for row in found["roots"]] == [("definite", 2, 144)]
     assert found["roots"][0]["address"] == hex(made.blocks[-1].address)
     assert found["total"] == {"blocks": 2, "bytes": 144}
@@ -180,23 +180,23 @@ def test_a_list_with_two_ends_is_one_row(process: tuple[Building, Session]) -> N
         made.put(node, before)
     made.put(made.variable("g_first", 0x600, 8), nodes[0])
     made.put(made.variable("g_last", 0x700, 8), nodes[-1])
-    (joint,) = (row for row in reported(made.session(session.engine))["roots"] if row["name"] == "g_first and g_last (prog, data)")
+    (joint,) = (row for row in run_json(made.session(session.engine))["roots"] if row["name"] == "g_first and g_last (prog, data)")
     assert (joint["retained_blocks"], joint["retained_bytes"]) == (50, 50 * 40)
     rows = [joint, *joint["children"]]
     assert [(row["container"]["what"], row["container"]["length"]) for row in rows if row["container"]] == [("doubly linked list", 50)]
 
 
-def test_a_stale_pointer_takes_nothing_from_a_map(process: tuple[Building, Session]) -> None:
+def test_a_stale_pointer_does_not_divide_a_map(process: tuple[Building, Session]) -> None:
     made, session = process
     owner = made.get(DATA + 0x100)
     made.put(made.variable("g_stale", 0x600, 8), made.get(owner + 16 + 16))  # refers to the root node of the map
-    again = {row["name"]: row["retained_blocks"] for row in reported(made.session(session.engine), "--limit", "0")["roots"]}
+    again = {row["name"]: row["retained_blocks"] for row in run_json(made.session(session.engine), "--limit", "0")["roots"]}
     assert again["g_map (prog, data)"] == 26
     assert "g_stale (prog, data)" not in again
 
 
 @pytest.mark.parametrize("words", [["no_owner"], ["0x10"], ["0x10", "0x20"], ["--depth", "x"], ["--limit", "-1"], ["--lost", "g_map"]])
-def test_nonsense_is_refused_in_one_line(process: tuple[Building, Session], words: list[str]) -> None:
+def test_invalid_arguments_give_one_line(process: tuple[Building, Session], words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         run(process[1], "roots", *words)
     assert "\n" not in str(caught.value)
@@ -216,7 +216,7 @@ def test_interruption(process: tuple[Building, Session]) -> None:
             run(fresh, "roots")
 
 
-def test_an_empty_process_is_said_to_be_one() -> None:
+def test_an_empty_process_is_reported() -> None:
     made = Building()
     session = made_session(made.session().target, [])  # type: ignore[arg-type]
     assert run(session, "roots")[0] == 2
@@ -233,6 +233,6 @@ def test_a_shared_list_that_leads_into_free_memory(engine: Callable[[], Engine])
     made.put(nodes[-1], free)
     for at in range(free, free + 0x400, 16):
         made.put(at, at + 16)
-    shared = reported(made.session(engine()))["shared"]
+    shared = run_json(made.session(engine()))["shared"]
     assert shared["retained_blocks"] == 40
     assert len(shared["children"]) == 10

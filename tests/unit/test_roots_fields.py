@@ -22,7 +22,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return made
 
 
-def asked(made: Building, engine: Engine, *words: str) -> dict[str, Any]:
+def run_json(made: Building, engine: Engine, *words: str) -> dict[str, Any]:
     out = io.StringIO()
     session = made.session(engine)
     assert commands.execute(lambda: session, ["roots", *words, "--json"], out) == 0
@@ -30,7 +30,7 @@ def asked(made: Building, engine: Engine, *words: str) -> dict[str, Any]:
     return answer
 
 
-def text(made: Building, engine: Engine, *words: str) -> str:
+def run_text(made: Building, engine: Engine, *words: str) -> str:
     out = io.StringIO()
     session = made.session(engine)
     assert commands.execute(lambda: session, ["roots", *words], out) == 0
@@ -44,13 +44,13 @@ def test_an_array_of_pointers_to_blocks_of_all_sizes(engine: Engine) -> None:
     slots = [made.block(size) if n % 5 else 0 for n, size in enumerate(sizes)]
     array = made.block(8 * len(slots), *slots)
     made.put(made.variable("g_array", 0x100, 8), made.block(40, 7, array))
-    (row,) = asked(made, engine)["roots"]
+    (row,) = run_json(made, engine)["roots"]
     held = [size for n, size in enumerate(sizes) if n % 5]
     assert row["retained_blocks"] == 2 + len(held)
     (field,) = row["children"] or [row]
     assert field["retained_bytes"] in (8 * 500 + sum(held), 8 * 500 + sum(held) + 40)
     assert (field["container"]["what"], field["container"]["length"]) == ("array of pointers", 400)
-    assert "array of pointers, 400 pointers and 400 blocks of 24–152 B" in text(made, engine)
+    assert "array of pointers, 400 pointers and 400 blocks of 24–152 B" in run_text(made, engine)
 
 
 def test_an_array_within_its_owner(engine: Engine) -> None:
@@ -60,7 +60,7 @@ def test_an_array_within_its_owner(engine: Engine) -> None:
     lone = made.block(200, made.block(48))
     owner = made.block(8 * 304, 5, lone, 6, *slots)
     made.put(made.variable("g_owner", 0x100, 8), owner)
-    (row,) = asked(made, engine, "g_owner", "--limit", "0")["roots"]
+    (row,) = run_json(made, engine, "g_owner", "--limit", "0")["roots"]
     by_offset = {field["offset"]: field for field in row["children"]}
     assert {offset: field["retained_blocks"] for offset, field in by_offset.items()} == {8: 2, 24: 300}
     assert by_offset[24]["container"]["what"] == "array of pointers"
@@ -78,17 +78,17 @@ def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch,
     for n in range(120):
         records += [n + 1, made.block(40, made.block(72)) if n % 3 else made.block(104)]
     made.put(made.variable("g_records", 0x100, 8), made.block(8 * len(records), *records))
-    (row,) = asked(made, engine)["roots"]
+    (row,) = run_json(made, engine)["roots"]
     found = {(field["alike"]["fields"], field["retained_blocks"], field["retained_bytes"]) for field in row["children"]}
     assert found == {(80, 160, 80 * 112), (40, 40, 40 * 104)}
-    said = text(made, engine)
+    said = run_text(made, engine)
     assert "80 fields like block of 1.9 KiB+0x18: 80 blocks of 40 B, and 80 blocks of 72 B below them" in said
     assert "40 fields like block of 1.9 KiB+0x8: 40 blocks of 104 B" in said
     assert sum(field["retained_blocks"] for field in row["children"]) + 1 == row["retained_blocks"]
 
 
 @pytest.mark.parametrize("slots", [40, 400], ids=["structures", "array"])
-def test_the_first_of_many_words_leads_to_a_freed_block(engine: Engine, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+def test_first_of_many_words_refers_to_a_freed_block(engine: Engine, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
     """The first word retains nothing. The description of the others is made from the first word that retains memory."""
     monkeypatch.setattr(fields, "MOST", 16)
     monkeypatch.setattr(fields, "LOOKED", 20)
@@ -97,13 +97,13 @@ def test_the_first_of_many_words_leads_to_a_freed_block(engine: Engine, monkeypa
     made.blocks[0] = made.blocks[0]._replace(state=State.FREE)
     words = [word for number, block in enumerate(blocks) for word in ((number + 1, block) if slots == 40 else (block,))]
     made.put(made.variable("g_owner", 0x100, 8), made.block(8 * len(words), *words))
-    (row,) = asked(made, engine)["roots"]
+    (row,) = run_json(made, engine)["roots"]
     assert row["retained_blocks"] == slots
     found = row["children"] or [row]
     assert sum(one["retained_blocks"] for one in found) in (slots - 1, slots)
 
 
-def objects(made: Building, count: int, each: int) -> list[int]:
+def make_objects(made: Building, count: int, each: int) -> list[int]:
     """Return words {number, pointer} that refer to objects. Each object retains `each` blocks, including itself."""
     words: list[int] = []
     for n in range(count):
@@ -111,36 +111,36 @@ def objects(made: Building, count: int, each: int) -> list[int]:
     return words
 
 
-def test_fields_that_are_alike(engine: Engine) -> None:
+def test_equal_fields(engine: Engine) -> None:
     """Twenty objects that retain five blocks each are one row. An object that retains far more has its own row. A few
     equal objects are not put together."""
     made = Building()
-    words = [*objects(made, 20, 5), *objects(made, 1, 11), 1, made.block(312), 1, made.block(312)]
+    words = [*make_objects(made, 20, 5), *make_objects(made, 1, 11), 1, made.block(312), 1, made.block(312)]
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
-    (row,) = asked(made, engine)["roots"]
+    (row,) = run_json(made, engine)["roots"]
     alike = [field for field in row["children"] if "alike" in field]
     assert [field["alike"] for field in alike] == [{"fields": 20, "least_blocks": 5, "most_blocks": 5}]
     assert (alike[0]["retained_blocks"], alike[0]["retained_bytes"]) == (100, 20 * (88 + 4 * 136))
     assert [(size["size"], size["blocks"]) for size in alike[0]["sizes"]] == [(136, 80), (88, 20)]
     assert sorted(field["retained_blocks"] for field in row["children"]) == [1, 1, 11, 100]
     expected = "20 fields like g_objects+0x8: each retains 5 blocks, such as block of 88 B, and 4 blocks of 136 B below it"
-    assert expected in text(made, engine)
+    assert expected in run_text(made, engine)
 
 
-def test_a_small_root_of_fields_that_are_alike(engine: Engine) -> None:
+def test_a_small_root_with_equal_fields(engine: Engine) -> None:
     """The fields of a root are listed even if another root retains much more, because the root has no other description."""
     made = Building()
-    words = objects(made, 20, 2)
+    words = make_objects(made, 20, 2)
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
     made.put(made.variable("g_large", 0x800, 8), made.block(4 << 20))
-    assert "20 fields like g_objects+0x8: each retains 2 blocks" in text(made, engine)
+    assert "20 fields like g_objects+0x8: each retains 2 blocks" in run_text(made, engine)
 
 
 def test_all_fields_one_by_one(engine: Engine) -> None:
     """`--limit 0` shows each field in its own row. The sum is the same."""
     made = Building()
-    words = objects(made, 20, 5)
+    words = make_objects(made, 20, 5)
     made.put(made.variable("g_objects", 0x100, 8 * len(words)), *words)
-    (row,) = asked(made, engine, "g_objects", "--limit", "0")["roots"]
+    (row,) = run_json(made, engine, "g_objects", "--limit", "0")["roots"]
     assert [field["retained_blocks"] for field in row["children"]] == [5] * 20
     assert not any("alike" in field for field in row["children"])

@@ -27,17 +27,17 @@ from findleaks.target.base import Module
 VERSIONS = ["2.7", "3.1", "3.3"]
 
 
-def ruby(target: FakeTarget, engine: Engine | None = None) -> Runtime:
+def find_ruby(target: FakeTarget, engine: Engine | None = None) -> Runtime:
     engine = engine or graphs.pure()
     (found,) = find(target, engine, build_directory(target, engine))
     return found
 
 
-def types(found: Runtime) -> dict[str, int]:
+def find_types(found: Runtime) -> dict[str, int]:
     return {one.name: one.objects for one in found.types()}
 
 
-def populated(version: str) -> Image:
+def make_heap(version: str) -> Image:
     image = Image(version)
     plain = image.new_class("Outer::Plain") if version != "3.3" else 0
     if version != "3.3":
@@ -64,12 +64,12 @@ def populated(version: str) -> Image:
 
 @pytest.mark.parametrize("engine", [graphs.pure(), graphs.native()], ids=lambda one: one.name)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_sound_heap(version: str, engine: Engine) -> None:
-    image = populated(version)
-    found = ruby(image.target(), engine)
+def test_an_intact_heap(version: str, engine: Engine) -> None:
+    image = make_heap(version)
+    found = find_ruby(image.target(), engine)
     assert found.problems == []
     assert (found.name, found.version, found.where) == ("Ruby", version + ".9", "libruby.so")
-    counted = types(found)
+    counted = find_types(found)
     expected = {"String": 3, "T_ARRAY (hidden)": 1, "imemo_iseq": 2, "Object [wrapped]": 1, "Object": 1, "Array": 1}
     if version != "3.3":
         nameless = next(name for name in counted if name.startswith("#<Class:0x"))
@@ -106,7 +106,7 @@ def test_a_sound_heap(version: str, engine: Engine) -> None:
 def test_addresses_are_described(version: str) -> None:
     image = Image(version)
     text = image.string("twelve chars", image.klass["String"])
-    found = ruby(image.target())
+    found = find_ruby(image.target())
     assert found.describe(text) == "Ruby String, 12 bytes"
     assert found.describe(text + 9) == "Ruby String, 12 bytes, 9 bytes into it"
     assert found.describe(image.klass["Array"]) == "Ruby Class Array"
@@ -130,42 +130,42 @@ def test_a_collection_is_reported() -> None:
     for mode, name in ((1, "marking"), (2, "sweeping"), (3, "compacting")):
         image = Image()
         image.flags = 1 << 5 | mode
-        assert [one.what for one in ruby(image.target()).problems if f"middle of a garbage collection ({name})" in one.what]
+        assert [one.what for one in find_ruby(image.target()).problems if f"middle of a garbage collection ({name})" in one.what]
     image.flags = 2  # between two steps of a lazy sweep
-    assert ruby(image.target()).problems == []
+    assert find_ruby(image.target()).problems == []
 
 
-def test_unknown_code_leaves_the_rest() -> None:
+def test_unknown_code_does_not_affect_other_results() -> None:
     image = Image()
     target = image.target()
     target.write(r.CODE + 0x40, b"\xc3")
-    found = ruby(target)
+    found = find_ruby(target)
     assert [one.what for one in found.problems] == ["Ruby 3.1.9: rb_gc_adjust_memory_usage has unexpected code: malloc_increase is omitted"]
-    assert types(found)["Class"] == 4
+    assert find_types(found)["Class"] == 4
     assert "malloc_increase_bytes" not in found.counters()
     target.write(r.CODE, b"\xc3")
-    found = ruby(target)
+    found = find_ruby(target)
     assert [one for one in found.problems if "rb_gc_count has unexpected code" in one.what]
     assert (list(found.types()), found.parts(), found.holders(), list(found.dead())) == ([], [], None, [])
     assert found.describe(image.address(0) + 80) == ""
 
 
-def test_a_heap_that_is_not_there() -> None:
+def test_a_missing_heap() -> None:
     image = Image()
     target = image.target()
     target.write_word(r.SPACE + image.layout.sorted, 0)
-    found = ruby(target)
+    found = find_ruby(target)
     assert [one for one in found.problems if "no array of heap pages" in one.what]
     assert found.counters()["count"].value == 7
     assert found.counters()["malloc_increase_bytes"].value == 1000
 
 
-def damaged(image: Image) -> tuple[FakeTarget, Runtime]:
+def read_damaged(image: Image) -> tuple[FakeTarget, Runtime]:
     target = image.target()
-    return target, ruby(target)
+    return target, find_ruby(target)
 
 
-def test_damaged_pages_are_named_and_left_out() -> None:
+def test_damaged_pages_are_reported_and_left_out() -> None:
     image = Image()
     for _ in range(9):
         image.page()
@@ -175,8 +175,8 @@ def test_damaged_pages_are_named_and_left_out() -> None:
     target.write(r.HEADERS + 3 * 0x400 + 2, b"\xff\x7f")  # more slots than fit
     target.write_word(r.HEADERS - 0x8000 + 8 * 4, 0x6161616161616161)
     target.write_word(r.HEADERS - 0x8000 + 8 * 5, r.HEADERS + 0x400)  # the second page again
-    found = ruby(target)
-    assert types(found)["Array"] == 5
+    found = find_ruby(target)
+    assert find_types(found)["Array"] == 5
     shown = [one.what for one in found.problems]
     assert len(shown) == 4
     assert f"{r.HEADERS + 0x800:#x} and its page" in shown[0]
@@ -190,12 +190,12 @@ def test_more_pages_than_there_is_memory_for() -> None:
     target = image.target()
     target.write_word(r.SPACE + image.layout.sorted + 8, 1 << 23)
     target.write_word(r.SPACE + image.layout.sorted + 24, 1 << 23)
-    found = ruby(target)
-    assert types(found) in ({}, {"Class": 4, "T_STRING (hidden)": 4})
+    found = find_ruby(target)
+    assert find_types(found) in ({}, {"Class": 4, "T_STRING (hidden)": 4})
     assert [one for one in found.problems if "pages" in one.what]
 
 
-def test_classes_that_lead_nowhere() -> None:
+def test_damaged_classes() -> None:
     """Three cases: a class that is its own superclass, a class that consists of text, and endless tables."""
     image = Image()
     around = image.new_class(None, r.T_CLASS | r.SINGLETON, 0)
@@ -207,7 +207,7 @@ def test_classes_that_lead_nowhere() -> None:
     endless = image.put(r.T_CLASS, 0, 0, extension, 0)
     for klass in (around, 0x4141414141414141, endless, image.put(r.T_ARRAY, 0)):
         image.put(r.T_OBJECT, klass)
-    counted = types(ruby(image.target()))
+    counted = find_types(find_ruby(image.target()))
     assert counted[f"T_OBJECT of class {around:#x}"] == 1
     assert counted["T_OBJECT of class 0x4141414141414141"] == 1
     assert counted[f"#<Class:{endless:#018x}>"] == 1
@@ -218,7 +218,7 @@ def test_any_byte_may_be_wrong(version: str) -> None:
     """Any bytes are overwritten: no exception, and both engines agree."""
     rng = random.Random(int(version.replace(".", "")))
     for _ in range(60):
-        image = populated(version)
+        image = make_heap(version)
         target = image.target()
         for _ in range(rng.randrange(1, 12)):
             where, size = rng.choice(
@@ -250,10 +250,10 @@ def _everything(target: FakeTarget, engine: Engine) -> list[Any]:
     return pages
 
 
-def test_ctrl_c_ends_it() -> None:
+def test_ctrl_c() -> None:
     for polls in (0, 1):
-        target = populated("3.1").target()
-        found = ruby(target)
+        target = make_heap("3.1").target()
+        found = find_ruby(target)
         target.stop_after(polls)
         with pytest.raises(Interrupted):
             found.types()
@@ -275,7 +275,7 @@ FREES: Sequence[tuple[str, int | None]] = [
 
 @pytest.mark.parametrize(("before", "offset"), FREES)
 @pytest.mark.parametrize("through", ["direct", "stub", "table", "inner"])
-def test_reports_that_are_taken_back(before: str, offset: int | None, through: str) -> None:
+def test_reports_that_are_subtracted_again(before: str, offset: int | None, through: str) -> None:
     stub, table, inner = r.EXTENSION + 0x200, r.EXTENSION + 0x300, r.EXTENSION + 0x400
     image = Image()
     kind = image.data_type("results", r.EXTENSION)
@@ -298,7 +298,7 @@ def test_reports_that_are_taken_back(before: str, offset: int | None, through: s
     assert reported_at(target, kind, adjust) == offset
 
 
-def test_reported_is_what_objects_keep_of_their_reports() -> None:
+def test_reported_bytes_are_those_of_live_objects() -> None:
     image = Image()
     code = bytes.fromhex("488b7f18 48f7df") + b"\xe8" + (r.CODE + 0x40 - r.EXTENSION - 12).to_bytes(4, "little", signed=True) + b"\xc3"
     image.extra[r.EXTENSION] = code.ljust(0x1000, b"\xc3")
@@ -309,12 +309,12 @@ def test_reported_is_what_objects_keep_of_their_reports() -> None:
         image.put(r.T_DATA, image.klass["Object"], kind, 1, structure)
     image.put(r.T_DATA, image.klass["Object"], kind, 1, 0)
     image.put(r.T_DATA, image.klass["Object"], silent, 1, image.room(64))
-    found = ruby(image.target())
+    found = find_ruby(image.target())
     assert found.reported_bytes("Object [results]") == 2_000_100
     assert found.reported_bytes("Object [silent]") is found.reported_bytes("Class") is found.reported_bytes("nothing") is None
 
 
-def test_classes_without_end_cost_no_more_than_slots() -> None:
+def test_time_for_many_classes_is_linear_in_slots() -> None:
     """Every object has its own class, and every data type is different. The work is still proportional to the heap."""
     image = Image()
     for number in range(40):
@@ -323,7 +323,7 @@ def test_classes_without_end_cost_no_more_than_slots() -> None:
             other = 1000 * number + at
             image.put(r.T_OBJECT, 0x10000 + 8 * other)
             image.put(r.T_DATA, 0, 0x20000000 + 8 * other, 1, 0x30)
-    found = ruby(image.target(), graphs.native())
-    assert len(types(found)) > 8000
+    found = find_ruby(image.target(), graphs.native())
+    assert len(find_types(found)) > 8000
     assert found.holders() is not None
-    assert {found.reported_bytes(name) for name in types(found)} == {None}
+    assert {found.reported_bytes(name) for name in find_types(found)} == {None}

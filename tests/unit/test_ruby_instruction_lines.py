@@ -15,7 +15,7 @@ from findleaks.runtimes.ruby.values import Values
 INDEX, LINES, CODE = 0x10000, 0x20000, 0x30000
 
 
-def index_of(positions: list[int], words: int) -> bytes:
+def make_index(positions: list[int], words: int) -> bytes:
     """Return a struct succ_index_table, as iseq.c describes it, with a bit for each position at which an entry begins."""
     ranks = [sum(one <= at for one in positions) for at in range(words + 1024)]
     made = b""
@@ -37,7 +37,7 @@ def test_lines(version: tuple[int, int]) -> None:
         positions = sorted({0, *chance.sample(range(words), min(words, 1 + words // 3))})
         lines = [chance.randrange(1, 5000) for _ in positions]
         table = b"".join(pack("<i", line).ljust(size, b"\1") for line in lines)
-        memory = Memory(FakeTarget({INDEX: index_of(positions, words), LINES: table}))
+        memory = Memory(FakeTarget({INDEX: make_index(positions, words), LINES: table}))
         reader = SequenceReader(memory, Values(memory, lambda name: None), version)
         found = Instructions("work", "work.rb", CODE, words, LINES, len(lines), INDEX)
         for at in range(words):

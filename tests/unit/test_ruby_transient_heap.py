@@ -29,14 +29,14 @@ def find(variable: list[int], indices: dict[int, int], room: int = SIZE) -> Opti
     return find_transient_heap(target, Memory(target), [Range(DATA, DATA + len(data))])
 
 
-def test_all_but_the_allocations_is_dead() -> None:
+def test_all_memory_except_allocations_is_unused() -> None:
     found = find(VARIABLE, {0: 0, 1: 64, 3: 160})
     assert found is not None and found.arena == (ARENA, ARENA + SIZE)
     used = [(ARENA + BLOCK + 16, ARENA + BLOCK + 80), (ARENA + 3 * BLOCK + 16, ARENA + 3 * BLOCK + 176)]
     assert found.dead == [(ARENA, used[0][0]), (used[0][1], used[1][0]), (used[1][1], ARENA + SIZE)]
 
 
-def test_an_index_beyond_its_block_is_cut() -> None:
+def test_an_index_beyond_its_block_is_limited() -> None:
     found = find(VARIABLE, {1: 0xFFFF})
     assert found is not None and found.dead == [(ARENA, ARENA + BLOCK + 16), (ARENA + 2 * BLOCK, ARENA + SIZE)]
 

@@ -35,31 +35,31 @@ def memory(*parts: tuple[int, tuple[int, ...]]) -> Memory:
     return Memory(FakeTarget({BASE: bytes(data)}))
 
 
-def table(capacity: int, number: int, used: int) -> tuple[int, int, int]:
+def make_table(capacity: int, number: int, used: int) -> tuple[int, int, int]:
     """Return the head of an id table whose items are at offset 0x100."""
     return capacity | number << 32, used, BASE + 0x100
 
 
 def test_an_id_table() -> None:
     items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
-    found = id_table(memory((0, table(4, 2, 2)), (0x100, items)), BASE)
+    found = id_table(memory((0, make_table(4, 2, 2)), (0x100, items)), BASE)
     assert found == [(7, 0xAAA, BASE + 0x108), (9, 0xBBB, BASE + 0x128)]
 
 
 @pytest.mark.parametrize(
     "head",
     [
-        table(4, 3, 3),
-        table(4, 2, 1),
-        table(3, 2, 2),
-        table(1 << 24, 2, 2),
-        table(MOST_ITEMS, 2, 2),
+        make_table(4, 3, 3),
+        make_table(4, 2, 1),
+        make_table(3, 2, 2),
+        make_table(1 << 24, 2, 2),
+        make_table(MOST_ITEMS, 2, 2),
         (4 | 2 << 32, 2, 0),
         (4 | 2 << 32, 2, 0x3),
     ],
     ids=["count", "used", "capacity", "giant", "unreadable", "null", "odd"],
 )
-def test_what_is_no_id_table(head: tuple[int, int, int]) -> None:
+def test_memory_that_is_no_id_table(head: tuple[int, int, int]) -> None:
     assert not id_table(memory((0, head), (0x100, (7, 1, 0, 0, 9, 2, 0, 0))), BASE)
 
 
@@ -100,7 +100,7 @@ def test_tables_of_a_process_are_read_within_a_limit(monkeypatch: pytest.MonkeyP
     items = (7 | 1 << 32, 0xAAA, 0, 0, 9, 0xBBB, 0, 0)
     head = (0, 0, 2, 0, 1, 3, BASE + 0x200)
     found = Tables(
-        memory((0, table(4, 2, 2)), (0x80, head), (0x100, items), (0x200, (1, 2, 3, 5, 10, 11, 5, 30, 31)), (0x300, (1 << 31, 0, 0)))
+        memory((0, make_table(4, 2, 2)), (0x80, head), (0x100, items), (0x200, (1, 2, 3, 5, 10, 11, 5, 30, 31)), (0x300, (1 << 31, 0, 0)))
     )
     for _ in range(20):
         assert not found.ids(BASE + 0x300)
@@ -111,7 +111,7 @@ def test_tables_of_a_process_are_read_within_a_limit(monkeypatch: pytest.MonkeyP
     assert not found.entries(BASE + 0x80, 100)
 
 
-def test_noise_is_read_without_an_error() -> None:
+def test_random_words_raise_no_error() -> None:
     chance = random.Random(7)
     small = [*range(64), BASE, BASE + 8, BASE + 0x100, 1 << 63, DELETED]
     for _ in range(2000):

@@ -36,7 +36,7 @@ class Image:
     def target(self) -> FakeTarget:
         return FakeTarget({at: bytes(data) for at, data in self.memory.items()}, permissions={CODE: "r-x"}, symbols=self.symbols)
 
-    def held(self, thread_pointer: int) -> bool:
+    def is_held(self, thread_pointer: int) -> bool:
         target = self.target()
         lock = gil.derive(target)
         assert lock is not None
@@ -50,15 +50,15 @@ def relative(opcode: str, at: int, to: int) -> str:
 
 def variable(image: Image, where: int) -> None:
     """The current thread state is in one variable for all threads, and contains the id of its thread."""
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
     image.words(where, STATE)
     image.words(STATE + 176, THREAD)
-    assert image.held(THREAD)
-    assert not image.held(OTHER)
+    assert image.is_held(THREAD)
+    assert not image.is_held(OTHER)
     image.words(STATE + 176, OTHER)
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
     image.words(where, 0x999999000)
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
 
 
 def test_a_variable_of_the_program() -> None:
@@ -76,20 +76,20 @@ def test_a_variable_of_a_library() -> None:
 def test_a_thread_local_variable() -> None:
     """Python 3.12 and later: endbr64  mov rax,fs:[-0x18]  ret"""
     image = Image("f30f1efa 64488b0425e8ffffff c3", "PyThreadState_GetUnchecked")
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
     image.words(THREAD - 0x18, STATE)
-    assert image.held(THREAD)
-    assert not image.held(OTHER)
+    assert image.is_held(THREAD)
+    assert not image.is_held(OTHER)
 
 
 def test_a_thread_local_variable_through_a_table() -> None:
     """mov rax,[rip+…]  mov rax,fs:[rax]  ret"""
     image = Image(relative("488b05", GETTER, DATA + 0x40) + "64488b00 c3")
     image.words(DATA + 0x40, (1 << 64) - 0x18)
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
     image.words(THREAD - 0x18, STATE)
-    assert image.held(THREAD)
-    assert not image.held(OTHER)
+    assert image.is_held(THREAD)
+    assert not image.is_held(OTHER)
 
 
 def general(to: int = STUB, load: str = "488b00") -> Image:
@@ -108,14 +108,14 @@ def general(to: int = STUB, load: str = "488b00") -> Image:
 @pytest.mark.parametrize(("load", "offset"), [("488b00", 0), ("488b4008", 8)])
 def test_a_thread_local_variable_of_a_library(load: str, offset: int) -> None:
     image = general(load=load)
-    assert not image.held(THREAD)
+    assert not image.is_held(THREAD)
     image.words(STATE + 0x30 + offset, 1)
-    assert image.held(THREAD)
-    assert not image.held(OTHER)
-    assert not image.held(0x123000)
+    assert image.is_held(THREAD)
+    assert not image.is_held(OTHER)
+    assert not image.is_held(0x123000)
 
 
-def test_code_that_is_another() -> None:
+def test_unknown_code() -> None:
     """The lock is not found (None) if the code is not recognised."""
     assert gil.derive(Image().target()) is None
     assert gil.derive(Image("31c0c3").target()) is None
@@ -155,7 +155,7 @@ def test_the_functions_of_the_java_native_interface() -> None:
     assert jni.functions(FakeTarget({CODE: bytes(16)})) == {}
 
 
-def test_ctrl_c_while_the_table_is_looked_for() -> None:
+def test_ctrl_c_during_the_search_for_the_table() -> None:
     target = jvm([0x20])
     target._left = 0
     with pytest.raises(Interrupted):

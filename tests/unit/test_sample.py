@@ -24,7 +24,7 @@ def directory(engine: Any, granule: int, blocks: list[graphs.Block]) -> Any:
     return made
 
 
-def by_definition(blocks: list[graphs.Block], most: int) -> tuple[int, list[tuple[int, int, int]]]:
+def sample_by_definition(blocks: list[graphs.Block], most: int) -> tuple[int, list[tuple[int, int, int]]]:
     rows = [(b.start, b.size, level_of(b.start, b.size)) for b in blocks if b.state == 0]
     level = next(level for level in range(200) if sum(own >= level for _, _, own in rows) <= most)
     return level, [row for row in rows if row[2] >= level]
@@ -47,7 +47,7 @@ def test_engines(seed: int, granule: int, count: int, most: int) -> None:
     rng = random.Random(seed)
     blocks, _ = graphs.random_blocks(rng, count, granule, 6)
     first, last = sorted((rng.randrange(len(blocks) + 2), rng.randrange(len(blocks) + 2)))
-    whole, part = by_definition(blocks, most), by_definition(blocks[first:last], most)
+    whole, part = sample_by_definition(blocks, most), sample_by_definition(blocks[first:last], most)
     for engine in (graphs.native(), graphs.pure()):
         made = directory(engine, granule, blocks)
         level, rows = made.sample(most)

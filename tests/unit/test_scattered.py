@@ -17,13 +17,13 @@ PAGE = 4096
 MIB = 1 << 20
 
 
-def pages(count: int, distance: int) -> list[Range]:
+def make_pages(count: int, distance: int) -> list[Range]:
     return [Range(at * distance, at * distance + PAGE) for at in range(count)]
 
 
 @pytest.mark.parametrize("distance", [MIB // 2, MIB, 1 << 30])
 def test_holes_between_scattered_pages_are_not_read(distance: int) -> None:
-    assert without_long_holes(pages(1000, distance)).total == 1000 * PAGE
+    assert without_long_holes(make_pages(1000, distance)).total == 1000 * PAGE
 
 
 def test_holes_that_are_less_than_the_data_are_read_as_zeros() -> None:
@@ -31,10 +31,10 @@ def test_holes_that_are_less_than_the_data_are_read_as_zeros() -> None:
     assert list(found) == [Range(0, 6 * MIB), Range(8 * MIB, 9 * MIB)]
 
 
-def test_what_counts_as_scattered() -> None:
-    assert is_scattered(pages(10, MIB), 10 * MIB)
+def test_scattered_files() -> None:
+    assert is_scattered(make_pages(10, MIB), 10 * MIB)
     assert not is_scattered([Range(0, 10 * MIB)], 100 * MIB)  # one large part
-    assert not is_scattered(pages(10, 2 * PAGE), 19 * PAGE)  # almost no holes
+    assert not is_scattered(make_pages(10, 2 * PAGE), 19 * PAGE)  # almost no holes
     assert not is_scattered([], 0)
 
 

@@ -33,7 +33,7 @@ def printed() -> dict[str, Any]:
     return found
 
 
-def test_the_shipped_schema_accepts_what_is_printed(printed: dict[str, Any]) -> None:
+def test_shipped_schema_accepts_the_output(printed: dict[str, Any]) -> None:
     whole = Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
     whole.validate(printed)
     rows = ran("blocks", "--json", "--limit", "3", SAMPLE, check=True).stdout.splitlines()

@@ -37,7 +37,7 @@ print("ended")
 """
 
 
-def started(word: str) -> Terminal:
+def start_command(word: str) -> Terminal:
     terminal = Terminal([sys.executable, "-c", SCRIPT, word])
     terminal.until(r"120 wide[\s\S]*line 47")
     return terminal
@@ -62,9 +62,9 @@ def check_restored(terminal: Terminal, text: str) -> None:
 
 @pytest.mark.parametrize("word", ["wait", "work"])
 @pytest.mark.parametrize("key", ["q", "\x03"])
-def test_keys_that_end_it(word: str, key: str) -> None:
+def test_keys_that_end_the_table(word: str, key: str) -> None:
     """Two cases: the command waits, or it reports progress."""
-    with started(word) as terminal:
+    with start_command(word) as terminal:
         assert flags(terminal) == 0
         terminal.press(key)
         text = terminal.text + terminal.until("interrupted\r\nended", len(terminal.text))
@@ -73,9 +73,9 @@ def test_keys_that_end_it(word: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["wait", "work"])
-def test_as_large_as_the_terminal(word: str) -> None:
+def test_table_fits_the_terminal(word: str) -> None:
     """Lines are cut at the terminal's width, and the table at its height, again after each resize."""
-    with started(word) as terminal:
+    with start_command(word) as terminal:
         (first,) = frames(terminal.text)
         assert len(first) == 50 and max(map(len, first)) == 120
         start = len(terminal.text)
@@ -90,8 +90,8 @@ def test_as_large_as_the_terminal(word: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_that_end_it(number: signal.Signals) -> None:
-    with started("wait") as terminal:
+def test_signals_that_end_the_table(number: signal.Signals) -> None:
+    with start_command("wait") as terminal:
         os.kill(terminal.pid, number)
         terminal.until(r"\x1b\[\?1049l")
         assert _status(terminal.pid) == 128 + number
@@ -106,7 +106,7 @@ def _status(pid: int) -> int:
 
 
 def test_an_exception_in_the_middle() -> None:
-    with started("fail") as terminal:
+    with start_command("fail") as terminal:
         terminal.until("ValueError: as it happens")
         check_restored(terminal, terminal.text)
 

@@ -20,7 +20,7 @@ from findleaks.target.base import Piece, Region
 BASE, COOKIE = 0x7F0000010000, 0x10ACE5A3
 
 
-def packed(number: int, state: int, size: int, offset: int, chunk: int, algorithm: int) -> int:
+def pack_header(number: int, state: int, size: int, offset: int, chunk: int, algorithm: int) -> int:
     """Return a header with the right checksum."""
     header = number | state << 8 | size << 12 | offset << 32
     return header | checksum_of(algorithm or CRC, COOKIE, chunk, header) << 48
@@ -29,9 +29,9 @@ def packed(number: int, state: int, size: int, offset: int, chunk: int, algorith
 def test_checksums() -> None:
     """The checksum algorithm is the one that fits the headers."""
     assert checksum_of(CRC, 0, 0, 0) == 0
-    right = [(chunk, packed(3, ALLOCATED, 50, 0, chunk, CRC)) for chunk in range(BASE, BASE + 960, 96)]
+    right = [(chunk, pack_header(3, ALLOCATED, 50, 0, chunk, CRC)) for chunk in range(BASE, BASE + 960, 96)]
     assert choose_algorithm(COOKIE, right) == CRC
-    assert choose_algorithm(COOKIE, [(chunk, packed(3, ALLOCATED, 50, 0, chunk, BSD)) for chunk in range(BASE, BASE + 960, 96)]) == BSD
+    assert choose_algorithm(COOKIE, [(chunk, pack_header(3, ALLOCATED, 50, 0, chunk, BSD)) for chunk in range(BASE, BASE + 960, 96)]) == BSD
     assert choose_algorithm(COOKIE ^ 1, right) == UNKNOWN == choose_algorithm(COOKIE, [])
 
 
@@ -60,9 +60,9 @@ def test_engines_agree(number: int, algorithm: int, blocks: list[tuple[str, int,
         block = bytearray(size)
         if sort == "aligned" and size > 64:
             struct.pack_into("<II", block, 0, MARKER, 32)
-            struct.pack_into("<Q", block, 32, packed(number, state, used, 2, at + 48, algorithm))
+            struct.pack_into("<Q", block, 32, pack_header(number, state, used, 2, at + 48, algorithm))
         elif sort != "zero":
-            word = packed(number, state, used, 0, at + HEADER, algorithm)
+            word = pack_header(number, state, used, 0, at + HEADER, algorithm)
             word = noise if sort == "noise" else word ^ 1 << noise % 64 if sort == "bits" else word
             struct.pack_into("<Q", block, 0, word)
         data += block
@@ -95,18 +95,18 @@ def test_groups_of_mappings() -> None:
 def test_words_of_4_bytes() -> None:
     """In a process with words of 4 bytes, only the names of files are read."""
 
-    class Small:
+    class SmallTarget:
         class arch:
             word = 4
 
         def modules(self) -> list[object]:
             return []
 
-    assert find(Small(), PureEngine(X86_64), []) == []  # type: ignore[arg-type]
+    assert find(SmallTarget(), PureEngine(X86_64), []) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("offset", [8, 96, 1 << 20])
-def test_markers_that_lead_outside(offset: int) -> None:
+def test_markers_that_point_outside(offset: int) -> None:
     block = struct.pack("<II", MARKER, offset).ljust(96, b"\0")
     for engine in (PureEngine(X86_64), load.load(X86_64)):
         assert read_blocks(engine, Piece(BASE, memoryview(block)), 96, ClassKey(3, COOKIE, CRC)).states == bytearray([DAMAGED])

@@ -19,7 +19,7 @@ def returns(value: int) -> Step:
     return Step(0x06, 0, 0, value)
 
 
-def test_filters_as_they_are_written() -> None:
+def test_typical_filters() -> None:
     listed = [
         LOAD_ARCH,
         Step(0x15, 1, 0, 0xC000003E),
@@ -53,7 +53,7 @@ def test_arithmetic_memory_and_arguments() -> None:
     assert verdict([Step(0x00, 0, 0, 5), Step(0x84, 0, 0, 0), Step(0x16, 0, 0, 0)], data) == (1 << 32) - 5
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_filters_are_refused() -> None:
     for steps in (
         [],
         [Step(0x05, 0, 0, 99)],
@@ -73,7 +73,7 @@ def test_any_program_ends(steps: list[Step], data: bytes) -> None:
     assert 0 <= verdict(steps, data) < 1 << 32
 
 
-def test_beside_the_kernel() -> None:
+def test_filters_agree_with_linux() -> None:
     """A child process installs a filter. Each result of the filter is an errno that identifies the path through it."""
     steps = [
         Step(0x20, 0, 0, 16),

@@ -60,14 +60,14 @@ def test_bash(tmp_path: Path) -> None:
 
 
 def test_fish(tmp_path: Path) -> None:
-    def offered(line: str) -> list[str]:
+    def complete(line: str) -> list[str]:
         words = ["fish", "--no-config", "-c", f"source {completion_file('fish')}; complete -C {line!r}"]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
         return [one.partition("\t")[0] for one in done.stdout.splitlines()]
 
-    assert offered("findleaks ver") == ["verdict", "verify"]
-    assert offered("findleaks find --fail") == ["--fail-over"]
-    assert {"size", "site"} <= set(offered("findleaks find --by s"))
+    assert complete("findleaks ver") == ["verdict", "verify"]
+    assert complete("findleaks find --fail") == ["--fail-over"]
+    assert {"size", "site"} <= set(complete("findleaks find --by s"))
 
 
 ZSH = r"""
@@ -106,7 +106,7 @@ def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> No
     assert "tcsh" in capsys.readouterr().err
 
 
-def test_manual_pages_are_sound() -> None:
+def test_manual_pages_are_valid() -> None:
     pages = sorted((ROOT / "man").glob("*.1"))
     done = subprocess.run(["groff", "-Kutf8", "-man", "-ww", "-z", *map(str, pages)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

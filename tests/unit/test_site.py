@@ -28,7 +28,7 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     dead, seen = [], 0
     for name in pages():
         for target in SITE.links((ROOT / name).read_text(encoding="utf-8")):

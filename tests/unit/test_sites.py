@@ -19,13 +19,13 @@ SMALL, LARGE = Site((0x10, 0x20), Totals(3, 30)), Site((0x11, 0x20), Totals(2, 5
 SAMPLED = Site((SourceFrame("shop.py", 41, "order"),), Totals(1, 100), None, Totals(40, 4000))
 
 
-def both() -> Sites:
+def make_sites() -> Sites:
     first = make_recording(TARGET, "first", [SMALL, LARGE], [(0x3000, 1, 1.0), (0x1000, 0, 1.0), (0x1000, 1, 1.0)])
     return Sites([first, make_recording(TARGET, "second", [SAMPLED], [(0x1000, 0, 40.0), (0x2000, 0, 40.0)], interval=512)])
 
 
 def test_most_bytes_first() -> None:
-    sites = both()
+    sites = make_sites()
     assert [(one.number, one.site) for one in sites] == [(1, SAMPLED), (2, LARGE), (3, SMALL)]
     assert sites[1].recording.sampled and not sites[2].recording.sampled
     for number in (0, 4):
@@ -36,7 +36,7 @@ def test_most_bytes_first() -> None:
 def test_of_blocks() -> None:
     """If one recorder has two records of an address, the first record counts. If two recorders have one, that of the
     first recorder counts."""
-    sites = both()
+    sites = make_sites()
     assert [sites.of(address) for address in (0x1000, 0x1001, 0x2000, 0x3000, 0)] == [3, 0, 1, 2, 0]
     assert [sites.weigh_block(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]
     assert [one.number for one in sites.list_all(0x1000)] == [3, 1]
@@ -60,7 +60,7 @@ def test_a_block_of_two_recorders_is_counted_once() -> None:
     blocks.seal()
     allocator = SimpleNamespace(class_of=lambda address: "")
     directory = SimpleNamespace(blocks=blocks, owner=lambda address: SimpleNamespace(allocator=allocator))
-    session: Any = SimpleNamespace(directory=directory, sites=both(), report_progress=lambda phase, part: None)
+    session: Any = SimpleNamespace(directory=directory, sites=make_sites(), report_progress=lambda phase, part: None)
     holding: Any = SimpleNamespace(allocator=allocator, caches=())
     found = count_class_sites(session, [holding])
     assert {one.site: (one.size, one.live, one.estimated) for one in found} == {

@@ -26,7 +26,7 @@ WORDS = sorted(set(SOUND.words))
 LINKS = {name: at for name, at in SOUND.at.items() if not name.startswith("bucket ")}
 
 
-def recorded(image: Profile, damage: dict[int, int]) -> tuple[dict[int, int], Recording | None]:
+def read_stacks(image: Profile, damage: dict[int, int]) -> tuple[dict[int, int], Recording | None]:
     """Return the number of each block's stack after these words were written over the image."""
     target = image.target()
     for address, value in damage.items():
@@ -44,9 +44,9 @@ def recorded(image: Profile, damage: dict[int, int]) -> tuple[dict[int, int], Re
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["2.17", "2.15", "2.7"])
-def test_sound(layout: Layout) -> None:
+def test_intact_records(layout: Layout) -> None:
     image = Profile(layout)
-    known, found = recorded(image, {})
+    known, found = read_stacks(image, {})
     assert found is not None and not found.warnings
     assert known == image.stack_of
     assert {(site.live, site.allocated) for site in found.sites} == {((12, 1200), (20, 2000))}
@@ -92,14 +92,14 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_is_damaged_is_said(name: str) -> None:
+def test_damage_is_reported(name: str) -> None:
     address, value, said, lost = DAMAGE[name]
-    known, found = recorded(SOUND, {address: value})
+    known, found = read_stacks(SOUND, {address: value})
     assert found is not None and any(said in warning for warning in found.warnings), found and found.warnings
     assert known == {block: stack for block, stack in SOUND.stack_of.items() if block not in lost}
 
 
-def test_keys_are_no_references_even_so() -> None:
+def test_keys_are_no_references_despite_damage() -> None:
     """Blocks to which the lists of the map lead belong to the map, even if a damaged link hides a part of the map."""
     target = SOUND.target()
     target.write_word(AT["link of entries 40"], WILD)
@@ -114,8 +114,8 @@ values = st.one_of(st.sampled_from([0, 1, WILD, HEAP, HEAP + BLOCK, (1 << 64) - 
 
 @settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(sorted(LINKS)), value=values)
-def test_no_link_is_lost_in_silence(name: str, value: int) -> None:
-    known, found = recorded(SOUND, {LINKS[name]: value})
+def test_unreadable_links_are_reported(name: str, value: int) -> None:
+    known, found = read_stacks(SOUND, {LINKS[name]: value})
     assert found is not None
     assert found.warnings or known == SOUND.stack_of, name
     assert known.items() <= SOUND.stack_of.items()
@@ -124,7 +124,7 @@ def test_no_link_is_lost_in_silence(name: str, value: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS), values, min_size=1, max_size=12))
 def test_any_words(damage: dict[int, int]) -> None:
-    known, _ = recorded(SOUND, damage)
+    known, _ = read_stacks(SOUND, damage)
     assert known.keys() <= SOUND.stack_of.keys()
 
 

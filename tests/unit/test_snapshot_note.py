@@ -33,18 +33,20 @@ RUNS = st.lists(st.integers(1, 1 << 40), unique=True, max_size=40).map(
 )
 
 
-def note(known: Runs, resident: Runs, swapped: Runs, rss: Optional[int] = 8192, maps: bytes = MAPS) -> SnapshotNote:
+def make_note(known: Runs, resident: Runs, swapped: Runs, rss: Optional[int] = 8192, maps: bytes = MAPS) -> SnapshotNote:
     found = Presence("pagemap", known, resident, swapped, rss, (Range(START, START + PAGE),))
     names = {7: "main", 8: "two words", 9: "odd\n\x1b[31m"}
     return SnapshotNote(1_700_000_000.25, 4711, found, (Range(START + 4 * PAGE, START + 5 * PAGE),), maps, names, "0.1")
 
 
-WHOLE = note(Runs.of([(START, START + 8 * PAGE)]), Runs.of([(START, START + 2 * PAGE)]), Runs.of([(START + 6 * PAGE, START + 7 * PAGE)]))
+WHOLE = make_note(
+    Runs.of([(START, START + 8 * PAGE)]), Runs.of([(START, START + 2 * PAGE)]), Runs.of([(START + 6 * PAGE, START + 7 * PAGE)])
+)
 
 
 @given(known=RUNS, resident=RUNS, swapped=RUNS, rss=st.none() | st.integers(0, 1 << 40))
-def test_what_was_written_is_read(known: Runs, resident: Runs, swapped: Runs, rss: Optional[int]) -> None:
-    made = note(known, resident, swapped, rss)
+def test_notes_are_read_as_written(known: Runs, resident: Runs, swapped: Runs, rss: Optional[int]) -> None:
+    made = make_note(known, resident, swapped, rss)
     found = decode_note(memoryview(encode_note(made, PAGE) + b"of a later version"), PAGE)
     assert [runs.words for runs in found.presence[1:4]] == [runs.words for runs in made.presence[1:4]]
     assert found.presence[4:] == made.presence[4:]
@@ -56,12 +58,12 @@ KERNEL = KernelState([KernelReference(0x7F00, "POSIX timers", "timer 3")], {"io_
 
 
 @pytest.mark.parametrize("kernel", [None, KernelState([], {}), KERNEL])
-def test_what_the_kernel_keeps_is_read(kernel: Optional[KernelState]) -> None:
+def test_references_of_the_kernel_are_read(kernel: Optional[KernelState]) -> None:
     desc = encode_note(WHOLE._replace(kernel=kernel), PAGE)
     assert decode_note(memoryview(desc), PAGE).kernel == decode_note(memoryview(desc + b"later"), PAGE).kernel == kernel
 
 
-def test_cut_off_anywhere() -> None:
+def test_truncation_at_any_byte() -> None:
     """A note can end after the version, as notes of an earlier version do. Anywhere else, it is damaged."""
     desc = memoryview(encode_note(WHOLE._replace(kernel=KERNEL), PAGE))
     before = len(encode_note(WHOLE, PAGE)) - 8
@@ -73,7 +75,7 @@ def test_cut_off_anywhere() -> None:
 
 
 @given(seed=st.integers(0, 1 << 32))
-def test_damaged_anywhere(seed: int) -> None:
+def test_damage_at_any_byte(seed: int) -> None:
     rng = random.Random(seed)
     desc = bytearray(encode_note(WHOLE, PAGE))
     for _ in range(rng.randrange(1, 6)):
@@ -87,7 +89,7 @@ def test_damaged_anywhere(seed: int) -> None:
         assert words == sorted(set(words))
 
 
-def core(tmp_path: Path, desc: bytes) -> CoreTarget:
+def make_core(tmp_path: Path, desc: bytes) -> CoreTarget:
     """Return the core of a process with this note."""
     loads = [elfcore.Load(START, 8 * PAGE, bytes(range(256)) * (8 * PAGE // 256)), elfcore.Load(0x20000000, 2 * PAGE, bytes(2 * PAGE))]
     task = elfcore.Task(7, extra=[(FINDLEAKS, NT_SNAPSHOT, desc)])
@@ -97,7 +99,7 @@ def core(tmp_path: Path, desc: bytes) -> CoreTarget:
 
 
 def test_a_core_with_the_note(tmp_path: Path) -> None:
-    with core(tmp_path, encode_note(WHOLE, PAGE)) as found:
+    with make_core(tmp_path, encode_note(WHOLE, PAGE)) as found:
         assert found.warnings == []
         assert (found.taken_at, found.start_time) == (1_700_000_000.25, 4711)
         assert found.thread_names() == WHOLE.names
@@ -116,17 +118,17 @@ def test_a_core_with_the_note(tmp_path: Path) -> None:
         (struct.pack("<I", 2) + encode_note(WHOLE, PAGE)[4:], "it has version 2, expected 1"),
         (encode_note(WHOLE, 8192), "its pages have 8192 bytes instead of 4096"),
         (encode_note(WHOLE, PAGE)[:32] + b"\xff" * 64 + encode_note(WHOLE, PAGE)[96:], "it has "),
-        (encode_note(note(Runs.of([]), Runs.of([(5, 6)]), Runs.of([])), PAGE), "its ranges do not ascend"),
-        (encode_note(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS[:50]), PAGE), "its mappings are not the core's"),
+        (encode_note(make_note(Runs.of([]), Runs.of([(5, 6)]), Runs.of([])), PAGE), "its ranges do not ascend"),
+        (encode_note(make_note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS[:50]), PAGE), "its mappings are not the core's"),
         (
-            encode_note(note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS.replace(b"rw-p", b"r--p")), PAGE),
+            encode_note(make_note(Runs.of([]), Runs.of([]), Runs.of([]), maps=MAPS.replace(b"rw-p", b"r--p")), PAGE),
             "its mappings are not the core's",
         ),
     ],
 )
 def test_a_core_with_a_damaged_note(tmp_path: Path, desc: bytes, why: str) -> None:
     """There is one line of warning, and the core is read like a core without the note."""
-    with core(tmp_path, desc) as found:
+    with make_core(tmp_path, desc) as found:
         (warning,) = found.warnings
         assert warning.startswith(f"core: findleaks' own note in the core is damaged ({why}")
         assert found.read(START + 4 * PAGE, 4) == b"\0\1\2\3"
@@ -140,10 +142,10 @@ def test_a_hostile_note_takes_linear_time(tmp_path: Path) -> None:
     rows = b"".join(b"%x-%x rw-p 00000000 00:00 0 x\n" % (at, at + 1) for at in range(START, START + 100_000))
     words = Runs.of((at, at + PAGE) for at in range(START, START + (1 << 31), 2 * PAGE))
     began = time.process_time()
-    desc = encode_note(note(words, words, words, maps=rows), PAGE)
+    desc = encode_note(make_note(words, words, words, maps=rows), PAGE)
     made = time.process_time() - began
     began = time.process_time()
-    with core(tmp_path, desc) as found:
+    with make_core(tmp_path, desc) as found:
         assert len(found.warnings) == 1
     assert time.process_time() - began < 50 * made + 5
 
@@ -162,5 +164,5 @@ def test_more_segments_than_a_header_counts() -> None:
     assert (few.tail, few.size, elf.header(few.head).shoff) == (b"", 2 * PAGE, 0)
 
 
-def test_the_messages_of_what_cannot_be_used() -> None:
+def test_messages_about_unusable_notes() -> None:
     assert snapshot_note.damage_warning("core", "why").count("\n") == 0

@@ -36,7 +36,7 @@ def frame(function: str, module: str = "prog") -> NamedFrame:
     return NamedFrame(0x1000, function, 4, module)
 
 
-def test_functions_are_named_in_full_without_parameters_or_by_their_last_part() -> None:
+def test_functions_are_selected_by_full_name_or_last_part() -> None:
     started = frame("node::MakeCallback(v8::Handle<v8::Object>, char const*)")
     for pattern in ("MakeCallback", "node::MakeCallback", started.function, "node::Make*", "*Callback", "MakeCall?ack"):
         assert matches_function(started, pattern), pattern
@@ -80,7 +80,7 @@ def test_expressions() -> None:
             value(*code)
 
 
-def test_nonsense_is_no_information() -> None:
+def test_random_bytes_give_no_information() -> None:
     """A module has random bytes as tables: no exception, and unwinding ends."""
     rng = random.Random(5)
     for _ in range(300):

@@ -21,7 +21,7 @@ from findleaks.target.base import Piece, Range
 HEAD, CHUNK = DATA + 0x100, 512
 
 
-def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
+def make_deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
     """Write a deque of 8-byte elements with 3 chunks, from element `first` of the first chunk to element `last` of the
     last chunk. Return the addresses of its map and chunks."""
     table = made.block(72)
@@ -35,23 +35,23 @@ def deque(made: Building, first: int, last: int, head: int = HEAD) -> list[int]:
     return [table, *chunks]
 
 
-def looked_at(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[SequenceStorage]]:
+def find_deques(made: Building, start: int = DATA, size: int = 1 << 14) -> tuple[HeapMemory, list[SequenceStorage]]:
     """Return the memory, and the deques whose heads are in [start, start + size). Check that both engines agree."""
     found = []
     for engine in (graphs.native(), graphs.pure()):
         session = made.session(engine)
         memory = HeapMemory(session.target, engine, session.directory.blocks, lambda: None)
-        found.append((memory, list(deques.find_deques(memory, words(memory, start, size)))))
+        found.append((memory, list(deques.find_deques(memory, read_words(memory, start, size)))))
     assert found[0][1] == found[1][1]
     return found[0]
 
 
-def owned(memory: HeapMemory, found: list[SequenceStorage]) -> list[SequenceStorage]:
+def find_owned(memory: HeapMemory, found: list[SequenceStorage]) -> list[SequenceStorage]:
     heaps = [Range(memory.low, memory.high)]
     return sequences.select_single_owners(memory, heaps, [*heaps, Range(DATA, DATA + 4096)], found)
 
 
-def words(memory: HeapMemory, start: int, size: int) -> HeapPointers:
+def read_words(memory: HeapMemory, start: int, size: int) -> HeapPointers:
     data = memory.read(start, size)
     pairs = [(start + 8 * at, word) for at, word in enumerate(memory.arch.unpack(data)) if memory.low <= word < memory.high]
     return HeapPointers(Piece(start, memoryview(data)), array("Q", [one for one, _ in pairs]), [word for _, word in pairs])
@@ -60,12 +60,12 @@ def words(memory: HeapMemory, start: int, size: int) -> HeapPointers:
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (5, 60), (63, 63), (0, 63)])
 def test_both_ends_of_a_deque(first: int, last: int) -> None:
     made = Building()
-    table, start, _, end = deque(made, first, last)
-    memory, found = looked_at(made)
+    table, start, _, end = make_deque(made, first, last)
+    memory, found = find_deques(made)
     assert [one.head for one in found] == [Range(HEAD, HEAD + 80)]
     unused = [Range(table, table + 16), Range(table + 40, table + 64), Range(start, start + 8 * first), Range(end + 8 * last, end + CHUNK)]
     assert found[0].unused == unused
-    assert owned(memory, found) == found
+    assert find_owned(memory, found) == found
 
 
 DAMAGE: dict[str, Callable[[Building, list[int]], None]] = {
@@ -84,29 +84,29 @@ DAMAGE: dict[str, Callable[[Building, list[int]], None]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_one_thing_wrong(name: str) -> None:
+def test_one_wrong_field(name: str) -> None:
     made = Building()
-    blocks = deque(made, 5, 60)
+    blocks = make_deque(made, 5, 60)
     DAMAGE[name](made, blocks)
-    assert looked_at(made)[1] == []
+    assert find_deques(made)[1] == []
 
 
-def test_a_head_whose_map_another_has_is_left_alone() -> None:
+def test_a_deque_with_the_map_of_another_is_ignored() -> None:
     """The old head of a destroyed deque refers to a map that belongs to another deque now."""
     made = Building()
-    table = deque(made, 5, 60)[0]
-    memory, found = looked_at(made)
+    table = make_deque(made, 5, 60)[0]
+    memory, found = find_deques(made)
     for where in (HEAD + 0x200, made.block(40)):
         made.put(where, table)
-        memory, found = looked_at(made)
-        assert owned(memory, found) == []
+        memory, found = find_deques(made)
+        assert find_owned(memory, found) == []
         made.put(where, 0)
 
 
-def test_a_deque_that_a_thread_changes_is_left_alone() -> None:
+def test_a_deque_in_use_by_a_thread_is_ignored() -> None:
     made = Building()
-    blocks = deque(made, 5, 60)
-    memory, found = looked_at(made)
+    blocks = make_deque(made, 5, 60)
+    memory, found = find_deques(made)
     assert not sequences.is_busy(memory, found[0])
     for address in (HEAD + 16, blocks[1] + 8, blocks[3] + 480):
         target = cast(Any, memory.target)
@@ -115,7 +115,7 @@ def test_a_deque_that_a_thread_changes_is_left_alone() -> None:
         assert sequences.is_busy(fresh, found[0])
 
 
-def test_who_else_uses_a_vector() -> None:
+def test_other_users_of_a_vector() -> None:
     """The vector's head and the owner of the block that begins with the head are no users. A pointer to the storage or
     to the head may be an iterator."""
     made = Building()
@@ -127,7 +127,7 @@ def test_who_else_uses_a_vector() -> None:
     def other_user() -> bool:
         pointers = sequences.SeenPointers()
         for start, size in ((DATA, 4096), (head, 24)):
-            pointers.add(words(looked_at(made)[0], start, size))
+            pointers.add(read_words(find_deques(made)[0], start, size))
         return sequences.has_other_user(pointers, {head: DATA}, found)
 
     assert not other_user()
@@ -145,24 +145,24 @@ def test_near_blocks_are_bounded() -> None:
     for one, following in zip(nodes, [*nodes[1:], nodes[0]]):
         made.put(one, following)
     made.put(DATA, nodes[0])
-    memory, _ = looked_at(made)
+    memory, _ = find_deques(made)
     near = NearBlocks(memory)
-    near.add([words(memory, DATA, 64)])
+    near.add([read_words(memory, DATA, 64)])
     visited = list(near.visit())
     assert len(visited) == len(near.referrers) == MAX_BLOCKS
     assert near.referrers[nodes[0]] == DATA and near.referrers[nodes[9]] == nodes[8]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_damage_is_survived(seed: int) -> None:
+def test_any_damage_is_handled(seed: int) -> None:
     rng = random.Random(seed)
     made = Building()
-    blocks = deque(made, 5, 60)
+    blocks = make_deque(made, 5, 60)
     for _ in range(30):
         where = rng.choice((HEAD + 8 * rng.randrange(10), rng.choice(blocks) + 8 * rng.randrange(8)))
         made.put(where, rng.choice((0, 1, 1 << 63, (1 << 64) - 1, rng.choice(blocks), HEAD, rng.randrange(1 << 64))))
-        memory, found = looked_at(made)
-        owned(memory, found)
+        memory, found = find_deques(made)
+        find_owned(memory, found)
 
 
 def test_waste_of_allocators() -> None:

@@ -20,13 +20,13 @@ from findleaks.target.ranges import cut_out
 OWNER = DATA + 0x100
 
 
-def channel(made: Building, rest: list[int]) -> int:
+def make_channel(made: Building, rest: list[int]) -> int:
     """Return a block for a channel, at a multiple of 128 bytes."""
     made._next += -made._next % 128
     return made.block(640, *rest)
 
 
-def bounded(made: Building, capacity: int, head: int, tail: int, last: bool = False) -> tuple[list[int], int]:
+def make_bounded_channel(made: Building, capacity: int, head: int, tail: int, last: bool = False) -> tuple[list[int], int]:
     """Write a bounded channel. Return the addresses of the words of its messages, by slot, and the address of its first
     stamp. Positions count messages. `last`: the stamp is after the message."""
     mark = 1 << capacity.bit_length()
@@ -42,11 +42,11 @@ def bounded(made: Building, capacity: int, head: int, tail: int, last: bool = Fa
         made.put(slots + 16 * slot, *(words[::-1] if last else words))
     fields = [0] * 32 + [slots, capacity, capacity, 2 * mark, mark]
     fields[0], fields[16] = position(head), position(tail)
-    made.put(OWNER, channel(made, fields))
+    made.put(OWNER, make_channel(made, fields))
     return [slots + 16 * slot + (0 if last else 8) for slot in range(capacity)], slots + (8 if last else 0)
 
 
-def stale(made: Building) -> list[int]:
+def find_stale(made: Building) -> list[int]:
     """Return the addresses of stale words. Check that both engines agree."""
     found = [list(made.session(engine()).stale_slots) for engine in (graphs.native, graphs.pure)]
     assert found[0] == found[1]
@@ -59,24 +59,24 @@ def stale(made: Building) -> list[int]:
 @pytest.mark.parametrize("last", [False, True])
 def test_slots_of_a_bounded_channel(capacity: int, head: int, tail: int, last: bool) -> None:
     made = Building()
-    messages, _ = bounded(made, capacity, head, tail, last)
+    messages, _ = make_bounded_channel(made, capacity, head, tail, last)
     held = {count % capacity for count in range(head, tail)}
     wanted = [address for slot, address in enumerate(messages) if slot not in held]
-    assert stale(made) == wanted
+    assert find_stale(made) == wanted
 
 
-def test_a_channel_that_changes_is_left_alone() -> None:
+def test_a_channel_in_use_by_a_thread_is_ignored() -> None:
     for change in range(4):
         made = Building()
-        _, first = bounded(made, 10, 7, 12)
-        assert len(stale(made)) == 5
+        _, first = make_bounded_channel(made, 10, 7, 12)
+        assert len(find_stale(made)) == 5
         made.put(first + 16 * change, made.get(first + 16 * change) + 1)
-        assert stale(made) == []
+        assert find_stale(made) == []
 
 
-def test_what_only_a_stale_slot_holds_is_lost() -> None:
+def test_a_block_with_only_a_stale_referrer_is_leaked() -> None:
     made = Building()
-    messages, _ = bounded(made, 10, 7, 12)
+    messages, _ = make_bounded_channel(made, 10, 7, 12)
     session: Session = made.session()
     graph = session.with_heuristics(Heuristic.NONE).graph()
     kinds = {}
@@ -85,7 +85,7 @@ def test_what_only_a_stale_slot_holds_is_lost() -> None:
     assert {slot for slot, kind in kinds.items() if kind == Kind.DEFINITE} == {2, 3, 4, 5, 6}
 
 
-def tree(made: Building, keys: int, ascending: bool = True) -> list[int]:
+def make_map(made: Building, keys: int, ascending: bool = True) -> list[int]:
     """Write a BTreeMap of a root with 3 entries and 4 leaves with 6 entries each. Return the addresses of its stale
     words. Values are pointers."""
     end = 1 + 11 * keys + 11
@@ -114,9 +114,9 @@ def tree(made: Building, keys: int, ascending: bool = True) -> list[int]:
 
 def test_entries_of_a_map() -> None:
     made = Building()
-    values = tree(made, 1)
-    assert set(values) <= set(stale(made))
-    assert not any(made.get(address) >= 1 << 20 for address in set(stale(made)) - set(values))
+    values = make_map(made, 1)
+    assert set(values) <= set(find_stale(made))
+    assert not any(made.get(address) >= 1 << 20 for address in set(find_stale(made)) - set(values))
 
 
 @pytest.mark.parametrize("keys", [1, 2, 3])
@@ -124,23 +124,23 @@ def test_words_in_use_are_never_stale(keys: int) -> None:
     """Also if keys do not ascend, or have words that ascend together, so that a wrong layout seems more likely."""
     for ascending in (True, False):
         made = Building()
-        values = set(tree(made, keys, ascending))
-        pointers = {address for address in stale(made) if made.get(address) >= 1 << 20}
+        values = set(make_map(made, keys, ascending))
+        pointers = {address for address in find_stale(made) if made.get(address) >= 1 << 20}
         assert pointers <= values
 
 
-def test_a_map_with_another_count_is_left_alone() -> None:
+def test_a_map_with_a_wrong_count_is_ignored() -> None:
     for word, value in ((1, 2), (2, 26), (2, 28), (2, 1 << 60)):
         made = Building()
-        tree(made, 1)
+        make_map(made, 1)
         made.put(OWNER + 8 * word, value)
-        assert stale(made) == []
+        assert find_stale(made) == []
 
 
-def test_a_map_that_a_thread_changes_is_left_alone() -> None:
+def test_a_map_in_use_by_a_thread_is_ignored() -> None:
     made = Building()
-    tree(made, 1)
-    assert stale(made)
+    make_map(made, 1)
+    assert find_stale(made)
     session = made.session()
     target = cast(Any, session.target)
     target._threads = [thread(77, registers={"rdi": made.get(OWNER) + 96})]
@@ -148,19 +148,19 @@ def test_a_map_that_a_thread_changes_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_damage_is_survived(seed: int) -> None:
+def test_any_damage_is_handled(seed: int) -> None:
     rng = random.Random(seed)
     made = Building()
-    bounded(made, 10, 7, 12)
+    make_bounded_channel(made, 10, 7, 12)
     channel_at = made.get(OWNER)
-    tree(made, 2)
+    make_map(made, 2)
     made.put(OWNER + 64, channel_at)
     addresses = [block.address for block in made.blocks]
     for _ in range(40):
         where = rng.choice(addresses) + 8 * rng.randrange(8)
         made.put(where, rng.choice((0, 1, 1 << 63, (1 << 64) - 1, rng.choice(addresses), OWNER, rng.randrange(1 << 64))))
     made.put(OWNER + 8, rng.choice((1, 16, 1 << 40)))
-    stale(made)
+    find_stale(made)
 
 
 def test_sizes_of_requests() -> None:

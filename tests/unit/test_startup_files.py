@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_installed_and_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_install_and_remove(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The user's own lines, the file's mode and a symbolic link do not change. GDB loads findleaks with the file that was written."""
     own = home / "dotfiles"
     own.write_bytes(b"set pagination off\n# \xff\n")
@@ -51,7 +51,7 @@ def test_installed_and_removed(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert sorted(os.listdir(home)) == [".gdbinit", ".lldbinit", "dotfiles"]
 
 
-def test_answered_with_no(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_answers_no(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answers = iter(["n\n", "y\n"])
 
     class Terminal:

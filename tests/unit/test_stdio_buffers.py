@@ -23,7 +23,7 @@ def file(number: int, chain: int = 0, magic: int = MAGIC, fileno: int = 3, **cha
     return struct.pack(f"<{len(words)}Q", *words).ljust(SIZE, b"\0")
 
 
-def found(*files: bytes, first: int = FILES, symbols: Sequence[str] = ("_IO_list_all",)) -> list[Range]:
+def find_unused_buffers(*files: bytes, first: int = FILES, symbols: Sequence[str] = ("_IO_list_all",)) -> list[Range]:
     target = FakeTarget({LIST: struct.pack("<Q", first).ljust(64, b"\0"), FILES: b"".join(files)})
     target.symbol = lambda name, module="": Symbol(name, LIST, 8, "libc.so.6") if name in symbols else None
     return list(find_buffers(target))
@@ -34,19 +34,19 @@ def buffer(number: int) -> Range:
 
 
 def test_each_file_of_the_list() -> None:
-    assert found(file(0, FILES + SIZE), file(1, FILES + 2 * SIZE, fileno=0), file(2)) == [buffer(0), buffer(1), buffer(2)]
-    assert found(file(0), symbols=()) == []
-    assert found(file(0), first=0) == []
+    assert find_unused_buffers(file(0, FILES + SIZE), file(1, FILES + 2 * SIZE, fileno=0), file(2)) == [buffer(0), buffer(1), buffer(2)]
+    assert find_unused_buffers(file(0), symbols=()) == []
+    assert find_unused_buffers(file(0), first=0) == []
 
 
 def test_files_without_a_descriptor_or_a_buffer() -> None:
-    assert found(file(0, FILES + SIZE, fileno=-1), file(1)) == [buffer(1)]
-    assert found(file(0, FILES + SIZE, **{f"at{word}": 0 for word in range(1, 9)}), file(1)) == [buffer(1)]
+    assert find_unused_buffers(file(0, FILES + SIZE, fileno=-1), file(1)) == [buffer(1)]
+    assert find_unused_buffers(file(0, FILES + SIZE, **{f"at{word}": 0 for word in range(1, 9)}), file(1)) == [buffer(1)]
 
 
 def test_damaged_files() -> None:
-    assert found(file(0, FILES + SIZE, at1=8), file(1)) == [buffer(1)], "a pointer outside of the buffer"
-    assert found(file(0, FILES + SIZE, at8=BUFFERS + MOST_BYTES + 1), file(1)) == [buffer(1)], "a large buffer"
-    assert found(file(0, FILES + SIZE), file(1, magic=0)) == [buffer(0)], "no file"
-    assert found(file(0, FILES + SIZE), file(1, FILES)) == [buffer(0), buffer(1)], "a cycle"
-    assert found(file(0, 8)) == [buffer(0)], "a chain that leads to unreadable memory"
+    assert find_unused_buffers(file(0, FILES + SIZE, at1=8), file(1)) == [buffer(1)], "a pointer outside of the buffer"
+    assert find_unused_buffers(file(0, FILES + SIZE, at8=BUFFERS + MOST_BYTES + 1), file(1)) == [buffer(1)], "a large buffer"
+    assert find_unused_buffers(file(0, FILES + SIZE), file(1, magic=0)) == [buffer(0)], "no file"
+    assert find_unused_buffers(file(0, FILES + SIZE), file(1, FILES)) == [buffer(0), buffer(1)], "a cycle"
+    assert find_unused_buffers(file(0, 8)) == [buffer(0)], "a chain that leads to unreadable memory"

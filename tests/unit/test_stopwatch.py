@@ -30,7 +30,7 @@ def crowd() -> Iterator[None]:
             one.wait()
 
 
-def measured(code: str) -> list[float]:
+def measure(code: str) -> list[float]:
     """Run code in a process with one thread, and return its output. With several threads, the waits for a processor may
     overlap, and all of them are subtracted."""
     line = f"import time; from stopwatch import Stopwatch; {code}"
@@ -42,12 +42,12 @@ def measured(code: str) -> list[float]:
 @pytest.mark.usefixtures("crowd")
 def test_waiting_for_a_processor_does_not_count() -> None:
     work = "watch, start, spent = Stopwatch(), time.monotonic(), time.process_time()\nwhile time.process_time() - spent < 0.3: pass"
-    counted, passed = measured(f"{work}\nprint(watch.seconds(), time.monotonic() - start)")
+    counted, passed = measure(f"{work}\nprint(watch.seconds(), time.monotonic() - start)")
     assert 0.29 < counted < passed / 2
 
 
 def test_sleep_counts() -> None:
-    (counted,) = measured("watch = Stopwatch(); time.sleep(0.2); print(watch.seconds())")
+    (counted,) = measure("watch = Stopwatch(); time.sleep(0.2); print(watch.seconds())")
     assert counted > 0.19
 
 

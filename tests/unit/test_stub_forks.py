@@ -24,7 +24,7 @@ KINDS = ("first", "moving", "freeing")
 CLAIMS = 0x1100  # as in stack_walk.S
 
 
-class Done(NamedTuple):
+class StepResult(NamedTuple):
     """What forked_steps.c printed, and the shared part of the table at the end."""
 
     rounds: int
@@ -36,7 +36,7 @@ class Done(NamedTuple):
         return int.from_bytes(self.shared[at - SHARED : at - SHARED + 8], "little")
 
 
-def step(folder: Path, code: bytes, layout: CountTable, settings: bytes, filters: tuple[int, int], numbers: Sequence[int]) -> Done:
+def step(folder: Path, code: bytes, layout: CountTable, settings: bytes, filters: tuple[int, int], numbers: Sequence[int]) -> StepResult:
     """Run forked_steps.c. `filters`: offset and number of entries. `numbers`: WALK to FORKING of its usage."""
     switches = bytearray(settings.ljust(SHARED, b"\0"))
     switches[ENABLED], switches[SERVED] = 1, 0  # no server answers, so stacks end at the function
@@ -47,7 +47,7 @@ def step(folder: Path, code: bytes, layout: CountTable, settings: bytes, filters
     words = map(hex, [BASE, len(code), layout.shared_end, layout.size, *filters, CLAIMS, *numbers])
     done = subprocess.run([program, image, table, *words], capture_output=True, text=True, check=True)
     rounds, *sums, claims = map(int, done.stdout.split())
-    return Done(rounds, (sums[0], sums[1]), claims, table.read_bytes())
+    return StepResult(rounds, (sums[0], sums[1]), claims, table.read_bytes())
 
 
 def test_tracking(tmp_path: Path) -> None:

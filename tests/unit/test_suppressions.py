@@ -88,7 +88,7 @@ def test_uses_are_counted(tmp_path: Path) -> None:
     "line",
     ["Foo", "leek:Foo", "leak:", "size:", "size:x", "size:-", "size:64-48", "size:1-2-3", "size:4 8", ":x", "fun:x", "size:" + "9" * 5000],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported(tmp_path: Path, line: str) -> None:
     path = tmp_path / "known"
     path.write_text(f"# fine\nleak:ok\n{line}\n")
     with pytest.raises(UsageError) as caught:
@@ -97,14 +97,14 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no-such-file: cannot read suppressions: no such file"):
         load_suppressions(str(tmp_path / "no-such-file"))
     with pytest.raises(UsageError, match="is a directory"):
         load_suppressions(str(tmp_path))
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_invalid_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "known"
     path.write_bytes(b"\xff\xfe\0leak")
     with pytest.raises(UsageError, match=":1: "):

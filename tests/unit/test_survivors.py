@@ -30,17 +30,17 @@ def sample(blocks: Blocks, most: int = MOST) -> BlockSample:
     return in_memory(*thin_out(rows, 0, most))
 
 
-def samples(heaps: list[Blocks], most: int = MOST) -> list[Snapshot]:
+def make_samples(heaps: list[Blocks], most: int = MOST) -> list[Snapshot]:
     return [Snapshot(str(at), Clock(at), PROCESS, [], sample=sample(one, most)) for at, one in enumerate(heaps)]
 
 
-def said(heaps: list[Blocks], most: int = MOST) -> Survival:
-    found = survival(samples(heaps, most))
+def compare(heaps: list[Blocks], most: int = MOST) -> Survival:
+    found = survival(make_samples(heaps, most))
     assert isinstance(found, Survival), found
     return found
 
 
-def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
+def compute_truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
     """Return for each size, computed from all snapshots: the blocks of the first snapshot, the blocks allocated later,
     and the survivors of both."""
     counts: dict[str, Counter[int]] = {what: Counter() for what in ("first", "first stayed", "since", "since stayed", "newest")}
@@ -56,7 +56,7 @@ def truth(heaps: list[Blocks]) -> dict[str, Counter[int]]:
     return counts
 
 
-def heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
+def make_heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
     """Return the blocks of a heap at several times. For some sizes, all blocks survive; for others, some or none. Addresses are reused."""
     rng = random.Random(seed)
     stays = {24: 1.0, 72: 0.97, 200: 0.5, 312: 0.0, 4096: 0.9, 70_000: 0.8}
@@ -74,8 +74,8 @@ def heaps(seed: int, blocks: int, count: int) -> list[Blocks]:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_exact(count: int) -> None:
-    history = heaps(count, 800, count)
-    found, known = said(history), truth(history)
+    history = make_heaps(count, 800, count)
+    found, known = compare(history), compute_truth(history)
     assert found.level == 0
     for one in [*found.sizes, found.total]:
         sizes = [one.size] if one.size is not None else list(known["first"] | known["since"] | known["newest"])
@@ -94,8 +94,8 @@ def test_estimates_hold_the_truth() -> None:
     100 cases, and are not wide."""
     held, asked = 0, 0
     for seed in range(12):
-        history = heaps(seed, 2000, 3)
-        found, known = said(history, 256), truth(history)
+        history = make_heaps(seed, 2000, 3)
+        found, known = compare(history, 256), compute_truth(history)
         assert found.level >= 3
         for one in [*found.sizes, found.total]:
             sizes = [one.size] if one.size is not None else list(known["first"] | known["since"])
@@ -122,7 +122,7 @@ def test_samples_of_different_levels() -> None:
     """A small heap and a large one are compared at the level of the large one. No block counts as freed by mistake."""
     small = {0x1000 + 32 * at: 24 for at in range(3000)}
     large = {**small, **{0x7F0000000000 + 32 * at: 24 for at in range(20_000)}}
-    found = said([small, large, large], 1000)
+    found = compare([small, large, large], 1000)
     assert found.level >= 5
     assert found.total.since is not None
     assert (found.total.first.part, found.total.since.part) == (
@@ -133,7 +133,7 @@ def test_samples_of_different_levels() -> None:
 
 def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     one = {0x1000 + 32 * at: 24 for at in range(10_000)}
-    found = survival(samples([one] * 30), most=10_000)
+    found = survival(make_samples([one] * 30), most=10_000)
     assert isinstance(found, Survival)
     assert found.level == 5
     assert found.total.first.part is not None
@@ -157,7 +157,7 @@ def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     ],
 )
 def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
-    first, last = samples([{0x1000: 24}, {0x1000: 24}])
+    first, last = make_samples([{0x1000: 24}, {0x1000: 24}])
     found = survival([first, replace(last, identity=replace(PROCESS, **change))])  # type: ignore[arg-type]
     if why is None:
         assert isinstance(found, Survival)
@@ -168,9 +168,9 @@ def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
 
 
 def test_without_blocks() -> None:
-    first, last = samples([{}, {}])
+    first, last = make_samples([{}, {}])
     assert survival([first, replace(last, sample=None)]) == "a snapshot does not contain its blocks"
-    assert said([{}, {}]).total.first.part is None
+    assert compare([{}, {}]).total.first.part is None
 
 
 def test_files(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_files(tmp_path: Path) -> None:
     rng = random.Random(3)
     blocks = {rng.getrandbits(60) * 16: rng.choice((24, 100, 5000, 1 << 20)) for _ in range(20_000)}
     kept = sample(blocks)
-    (one,) = samples([blocks])
+    (one,) = make_samples([blocks])
     save(one, tmp_path / "one", "0")
     assert (tmp_path / "one").stat().st_size < 400_000
     back = load(str(tmp_path / "one")).sample
@@ -192,7 +192,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    first, last = samples([{0x1000: 24}, {0x1000: 24}])
+    first, last = make_samples([{0x1000: 24}, {0x1000: 24}])
     save(first, tmp_path / "one", "0")
     for statement, eager in (
         ("UPDATE sampling SET level = 1000", True),

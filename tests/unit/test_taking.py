@@ -29,7 +29,7 @@ def session(auxv: dict[int, int], *later: dict[int, int]) -> Any:
         ({}, "has ended"),  # Linux has removed the memory of the process
     ],
 )
-def test_why_there_are_no_more(last: dict[int, int], why: str) -> None:
+def test_reason_for_the_last_sample(last: dict[int, int], why: str) -> None:
     samples = read_repeatedly(session(AUXV, AUXV, last), 0.001)
     assert [next(samples).target.auxv, next(samples).target.auxv] == [AUXV, AUXV]
     with pytest.raises(Ended, match=f"^pid {os.getpid()} {why}$"):

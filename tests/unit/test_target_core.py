@@ -74,7 +74,7 @@ def test_writable_memory_that_was_left_out(tmp_path: Path) -> None:
     assert core.warnings == ["8.0 KiB of writable files are not in the core (/dev/shm/ring): pointers in them are not seen."]
 
 
-def test_a_core_without_anonymous_memory_says_so(tmp_path: Path) -> None:
+def test_missing_anonymous_memory_is_reported(tmp_path: Path) -> None:
     core = opened(tmp_path / "core", elfcore.core([Load(HEAP, 0x1000), Load(LIBRARY, 0x1000, page(b"r"), "r--")], [Task(100)]))
     assert core.unread == [(HEAP, HEAP + 0x1000)]
     assert any("coredump_filter" in warning for warning in core.warnings)
@@ -87,7 +87,7 @@ def test_no_notes(tmp_path: Path) -> None:
     assert any("registers and stacks are unknown" in warning for warning in core.warnings)
 
 
-def test_the_work_to_open_grows_with_the_segments_not_their_square(tmp_path: Path) -> None:
+def test_time_to_open_is_linear_in_segments(tmp_path: Path) -> None:
     """70,033 segments need about ten times as many lines of Python as 7,003. With a search through all segments for
     each, they would need a hundred times as many."""
     lines = []
@@ -101,7 +101,7 @@ def test_the_work_to_open_grows_with_the_segments_not_their_square(tmp_path: Pat
     assert lines[1] < 15 * lines[0]
 
 
-def test_the_name_that_a_program_was_called_by() -> None:
+def test_name_of_the_program() -> None:
     """The name from /proc/PID/cmdline or from pr_psargs in a core is compared with the 15 characters that Linux keeps."""
     assert program_name("redis-server", "/usr/bin/redis-server 127.0.0.1:6379") == "redis-server"
     assert program_name("nginx", "nginx: worker process") == "nginx"

@@ -22,7 +22,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_library(tmp_path_factory.mktemp("root"))
 
 
-def test_each_file_that_is_no_core_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_files_that_are_no_core_give_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(TargetError, match="no such file"):
         open_core(str(path))
@@ -58,7 +58,7 @@ def test_a_core_of_x32_is_refused(tmp_path: Path) -> None:
     assert "of x86-64 (32-bit); only x86-64, AArch64, i386, ARM, RISC-V, PowerPC64 and s390x are supported" in said
 
 
-def test_permission_is_needed(tmp_path: Path) -> None:
+def test_missing_permission_is_reported(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         path = tmp_path / "core"
         path.write_bytes(usual())
@@ -89,7 +89,7 @@ def test_permission_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("notes_last", [False, True])
-def test_truncated_anywhere_gives_a_line_or_partial_results(tmp_path: Path, notes_last: bool) -> None:
+def test_truncation_gives_one_line_or_partial_results(tmp_path: Path, notes_last: bool) -> None:
     data = usual(notes_last=notes_last)
     path = tmp_path / "core"
     partial = 0
@@ -110,7 +110,7 @@ def test_truncated_anywhere_gives_a_line_or_partial_results(tmp_path: Path, note
     assert partial > 50
 
 
-def test_a_truncated_core_says_how_many_stacks_are_missing(tmp_path: Path) -> None:
+def test_missing_stacks_of_a_truncated_core_are_counted(tmp_path: Path) -> None:
     data = usual()
     core = opened(tmp_path / "core.cut", data[: len(data) - 4096])
     assert core.warnings[0] == (
@@ -146,7 +146,7 @@ def exercise(core: CoreTarget) -> None:
             pass
 
 
-def test_flipped_bytes_give_a_line_or_a_target(tmp_path: Path, library: Path) -> None:
+def test_flipped_bytes_give_one_line_or_a_target(tmp_path: Path, library: Path) -> None:
     original = core_with(library, str(library), only_first_page=False)
     front = len(original) - sum(len(load.data) for load in image_of(library)) - 4096
     chance = random.Random(20)

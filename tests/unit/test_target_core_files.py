@@ -101,7 +101,7 @@ def test_files_without_build_ids_are_compared_by_their_first_page(tmp_path: Path
     assert len(core.warnings) == 1
 
 
-def test_a_file_whose_build_id_the_core_lacks_needs_the_users_word(tmp_path: Path) -> None:
+def test_a_file_without_a_build_id_in_the_core_needs_confirmation(tmp_path: Path) -> None:
     """The core has only the first page of the file. The build-id is outside of this page in files of wheels that auditwheel repaired."""
     (tmp_path / "w.c").write_text(
         'static char fill[8192] __attribute__((section(".aaa"), used)) = {1};'

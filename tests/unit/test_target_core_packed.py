@@ -49,7 +49,7 @@ def test_packed_cores(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_packed_cores_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> None:
+def test_truncated_or_damaged_packed_cores(tmp_path: Path, kind: str) -> None:
     chance = random.Random(5)
     noise = chance.randbytes(1 << 20)
     whole = elfcore.core([Load(HEAP, 1 << 20, noise), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
@@ -74,7 +74,7 @@ def test_packed_cores_that_are_cut_or_damaged(tmp_path: Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_what_stands_before_damage_is_used(tmp_path: Path, kind: str) -> None:
+def test_data_before_damage_are_used(tmp_path: Path, kind: str) -> None:
     chance = random.Random(6)
     words = [chance.randbytes(16) for _ in range(3000)]
     memory = b"".join(chance.choices(words, k=(2 << 20) // 16))
@@ -93,7 +93,7 @@ def test_what_stands_before_damage_is_used(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_what_stands_behind_a_packed_core_is_left_out(tmp_path: Path, kind: str) -> None:
+def test_data_after_a_packed_core_are_ignored(tmp_path: Path, kind: str) -> None:
     core = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + b"something else, and more of it" * 10)
     assert not core.truncated
     assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
@@ -113,7 +113,7 @@ def pack_zeros(kind: str, size: int, start: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_high_compression_needs_little_memory_and_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 64 << 20
     path = tmp_path / f"core.{kind}"
     path.write_bytes(pack_zeros(kind, size, b"\x7fELF"))
@@ -134,7 +134,7 @@ def test_much_from_little_takes_neither_memory_nor_disk(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_what_is_no_core_is_not_unpacked(tmp_path: Path, kind: str) -> None:
+def test_files_that_are_no_core_are_not_unpacked(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"core.{kind}"
     path.write_bytes(PACKERS[kind](b"a tar file, say" * 100_000))
     reported: list[float] = []
@@ -143,7 +143,7 @@ def test_what_is_no_core_is_not_unpacked(tmp_path: Path, kind: str) -> None:
     assert len(reported) == 2, "one step, with one read"
 
 
-def test_the_zstd_program_serves_where_python_has_no_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_program_is_used_if_python_has_no_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "zstandard", None)
@@ -175,7 +175,7 @@ def test_unpacked_zeros_are_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert os.listdir(tmp_path) == ["zeros.gz"], "the unpacked file has no name"
 
 
-def test_no_room_to_unpack_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_to_unpack_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -186,7 +186,7 @@ def test_no_room_to_unpack_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         open_core(str(path))
 
 
-def test_no_folder_to_unpack_in_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_folder_to_unpack_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container with a read-only file system."""
 
     def unusable(*_: object) -> list[str]:
@@ -202,7 +202,7 @@ def test_no_folder_to_unpack_in_is_one_line(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("limit", ["free", "file"])
-def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_is_used_as_far_as_space_permits(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of the free space is left free. If the system refuses to write, the message is the same."""
     noise = random.Random(3).randbytes(1 << 20)
     whole = elfcore.core([Load(HEAP, 1 << 20, noise), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
@@ -231,19 +231,19 @@ def test_as_much_as_there_is_room_for_is_used(tmp_path: Path, limit: str, monkey
     assert os.listdir(tmp_path) == ["core.gz"]
 
 
-def test_unpacking_can_be_broken_off(tmp_path: Path) -> None:
-    class Stopped(Exception):
+def test_unpacking_can_be_interrupted(tmp_path: Path) -> None:
+    class Interruption(Exception):
         pass
 
     def stop(part: float) -> None:
         if part > 0.5:
-            raise Stopped
+            raise Interruption
 
     before = open_descriptors()
     for kind, pack in PACKERS.items():
         path = tmp_path / f"core.{kind}"
         path.write_bytes(pack(b"\x7fELF" + random.Random(2).randbytes(1 << 20)))
-        with pytest.raises(Stopped):
+        with pytest.raises(Interruption):
             unpack_core(os.open(path, os.O_RDONLY), path.name, path.read_bytes()[:8], stop)
     assert open_descriptors() <= before
 

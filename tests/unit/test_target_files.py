@@ -25,7 +25,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_library(tmp_path_factory.mktemp("made"))
 
 
-def core_named(tmp_path: Path, library: Path, path: str) -> CoreTarget:
+def make_core(tmp_path: Path, library: Path, path: str) -> CoreTarget:
     """Return a core whose library has the path `path`. The sysroot is the folder "root"."""
     return opened(tmp_path / "core", core_with(library, path), sysroot=str(tmp_path / "root"))
 
@@ -38,10 +38,10 @@ def put(library: Path, path: Path) -> None:
 def test_a_path_does_not_leave_the_sysroot(tmp_path: Path, library: Path) -> None:
     put(library, tmp_path / "outside/libx.so")
     (tmp_path / "root/lib").mkdir(parents=True)
-    assert not constant_of(core_named(tmp_path, library, "/../outside/libx.so"))
-    assert not constant_of(core_named(tmp_path, library, "/lib/../../outside/libx.so"))
+    assert not constant_of(make_core(tmp_path, library, "/../outside/libx.so"))
+    assert not constant_of(make_core(tmp_path, library, "/lib/../../outside/libx.so"))
     put(library, tmp_path / "root/outside/libx.so")
-    assert constant_of(core_named(tmp_path, library, "/lib/../../outside/libx.so")), '".." of the root is the root'
+    assert constant_of(make_core(tmp_path, library, "/lib/../../outside/libx.so")), '".." of the root is the root'
 
 
 def test_symbolic_links_stay_below_the_sysroot(tmp_path: Path, library: Path) -> None:
@@ -53,16 +53,16 @@ def test_symbolic_links_stay_below_the_sysroot(tmp_path: Path, library: Path) ->
     (tmp_path / "root/libfile.so").symlink_to(tmp_path / "outside/libx.so")
     (tmp_path / "root/circle").symlink_to("circle")
     for path in ("/absolute/libx.so", "/relative/libx.so", "/libfile.so", "/circle/libx.so"):
-        assert not constant_of(core_named(tmp_path, library, path)), path
+        assert not constant_of(make_core(tmp_path, library, path)), path
     put(library, tmp_path / "root/usr/lib/libx.so.1")
     (tmp_path / "root/lib").symlink_to("/usr/./lib")
     (tmp_path / "root/usr/lib/libx.so").symlink_to("../../../lib/libx.so.1")
-    assert constant_of(core_named(tmp_path, library, "/lib/libx.so"))
-    assert not constant_of(core_named(tmp_path, library, "/lib/libx.so/libx.so"))
+    assert constant_of(make_core(tmp_path, library, "/lib/libx.so"))
+    assert not constant_of(make_core(tmp_path, library, "/lib/libx.so/libx.so"))
 
 
 def test_debug_files_are_found_below_the_sysroot_and_compared(tmp_path: Path, library: Path) -> None:
-    core = core_named(tmp_path, library, "/libx.so")
+    core = make_core(tmp_path, library, "/libx.so")
     build_id = core.modules()[0].build_id
     debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
     debug.parent.mkdir(parents=True)
@@ -70,22 +70,22 @@ def test_debug_files_are_found_below_the_sysroot_and_compared(tmp_path: Path, li
     subprocess.run(["objcopy", "--only-keep-debug", library, outside], check=True)
     assert core.symbol(LOCAL) is None
     debug.symlink_to(outside)
-    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is None
+    assert make_core(tmp_path, library, "/libx.so").symbol(LOCAL) is None
     debug.unlink()
     os.rename(outside, debug)
-    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is not None
-    assert len(core_named(tmp_path, library, "/libx.so").debug_data(core.modules()[0])) == 1
+    assert make_core(tmp_path, library, "/libx.so").symbol(LOCAL) is not None
+    assert len(make_core(tmp_path, library, "/libx.so").debug_data(core.modules()[0])) == 1
     other = subprocess.run(["readelf", "-nW", debug], check=True, capture_output=True, text=True).stdout
     assert build_id in other
     wrong = debug.read_bytes().replace(bytes.fromhex(build_id), bytes(20))
     debug.write_bytes(wrong)
-    assert core_named(tmp_path, library, "/libx.so").symbol(LOCAL) is None
-    assert core_named(tmp_path, library, "/libx.so").debug_data(core.modules()[0]) == []
+    assert make_core(tmp_path, library, "/libx.so").symbol(LOCAL) is None
+    assert make_core(tmp_path, library, "/libx.so").debug_data(core.modules()[0]) == []
 
 
-def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) -> None:
+def test_special_files_are_not_opened(tmp_path: Path, library: Path) -> None:
     """Nothing writes to the FIFO, so a process that opens it for reading would wait forever."""
-    core = core_named(tmp_path, library, "/libx.so")
+    core = make_core(tmp_path, library, "/libx.so")
     build_id = core.modules()[0].build_id
     debug = tmp_path / f"root/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
     debug.parent.mkdir(parents=True)
@@ -100,7 +100,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, library: Path) ->
     assert done.stdout == "None []\n"
 
 
-def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> None:
+def test_opening_refuses_special_files(tmp_path: Path, library: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("fifo")
     (tmp_path / "library").symlink_to(library)
@@ -132,7 +132,7 @@ def test_the_door_refuses_what_is_not_regular(tmp_path: Path, library: Path) -> 
     assert open_descriptors() == before
 
 
-def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: Path, library: Path) -> None:
+def test_a_file_replaced_after_the_check_is_not_read(tmp_path: Path, library: Path) -> None:
     mine = tmp_path / "libx.so"
     put(library, mine)
     data = core_with(library, str(mine))
@@ -144,7 +144,7 @@ def test_a_file_that_was_replaced_after_it_was_looked_at_is_not_read(tmp_path: P
     assert core.read(place.address, 20) == bytes(20)
 
 
-def mounted(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
+def simulate_mounts(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
     """Simulate that these file systems, (folder, type), are mounted in addition to the root file system."""
     table = "".join(f"{50 + n} 27 0:9{n} / {folder} rw,relatime shared:1 - {kind} what rw\n" for n, (folder, kind) in enumerate(rows))
     data = f"27 1 254:0 / / rw - ext4 /dev/vda rw\n{table}".encode()
@@ -153,30 +153,28 @@ def mounted(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
 
 
 def test_mounts_of_the_kernel_and_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    mounted(
+    simulate_mounts(
         monkeypatch, ("/proc", "proc"), (r"/a\040b", "nfs4"), ("/net", "autofs"), ("/over", "nfs"), ("/over", "ext4"), ("/tmp", "tmpfs")
     )
     assert files.foreign_mounts("/home/core") == {"/proc", "/a b", "/net"}
     assert files.foreign_mounts("/a b/core") == {"/proc", "/net"}
     assert files.foreign_mounts("/a bc/core") == {"/proc", "/a b", "/net"}
-    mounted(monkeypatch, ("/", "nfs"), ("/proc", "proc"))
+    simulate_mounts(monkeypatch, ("/", "nfs"), ("/proc", "proc"))
     assert files.foreign_mounts("/home/core") == {"/proc"}
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "autofs", "fuse.sshfs", "proc"])
-def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
-    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_files_on_slow_mounts_are_not_touched(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Neither the files nor their folder are touched: any access to a folder of autofs mounts a file system."""
     remote, here = tmp_path / "remote", tmp_path / "here"
-    mounted(monkeypatch, (str(remote), kind))
+    simulate_mounts(monkeypatch, (str(remote), kind))
     put(library, remote / "lib/libx.so")
     here.mkdir()
     (here / "liblink.so").symlink_to("../remote/lib/libx.so")
     (here / "folder").symlink_to(remote)
     put(library, here / "libx.so")
 
-    def of_core(path: str, folder: Path = here, sysroot: str = "") -> CoreTarget:
+    def open_core(path: str, folder: Path = here, sysroot: str = "") -> CoreTarget:
         return opened(folder / "core", core_with(library, path), sysroot=sysroot)
 
     touched = []
@@ -191,12 +189,12 @@ def test_no_file_is_touched_where_a_core_could_have_findleaks_wait(
             f"{remote}/libnone.so",
         )
         for path in named:
-            assert not constant_of(of_core(path)), path
+            assert not constant_of(open_core(path)), path
     assert "here" in touched and not any(one in ("remote", "lib") or str(remote) in one for one in touched)
-    assert any("on a remote or kernel file system" in warning for warning in of_core(named[0]).warnings)
-    assert constant_of(of_core(f"{here}/libx.so"))
-    assert constant_of(of_core(named[0], sysroot="/")), "the user named this folder"
-    assert constant_of(of_core(named[0], remote)), "the core itself is in this folder"
+    assert any("on a remote or kernel file system" in warning for warning in open_core(named[0]).warnings)
+    assert constant_of(open_core(f"{here}/libx.so"))
+    assert constant_of(open_core(named[0], sysroot="/")), "the user named this folder"
+    assert constant_of(open_core(named[0], remote)), "the core itself is in this folder"
 
 
 def test_files_of_the_kernel_are_not_read(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

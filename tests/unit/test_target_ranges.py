@@ -46,7 +46,7 @@ def test_pieces_without_holes(holes: list[Range], start: int, large: int) -> Non
 
 
 @given(SOME, SOME)
-def test_what_is_left_is_what_no_hole_covers(ranges: list[Range], holes: list[Range]) -> None:
+def test_rest_is_covered_by_no_hole(ranges: list[Range], holes: list[Range]) -> None:
     left = subtract(merge_ranges(ranges), holes)
     assert members(left) == members(ranges) - members(holes)
     assert left == sorted(left)

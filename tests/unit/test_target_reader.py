@@ -53,7 +53,7 @@ def test_word_at_every_offset() -> None:
     assert memory.word(0x1000) == 0x0706050403020100
 
 
-def test_pieces_leave_out_what_is_absent_and_are_writable() -> None:
+def test_pieces_leave_out_gaps_and_are_writable() -> None:
     memory = reader((0x1000, b"a" * 16), (0x2000, b"c" * 16))
     pieces = list(memory.pieces(0x1008, 0x2004))
     assert [(p.address, bytes(p.data)) for p in pieces] == [(0x1008, b"a" * 8), (0x2000, b"cccc")]
@@ -65,7 +65,7 @@ def test_pieces_leave_out_what_is_absent_and_are_writable() -> None:
     assert list(memory.pieces(0, 0x1000)) == []
 
 
-def test_pieces_are_not_longer_than_promised() -> None:
+def test_pieces_are_not_longer_than_the_limit() -> None:
     size = 2 * PIECE + 5
     memory = ExtentReader(X86_64, [Extent(0x10000, 0x10000 + size, 0, Zeros(size))])
     pieces = list(memory.pieces(0, 1 << 64))
@@ -151,7 +151,7 @@ def test_fake_can_be_written_to() -> None:
         fake.write(0x100C, bytes(8))
 
 
-def test_extents_that_go_on_from_one_another_are_one() -> None:
+def test_adjacent_extents_are_merged() -> None:
     """Extents that are adjacent in memory and in the file become one. Most mappings of a core are adjacent."""
     one, other = source(bytes(range(64))), source(bytes(64))
     joined = disjoint([Extent(0x1010, 0x1020, 16, one), Extent(0x1000, 0x1010, 0, one), Extent(0x1020, 0x1030, 32, one)])

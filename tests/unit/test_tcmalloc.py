@@ -176,7 +176,7 @@ class Image:
         return at
 
 
-def made(layout: Layout = USUAL, links: int = CACHE_LINKS[0][0]) -> Image:
+def make_image(layout: Layout = USUAL, links: int = CACHE_LINKS[0][0]) -> Image:
     """Return an image with blocks of 64 bytes (three are free, two in a thread cache, and two in a transfer cache if
     the layout has one), a full span of 256-byte blocks, a large block, a sampled block, and free pages."""
     image = Image(layout, links)
@@ -206,10 +206,10 @@ def read(target: FakeTarget, which: int = 0) -> tuple[Tcmalloc, Blocks]:
     """Return the only tcmalloc of the target, with its heaps walked."""
     (found,) = tcmalloc.find(target, ENGINES[which])
     assert isinstance(found, Tcmalloc)
-    return found, walked(found, which)
+    return found, walk(found, which)
 
 
-def walked(found: Tcmalloc, which: int = 0) -> Blocks:
+def walk(found: Tcmalloc, which: int = 0) -> Blocks:
     blocks = ENGINES[which].blocks(X86_64, found.granule)
     for heap in sorted(found.heaps(), key=lambda heap: heap.start):
         heap.walk(blocks)
@@ -218,7 +218,7 @@ def walked(found: Tcmalloc, which: int = 0) -> Blocks:
     return blocks
 
 
-def states(blocks: Blocks) -> dict[int, str]:
+def list_states(blocks: Blocks) -> dict[int, str]:
     return {blocks.address(i): blocks.state(i).name for i in range(len(blocks))}
 
 
@@ -237,12 +237,12 @@ LAYOUTS = [
 @pytest.mark.parametrize("links", [offset for offset, _ in CACHE_LINKS])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_layout(layout: Layout, links: int, which: int) -> None:
-    image = made(layout, links)
+    image = make_image(layout, links)
     found, blocks = read(image.target(), which)
     assert found.problems == []
     assert (found.place.layout, found.place.root, found.place.central) == (layout, image.root, image.central)
     start, page = image.starts["mixed"], layout.page
-    seen = states(blocks)
+    seen = list_states(blocks)
     assert len(seen) == page // 64 * 2 + page // 256 + 2
     assert [at for at, state in seen.items() if state == "FREE"] == [start + 64 * n for n in (2, 5, 9)]
     cached = [20, 21, 30, 31] if layout.slots else [30, 31]
@@ -259,9 +259,9 @@ def test_every_layout(layout: Layout, links: int, which: int) -> None:
     assert [(heap.start, heap.end) for heap in found.heaps()] == [(HEAP, HEAP + 10 * page)]
 
 
-def test_what_is_its_own() -> None:
+def test_allocator_metadata() -> None:
     """The metadata must not be roots, because they contain stale pointers to blocks."""
-    image = made()
+    image = make_image()
     found, _ = read(image.target())
     own = found.metadata()
     central = image.of_class(CLASS_64)
@@ -276,7 +276,7 @@ def test_what_is_its_own() -> None:
 def test_a_leftover_pointer_to_a_cache_makes_no_thread_its_owner() -> None:
     """The variable of each thread is at the same distance from its thread pointer. The first thread also has pointers
     to the other threads' caches, at lower addresses of its stack."""
-    image = made()
+    image = make_image()
     caches = [image.mine, *(image.cache({CLASS_64: []}) for _ in range(3))]
     for number, cache in enumerate(caches):
         image.words[STACK + 0x3000 + 0x800 * number + 0x40] = cache
@@ -287,8 +287,8 @@ def test_a_leftover_pointer_to_a_cache_makes_no_thread_its_owner() -> None:
     assert {heap.address: heap.tid for heap in found.threads if heap.tid} == {cache: 50 + number for number, cache in enumerate(caches)}
 
 
-def test_where_an_address_lies() -> None:
-    image = made()
+def test_descriptions_of_addresses() -> None:
+    image = make_image()
     found, _ = read(image.target())
     assert found.locate(image.starts["mixed"] + 70).startswith("span of 64-byte blocks")
     assert found.locate(image.starts["normal"] + 70).startswith("free pages of the page heap")
@@ -299,9 +299,9 @@ def test_where_an_address_lies() -> None:
     assert found.locate(STACK) == ""
 
 
-def test_memory_without_it() -> None:
+def test_memory_without_tcmalloc() -> None:
     """Two kinds of memory are no tcmalloc: its table of size classes alone, and data that look like the beginning of a tcmalloc."""
-    image = made()
+    image = make_image()
     target = image.target()
     target.write(image.of_class(3) + 8, bytes(8))
     assert list(tcmalloc.find(target, ENGINES[0])) == []
@@ -315,7 +315,7 @@ def link(block: int) -> int:
     return HEAP + 64 * block
 
 
-M = made()
+M = make_image()
 TARGET = M.target()
 DAMAGE = {
     "a span that lost its pages": (M.spans["mixed"], 0x4141414141414141, "has other pages", "full"),
@@ -345,13 +345,13 @@ DAMAGE = {
 
 @pytest.mark.parametrize("which", [0, 1], ids=["kernel", "pure"])
 @pytest.mark.parametrize(("address", "value", "says", "kept"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_named_and_the_rest_is_read(address: int, value: int, says: str, kept: str, which: int) -> None:
-    image = made()
+def test_damage_is_reported_and_the_rest_is_read(address: int, value: int, says: str, kept: str, which: int) -> None:
+    image = make_image()
     target = image.target()
     target.write_word(address, value)
     found, blocks = read(target, which)
     assert [problem.what for problem in found.problems if says in problem.what] or not says, found.problems
-    seen = states(blocks)
+    seen = list_states(blocks)
     size = SIZES[{"full": CLASS_256, "mixed": CLASS_64}[kept]]
     assert all(image.starts[kept] + size * number in seen for number in range(8192 // size))
     list(found.verify(blocks))
@@ -374,17 +374,17 @@ CHECKS = {
 
 
 @pytest.mark.parametrize(("address", "value", "says"), CHECKS.values(), ids=CHECKS)
-def test_verify_says_what_is_wrong(address: int, value: int, says: Optional[str]) -> None:
-    target = made().target()
+def test_verify_reports_damage(address: int, value: int, says: Optional[str]) -> None:
+    target = make_image().target()
     target.write_word(address, value)
     found, blocks = read(target)
     reported = [problem.what for problem in [*found.problems, *filter(None, found.verify(blocks))]]
     assert [what for what in reported if (says or "page") in what], reported
 
 
-def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -> None:
+def test_verify_of_a_list_into_free_pages_with_an_invalid_size_class() -> None:
     """A list leads into free pages. They keep their last size class, which may be damaged."""
-    target = made().target()
+    target = make_image().target()
     target.write_word(M.spans["normal"] + 40, NORMAL << 24 | 200 << 16)
     target.write_word(link(31), M.starts["normal"])
     found, blocks = read(target)
@@ -393,14 +393,14 @@ def test_verify_of_a_list_into_free_pages_with_a_size_class_there_is_none_of() -
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(sorted(M.words)), st.integers(0, 1 << 64)), min_size=1, max_size=8))
-def test_any_damage_ends(writes: list[tuple[int, int]]) -> None:
+def test_any_damage_is_handled(writes: list[tuple[int, int]]) -> None:
     """Words get random values or the values of other words: no exception, no endless loop."""
     words = sorted(M.words)
     for address, value in writes:
         TARGET.write_word(address, value % (1 << 64) if value & 1 else M.words[words[value % len(words)]])
     for found in tcmalloc.find(TARGET, ENGINES[0]):
         assert isinstance(found, Tcmalloc)
-        blocks = walked(found)
+        blocks = walk(found)
         list(found.verify(blocks))
         found.caches(blocks)
         found.metadata()

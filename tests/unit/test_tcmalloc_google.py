@@ -35,7 +35,7 @@ def read(target: FakeTarget, which: int = 0) -> tuple[GoogleTcmalloc, Blocks]:
     return one, blocks
 
 
-def states(image: Image, name: str, size: int, blocks: Blocks, count: int) -> list[State]:
+def list_states(image: Image, name: str, size: int, blocks: Blocks, count: int) -> list[State]:
     at = [blocks.find(image.starts[name] + size * number) for number in range(count)]
     assert all(blocks.address(index) == image.starts[name] + size * number for number, index in enumerate(at))
     assert {blocks.size(index) for index in at} == {size}
@@ -52,12 +52,12 @@ def test_every_layout(layout: Layout, which: int) -> None:
     assert list(filter(None, one.verify(blocks))) == []
     assert min(one.checked.values()) > 0
     cached = {0, 1, 2, 3, 4} | ({5, 6} if layout.transfer else set())
-    for number, state in enumerate(states(image, "listed", 16, blocks, 80)):
+    for number, state in enumerate(list_states(image, "listed", 16, blocks, 80)):
         want = State.FREE if number in FREE else State.CACHED if number in cached else State.METADATA if number == 9 else State.IN_USE
         assert state == want, number
     count = layout.page // 2048
-    assert states(image, "mapped", 2048, blocks, 2) == [State.CACHED, State.FREE]
-    assert set(states(image, "full", 2048, blocks, count)) == {State.IN_USE}
+    assert list_states(image, "mapped", 2048, blocks, 2) == [State.CACHED, State.FREE]
+    assert set(list_states(image, "full", 2048, blocks, count)) == {State.IN_USE}
     assert blocks.size(blocks.find(image.starts["large"])) == 70 * layout.page
     assert blocks.size(blocks.find(image.starts["sampled"])) == 512
 
@@ -84,7 +84,7 @@ def test_caches_add_up(layout: Layout) -> None:
     assert found == {(0, "16 of CPU 0"): 2, (0, "16 of CPU 2"): 1, (42, "16"): 2, (42, "2048"): 1}
 
 
-def test_what_is_its_own() -> None:
+def test_allocator_metadata() -> None:
     image = made()
     one, _ = read(image.target())
     assert [(heap.start, heap.end) for heap in one.heaps()] == [(HEAP, (image.page << USUAL.shift) + 4096)]
@@ -98,7 +98,7 @@ def test_what_is_its_own() -> None:
     assert one.locate(STACK) == ""
 
 
-def test_a_region_of_which_all_was_freed_belongs_to_it() -> None:
+def test_a_freed_region_belongs_to_the_allocator() -> None:
     """A region whose blocks were all freed has no entry in the page map."""
     image = made()
     target = image.target()
@@ -115,7 +115,7 @@ def test_a_region_of_which_all_was_freed_belongs_to_it() -> None:
     assert [heap.start for heap in one.heaps()] == [HEAP, free]
 
 
-def test_absent() -> None:
+def test_process_without_tcmalloc() -> None:
     """If no image has enough data, no memory is read."""
     small = FakeTarget({IMAGE: bytes(1 << 19)}, modules=[Module("/lib/any.so", IMAGE, IMAGE, IMAGE + (1 << 19))])
     small.pieces = lambda start, end: pytest.fail("memory was read")  # type: ignore[method-assign]
@@ -205,7 +205,7 @@ def sample(image: Image) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_damage_is_named(damage: Damage, reported: str) -> None:
+def test_damage_is_reported(damage: Damage, reported: str) -> None:
     """Damage is reported, and the rest is read."""
     image = made()
     damage(image)

@@ -13,7 +13,7 @@ from findleaks.target.arch import X86_64
 USUAL = Layout(13, 2, 64)
 
 
-def test_a_page_map_of_words_that_are_none_is_cut_short() -> None:
+def test_a_damaged_page_map_is_limited() -> None:
     """All leaves of the tree are the same words, as with a damaged node in the middle of the tree."""
     sound, other = 0x10000000, 0x20000000
     leaf = bytearray(USUAL.leaf)

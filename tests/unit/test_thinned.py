@@ -10,7 +10,7 @@ from findleaks.history.series import MOST, Thinned, only
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 
 
-def made(number: int) -> Snapshot:
+def make_snapshot(number: int) -> Snapshot:
     figures = [Figure("total", "resident", None, number), Figure("cache", "32", 1, 32)]
     return Snapshot(str(number), Clock(float(number)), Identity(), figures, {"find": {}})
 
@@ -19,7 +19,7 @@ def made(number: int) -> Snapshot:
 def test_first_last_and_evenly_spread(count: int) -> None:
     kept = Thinned()
     for number in range(count):
-        kept.add(made(number))
+        kept.add(make_snapshot(number))
         assert len(kept.snapshots) <= MOST
         assert kept.snapshots[-1].name == str(number)
     numbers = [int(one.name) for one in kept.snapshots]
@@ -29,6 +29,6 @@ def test_first_last_and_evenly_spread(count: int) -> None:
     assert count <= 2 or len(numbers) > min(count - 1, MOST // 2 - 1)
 
 
-def test_only_what_is_compared_is_kept() -> None:
-    one = only(made(7), {"total"})
+def test_only_compared_data_are_kept() -> None:
+    one = only(make_snapshot(7), {"total"})
     assert ([figure.section for figure in one.figures], one.answers, one.name) == (["total"], {}, "7")

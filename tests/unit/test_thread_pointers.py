@@ -14,7 +14,7 @@ STACKS, HEAP = (0xB6000000, 0xB6100000, 0xB6200000), 0xB4000000
 TID, POINTER = 0x6000, 0x6000 + 1112  # in each stack; the offset in struct pthread of glibc 2.31
 
 
-def test_another_vector_that_looks_like_musls_is_not_taken() -> None:
+def test_a_vector_like_that_of_musl_is_not_mistaken() -> None:
     """A word of struct pthread refers to a small number and an address above it, as the word before a thread pointer
     refers to musl's DTV. The evidence for glibc's own vector, farther above, is stronger."""
     stacks = {start: bytearray(0x8000) for start in STACKS}

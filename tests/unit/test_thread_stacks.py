@@ -29,7 +29,7 @@ def descriptor(tcb: int, stack: Range = NONE, **words: int) -> bytes:
     return pack("<256Q", *made)
 
 
-def found(descriptors: dict[int, bytes], threads: list[Thread]) -> dict[int, Range]:
+def find_stacks(descriptors: dict[int, bytes], threads: list[Thread]) -> dict[int, Range]:
     return thread_stacks(FakeTarget(descriptors, threads=threads, modules=[PROGRAM]))
 
 
@@ -38,10 +38,10 @@ def test_two_addresses_of_a_static_program_are_no_stack() -> None:
     thread, and all addresses in it, are low."""
     tcb = STATIC + 0xC478
     low = {tcb: descriptor(tcb, _40=tcb, _41=STATIC + 0x40C0, _60=STATIC, _61=0x400000)}
-    assert found(low, [thread(1, sp=0x7FFC00001000, thread_pointer=tcb)]) == {}
+    assert find_stacks(low, [thread(1, sp=0x7FFC00001000, thread_pointer=tcb)]) == {}
 
 
-def test_threads_agree_where_the_bounds_stand() -> None:
+def test_threads_have_the_bounds_at_the_same_offset() -> None:
     stacks = {tid: Range(0x7F0000000000 + tid * 0x900000, 0x7F0000000000 + tid * 0x900000 + 0x801000) for tid in (2, 3)}
     tcbs = {tid: stack.end - 0x940 for tid, stack in stacks.items()}
     low = STATIC + 0xC478
@@ -50,25 +50,25 @@ def test_threads_agree_where_the_bounds_stand() -> None:
     # The second thread runs on another stack, that of a coroutine. The bounds in its struct pthread are still valid.
     threads = [thread(1, sp=0x7FFC00001000, thread_pointer=low)]
     threads += [thread(2, sp=stacks[2].start + 0x5000, thread_pointer=tcbs[2]), thread(3, sp=0x7F8000000000, thread_pointer=tcbs[3])]
-    assert found(memory, threads) == stacks
+    assert find_stacks(memory, threads) == stacks
 
 
-def test_a_stack_that_the_program_gave_may_be_anywhere() -> None:
+def test_a_stack_of_the_program_may_be_anywhere() -> None:
     """pthread_attr_setstack(3): the stack is an array of the program, not aligned to a page, and contains struct pthread."""
     stack = Range(STATIC + 0x2010, STATIC + 0x8010)
     tcb = stack.end - 0x940
     memory = {tcb: descriptor(tcb, stack).ljust(0x940, b"\0")}
-    assert found(memory, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
+    assert find_stacks(memory, [thread(7, sp=stack.start + 0x3000, thread_pointer=tcb)]) == {7: stack}
 
 
-def test_a_stack_does_not_end_where_nothing_is_mapped() -> None:
+def test_a_stack_does_not_end_in_unmapped_memory() -> None:
     """An address before the main thread's stack, and another address which, as a size, would put the end after the stack."""
     tcb = 0x7FFFA2E33000
     memory = {tcb: descriptor(tcb, Range(tcb - 0x690, tcb + 0x1406B4DA8))}
-    assert found(memory, [thread(1, sp=tcb + 0x2DEEB000, thread_pointer=tcb)]) == {}
+    assert find_stacks(memory, [thread(1, sp=tcb + 0x2DEEB000, thread_pointer=tcb)]) == {}
 
 
-def test_a_stack_that_a_thread_runs_on_is_not_dead() -> None:
+def test_a_stack_in_use_is_not_unused() -> None:
     """A stack in use is not unused memory, even if the core has a wrong thread pointer. Its struct pthread then looks
     like that of a thread that has ended."""
     stacks = {tid: Range(0x7F0000000000 + tid * 0x900000, 0x7F0000000000 + tid * 0x900000 + 0x801000) for tid in (2, 3, 4)}

@@ -23,7 +23,7 @@ COMMANDS = ("find", "verdict", "roots", "map", "verify", "blocks", "caches", "st
 ASKED = [hex(at) for at in (TOP - 1, TOP - 8, TOP - 0x1000, TOP - 0x1008, TOP - 0x2000)]
 
 
-def moved(core: bytes) -> bytes:
+def move_segment(core: bytes) -> bytes:
     """Return a core whose last segment of one page is at the end of the address space, has twice the size, and is writable."""
     data = bytearray(core)
     head = elf.header(data)
@@ -37,7 +37,7 @@ def moved(core: bytes) -> bytes:
     return bytes(data) + words
 
 
-def outcome(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], words: list[str]) -> tuple[int, str, str]:
     status = cli.main(words)
     out, err = capsys.readouterr()
     assert "mistake" not in err, f"{words}: {err}"
@@ -52,15 +52,15 @@ def test_every_command_on_a_core_that_reaches_the_end(
     whole = gzip.decompress((ROOT / "cores/sample.core.gz").read_bytes())
     same, path = tmp_path / "same", tmp_path / "core"
     same.write_bytes(whole)
-    path.write_bytes(moved(whole))
-    answers = [json.loads(outcome(capsys, ["find", "--json", str(core)])[1]) for core in (same, path)]
+    path.write_bytes(move_segment(whole))
+    answers = [json.loads(run(capsys, ["find", "--json", str(core)])[1]) for core in (same, path)]
     assert answers[0]["totals"] == answers[1]["totals"]
     for command in COMMANDS:
-        status, out, _ = outcome(capsys, [command, "--json", str(path)])
+        status, out, _ = run(capsys, [command, "--json", str(path)])
         assert (status, bool(out)) in ((0, True), (1, True), (2, True), (2, False))
     for command in ("whatis", "refs", "path"):
         for address in ASKED:
-            outcome(capsys, [command, "--json", address, str(path)])
+            run(capsys, [command, "--json", address, str(path)])
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
@@ -81,10 +81,10 @@ def test_every_command_on_registers_and_files_at_the_end(
     path = tmp_path / "core"
     path.write_bytes(elfcore.core(loads, tasks, mapped=mapped, vector=vector))
     for command in COMMANDS:
-        outcome(capsys, [command, "--json", str(path)])
+        run(capsys, [command, "--json", str(path)])
     for command in ("whatis", "refs", "path"):
         for address in ASKED:
-            outcome(capsys, [command, "--json", address, str(path)])
+            run(capsys, [command, "--json", address, str(path)])
 
 
 def test_the_last_page_is_left_out(tmp_path: Path) -> None:

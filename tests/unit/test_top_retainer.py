@@ -19,30 +19,33 @@ from findleaks.runtimes.base import NO_OBJECT, ObjectTypes
 NAME = attrgetter("name")
 
 
-def row(sort: str, name: str, what: str, fields: Sequence[RetainedNode] = (), shared: Sequence[RetainedNode] = ()) -> RetainedNode:
+def make_row(sort: str, name: str, what: str, fields: Sequence[RetainedNode] = (), shared: Sequence[RetainedNode] = ()) -> RetainedNode:
     place = name if sort == "field" else ""
     return RetainedNode(name, Totals(10, 1000), sort, place=place, what=what, fields=list(fields), shared_rows=list(shared))
 
 
 def test_a_block_of_several_fields_is_named_by_its_class() -> None:
-    queue = row("field", "._queue", "collections.deque of 20,000", [row("field", "collections.deque+0x28", "60,000 blocks")])
+    queue = make_row("field", "._queue", "collections.deque of 20,000", [make_row("field", "collections.deque+0x28", "60,000 blocks")])
     for block, expected in (
-        (row("block", "__main__.Broker at 0x7f86112a4430", ".queue", [queue]), "__main__.Broker.queue → ._queue"),
-        (row("block", "tuple of 2 at 0x7f860f1f9870", "list of 3", [queue]), "._scheduled → ._queue"),
+        (make_row("block", "__main__.Broker at 0x7f86112a4430", ".queue", [queue]), "__main__.Broker.queue → ._queue"),
+        (make_row("block", "tuple of 2 at 0x7f860f1f9870", "list of 3", [queue]), "._scheduled → ._queue"),
     ):
-        scheduled = row("field", "._scheduled", "list of 2", shared=[block])
-        found, level = _deepest_named(row("root", "policy", "", [scheduled]), NAME)
+        scheduled = make_row("field", "._scheduled", "list of 2", shared=[block])
+        found, level = _deepest_named(make_row("root", "policy", "", [scheduled]), NAME)
         assert found is not None
         assert (found.name, found.what, level) == (expected, "collections.deque of 20,000", 3)
 
 
 def test_a_collection_of_several_fields_is_named_if_no_field_is() -> None:
-    items = row("block", "dict of 30,000 at 0x7f813bfabaf0", "", [row("field", "", "29,998 blocks of 64 B")])
-    unnamed = row("block", "tuple of 2 at 0x7f860f1f9870", "", shared=[items])
-    active = row("root", "threading._active", "dict of 3", shared=[unnamed])
+    items = make_row("block", "dict of 30,000 at 0x7f813bfabaf0", "", [make_row("field", "", "29,998 blocks of 64 B")])
+    unnamed = make_row("block", "tuple of 2 at 0x7f860f1f9870", "", shared=[items])
+    active = make_row("root", "threading._active", "dict of 3", shared=[unnamed])
     assert _deepest_named(active, NAME) == (items, 2)
     assert (
-        _deepest_named(row("root", "threading._active", "dict of 3", [row("field", "._jobs", "list of 2", shared=[items])]), NAME)[1] == 1
+        _deepest_named(
+            make_row("root", "threading._active", "dict of 3", [make_row("field", "._jobs", "list of 2", shared=[items])]), NAME
+        )[1]
+        == 1
     )
 
 

@@ -56,7 +56,7 @@ def test_wrappers_of_malloc_do_not_join_two_leaks() -> None:
     assert [entry.key.function for entry in merge_stacks([first, second]) if entry.key] == ["lose", "lose_other"]
 
 
-def test_fates_are_kept_apart() -> None:
+def test_leaked_and_freed_blocks_are_separate() -> None:
     """One function allocates strings that are leaked, and others that are freed."""
     lost, freed = (_site(_frames(MALLOC, "text", name, "main"), **fate) for name, fate in (("a", {"lost": 1}), ("b", {"freed": 9})))
     assert [(entry.total.lost.blocks, entry.total.freed.blocks) for entry in merge_stacks([freed, lost])] == [(1, 0), (0, 9)]
@@ -69,7 +69,7 @@ def test_stacks_without_frames_or_names() -> None:
     assert sorted(len(entry.sites) for entry in entries) == [1, 1, 2]
 
 
-def test_which_functions_allocate_for_their_callers() -> None:
+def test_functions_that_allocate_for_their_callers() -> None:
     serving = (
         "PyObject_Malloc",
         "xcalloc",

@@ -47,7 +47,7 @@ def leak_under_saw_tooth(at: float) -> float:
     return saw_tooth(at) + 20_000 * at
 
 
-def series(level: Level, count: int, noise: float = 0.0, seed: int = 1) -> list[float]:
+def make_series(level: Level, count: int, noise: float = 0.0, seed: int = 1) -> list[float]:
     """Return `count` points of a series, with Gaussian noise of this standard deviation."""
     random_ = random.Random(seed)
     return [100_000 + level(at / (count - 1)) + random_.gauss(0, noise) for at in range(count)]
@@ -66,19 +66,19 @@ SHAPES = [
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("level", "kind"), SHAPES)
 def test_shape(level: Level, kind: Trend, count: int) -> None:
-    assert trend(series(level, count), FLAT) == kind
+    assert trend(make_series(level, count), FLAT) == kind
 
 
 @pytest.mark.parametrize(("level", "kind"), SHAPES)
 def test_shape_in_noise(level: Level, kind: Trend) -> None:
     """Random noise does not change the result."""
     for count, seed in itertools.product(COUNTS, range(20)):
-        assert trend(series(level, count, 100.0, seed), FLAT) == kind, (count, seed)
+        assert trend(make_series(level, count, 100.0, seed), FLAT) == kind, (count, seed)
 
 
-def test_what_falls() -> None:
+def test_falling_series() -> None:
     assert trend([5000.0, 4000, 3000, 2000, 1000], FLAT) == Trend.FALLING
-    assert trend(series(lambda at: -leak(at), 24, 200.0), FLAT) == Trend.FALLING
+    assert trend(make_series(lambda at: -leak(at), 24, 200.0), FLAT) == Trend.FALLING
 
 
 def test_few_points() -> None:
@@ -94,7 +94,7 @@ def test_few_points() -> None:
 def test_a_leak_that_begins_late(count: int) -> None:
     """A series that was constant, and grows at the end, is no plateau."""
     for seed, begin in itertools.product(range(10), (0.25, 0.5)):
-        assert trend(series(lambda at, begin=begin: 20_000 * max(0.0, at - begin), count, 50.0, seed), FLAT) == Trend.GROWING
+        assert trend(make_series(lambda at, begin=begin: 20_000 * max(0.0, at - begin), count, 50.0, seed), FLAT) == Trend.GROWING
 
 
 @pytest.mark.parametrize("at", range(1, 9))
@@ -102,14 +102,14 @@ def test_one_step_is_a_plateau(at: int) -> None:
     assert trend([1000.0] * at + [9000.0] * (10 - at), 64) == Trend.PLATEAU
 
 
-def test_teeth_far_higher_than_what_stays() -> None:
+def test_saw_tooth_much_higher_than_the_growth() -> None:
     """The minimum rises by 20 in each period, whose amplitude is 200."""
     values = [1000.0 + 20 * (at // 4) + (0, 100, 200, 60)[at % 4] for at in range(40)]
     assert trend(values, 16) == Trend.GROWING
     assert trend([1000.0 + (0, 100, 200, 60)[at % 4] for at in range(40)], 16) == Trend.SAWTOOTH
 
 
-def plain(times: list[float], values: list[float]) -> Rate:
+def compute_plainly(times: list[float], values: list[float]) -> Rate:
     """Compute all slopes. Return their median, and the slopes number M1 and M2 + 1: P. K. Sen 1968, section 4, as in M.
     Hollander and D. A. Wolfe, Nonparametric Statistical Methods, 1973, chapter 9.3."""
     slopes = sorted((b - a) / (u - t) for (t, a), (u, b) in itertools.combinations(zip(times, values), 2))
@@ -124,7 +124,7 @@ def plain(times: list[float], values: list[float]) -> Rate:
 @given(st.lists(st.integers(-(10**9), 10**9), min_size=2, max_size=MAX_PAIRED), st.randoms(use_true_random=False))
 def test_rate_is_the_median_of_all_slopes(values: list[int], random_: random.Random) -> None:
     times = list(itertools.accumulate(random_.choice((1.0, 2.0, 60.0)) for _ in values))
-    assert rate(times, values) == plain(times, [float(value) for value in values])
+    assert rate(times, values) == compute_plainly(times, [float(value) for value in values])
 
 
 @given(st.lists(st.integers(-(10**6), 10**6), min_size=3, max_size=100))

@@ -27,7 +27,7 @@ def no_session() -> NoReturn:
     raise AssertionError("a session was asked for")
 
 
-def test_debuggers_say_what_to_type_in_a_shell() -> None:
+def test_debuggers_print_the_shell_command() -> None:
     """Also after the command `map` was loaded, which is a submodule of `commands`."""
     assert commands.find_command("map") is not None
     out = io.StringIO()
@@ -59,7 +59,7 @@ def test_debuggers_say_what_to_type_in_a_shell() -> None:
         (["--resume", "-o", "text.db", "a"], "text.db"),
     ],
 )
-def test_wrong_words_are_one_line(
+def test_invalid_arguments_give_one_line(
     words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_wrong_words_are_one_line(
     assert sorted(os.listdir()) == before
 
 
-def test_without_pyarrow_it_says_so_before_it_reads(
+def test_missing_pyarrow_is_reported_before_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -84,7 +84,7 @@ def test_without_pyarrow_it_says_so_before_it_reads(
     assert "pip install 'findleaks[parquet]'" in error and error.count("\n") == 1
 
 
-def test_what_systemd_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cores_of_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A real core, packed with zstd and named by systemd; a file that is no core; and the list of coredumpctl."""
     folder, programs = tmp_path / "coredump", tmp_path / "bin"
     folder.mkdir()
@@ -110,7 +110,7 @@ def test_what_systemd_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         assert warnings == (["coredumpctl gave no list (JSONDecodeError): only core files are read"] if "no" in answer else [])
 
 
-def test_a_minidump_of_stacks_alone_says_nothing_of_the_heap() -> None:
+def test_a_minidump_of_stacks_has_no_heap() -> None:
     path = SAMPLE.with_name("doors_stacks.dmp.gz")
     row = examine.examine(examine.Source(str(path), path.name))
     assert (row.status, row.program, row.lost_bytes, row.findings, row.signatures) == ("partial", "doors", None, (), ())

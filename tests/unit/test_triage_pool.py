@@ -47,7 +47,7 @@ def acting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_each_has_a_row(jobs: int) -> None:
+def test_each_core_has_a_row(jobs: int) -> None:
     names = ["a", "signal 11", "exit", "long", "signal 9", "raise", "b"]
     rows = {row.core: row for _, row in examine_all(sources(*names), Limits(jobs, PLENTY, 0))}
     assert sorted(rows) == sorted(names)
@@ -59,14 +59,14 @@ def test_each_has_a_row(jobs: int) -> None:
 
 
 @pytest.mark.usefixtures("acting")
-def test_one_that_takes_for_ever_is_ended() -> None:
+def test_an_endless_examination_is_stopped() -> None:
     rows = {row.core: row for _, row in examine_all(sources("for ever", "a"), Limits(1, PLENTY, LONG))}
     assert rows["a"].status == OK and f"not finished after {LONG:g} s" in rows["for ever"].error
     assert rows["for ever"].seconds > LONG
 
 
 @pytest.mark.usefixtures("acting")
-def test_closing_ends_all_at_once() -> None:
+def test_closing_stops_all_at_once() -> None:
     own = Path("/proc/self/cmdline").read_bytes()
 
     def children() -> set[str]:
@@ -92,7 +92,7 @@ def test_children_leave_a_ctrl_c_to_their_parent() -> None:
     assert [row.status for row in rows] == [OK]
 
 
-def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limits_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a core is estimated by the space that it takes on the disk: holes take none."""
     full, hole, packed = tmp_path / "full", tmp_path / "hole", tmp_path / "packed.zst"
     full.write_bytes(b"x" * (8 << 20))
@@ -107,12 +107,12 @@ def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytes
     most = []
     start = pool._start
 
-    def counted(source: Source, limits: Limits):  # type: ignore[no-untyped-def]
+    def start_and_record(source: Source, limits: Limits):  # type: ignore[no-untyped-def]
         job, descriptor = start(source, limits)
         most.append(job.memory)
         return job, descriptor
 
-    monkeypatch.setattr(pool, "_start", counted)
+    monkeypatch.setattr(pool, "_start", start_and_record)
     running = []
     monkeypatch.setattr(pool, "_fits", lambda source, now, limits, fits=pool._fits: running.append(len(now)) or fits(source, now, limits))
     files = [Source(str(full), str(at)) for at in range(6)]
@@ -120,7 +120,7 @@ def test_memory_bounds_what_runs_side_by_side(tmp_path: Path, monkeypatch: pytes
     assert max(running) == 2 and len(most) == 6
 
 
-def test_the_number_of_processes_follows_from_the_machine() -> None:
+def test_number_of_processes_depends_on_the_machine() -> None:
     processors = len(os.sched_getaffinity(0))
     assert default_limits(None, 1 << 40, 0).jobs == processors
     assert default_limits(None, 1, 0).jobs == 1

@@ -31,22 +31,22 @@ class Graph:
         return self._leader
 
 
-def document(parts: int) -> tuple[list[int], dict[int, list[int]]]:
+def make_document(parts: int) -> tuple[list[int], dict[int, list[int]]]:
     """Return a document of 184 bytes. Its parts of 120 bytes refer to it and to their neighbours. Each part has a text."""
     nodes = range(1, parts + 1)
     sizes = [184] + [120] * parts + [24] * parts
     return sizes, {0: [1, parts], **{at: [0, at - 1, at % parts + 1, parts + at] for at in nodes}}
 
 
-def several(parts: int) -> tuple[list[int], dict[int, list[int]]]:
+def make_list(parts: int) -> tuple[list[int], dict[int, list[int]]]:
     """Return a list without a head: all nodes are alike."""
     return [48] * parts, {at: [(at + 1) % parts, (at - 1) % parts] for at in range(parts)}
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("made", "size"), [(document, 184), (several, 48)])
+@pytest.mark.parametrize(("made", "size"), [(make_document, 184), (make_list, 48)])
 @pytest.mark.parametrize("parts", [2, 9])
-def test_the_head(made, size: int, parts: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+def test_head_of_a_ring(made, size: int, parts: int, seed: int) -> None:  # type: ignore[no-untyped-def]
     sizes, references = made(parts)
     places = list(range(len(sizes)))
     random.Random(seed).shuffle(places)
@@ -55,5 +55,5 @@ def test_the_head(made, size: int, parts: int, seed: int) -> None:  # type: igno
     leader = min(moved)
     found = head(Graph(moved, leader), blocks, leader)  # type: ignore[arg-type]
     assert blocks.size(found) == size and found in moved
-    if made is several:
+    if made is make_list:
         assert found == leader

@@ -15,11 +15,11 @@ from findleaks.triage.sources import source, sources
 BOOT = "0123456789abcdef0123456789abcdef"
 
 
-def named(*words: object, **more: object) -> list[str]:
+def list_cores(*words: object, **more: object) -> list[str]:
     return [one.core for one in sources([str(word) for word in words], **more).cores]  # type: ignore[arg-type]
 
 
-def test_folders_have_all_below_them_but_links(tmp_path: Path) -> None:
+def test_folders_are_read_recursively_without_links(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     outside = tmp_path / "outside"
     outside.write_text("x")
@@ -32,24 +32,24 @@ def test_folders_have_all_below_them_but_links(tmp_path: Path) -> None:
     assert [os.path.relpath(one.core, tmp_path / "in") for one in found.cores] == ["a", "b", "deep/.hidden", "deep/c"]
     assert found.links == 3
     # A link that is named by the user is followed. Each file has one row, even if it is named several times.
-    assert named(tmp_path / "in" / "again", tmp_path / "in" / "a", tmp_path / "in") == [
+    assert list_cores(tmp_path / "in" / "again", tmp_path / "in" / "a", tmp_path / "in") == [
         str(tmp_path / "in" / name) for name in ("again", "b", "deep/.hidden", "deep/c")
     ]
-    assert str(tmp_path / "in" / "b") not in named(tmp_path / "in", left_out=[str(tmp_path / "in" / "b")])
+    assert str(tmp_path / "in" / "b") not in list_cores(tmp_path / "in", left_out=[str(tmp_path / "in" / "b")])
 
 
 def test_lists(tmp_path: Path) -> None:
     names = tmp_path / "list"
     names.write_bytes(b"/x/one\r\n\n/x/two \n")
-    assert named(f"@{names}") == ["/x/one", "/x/two "]
+    assert list_cores(f"@{names}") == ["/x/one", "/x/two "]
     names.write_bytes(b"/x/one\n\0/x/\xff\0")
-    assert named(f"@{names}", "/x/three") == ["/x/one\n", "/x/\udcff", "/x/three"]
-    assert named("-", standard_input=io.BytesIO(b"/x/one\n/x/two")) == ["/x/one", "/x/two"]
+    assert list_cores(f"@{names}", "/x/three") == ["/x/one\n", "/x/\udcff", "/x/three"]
+    assert list_cores("-", standard_input=io.BytesIO(b"/x/one\n/x/two")) == ["/x/one", "/x/two"]
     with pytest.raises(TargetError, match="the list cannot be read: no such file"):
-        named(f"@{tmp_path}/none")
+        list_cores(f"@{tmp_path}/none")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TargetError, match="not a regular file"):
-        named(f"@{tmp_path}/pipe")
+        list_cores(f"@{tmp_path}/pipe")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_names_of_systemd(tmp_path: Path, name: str, program: str, time: object)
     assert row.time == pytest.approx(time if time is not None else file.stat().st_mtime, abs=0.001)
 
 
-def test_what_is_no_file_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_special_files_are_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr(os, "open", lambda *_: pytest.fail("opened"))
     errors = {name: examine(source(name)).error for name in (str(tmp_path / "pipe"), "/dev/null", str(tmp_path), "/no/such", "a\0b")}

@@ -29,14 +29,14 @@ GOOD = Row(
 BAD = Row("/a/\udcff\n'\"", FAILED, error="empty \udcfe", time=None)
 
 
-def made(path: Path, *rows: Row) -> None:
+def make_database(path: Path, *rows: Row) -> None:
     with closing(store.create(str(path), "1")) as base:
         for row in rows:
             base.add(Source(row.core, row.core, row.size, 77), row)
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
-    made(tmp_path / "a.db", GOOD, BAD)
+    make_database(tmp_path / "a.db", GOOD, BAD)
     good, bad = sorted(store.rows(str(tmp_path / "a.db")), key=lambda row: row.status, reverse=True)
     assert good == GOOD
     assert bad == dataclasses.replace(BAD, core="/a/\\xff\n'\"", error="empty \\xfe")
@@ -51,7 +51,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
 
 def test_the_documented_query(tmp_path: Path) -> None:
     rows = [dataclasses.replace(GOOD, core=f"/{at}", time=100.0 + at) for at in range(3)]
-    made(tmp_path / "a.db", *rows, BAD)
+    make_database(tmp_path / "a.db", *rows, BAD)
     found = group_leaks(rows)
     with closing(store.resume(str(tmp_path / "a.db"), "1")) as base:
         base.name(found.groups)
@@ -66,7 +66,7 @@ def test_the_documented_query(tmp_path: Path) -> None:
     assert [leak._replace(what="64 B") for leak in again.signatures] == list(rows[0].signatures)
 
 
-def test_it_replaces_nothing(tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_text("precious")
     with pytest.raises(FindleaksError, match="exists; resume it with --resume"):
@@ -79,8 +79,8 @@ def test_it_replaces_nothing(tmp_path: Path) -> None:
         store.create(str(tmp_path / "none" / "a.db"), "1")
 
 
-def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
-    for at, begin in enumerate((lambda path: None, lambda path: path.touch(), lambda path: made(path))):
+def test_an_empty_database_can_be_resumed(tmp_path: Path) -> None:
+    for at, begin in enumerate((lambda path: None, lambda path: path.touch(), lambda path: make_database(path))):
         path = tmp_path / str(at)
         begin(path)
         with closing(store.resume(str(path), "1")) as base:
@@ -106,7 +106,7 @@ def test_one_that_was_hardly_begun_is_gone_on_with(tmp_path: Path) -> None:
 )
 def test_another_database_is_refused(tmp_path: Path, change: str, why: str) -> None:
     path = tmp_path / "a.db"
-    made(path, GOOD)
+    make_database(path, GOOD)
     with closing(sqlite3.connect(path)) as base, base:
         base.executescript(change)
     with pytest.raises(FindleaksError, match=why):
@@ -114,30 +114,30 @@ def test_another_database_is_refused(tmp_path: Path, change: str, why: str) -> N
 
 
 def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
-    made(tmp_path / "a.db", *(dataclasses.replace(GOOD, core=f"/{at}") for at in range(20)))
+    make_database(tmp_path / "a.db", *(dataclasses.replace(GOOD, core=f"/{at}") for at in range(20)))
     data = (tmp_path / "a.db").read_bytes()
     for at in range(0, len(data), 997):
         (tmp_path / "b.db").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
-        for read in (list_of_rows, gone_on_with):
+        for read in (list_rows, resume):
             try:
                 assert len(read(str(tmp_path / "b.db"))) <= 20
             except FindleaksError as error:
                 assert "\n" not in str(error)
 
 
-def list_of_rows(path: str) -> list[Row]:
+def list_rows(path: str) -> list[Row]:
     return list(store.rows(path))
 
 
-def gone_on_with(path: str) -> dict[str, tuple[int, int]]:
+def resume(path: str) -> dict[str, tuple[int, int]]:
     with closing(store.resume(path, "1")) as base:
         return base.list_done()
 
 
-def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
+def test_cyclic_pages_are_refused(tmp_path: Path) -> None:
     """Otherwise a b-tree with a page that is its own child would be read forever."""
     path = tmp_path / "a.db"
-    made(path, *(dataclasses.replace(GOOD, core=f"/{at}" + "x" * 400) for at in range(100)))
+    make_database(path, *(dataclasses.replace(GOOD, core=f"/{at}" + "x" * 400) for at in range(100)))
     with closing(sqlite3.connect(path)) as base:
         (page,) = base.execute("SELECT rootpage FROM sqlite_master WHERE name = 'cores'").fetchone()
         (size,) = base.execute("PRAGMA page_size").fetchone()
@@ -146,7 +146,7 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
     assert data[at] == 5  # an interior page of a table (https://www.sqlite.org/fileformat.html)
     data[at + 8 : at + 12] = page.to_bytes(4, "big")
     path.write_bytes(data)
-    for read in (list_of_rows, gone_on_with):
+    for read in (list_rows, resume):
         with pytest.raises(FindleaksError, match="damaged"):
             read(str(path))
 
@@ -154,7 +154,7 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
 def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
     """SQLite reads a file with this damage without an error, and fails only when a row is changed: after all cores were examined."""
     path = tmp_path / "a.sqlite"
-    made(path, GOOD)
+    make_database(path, GOOD)
     with closing(sqlite3.connect(path)) as base:
         (entry,) = base.execute("SELECT * FROM sqlite_master WHERE name = 'leaks_by_own'").fetchall()
         base.execute("PRAGMA writable_schema = ON")
@@ -165,7 +165,7 @@ def test_an_index_without_its_rows_is_refused(tmp_path: Path) -> None:
         base.execute("PRAGMA writable_schema = ON")
         base.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", entry)
         base.commit()
-    for use in (list_of_rows, gone_on_with):
+    for use in (list_rows, resume):
         with pytest.raises(FindleaksError, match=r"the triage database is damaged: .*leaks_by_own"):
             use(str(path))
 

@@ -76,7 +76,7 @@ def test_the_total_size_is_limited(tmp_path: Path) -> None:
     assert "too large" not in files(tmp_path)
 
 
-def test_a_folder_of_others_is_not_used(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / "findleaks" / "types"
     folder.mkdir(parents=True)
     folder.chmod(0o777)

@@ -307,15 +307,15 @@ def test_local_variables(tmp_path: Path, options: str) -> None:
     subprocess.run(["gcc", *options.split(), "-no-pie", "-o", program, tmp_path / "locals.c"], check=True)
     first, call = facts(program).splitlines()
     table = read_file(program)
-    found = {one.name: one for one in locals_at(program, table, int(call, 0) - 1)}
+    found = {one.name: one for one in find_locals(program, table, int(call, 0) - 1)}
     assert {"kept", "made", "first", "at", "count", "tag"} <= set(found)
     assert [table.name(found[name].type) for name in ("made", "tag", "at", "kept")] == ["item *", "const char *", "int", "item"]
     if "-O0" in options:
         assert (found["kept"].place, found["kept"].offset) == (Place.CFA, int(first.split()[0]))
-    assert locals_at(program, table, 0x10) == ()
+    assert find_locals(program, table, 0x10) == ()
 
 
-def locals_at(program: Path, table: TypeTable, address: int) -> tuple[Local, ...]:
+def find_locals(program: Path, table: TypeTable, address: int) -> tuple[Local, ...]:
     return tuple(LocalVariables(open_sources(program), table).at(address))
 
 

@@ -59,7 +59,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
     return spread.add_layout(groups, slots, checks)
 
 
-def answers(seed: int, questions: array[int]) -> array[int]:
+def make_answers(seed: int, questions: array[int]) -> array[int]:
     """Return answers to questions. Equal questions get equal answers. Most answers are claims, and few claims contradict others."""
     made = array("I")
     for at in range(0, len(questions), QUESTION):
@@ -102,27 +102,27 @@ def add_decision(rng: random.Random, spread: TypeSpread, layouts: list[int], wor
     spread.add_decision(random_options(rng, layouts, True), feature, keys, claims)
 
 
-def asked(spread: TypeSpread, seed: int, ask: Callable[[], Optional[array[int]]]) -> list[int]:
+def answer_questions(spread: TypeSpread, seed: int, ask: Callable[[], Optional[array[int]]]) -> list[int]:
     """Return the result of a comparison, after its questions were answered."""
     found = ask()
     while found is None:
         questions = spread.questions()
-        spread.answer(questions, answers(seed, questions))
+        spread.answer(questions, make_answers(seed, questions))
         found = ask()
     return list(found)
 
 
-def settled(spread: TypeSpread, seed: int) -> None:
+def settle(spread: TypeSpread, seed: int) -> None:
     while True:
         is_done = spread.run(7)
         questions = spread.questions()
         if questions:
-            spread.answer(questions, answers(seed, questions))
+            spread.answer(questions, make_answers(seed, questions))
         elif is_done:
             return
 
 
-def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
+def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     """Return all results of an engine for a heap. Layouts, roots and seeds are the same for both engines."""
     rng = random.Random(seed)
     blocks = engine.blocks(heap.arch, heap.granule)
@@ -149,18 +149,18 @@ def spread_of(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     seeds = [spread.seed(n, rng.choice(layouts), Level.SEED, rng.random() < 0.3) for n in rng.sample(used, min(3, len(used)))]
     found: dict[str, Any] = {"seeds": seeds}
     for step in ("first", "again"):
-        settled(spread, seed)
+        settle(spread, seed)
         found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
         found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
         spread.revisit(() if step == "first" else (1, 4))
     spread.relabel(array("I", rng.sample(used, min(5, len(used)))), rng.choice(layouts))
     found["with layout"] = [list(spread.with_layout(layout, 3)) for layout in layouts]
-    settled(spread, seed)
+    settle(spread, seed)
     found["last"] = list(spread.claims()), spread.take_deferred()
     indices = array("I", used[:40])
-    found["fits"] = asked(spread, seed, partial(spread.fits, layouts, indices))
+    found["fits"] = answer_questions(spread, seed, partial(spread.fits, layouts, indices))
     for how in Choosing:
-        found[how.name] = asked(spread, seed, partial(spread.choose, random_options(rng, layouts, False), how, indices))
+        found[how.name] = answer_questions(spread, seed, partial(spread.choose, random_options(rng, layouts, False), how, indices))
     rows = array("Q", [word for one in found["first"][2] for word in one.untyped][:300])
     labels = array("I", [row % 3 for row in rows[2::3]])
     found["separate"] = spread.separate(rows, labels)
@@ -177,8 +177,8 @@ def test_both_engines_agree(arch: Arch) -> None:
     claimed = deferred = owner_words = 0
     for seed in range(20):
         heap = graphs.random_heap(seed, 160, 16 if arch.word == 8 else 8, 3, arch=arch)
-        said = spread_of(graphs.native(arch), heap, seed)
-        assert said == spread_of(graphs.pure(arch), heap, seed), seed
+        said = run_spread(graphs.native(arch), heap, seed)
+        assert said == run_spread(graphs.pure(arch), heap, seed), seed
         claimed += sum(1 for claim in said["last"][0] if claim & LAYOUT_MASK)
         deferred += sum(one.total for one in said["first"][2])
         owner_words += sum(value != NO_VALUE for values in said["owner words"] for value in values)

@@ -21,7 +21,7 @@ from findleaks.target.ranges import range_at
 TEXT, TABLES, CONSTANTS, DATA, HEAP = 0x40_0000, 0x50_0000, 0x60_0000, 0x70_0000, 0x100_0000
 
 
-def words(*values: int) -> bytes:
+def pack_words(*values: int) -> bytes:
     return struct.pack(f"<{len(values)}Q", *(v & (1 << 64) - 1 for v in values))
 
 
@@ -29,7 +29,7 @@ class Image:
     """A handmade module: tables of words at TABLES, names at CONSTANTS."""
 
     def __init__(self) -> None:
-        self.tables = bytearray(words(0, 0))
+        self.tables = bytearray(pack_words(0, 0))
         self.constants = bytearray(b"\0")
         self.symbols: list[Symbol] = []
         meta = self.typeinfo("N10__cxxabiv117__class_type_infoE", 0)
@@ -41,7 +41,7 @@ class Image:
 
     def put(self, *values: int) -> int:
         at = TABLES + len(self.tables)
-        self.tables += words(*values)
+        self.tables += pack_words(*values)
         return at
 
     def text(self, text: bytes) -> int:
@@ -58,7 +58,7 @@ class Image:
     def target(
         self, heap: bytes = b"\0" * 64, names: bool = True, modules: bool = True, files: Optional[dict[int, str]] = None
     ) -> FakeTarget:
-        memory = {TEXT: b"\xc3" * 0x1000, TABLES: bytes(self.tables), DATA: words(1, 2, 3, 4), HEAP: heap}
+        memory = {TEXT: b"\xc3" * 0x1000, TABLES: bytes(self.tables), DATA: pack_words(1, 2, 3, 4), HEAP: heap}
         if names:
             memory[CONSTANTS] = bytes(self.constants).ljust(-len(self.constants) % 64 + len(self.constants), b"\0")
         return FakeTarget(
@@ -115,7 +115,7 @@ def test_identifiers_beyond_ascii() -> None:
     assert Types(image.target()).name(vtable) == "Größe"
 
 
-def test_what_is_no_vtable_is_not_named() -> None:
+def test_memory_that_is_no_vtable() -> None:
     image = Image()
     info = image.typeinfo("3Foo")
     far = image.vtable(info, top=1 << 40)
@@ -141,7 +141,7 @@ def test_null_functions_need_a_typeinfo() -> None:
     assert types.name(unsure) == ""
 
 
-def test_symbols_serve_where_there_is_no_rtti() -> None:
+def test_symbols_are_used_without_rtti() -> None:
     image = Image()
     vtable = image.vtable(0)
     image.symbols.append(Symbol("vtable for bare::Thing", vtable - 16, 24, "libmade.so"))
@@ -159,7 +159,7 @@ def test_symbols_serve_where_there_is_no_rtti() -> None:
     assert types.name(TEXT + 0x101) == "code in libmade.so"
 
 
-def test_construction_vtables_are_reported_from_symbols_only_where_there_can_be_some() -> None:
+def test_construction_vtables_by_symbols() -> None:
     image = Image()
     base = image.typeinfo("4Base")
     flags = 0 | 1 << 32  # no flags, one base
@@ -170,7 +170,7 @@ def test_construction_vtables_are_reported_from_symbols_only_where_there_can_be_
     assert types.name(under) == "Virtual in Whole"
 
 
-def test_a_library_that_is_missing_leaves_the_shape() -> None:
+def test_types_of_a_missing_library_have_their_shape() -> None:
     image = Image()
     vtable = image.vtable(image.typeinfo("3Foo"))
     table = image.put(TEXT + 32, TEXT + 48)
@@ -188,23 +188,23 @@ def test_names_are_neither_escaped_nor_shortened() -> None:
 @pytest.mark.parametrize(
     ("heap", "size", "type_"),
     [
-        (lambda v: words(3, v, 7, v, 7, v, 7), 56, "Foo[3]"),
-        (lambda v: words(3, v, 7, v, 7, v, 7, 0), 64, "Foo[3]"),
-        (lambda v: words(1, v, 7), 24, "Foo[1]"),
-        (lambda v: words(99, 2, v, 7, v, 7), 56, "Foo[2]"),
-        (lambda v: words(3, v, 7, v, 7, 0, 7), 56, ""),
-        (lambda v: words(3, v, 7, 0, 0, v, 7), 24, ""),
-        (lambda v: words(1 << 60, v, v), 24, ""),
-        (lambda v: words(2, TEXT, 7, TEXT, 7), 40, ""),
-        (lambda v: words(v, 7), 16, "Foo"),
-        (lambda v: words(HEAP + 16, 5) + b"hello\0\0\0" + words(0), 40, "std::string"),
-        (lambda v: words(HEAP + 16, 5) + b"hello!\0\0" + words(0), 40, ""),
-        (lambda v: words(HEAP + 32, 16, 20, 0) + b"a long long text\0", 40, "std::string"),
-        (lambda v: words(HEAP + 32, 16, 15, 0) + b"a long long text\0", 40, ""),
-        (lambda v: words(HEAP + 32, 16, 0x4000, 0) + b"a long long text\0", 40, ""),
-        (lambda v: words(0xFBAD2488, *[0] * 16, HEAP + 240, *[0] * 41), 472, "FILE"),
-        (lambda v: words(0xFBAD2488, *[0] * 58), 472, ""),
-        (lambda v: words(0xFBAD2488, 5, 6), 24, ""),
+        (lambda v: pack_words(3, v, 7, v, 7, v, 7), 56, "Foo[3]"),
+        (lambda v: pack_words(3, v, 7, v, 7, v, 7, 0), 64, "Foo[3]"),
+        (lambda v: pack_words(1, v, 7), 24, "Foo[1]"),
+        (lambda v: pack_words(99, 2, v, 7, v, 7), 56, "Foo[2]"),
+        (lambda v: pack_words(3, v, 7, v, 7, 0, 7), 56, ""),
+        (lambda v: pack_words(3, v, 7, 0, 0, v, 7), 24, ""),
+        (lambda v: pack_words(1 << 60, v, v), 24, ""),
+        (lambda v: pack_words(2, TEXT, 7, TEXT, 7), 40, ""),
+        (lambda v: pack_words(v, 7), 16, "Foo"),
+        (lambda v: pack_words(HEAP + 16, 5) + b"hello\0\0\0" + pack_words(0), 40, "std::string"),
+        (lambda v: pack_words(HEAP + 16, 5) + b"hello!\0\0" + pack_words(0), 40, ""),
+        (lambda v: pack_words(HEAP + 32, 16, 20, 0) + b"a long long text\0", 40, "std::string"),
+        (lambda v: pack_words(HEAP + 32, 16, 15, 0) + b"a long long text\0", 40, ""),
+        (lambda v: pack_words(HEAP + 32, 16, 0x4000, 0) + b"a long long text\0", 40, ""),
+        (lambda v: pack_words(0xFBAD2488, *[0] * 16, HEAP + 240, *[0] * 41), 472, "FILE"),
+        (lambda v: pack_words(0xFBAD2488, *[0] * 58), 472, ""),
+        (lambda v: pack_words(0xFBAD2488, 5, 6), 24, ""),
         (lambda v: b"", 0, ""),
         (lambda v: b"abc", 3, ""),
     ],
@@ -240,10 +240,10 @@ def test_files_and_strings_of_other_words(arch: Arch) -> None:
 def test_a_function_object_at_a_fixed_address_is_no_string(modules: bool) -> None:
     """{functor, unused, manager, invoker}: the functor begins with a zero, and its region is larger than the manager's address."""
     heap = bytearray(TEXT + 0x2000)
-    heap[:32] = words(HEAP + 48, 0, TEXT + 16, TEXT + 32)
+    heap[:32] = pack_words(HEAP + 48, 0, TEXT + 16, TEXT + 32)
     types = Types(Image().target(bytes(heap), modules=modules))
     assert types.of_block(HEAP, 40) == ""
-    heap[16:24] = words(TEXT - 16)
+    heap[16:24] = pack_words(TEXT - 16)
     assert Types(Image().target(bytes(heap), modules=modules)).of_block(HEAP, 40) == "std::string"
 
 
@@ -260,16 +260,16 @@ def test_hints() -> None:
     assert hint("日本語の文字列がここにあります".encode()) == '"日本語の文字列がここにあ…"'
     assert hint("Grüße aus Kö".encode()[:-1]) == '"Grüße aus K"'
     assert hint(b'say "hi"\\\n\0') == '"say \\"hi\\"\\\\\\n"'
-    assert hint(words(HEAP, 5) + b"short\0\0\0" + words(0)) == '"short"'
-    assert hint(words(HEAP) + b"session-42\0") == '+8 "session-42"'
-    assert hint(words(HEAP, 7, HEAP)) == ""
+    assert hint(pack_words(HEAP, 5) + b"short\0\0\0" + pack_words(0)) == '"short"'
+    assert hint(pack_words(HEAP) + b"session-42\0") == '+8 "session-42"'
+    assert hint(pack_words(HEAP, 7, HEAP)) == ""
     assert hint(b"\x1b]0;title\x07 and on\0") == ""
 
 
 def test_an_address_of_printable_bytes_is_no_text() -> None:
     """0x562e82ace760 reads as "`笂.V". If memory is mapped at this address, the word is the pointer of a short std::string, not text."""
     address = 0x562E82ACE760
-    string = words(address, 9) + b"short one\0\0\0\0\0\0\0"
+    string = pack_words(address, 9) + b"short one\0\0\0\0\0\0\0"
     assert Types(FakeTarget({})).hint(string) == '"`笂.V"'
     assert Types(FakeTarget({address & -4096: bytes(4096)})).hint(string) == '"short one"'
 
@@ -290,7 +290,7 @@ LIKELY = [0, 1, -1, TEXT, TEXT + 16, TABLES + 16, TABLES + 32, TABLES + 64, CONS
 
 
 @given(st.lists(st.sampled_from(LIKELY), max_size=40))
-def test_no_image_makes_trouble(values: list[int]) -> None:
+def test_random_images_raise_nothing(values: list[int]) -> None:
     image = Image()
     first = image.put(*values, TEXT)
     types = Types(image.target())
@@ -299,7 +299,7 @@ def test_no_image_makes_trouble(values: list[int]) -> None:
         assert name.isprintable() and len(name) <= 200
 
 
-def test_only_words_that_tell_something_are_remembered() -> None:
+def test_only_words_with_a_type_are_cached() -> None:
     """A heap has millions of first words without a type, which are not cached."""
     image = Image()
     table = image.put(TEXT, TEXT + 8)

@@ -50,7 +50,7 @@ def cxxfilt(names: list[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def same(name: str) -> str:
+def normalize(name: str) -> str:
     """c++filt prints the long names of some standard classes, findleaks their short names."""
     for stream in ("istream", "ostream", "iostream"):
         name = name.replace(f"std::basic_{stream}<char, std::char_traits<char> >", f"std::{stream}")
@@ -64,8 +64,8 @@ def test_names(mangled: str, readable: str) -> None:
 
 
 @pytest.mark.parametrize("mangled", [n for n in NAMES if "@" not in n])
-def test_names_as_cxxfilt_has_them(mangled: str) -> None:
-    assert same(demangle(mangled)) == same(cxxfilt([mangled])[0])
+def test_names_equal_those_of_cxxfilt(mangled: str) -> None:
+    assert normalize(demangle(mangled)) == normalize(cxxfilt([mangled])[0])
 
 
 def test_types() -> None:
@@ -82,7 +82,7 @@ def test_a_whole_library_against_cxxfilt() -> None:
     lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
     names = sorted({line.split()[-1].split("@")[0] for line in lines if " _Z" in line})
     assert len(names) > 3000
-    wrong = [(n, demangle(n), r) for n, r in zip(names, cxxfilt(names)) if same(demangle(n)) != same(r)]
+    wrong = [(n, demangle(n), r) for n, r in zip(names, cxxfilt(names)) if normalize(demangle(n)) != normalize(r)]
     assert not [w for w in wrong if w[0] != w[1]], "names within the limits are right"
     assert not [w for w in wrong if w[0].startswith(("_ZTV", "_ZTS", "_ZTI"))]
     assert len(wrong) < len(names) / 100, wrong[:5]

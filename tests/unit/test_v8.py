@@ -27,15 +27,15 @@ from findleaks.target.base import Module
 EVERY = 3 * HANDLES + 10
 
 
-def asked(target: FakeTarget, *words: str) -> tuple[int, str]:
+def run(target: FakeTarget, *words: str) -> tuple[int, str]:
     made = Session(target, PureEngine(target.arch))
     out = io.StringIO()
     status = commands.execute(lambda: made, ["scopes", *words], out)
     return status, out.getvalue()
 
 
-def reported(target: FakeTarget) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(asked(target, "--json")[1])
+def run_json(target: FakeTarget) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(run(target, "--json")[1])
     return answer
 
 
@@ -45,7 +45,7 @@ def test_offsets_come_from_the_code() -> None:
 
 
 def test_one_isolate() -> None:
-    (isolate,) = reported(Image().target())["isolates"]
+    (isolate,) = run_json(Image().target())["isolates"]
     assert (isolate["handles"], isolate["blocks"], isolate["bytes"], isolate["level"]) == (EVERY, 4, 4 * HANDLES * 8, 1)
     assert isolate["values"] == [{"value": "undefined", "handles": EVERY, "objects": 1}]
     (scope,) = isolate["scopes"]
@@ -54,30 +54,30 @@ def test_one_isolate() -> None:
     assert isolate["problem"] is None
 
 
-def test_text_names_the_scope_that_hoards() -> None:
-    status, text = asked(Image(blocks=11).target())
+def test_text_names_the_largest_scope() -> None:
+    status, text = run(Image(blocks=11).target())
     assert status == 0
     assert "One scope hoards: 11,252 handles belong to the scope opened by work+0x5; 100 %" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "No scope hoards handles." in asked(Image(blocks=1).target())[1]
+    assert "No scope hoards handles." in run(Image(blocks=1).target())[1]
 
 
 def test_several_isolates() -> None:
     image = Image(isolates=3)
     image.threads.append(thread(9))  # a thread without an isolate
-    found = reported(image.target())
+    found = run_json(image.target())
     assert [isolate["address"] for isolate in found["isolates"]] == [hex(isolate) for isolate in image.isolates]
     assert [isolate["threads"] for isolate in found["isolates"]] == [[1], [2], [3]]
     assert {isolate["handles"] for isolate in found["isolates"]} == {EVERY}
     assert found["warnings"] == []
 
 
-def test_what_handles_hold() -> None:
+def test_targets_of_handles() -> None:
     """Three kinds of handles: small integers, objects by their map, and handles without an object."""
     image = Image(blocks=0, used=6)
     image.words(v8image.OBJECTS + 0x500, v8image.OBJECTS + 0x601)
     image.words(BLOCKS, 8 << 32, 8 << 32, UNDEFINED, v8image.OBJECTS + 0x501, v8image.OBJECTS + 0x501, 0x999999001)
-    (isolate,) = reported(image.target())["isolates"]
+    (isolate,) = run_json(image.target())["isolates"]
     assert isolate["values"] == [
         {"value": f"objects of map {v8image.OBJECTS + 0x600:#x}", "handles": 2, "objects": 1},
         {"value": "small integers", "handles": 2, "objects": 1},
@@ -139,14 +139,14 @@ WHY = [
 
 
 @pytest.mark.parametrize(("damage", "why"), WHY)
-def test_nothing_can_be_said(damage: Any, why: str) -> None:
+def test_failures_are_reported(damage: Any, why: str) -> None:
     """One line reports the reason, and the exit status is that of a failure."""
     target = damage(Image())
-    status, text = asked(target)
+    status, text = run(target)
     assert status == 2
     assert why in text
     assert len(text.splitlines()) == 1
-    assert why in reported(target)["problem"]
+    assert why in run_json(target)["problem"]
 
 
 def twice(image: Image, isolate: int) -> None:
@@ -200,14 +200,14 @@ def test_a_corrupt_list_of_blocks(damage: Any, blocks: int, problem: str) -> Non
     damage(image, image.isolates[0])
     target = image.target()
     listed = [hex(target.word(image.vector(image.isolates[0]) + 8 * number)) for number in range(4)]
-    found = reported(target)
+    found = run_json(target)
     first, second = found["isolates"]
     assert problem.format(*listed) in first["problem"]
     assert first["problem"].startswith(f"isolate {image.isolates[0]:#x}")
     assert found["warnings"] == [first["problem"]]
     assert (first["blocks"], first["handles"]) == (blocks, blocks * HANDLES)
     assert (second["handles"], second["problem"]) == (EVERY, None)
-    status, text = asked(target)
+    status, text = run(target)
     assert status == 0
     assert " ".join(found["warnings"][0].split()) in " ".join(text.split())
 
@@ -222,7 +222,7 @@ def test_corrupt_global_handles() -> None:
         image = Image()
         first = image.isolates[0] + 0x20000
         image.words(image.isolates[0] + 0x28000 + 0x2018, first if following == "first" else int(following))
-        found = reported(image.target())
+        found = run_json(image.target())
         (isolate,) = found["isolates"]
         assert problem.format(first=hex(first)) in isolate["globals"]["problem"]
         assert isolate["globals"]["handles"] == handles
@@ -230,7 +230,7 @@ def test_corrupt_global_handles() -> None:
 
 
 def test_global_handles_that_cannot_be_derived() -> None:
-    found = reported(Image().target([v8image.STATS]))
+    found = run_json(Image().target([v8image.STATS]))
     (isolate,) = found["isolates"]
     assert isolate["globals"] is None
     assert isolate["handles"] == EVERY
@@ -241,7 +241,7 @@ def test_interrupted() -> None:
     target = Image().target()
     target._left = 0
     with pytest.raises(Interrupted):
-        asked(target)
+        run(target)
 
 
 def test_a_scope_on_the_heap() -> None:
@@ -253,7 +253,7 @@ def test_a_scope_on_the_heap() -> None:
     image.words(v8image.OBJECTS + 0x840, isolate, 0, 0)
     image.words(v8image.OBJECTS + 0x880, isolate, block + 80, block + 8)
     image.words(isolate + v8image.LEVEL, 2)
-    found = reported(image.target())
+    found = run_json(image.target())
     heap, stack = found["isolates"][0]["scopes"]
     assert (heap["heap"], heap["address"], heap["handles"]) == (True, hex(v8image.OBJECTS + 0x800), HANDLES - 10 + 10)
     assert (stack["function"], stack["handles"]) == ("work", 2 * HANDLES + 10)
@@ -263,7 +263,7 @@ def test_a_scope_on_the_heap() -> None:
 def test_a_scope_that_is_not_found_is_reported() -> None:
     image = Image()
     image.words(image.isolates[0] + v8image.LEVEL, 3)
-    found = reported(image.target())
+    found = run_json(image.target())
     assert "has 3 open scopes, 1 were found" in found["warnings"][0]
 
 
@@ -285,7 +285,7 @@ def test_a_library() -> None:
         image.put(place, bytes.fromhex("f30f1efa") + relative(0xFF, 0x25, at=place + 4, to=slots + 8 * number))
     image.put(v8image.WORK, relative(0xE8, at=v8image.WORK, to=stub + 16))
     image.put(v8image.GLOBALIZE + 7, relative(0xE8, at=v8image.GLOBALIZE + 7, to=stub + 32))
-    found = reported(image.target())
+    found = run_json(image.target())
     (isolate,) = found["isolates"]
     assert derive(image.target()).key == key
     assert [scope["function"] for scope in isolate["scopes"]] == ["work"]
@@ -298,7 +298,7 @@ def test_a_stack_that_cannot_be_followed() -> None:
     image = Image()
     one = image.threads[0]
     image.threads[0] = thread(1, one.sp, {"rip": v8image.CREATE, "rbp": 1}, one.thread_pointer)
-    found = reported(image.target())
+    found = run_json(image.target())
     (opened,) = found["isolates"][0]["scopes"]
     assert (opened["handles"], opened["thread"], opened["frame"]) == (EVERY, 1, "a frame that could not be reached")
     assert opened["function"] is None
@@ -344,7 +344,7 @@ def test_values_are_counted(slice_: int, monkeypatch: pytest.MonkeyPatch) -> Non
             assert dict(zip(distinct, handles)) == counts
 
 
-def test_what_many_handles_of_many_kinds_hold() -> None:
+def test_targets_of_many_handles_of_many_kinds() -> None:
     """Many maps, with few objects each."""
     maps = 36
     image = Image(blocks=0, used=3 * maps)
@@ -354,7 +354,7 @@ def test_what_many_handles_of_many_kinds_hold() -> None:
         image.words(place, v8image.OBJECTS + 0x801 + 8 * number)
         held += [place + 1, place + 1, UNDEFINED]
     image.words(BLOCKS, *held)
-    (isolate,) = reported(image.target())["isolates"]
+    (isolate,) = run_json(image.target())["isolates"]
     assert isolate["values"][0] == {"value": "undefined", "handles": maps, "objects": 1}
     assert {(value["handles"], value["objects"]) for value in isolate["values"][1:]} == {(2, 1)}
     assert len(isolate["values"]) == maps + 1

@@ -46,23 +46,23 @@ class Image:
 SIZES = [CHUNK] * 20 + [3 * CHUNK + 8192, CHUNK, CHUNK - 4096]
 
 
-def ranges(image: Image, sizes: list[int]) -> list[Range]:
+def find_chunks(image: Image, sizes: list[int]) -> list[Range]:
     return [Range(start, start + size) for start, size in zip(image.starts, sizes)]
 
 
 def test_every_chunk_has_its_size() -> None:
     image = Image(SIZES)
-    assert chunks(image.target(), HEAPS) == ranges(image, SIZES)
+    assert chunks(image.target(), HEAPS) == find_chunks(image, SIZES)
     assert chunks(image.target(), frozenset([HEAP + 8])) == []
     assert chunks(image.target(), frozenset()) == []
 
 
-def test_what_is_allocated_is_a_multiple_of_a_page_at_times() -> None:
+def test_size_after_a_smaller_multiple_of_the_page_size() -> None:
     """A smaller multiple of the page size before the size is not mistaken for the size."""
     image = Image(SIZES)
     for number in (2, 5, 20):
         image.put(KNOWN + 512 * number + 8 * ALLOCATED, 8192)
-    assert chunks(image.target(), HEAPS) == ranges(image, SIZES)
+    assert chunks(image.target(), HEAPS) == find_chunks(image, SIZES)
 
 
 def test_other_memory_looks_like_a_chunk() -> None:
@@ -70,21 +70,21 @@ def test_other_memory_looks_like_a_chunk() -> None:
     image = Image(SIZES)
     end = image.starts[-1] + CHUNK
     image.put(end, 0x1000, end, CHUNK, 0, 0, 0, CHUNK, 0, HEAP)
-    assert chunks(image.target(), HEAPS) == ranges(image, SIZES)
+    assert chunks(image.target(), HEAPS) == find_chunks(image, SIZES)
 
 
-def test_freed_chunk_leads_to_what_has_become_anothers() -> None:
+def test_freed_chunk_refers_to_another_chunk() -> None:
     """A freed chunk, as large as the others, refers to a large object's chunk. This chunk is listed once."""
     image = Image(SIZES)
     end = image.starts[-1] + CHUNK
     image.header(end, KNOWN + 512 * 20)
-    assert chunks(image.target(), HEAPS) == [*ranges(image, SIZES), Range(end, end + CHUNK)]
+    assert chunks(image.target(), HEAPS) == [*find_chunks(image, SIZES), Range(end, end + CHUNK)]
 
 
 def test_objects_of_a_large_chunk_are_no_chunks() -> None:
     image = Image(SIZES)
     image.header(image.starts[20] + CHUNK, KNOWN + 512 * 21)
-    assert chunks(image.target(), HEAPS) == ranges(image, SIZES)
+    assert chunks(image.target(), HEAPS) == find_chunks(image, SIZES)
 
 
 def test_any_word_may_be_wrong() -> None:
@@ -100,6 +100,6 @@ def test_any_word_may_be_wrong() -> None:
         assert all(BASE <= start < end <= BASE + len(image.space) for start, end in found)
 
 
-def test_stops_when_asked_to() -> None:
+def test_interruption() -> None:
     with pytest.raises(Interrupted):
         chunks(Image(SIZES).target(stop_after=0), HEAPS)

@@ -81,7 +81,7 @@ FREE = [(7, 0x8018, 0x8080), (7, 0x20018, 0x21000)]
 FREED = [(8, 0x2000, CHUNK)]
 
 
-def test_all_that_holds_no_object() -> None:
+def test_all_unused_parts() -> None:
     assert Image().dead() == [*NEW, *LEFT, *FREE, *FREED]
 
 
@@ -118,7 +118,7 @@ def _uncounted(image: Image) -> None:
 
 
 @pytest.mark.parametrize("damage", [_no_top, _both, _ring, _broken, _header, _uncounted])
-def test_nothing_of_the_new_space_where_it_is_not_what_v8_counts(damage: Callable[[Image], None]) -> None:
+def test_nothing_in_the_new_space_if_counters_contradict(damage: Callable[[Image], None]) -> None:
     image = Image()
     damage(image)
     assert image.dead() == [*LEFT, *FREE, *FREED]
@@ -137,7 +137,7 @@ def test_nothing_of_the_new_space_where_it_is_not_what_v8_counts(damage: Callabl
         (0x8000, (MAP, 0x80 << 32, 3)),
     ],
 )
-def test_nothing_of_a_page_whose_free_lists_are_not_what_v8_counts(at: int, words: tuple[int, ...]) -> None:
+def test_nothing_in_a_page_if_its_counter_contradicts(at: int, words: tuple[int, ...]) -> None:
     image = Image()
     image.put(image.starts[7] + at, *words)
     assert image.dead() == [*NEW, *LEFT, *FREED]
@@ -158,13 +158,13 @@ def test_areas_are_within_their_page() -> None:
     assert image.dead() == [*NEW, *FREE, *FREED]
 
 
-def test_a_chunk_that_has_become_somebody_elses() -> None:
+def test_a_freed_chunk_in_use_by_other_code() -> None:
     image = Image()
     image.others = [image.starts[7], image.starts[8] + 0x1000]
     assert image.dead() == [*NEW, *LEFT, *FREE]
 
 
-def test_nothing_where_chunks_are_in_doubt() -> None:
+def test_nothing_if_chunks_are_uncertain() -> None:
     image = Image()
     image.problems.append("new_space counts another size")
     assert image.dead() == []

@@ -64,7 +64,7 @@ class OwnMemory(FakeTarget):
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-Os", "-O3"])
-def test_as_the_processor(tmp_path: Path, level: str) -> None:
+def test_results_equal_those_of_the_processor(tmp_path: Path, level: str) -> None:
     source, library = tmp_path / "formulas.c", tmp_path / "formulas.so"
     source.write_text(SOURCE)
     flags = [level, f"-DWORDS={WORDS}", "-w", "-fcf-protection", "-shared", "-fPIC", "-Wl,-z,now"]
@@ -128,11 +128,11 @@ def run(code: bytes, *arguments: int) -> object:
         ("", None),
     ],
 )
-def test_by_hand(code: str, result: object) -> None:
+def test_handwritten_functions(code: str, result: object) -> None:
     assert run(bytes.fromhex(code.replace(" ", "")), DATA) == result
 
 
-def test_any_bytes_come_to_an_end() -> None:
+def test_any_bytes_end() -> None:
     """For any bytes, a bounded number of instructions is emulated, and no memory is read that causes an exception."""
     pick = random.Random(7)
     common = bytes.fromhex("488b8d8903012b29c1e8ffc3505866c9b8050f1e90eb")

@@ -55,7 +55,7 @@ def test_results(fields: list[int]) -> None:
 
 
 @pytest.mark.parametrize("place", [88, 92, 100, 108])
-def test_what_does_more_has_no_result(place: int, fields: list[int]) -> None:
+def test_other_functions_have_no_result(place: int, fields: list[int]) -> None:
     assert evaluate_function(target(fields), AT + place, DATA) is None
 
 

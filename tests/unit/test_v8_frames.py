@@ -75,7 +75,7 @@ def test_safepoints(version: tuple[int, int], kind: str, header: int) -> None:
     assert safepoints.find_deoptimization(found, code, code.start + 0x51) == -1
 
 
-def frames_of(
+def read_frames(
     data: bytes, place: int, instructions: translations._Instructions, version: tuple[int, int]
 ) -> Sequence[tuple[int, int, int]]:
     reader = translations._Reader(data, instructions, version)
@@ -100,11 +100,11 @@ def test_translations() -> None:
     second += bytes([count + 3]) + function(301, 4) + bytes([match]) + unsigned(1)
     second += bytes([2]) + signed(77) + signed(5) + unsigned(1) + bytes([literal]) + signed(8)
     data = first + second + bytes([14])
-    assert frames_of(data, 0, instructions, (13, 6)) == [(0, -1, 12), (4, 6, 300)]
-    assert frames_of(data, len(first), instructions, (13, 6)) == [(0, -1, 12), (4, 6, 301), (5, 8, -1)]
+    assert read_frames(data, 0, instructions, (13, 6)) == [(0, -1, 12), (4, 6, 300)]
+    assert read_frames(data, len(first), instructions, (13, 6)) == [(0, -1, 12), (4, 6, 301), (5, 8, -1)]
     for cut in range(len(data) - 12):
         with pytest.raises((ValueError, IndexError)):
-            frames_of(data[:cut], 0 if cut < len(first) else len(first), instructions, (13, 6))
+            read_frames(data[:cut], 0 if cut < len(first) else len(first), instructions, (13, 6))
 
 
 def test_old_translations() -> None:
@@ -120,7 +120,7 @@ def test_old_translations() -> None:
 
     words = [0, 2, 1, 0, 6, 3, 2, 1, 500, 4, 1, 0, 0, 25, 8, 0]
     data = b"".join(map(number, words))
-    assert frames_of(data, 0, translations._OLD, (8, 4)) == [(4, 8, 500)]
+    assert read_frames(data, 0, translations._OLD, (8, 4)) == [(4, 8, 500)]
 
 
 def test_bytecodes_of_baseline_code() -> None:

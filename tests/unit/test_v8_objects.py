@@ -98,10 +98,10 @@ def references(memory: bytes, numbers: list[int], words: list[int], arch: Arch) 
         at = end
 
 
-Walked = tuple[list[list[int]], list[tuple[int, int]], list[tuple[Step, int]], list[tuple[int, int, int]]]
+WalkResult = tuple[list[list[int]], list[tuple[int, int]], list[tuple[Step, int]], list[tuple[int, int, int]]]
 
 
-def walked(engine: Engine, known: MapTable, memory: bytes, room: int = 7) -> Walked:
+def walk_objects(engine: Engine, known: MapTable, memory: bytes, room: int = 7) -> WalkResult:
     """Return the totals and first objects of all maps, the references, how the walks ended, and the objects."""
     walk, ends, references, objects = ObjectWalk(known), [], [], []
     walk.targets, walk.owners = array("Q", bytes(8 * room)), array("I", bytes(4 * room))
@@ -126,21 +126,21 @@ def test_engines_agree(arch: Arch) -> None:
         state = random.Random(seed)
         words = [BASE + 0x1000_0001 + 80 * at for at in state.sample(range(1 << 20), len(SIZES))]
         memory, numbers = heap(words, state, 80, arch)
-        expected = walked(graphs.pure(arch), table(words), memory)
+        expected = walk_objects(graphs.pure(arch), table(words), memory)
         assert expected[0][0][::2] == [numbers.count(number) for number in range(len(SIZES))]
         assert sum(expected[0][0][1::2]) == len(memory)
         assert expected[2][-1] == (Step.DONE, BASE + len(memory))
         assert expected[1] == list(references(memory, numbers, words, arch))
         assert [number for _, _, number in expected[3]] == [number for number in numbers if number != FREE]
-        assert walked(graphs.native(arch), table(words), memory) == expected
+        assert walk_objects(graphs.native(arch), table(words), memory) == expected
         for _ in range(12):  # damage, or an end inside an object
             broken = bytearray(memory)
             for _ in range(3):
                 broken[state.randrange(len(memory))] = state.choice([0, 0x7F, 0xFF])
             cut = bytes(broken[: state.randrange(len(memory))])
             for damaged in (bytes(broken), cut):
-                expected = walked(graphs.pure(arch), table(words), damaged)
-                assert walked(graphs.native(arch), table(words), damaged) == expected
+                expected = walk_objects(graphs.pure(arch), table(words), damaged)
+                assert walk_objects(graphs.native(arch), table(words), damaged) == expected
 
 
 @pytest.mark.parametrize("engine", [graphs.pure, graphs.native])
@@ -177,7 +177,7 @@ ELEMENTS = [False, True, False, True]
 """Types and names of the edges of the first words, and whether others are elements, by shape."""
 
 
-def nodes_of(count: int) -> array[int]:
+def make_nodes(count: int) -> array[int]:
     """Return the node of each object. Every seventh object has none."""
     return array("I", (NO_MAP if at % 7 == 6 else at + 3 for at in range(count)))
 
@@ -186,7 +186,7 @@ def listed_edges(
     engine: Engine, blocks: Blocks, maps: array[int], rows: array[int], room: int, pieces: list[tuple[int, bytes]]
 ) -> list[list[int]]:
     """Return all edges, three numbers each, and the number of edges of each object."""
-    edges = EdgeList(blocks, maps, nodes_of(len(maps)), rows, room)
+    edges = EdgeList(blocks, maps, make_nodes(len(maps)), rows, room)
     for names, are_elements in zip(NAMES, ELEMENTS):
         edges.add_shape(names, are_elements)
     found: list[int] = []
@@ -199,7 +199,7 @@ def listed_edges(
 
 
 def expected_edges(blocks: Blocks, memory: bytes, base: int, maps: array[int], rows: list[list[int]], arch: Arch) -> list[list[int]]:
-    found, counts, nodes = [], [0] * len(maps), nodes_of(len(maps))
+    found, counts, nodes = [], [0] * len(maps), make_nodes(len(maps))
     order = "<" if arch.byteorder == "little" else ">"
     for index, shape in enumerate(maps):
         start = blocks.address(index)

@@ -14,7 +14,7 @@ from findleaks import value_classes
 
 
 @value_classes.dataclass(frozen=True)
-class Light:
+class LightClass:
     address: int
     name: str = "x"
     parts: list[int] = value_classes.field(default_factory=list, metadata={"key": "of"}, repr=False)
@@ -28,7 +28,7 @@ class Standard:
 
 
 @value_classes.dataclass
-class Below(Light if typing.TYPE_CHECKING else value_classes.dataclass(type("Base", (), {"__annotations__": {"first": "int"}}))):
+class Derived(LightClass if typing.TYPE_CHECKING else value_classes.dataclass(type("Base", (), {"__annotations__": {"first": "int"}}))):
     second: int = 2
 
 
@@ -49,48 +49,48 @@ class StandardPair(typing.NamedTuple):
 
 
 def test_dataclass_is_made_as_a_standard_one() -> None:
-    made, standard = Light(5), Standard(5)
+    made, standard = LightClass(5), Standard(5)
     assert vars(made) == vars(standard) == {"address": 5, "name": "x", "parts": []}
-    assert made.parts is not Light(5).parts
-    assert vars(Light(1, parts=[2], name="y")) == {"address": 1, "name": "y", "parts": [2]}
-    for call in (lambda: Light(), lambda: Light(1, "x", [], 4), lambda: Light(1, other=2)):  # type: ignore[call-arg]
+    assert made.parts is not LightClass(5).parts
+    assert vars(LightClass(1, parts=[2], name="y")) == {"address": 1, "name": "y", "parts": [2]}
+    for call in (lambda: LightClass(), lambda: LightClass(1, "x", [], 4), lambda: LightClass(1, other=2)):  # type: ignore[call-arg]
         with pytest.raises(TypeError):
             call()
-    assert not hasattr(Light, "parts") and Light.name == "x"
-    assert Light.__match_args__ == Standard.__match_args__
+    assert not hasattr(LightClass, "parts") and LightClass.name == "x"
+    assert LightClass.__match_args__ == Standard.__match_args__
 
 
 def test_dataclass_is_compared_and_frozen_as_a_standard_one() -> None:
-    assert Light(5) == Light(5) != Light(6)
-    assert Light(5) != Standard(5)
+    assert LightClass(5) == LightClass(5) != LightClass(6)
+    assert LightClass(5) != Standard(5)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Light(5).name = "y"  # type: ignore[misc]
+        LightClass(5).name = "y"  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        del Light(5).name
+        del LightClass(5).name
     light = value_classes.dataclass(frozen=True)(type("Made", (), {"__annotations__": {"one": "int"}}))
     assert hash(light(3)) == hash(light(3)) and {light(3): 1}[light(3)] == 1  # type: ignore[call-arg]
     assert value_classes.dataclass(type("Made", (), {"__annotations__": {"one": "int"}})).__hash__ is None
 
 
-def test_functions_of_dataclasses_take_it() -> None:
-    light = value_classes.fields(Light)
+def test_functions_of_dataclasses_accept_it() -> None:
+    light = value_classes.fields(LightClass)
     assert [one.name for one in light] == ["address", "name", "parts"]
     assert (light[0].default, light[1].default, light[2].default_factory) == (value_classes.MISSING, "x", list)
-    assert repr(Light(5)) == "Light(address=5, name='x')"
-    assert [(one.name, one.default, dict(one.metadata)) for one in dataclasses.fields(Light)] == [
+    assert repr(LightClass(5)) == "Light(address=5, name='x')"
+    assert [(one.name, one.default, dict(one.metadata)) for one in dataclasses.fields(LightClass)] == [
         (one.name, one.default, dict(one.metadata)) for one in dataclasses.fields(Standard)
     ]
-    assert dataclasses.replace(Light(5, "a"), address=6) == value_classes.replace(Light(5, "a"), address=6) == Light(6, "a")
-    assert dataclasses.asdict(Light(5)) == dataclasses.asdict(Standard(5))
-    assert dataclasses.is_dataclass(Light)
-    assert Light(5) == pickle.loads(pickle.dumps(Light(5)))
+    assert dataclasses.replace(LightClass(5, "a"), address=6) == value_classes.replace(LightClass(5, "a"), address=6) == LightClass(6, "a")
+    assert dataclasses.asdict(LightClass(5)) == dataclasses.asdict(Standard(5))
+    assert dataclasses.is_dataclass(LightClass)
+    assert LightClass(5) == pickle.loads(pickle.dumps(LightClass(5)))
 
 
 def test_fields_of_a_base_class_come_first() -> None:
-    made = Below(1)
+    made = Derived(1)
     assert (made.first, made.second) == (1, 2)  # type: ignore[attr-defined]
-    assert [one.name for one in dataclasses.fields(Below)] == ["first", "second"]
-    assert vars(Below(3, 4)) == {"first": 3, "second": 4}  # type: ignore[arg-type]
+    assert [one.name for one in dataclasses.fields(Derived)] == ["first", "second"]
+    assert vars(Derived(3, 4)) == {"first": 3, "second": 4}  # type: ignore[arg-type]
 
 
 def test_standard_dataclass_as_base() -> None:

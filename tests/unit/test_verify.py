@@ -22,7 +22,7 @@ from findleaks.target.base import Range
 MINORS = (27, 31, 36, 43)
 
 
-def rows(minor: int) -> Image:
+def make_image(minor: int) -> Image:
     """Return the layouts of release 2.`minor` for x86-64."""
 
     def row(table: tuple) -> object:
@@ -39,7 +39,7 @@ def problems(target: fake.FakeTarget) -> list[Problem]:
 
 
 def image(minor: int) -> tuple[Image, fake.FakeTarget]:
-    made = rows(minor)
+    made = make_image(minor)
     made.chunks = [*made.chunks, (0x70, "used"), (0x60, "free"), (0x100, "used"), (0x100, "used")]
     target = made.build()
     mark(made, target)
@@ -58,13 +58,13 @@ def mark(made: Image, target: fake.FakeTarget) -> None:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_nothing_is_wrong_with_a_sound_heap(minor: int) -> None:
+def test_an_intact_heap_has_no_problems(minor: int) -> None:
     # The free chunks of the images are all in one bin
     wrong = [problem for problem in problems(image(minor)[1]) if "small bin" not in problem.what]
     assert wrong == []
 
 
-def only(target: fake.FakeTarget, text: str) -> Problem:
+def find_only(target: fake.FakeTarget, text: str) -> Problem:
     found = [problem for problem in problems(target) if text in problem.what]
     assert len(found) == 1, [problem.what for problem in problems(target)]
     assert found[0].corrupt
@@ -72,13 +72,13 @@ def only(target: fake.FakeTarget, text: str) -> Problem:
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_a_cleared_bit_that_no_list_knows(minor: int) -> None:
+def test_a_cleared_bit_of_a_block_in_no_list(minor: int) -> None:
     made, target = image(minor)
     victim = made.blocks["used"][-1]
     last = [block for block in made.blocks["used"] if block < made.places.heap + SIZE][-1]
     assert victim != last
     target.write_word(last - 8, 0x100)
-    problem = only(target, "in no free list")
+    problem = find_only(target, "in no free list")
     assert problem.damaged == (last - 8, last) and problem.expected == 0x101
 
 
@@ -87,15 +87,15 @@ def test_a_flag_of_another_arena(minor: int) -> None:
     made, target = image(minor)
     block = made.blocks["used"][0]
     target.write_word(block - 8, target.word(block - 8) | 4)
-    assert only(target, "NON_MAIN_ARENA is set").damaged == (block - 8, block)
+    assert find_only(target, "NON_MAIN_ARENA is set").damaged == (block - 8, block)
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_a_link_written_over_in_a_bin(minor: int) -> None:
+def test_an_overwritten_link_in_a_bin(minor: int) -> None:
     made, target = image(minor)
     block = made.blocks["free"][0]
     target.write(block, b"use after free!\0")
-    problem = only(target, "its fd and bk are")
+    problem = find_only(target, "its fd and bk are")
     assert problem.damaged == (block, block + 16)
 
 
@@ -105,7 +105,7 @@ def test_the_copy_of_a_size(minor: int) -> None:
     block = made.blocks["free"][0]
     size = target.word(block - 8) & ~7
     target.write_word(block - 16 + size, 0x4242)
-    problem = only(target, "the copy behind it")
+    problem = find_only(target, "the copy behind it")
     assert problem.damaged == (block - 16 + size, block - 8 + size) and problem.expected == size
 
 
@@ -113,7 +113,7 @@ def test_the_copy_of_a_size(minor: int) -> None:
 def test_a_bin_without_its_bit(minor: int) -> None:
     made, target = image(minor)
     target.write(made.main + made.state.bins + 254 * 8, bytes(4))
-    assert only(target, "of main has chunks, but its bit")
+    assert find_only(target, "of main has chunks, but its bit")
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -122,10 +122,10 @@ def test_a_count_of_a_thread_cache(minor: int) -> None:
     assert made.tcache is not None
     cache, index = made.blocks["tcache"][0], (0x30 - 0x20) // 16
     target.write(cache + index * made.tcache.counter, (3).to_bytes(made.tcache.counter, "little"))
-    assert only(target, "its counter says").damaged is not None
+    assert find_only(target, "its counter says").damaged is not None
 
 
-def test_a_wrong_size_in_front_is_what_is_blamed() -> None:
+def test_a_wrong_size_before_is_reported() -> None:
     """The walk ends at the address to which the wrong size leads. The size is reported."""
     made, target = image(36)
     block = [block for block in made.blocks["used"] if block < made.places.heap + SIZE][1]
@@ -164,7 +164,7 @@ TEXT = b"GET /index.html HTTP/1.1"
         (bytes.fromhex("91f3a0c4d5e6f708"), "bytes", "neither text nor pointer"),
     ],
 )
-def test_what_was_written(data: bytes, sort: str, words: str) -> None:
+def test_description_of_the_overwriting_bytes(data: bytes, sort: str, words: str) -> None:
     made, target = image(36)
     block = made.blocks["used"][-1]
     target.write(block, bytes.fromhex("9182a3b4c5d6e7f8") * 3)
@@ -184,7 +184,7 @@ def run(target: fake.FakeTarget, **words: object) -> tuple[dict[str, object], in
     return dict(body), made.status, "\n".join(made.text(80, Invocation()))
 
 
-def test_nothing_can_be_said_without_an_allocator() -> None:
+def test_no_allocator_is_a_failure() -> None:
     body, status, text = run(fake.FakeTarget({0x10000: bytes(4096)}))
     assert status == 2 and body["sound"] is None and "the heap cannot be checked" in text
 
@@ -208,15 +208,15 @@ def test_limit_counts_for_text_and_json() -> None:
     for block in used[1::3]:
         target.write(block - 8, b"\xff" * 8)
 
-    def listed(limit: Optional[int]) -> tuple[list[str], int]:
+    def run_limited(limit: Optional[int]) -> tuple[list[str], int]:
         body, _, text = run(target, limit=limit)
         whole = [str(one["address"]) for one in body["problems"] if one["corrupt"] and not one["part_of"]]  # type: ignore[attr-defined]
         return whole, len(re.findall(r"(?m)^ *[0-9]+\. ", text))
 
-    every, shown = listed(0)
+    every, shown = run_limited(0)
     assert len(every) == shown > 2
-    assert listed(None)[0] == every
-    assert listed(2) == (every[:2], 2)
+    assert run_limited(None)[0] == every
+    assert run_limited(2) == (every[:2], 2)
 
 
 def test_unknown_allocator() -> None:
