@@ -277,7 +277,8 @@ def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_hashes(engine: Any, arch: Arch) -> None:
-    """Hashes of the keys of dictionaries and sets are no references, even if they are addresses in blocks. Keys and values are."""
+    """Hashes of the keys of dictionaries and sets are no references, even if they are addresses in blocks. Keys and
+    values are references."""
     word = arch.word
 
     def find_hashes(owner: list[int], contents: list[int], head: bytes = b"") -> list[int]:

@@ -1,4 +1,4 @@
-"""Structures of GLib by their words: both engines find the same ones, whole and damaged."""
+"""Structures of GLib, recognised by their contents: both engines find the same intact and damaged structures."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ STRUCTURES = (
 )
 
 
-def heap() -> tuple[bytearray, list[tuple[int, int]]]:
-    """The structures, two nodes of the queue, and blocks of 160 bytes."""
+def make_heap() -> tuple[bytearray, list[tuple[int, int]]]:
+    """Return memory with the structures, two nodes of the queue, and blocks of 160 bytes; and its blocks."""
     memory, blocks = bytearray(STRIDE * 24), []
     for number, (_, size, words) in enumerate(STRUCTURES):
         blocks.append((here(number), size))
@@ -56,7 +56,7 @@ def heap() -> tuple[bytearray, list[tuple[int, int]]]:
     return memory, blocks
 
 
-def results(memory: bytes, blocks: list[tuple[int, int]], cut: int = 0) -> list[list[Structure]]:
+def find_in_both(memory: bytes, blocks: list[tuple[int, int]], cut: int = 0) -> list[list[Structure]]:
     made = []
     for engine in (graphs.native(), graphs.pure()):
         directory = engine.blocks(engine.arch, 8)
@@ -68,26 +68,26 @@ def results(memory: bytes, blocks: list[tuple[int, int]], cut: int = 0) -> list[
 
 
 def test_each_kind_is_found() -> None:
-    for found in results(*map(bytes, heap()[:1]), heap()[1]):
+    for found in find_in_both(*map(bytes, make_heap()[:1]), make_heap()[1]):
         assert [(one.block, one.kind) for one in found] == [(number, kind) for number, (kind, _, _) in enumerate(STRUCTURES)]
 
 
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_a_structure_that_refers_to_no_block(number: int) -> None:
-    """Without the blocks that it refers to, nothing is found, except for a GBytes that contains its data."""
-    memory, blocks = heap()
-    for found in results(bytes(memory), [blocks[number]]):
+    """A structure is not found without the blocks to which it refers. The exception is a GBytes that contains its data."""
+    memory, blocks = make_heap()
+    for found in find_in_both(bytes(memory), [blocks[number]]):
         assert [one.kind for one in found] == ([kinds.BYTES] if number == 10 else [])
 
 
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 3000))
 @settings(max_examples=60)
 def test_both_engines_agree(seed: int, cut: int) -> None:
-    memory, blocks = heap()
+    memory, blocks = make_heap()
     rng = random.Random(seed)
     for _ in range(rng.randrange(30)):
         at = STRIDE * rng.randrange(len(STRUCTURES)) + 4 * rng.randrange(24)
         memory[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 3, 8, 1 << 24, 0xFFFFFFFF, CODE, room(0), here(rng.randrange(20)))))
     blocks = [(start, max(16, size + rng.choice((0, 0, 0, -8, 8, 24, 32)))) for start, size in blocks]
-    native, pure = results(bytes(memory), blocks, 8 * cut)
+    native, pure = find_in_both(bytes(memory), blocks, 8 * cut)
     assert native == pure

@@ -109,7 +109,8 @@ def test_arenas_and_spans(engine: Callable[[], Engine], place: int) -> None:
 
 
 def test_lengths_of_the_page_allocator() -> None:
-    """A length in the page allocator's five slices may look like an address. Five slices with other capacities belong to something else."""
+    """A length in the page allocator's five slices may look like an address. Five slices with other capacities belong
+    to another structure."""
     data, levels = [Range(DATA, DATA + 4096)], (14, 17, 20, 23, 26)
     made = make_target()
     made.write(DATA + 0x300, struct.pack("<15Q", *(word for bits in levels for word in (SPANS, 0x5B29D8, 1 << bits))))

@@ -1,4 +1,4 @@
-"""Type descriptors of Go 1.27 follow one another without a table of their addresses."""
+"""Type descriptors of Go 1.27: they follow one another, and no table has their addresses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNCOMMON = 1
     ],
 )
 def test_sizes(kind: int, after: bytes, size: int) -> None:
-    """With methods, a part of 16 bytes follows the fixed part, and 16 bytes for each method follow everything else."""
+    """In a type with methods, 16 bytes follow the fixed fields. At the end of the descriptor, each method has 16 bytes."""
     fixed = {FUNC: 56, INTERFACE: 80, STRUCT: 80}.get(kind, size)
     one = Type(AT, "name", kind, 8, 0, 0, False)
     for methods, further in ((None, 0), (0, 16), (5, 16 + 5 * 16)):

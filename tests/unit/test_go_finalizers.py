@@ -108,7 +108,7 @@ class CleanupTypes:
         return {"cleanupBlockHeader.alllink": 16, "cleanupBlockHeader.n": 24}[path]
 
 
-def cleanups(*blocks: tuple[int, int, list[int]], words: int = 3) -> list[int]:
+def read_cleanups(*blocks: tuple[int, int, list[int]], words: int = 3) -> list[int]:
     """Return the last word of each cleanup in the queue. A block: its link, its counter, its words."""
     data = b"".join(struct.pack(f"<4Q{len(own)}Q", 7, 7, link, count, *own).ljust(512, b"\0") for link, count, own in blocks)
     target = FakeTarget({DATA: struct.pack("<4Q", 7, CHUNK, CHUNK + 4096, 0), CHUNK: data, HEAP: struct.pack("<2Q", CODE, 8)})
@@ -118,8 +118,8 @@ def cleanups(*blocks: tuple[int, int, list[int]], words: int = 3) -> list[int]:
 
 def test_queue_of_cleanups() -> None:
     waits, done = [HEAP, HEAP], [0, 0, 0]
-    assert cleanups((CHUNK + 512, 3, [*done, *waits, 5, *waits, 6]), (0, 20, [*waits, 7] * 20)) == [5, 6, *[7] * 20]
-    assert cleanups((CHUNK, 1, [*waits, 5])) == [5]  # a damaged link
-    assert cleanups((0, 2, [HEAP] * 2), words=1) == [HEAP, HEAP]  # Go 1.25
+    assert read_cleanups((CHUNK + 512, 3, [*done, *waits, 5, *waits, 6]), (0, 20, [*waits, 7] * 20)) == [5, 6, *[7] * 20]
+    assert read_cleanups((CHUNK, 1, [*waits, 5])) == [5]  # a damaged link
+    assert read_cleanups((0, 2, [HEAP] * 2), words=1) == [HEAP, HEAP]  # Go 1.25
     for count, own in ((21, [*waits, 5]), (1, [HEAP, DATA, 5]), (1, [*waits, 0]), (2, [*waits, 5, 1, 0, 0])):
-        assert cleanups((0, count, own)) == []
+        assert read_cleanups((0, count, own)) == []

@@ -1,4 +1,5 @@
-"""Test copying the pointers of Go's objects. The C engine and the reference engine agree, and keep the words that maps of pointers name."""
+"""Test copying the pointers of Go's objects. The C engine and the reference engine agree, and copy the words that are
+pointers according to Go's bitmaps."""
 
 from __future__ import annotations
 

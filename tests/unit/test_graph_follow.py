@@ -122,7 +122,8 @@ BOUNDS = [(64, 96, 128, 160), (64, 96, 96, 160), (64, 128, 96, 160), (128, 160, 
 @pytest.mark.parametrize("hits", [0, 1, 3, 200])
 @pytest.mark.parametrize("bounds", BOUNDS)
 def test_searches_in_several_ranges(hits: int, bounds: tuple[int, ...]) -> None:
-    """Few or many words are in the ranges or between them. The ranges are apart, adjacent, overlapping, unsorted, or around the piece."""
+    """Few or many words are inside the ranges or near them. The ranges are disjoint, adjacent, overlapping, unsorted,
+    or contain the addresses of the piece."""
     values = [0, 63, 64, 95, 96, 100, 127, 128, 159, 160, BASE + 64, BASE]
     words = [0] * (2048 - hits) + [values[at % len(values)] for at in range(1, hits + 1)]
     ranges = [Range(*bounds[:2]), Range(*bounds[2:])]

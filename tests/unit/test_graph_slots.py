@@ -1,4 +1,4 @@
-"""musl's groups, slots and chunks: the C engine, the reference engine, and the heap that the test made."""
+"""musl's groups, slots and chunks: both engines read the heap that the test made."""
 
 from __future__ import annotations
 

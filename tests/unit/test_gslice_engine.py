@@ -167,7 +167,8 @@ def test_damaged_slabs(arch: Arch, seed: int, damage: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=10)
 def test_slabs_of_leaked_chunks(arch: Arch, seed: int) -> None:
-    """Nothing refers to the chunks. The first word of each is a number, the last two words are zero, and so is the memory at both ends."""
+    """Nothing refers to the chunks. In each chunk, the first word is a number and the last two words are zero. Memory
+    before and after the chunks is zero."""
     image = Image(arch, seed)
     for slab in image.slabs:
         for chunk in image.chunks(slab):

@@ -223,7 +223,7 @@ def test_blocks_of_different_sizes() -> None:
     ],
 )
 def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expected: list[Rule]) -> None:
-    """The number of blocks of these sizes with start pointers does not matter: these have tag 0."""
+    """Pointers with tag 0 are start pointers. Their number does not matter."""
     assert rules_of(candidates(make_rows(*counted)), lambda size: 450, 8) == expected
 
 
@@ -232,11 +232,11 @@ def test_tags_in_low_bits(counted: list[tuple[int, int, dict[int, int]]], expect
     [
         (set(), 0, Heuristic.LENGTH64),
         (set(), 20, Heuristic.LENGTH64 | Heuristic.NEWARRAY),  # blocks of another library: the second heuristic
-        ({(0, 8)}, 0, Heuristic.NONE),  # the rule explains the pointers behind the lengths, and nothing the other ones
+        ({(0, 8)}, 0, Heuristic.NONE),  # the rule explains the pointers after the lengths; nothing explains the other pointers
     ],
 )
 def test_lengths_of_blocks_with_many_pointers(rules: set[Rule], others: int, expected: Heuristic) -> None:
-    """40 blocks begin with their length. Each has one pointer behind it, and five to its middle."""
+    """40 blocks begin with their length. One pointer refers to the word after the length, and five refer to the middle of the block."""
     engine = graphs.native()
     blocks = engine.blocks(engine.arch, 16)
     blocks.append([0x10000 + 0x100 * number for number in range(40 + others)], [0xF8] * (40 + others), [0] * (40 + others))

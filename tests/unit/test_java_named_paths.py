@@ -32,7 +32,7 @@ class ReferrerGraph:
         return found
 
 
-def paths(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int]) -> tuple[NamedPaths, ReferrerGraph]:
+def make_paths(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int]) -> tuple[NamedPaths, ReferrerGraph]:
     graph: Any = ReferrerGraph(referrers)
     classes = [numbers.get(index, OTHER) for index in range(100)]
     return NamedPaths(FakeTarget({}), graph, classes, [True, False, False], lambda index: index < DEAD), graph
@@ -51,16 +51,16 @@ def paths(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int]) ->
     ],
 )
 def test_beginning(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int], path: list[int], expected: list[int]) -> None:
-    assert list(paths(referrers, numbers)[0].extend(path)) == expected
+    assert list(make_paths(referrers, numbers)[0].extend(path)) == expected
 
 
 def test_many_referrers() -> None:
-    """Buffers that refer to each other do not hide the one referrer of another class. The number of searches is limited."""
+    """Many buffers refer to each other. The only referrer of another class is found among them, with a limited number of searches."""
     buffers = list(range(10, 80))
     referrers = {1: [*buffers, 80], 80: [3], **{one: [other for other in buffers if other != one] for one in buffers}}
     numbers = {3: NAMED, **dict.fromkeys(buffers, BUFFER)}
-    found, graph = paths(referrers, numbers)
+    found, graph = make_paths(referrers, numbers)
     assert list(found.extend([1, 0])) == [3, 80, 1, 0]
     assert graph.searches <= 8
     assert list(found.extend([1, 5])) == [3, 80, 1, 5]
-    assert graph.searches <= 8  # what precedes an object is searched for once
+    assert graph.searches <= 8  # the referrers of an object are searched once

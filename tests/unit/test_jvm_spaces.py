@@ -153,7 +153,8 @@ def test_the_name_of_a_free_region() -> None:
 
 
 def test_fields_far_inside_structures_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise as much memory would be read for each region, and a core of some megabytes may list a million regions."""
+    """Fields at large offsets are not read, because each region would need a long read, and a core of some megabytes
+    may list a million regions."""
     image = Image("G1", REGIONS)
     image.fields["HeapRegion", "_top"] = 0xFFF8
     asked: list[int] = []

@@ -138,7 +138,7 @@ def test_sections_full_of_one_byte(program: Path, name: str, filled: bytes) -> N
 
 
 def test_lists_without_end(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges with many entries may be one endless list. Reading stops at a limit. Units that are read without these lists are found."""
+    """Ranges with many entries may be one endless list. Reading stops at a limit. Units whose addresses need no list are found."""
     monkeypatch.setattr(ranges, "MAX_WORK", 40)
     file = open_file(program.read_bytes())
     located = Located(file)

@@ -18,8 +18,8 @@ from findleaks.audit.managed_holder import _describe_path
         ("", ""),
     ],
 )
-def test_the_root_of_an_object_to_which_it_refers_is_named(path: str, text: str) -> None:
-    """A path of one object would not tell what keeps the object alive."""
+def test_root_of_a_path_with_one_object_is_named(path: str, text: str) -> None:
+    """If the path has only one object, the description also names its root. Otherwise it would not show what keeps the object alive."""
     graph = SimpleNamespace(graph=object(), describe_path=lambda block: path, describe_root=lambda block: "global handle of Conn")
     found: Any = SimpleNamespace(graph=graph, object=SimpleNamespace(block=1))
     assert _describe_path(found) == text

@@ -34,7 +34,7 @@ def make_process(words: Sequence[int], uncertain: Sequence[Uncertain], lost: boo
     return target
 
 
-def find_missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, int, int]]:
+def find_missing(target: FakeTarget, engine: str = "native") -> list[tuple[int, int, int]]:
     made = session(target, [ListAllocator(HEAP, HEAP + PAGE, [Listed(LOST, 64)])], load(target.arch, pure=engine == "pure"))
     assert find_missing_memory(made) == (), "before marking"
     _ = made.graph()
@@ -44,7 +44,7 @@ def find_missing(target: FakeTarget, engine: str = "kernel") -> list[tuple[int, 
     return found
 
 
-@pytest.mark.parametrize("engine", ["kernel", "pure"])
+@pytest.mark.parametrize("engine", ["native", "pure"])
 def test_a_pointer_into_a_segment_without_bytes(engine: str) -> None:
     area = Uncertain(GONE, GONE + 16 * PAGE, UNWRITTEN)
     for word in (GONE, GONE + 24, GONE + 16 * PAGE - 8):
@@ -54,7 +54,7 @@ def test_a_pointer_into_a_segment_without_bytes(engine: str) -> None:
     assert find_missing(make_process([GONE], [area], lost=False), engine) == [], "no leaks, so missing memory does not matter"
 
 
-@pytest.mark.parametrize("engine", ["kernel", "pure"])
+@pytest.mark.parametrize("engine", ["native", "pure"])
 def test_ranges_of_a_damaged_core(engine: str) -> None:
     """Ranges of any size that overlap or are not whole pages."""
     whole = Uncertain(GONE - (1 << 44), GONE + PAGE, UNWRITTEN)

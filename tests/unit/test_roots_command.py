@@ -21,7 +21,7 @@ MAP, LIST, PAIR_A, PAIR_B, UNNAMED = (DATA + 0x100 * n for n in range(1, 6))
 SEVERAL = tuple((f"g_{n}", 0x100 * n) for n in range(1, 7))  # names and offsets of variables; fewer variables would be one root
 
 
-@pytest.fixture(params=[graphs.native, graphs.pure], ids=["kernel", "pure"])
+@pytest.fixture(params=[graphs.native, graphs.pure], ids=["native", "pure"])
 def process(request: pytest.FixtureRequest) -> tuple[Building, Session]:
     """Return a process with these variables: g_map refers to an object with a map of 20 and a list of 5; g_list to a
     list of 30; g_a and g_b each to a block that refers to another; a word without a name to an array. Two blocks are
@@ -97,9 +97,9 @@ def test_text_and_json_agree(process: tuple[Building, Session]) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["native", "pure"])
 def test_many_equal_blocks_with_several_roots(engine: Callable[[], Engine]) -> None:
-    """Like an interpreter's arenas: several tables refer to all of them, so that no table retains them. Each arena
+    """Like an interpreter's arenas: several tables refer to all arenas, so that no table retains them. Each arena
     retains two more blocks."""
     made = Building()
     arenas = [made.block(4088, made.block(24), made.block(40)) for _ in range(120)]
@@ -114,7 +114,7 @@ def test_many_equal_blocks_with_several_roots(engine: Callable[[], Engine]) -> N
     assert f"next: leaks path {min(arenas):#x}" in text
 
 
-@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["native", "pure"])
 def test_an_equal_block_that_retains_more_has_its_own_row(engine: Callable[[], Engine]) -> None:
     made = Building()
     records = [made.block(64) for _ in range(150)]
@@ -128,8 +128,8 @@ def test_an_equal_block_that_retains_more_has_its_own_row(engine: Callable[[], E
     ]
 
 
-def test_roots_of_a_few_blocks_alike_are_not_those_of_all() -> None:
-    """The five blocks that retain most are also reached by other variables, as by stale words."""
+def test_roots_of_a_few_equal_blocks_are_not_those_of_all() -> None:
+    """Other variables also refer to the five blocks that retain most, as stale words do."""
     made = Building()
     records = [made.block(64, made.block(256)) for _ in range(5)] + [made.block(64) for _ in range(300)]
     for name, at in SEVERAL:
@@ -222,7 +222,7 @@ def test_an_empty_process_is_reported() -> None:
     assert run(session, "roots")[0] == 2
 
 
-@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["kernel", "pure"])
+@pytest.mark.parametrize("engine", [graphs.native, graphs.pure], ids=["native", "pure"])
 def test_a_shared_list_that_leads_into_free_memory(engine: Callable[[], Engine]) -> None:
     """Damage: the node after the 40th is at addresses of the heap that are in no block."""
     made = Building()

@@ -16,7 +16,7 @@ from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
 
 
-@pytest.fixture(params=[graphs.native, graphs.pure], ids=["kernel", "pure"])
+@pytest.fixture(params=[graphs.native, graphs.pure], ids=["native", "pure"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     made: Engine = request.param()
     return made

@@ -25,7 +25,7 @@ CLAIMS = 0x1100  # as in stack_walk.S
 
 
 class StepResult(NamedTuple):
-    """What forked_steps.c printed, and the shared part of the table at the end."""
+    """The output of forked_steps.c, and the shared part of the table at the end."""
 
     rounds: int
     filters: tuple[int, int]

@@ -233,7 +233,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["kernel", "pure"])
+@pytest.mark.parametrize("which", [0, 1], ids=["native", "pure"])
 @pytest.mark.parametrize("links", [offset for offset, _ in CACHE_LINKS])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_layout(layout: Layout, links: int, which: int) -> None:
@@ -343,7 +343,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["kernel", "pure"])
+@pytest.mark.parametrize("which", [0, 1], ids=["native", "pure"])
 @pytest.mark.parametrize(("address", "value", "says", "kept"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_reported_and_the_rest_is_read(address: int, value: int, says: str, kept: str, which: int) -> None:
     image = make_image()

@@ -42,7 +42,7 @@ def list_states(image: Image, name: str, size: int, blocks: Blocks, count: int) 
     return [blocks.state(index) for index in at]
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["kernel", "pure"])
+@pytest.mark.parametrize("which", [0, 1], ids=["native", "pure"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_layout(layout: Layout, which: int) -> None:
     image = made(layout)

@@ -1,4 +1,4 @@
-"""Thread pointers found in memory, where thread-local variables are above them."""
+"""Thread pointers are found in memory if thread-local variables are above them."""
 
 from __future__ import annotations
 

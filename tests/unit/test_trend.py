@@ -138,7 +138,8 @@ def test_interval_holds_the_slope_and_is_symmetrical(values: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [8, 20, MAX_PAIRED, MAX_PAIRED + 1, 200])
 def test_interval_covers_the_true_slope(count: int) -> None:
-    """The interval contains the slope in at least 95 of 100 cases. With few points, it is more often, because the bounds are ranks."""
+    """The interval contains the slope in at least 95 of 100 cases. With few points, it contains the slope more often,
+    because its bounds are ranks."""
     times, covered, runs = [60.0 * at for at in range(count)], 0, 300
     for seed in range(runs):
         random_ = random.Random(seed)

@@ -76,7 +76,7 @@ def test_functions_of_dataclasses_accept_it() -> None:
     light = value_classes.fields(LightClass)
     assert [one.name for one in light] == ["address", "name", "parts"]
     assert (light[0].default, light[1].default, light[2].default_factory) == (value_classes.MISSING, "x", list)
-    assert repr(LightClass(5)) == "Light(address=5, name='x')"
+    assert repr(LightClass(5)) == "LightClass(address=5, name='x')"
     assert [(one.name, one.default, dict(one.metadata)) for one in dataclasses.fields(LightClass)] == [
         (one.name, one.default, dict(one.metadata)) for one in dataclasses.fields(Standard)
     ]
