@@ -227,6 +227,8 @@ through_fp:
         jc      broken
         mov     rbx, [rcx]
 caller:                                         # rbx: where the caller's frame begins
+        cmp     rbx, r9                         # a word on the stack may be 0, from which 8 cannot be subtracted
+        jbe     broken
         lea     rcx, [rbx - 8]
         cmp     rcx, r9
         jb      broken
@@ -359,6 +361,9 @@ complete:
 inside:
         cmp     rcx, r14
         jb      1f
+        cmp     rcx, r13                        # first: rcx + 8 is small if a damaged frame pointer makes rcx -8
+        cmc
+        jc      1f
         lea     rax, [rcx + 8]
         cmp     r13, rax
 1:      ret

@@ -164,6 +164,8 @@ def test_code_that_was_called_on_another_stack(library: ctypes.CDLL) -> None:
         (pack(BY_SP, 1 << 20), 0),
         (pack(BY_FP, 0), 1 << 40),
         (pack(THROUGH_FP, 0), 8),
+        (pack(THROUGH_FP, -8), 0),
+        (pack(BY_SP, 16, 2, -8), 0),
         (INTERPRETERS[0], 0),
         (INTERPRETERS[0], 1 << 40),
         (INTERPRETERS[1], 1),
@@ -175,6 +177,14 @@ def test_an_invalid_stack_is_not_followed(rule: int, fp: int, library: ctypes.CD
     machine = Machine(library)
     machine.seed({Machine.key: pack(BY_SP, 8), machine.back: rule})
     machine.call([A, B], fp)
+    assert machine.counted() == {(Machine.key, machine.back): (0, 1)}
+
+
+def test_a_frame_at_address_zero_is_not_followed(library: ctypes.CDLL) -> None:
+    """The stub finds the caller's frame through a word that is 0, and does not read the word before it."""
+    machine = Machine(library)
+    machine.seed({Machine.key: pack(BY_SP, 8), machine.back: pack(THROUGH_FP, 16)})
+    machine.call([0, 0, 0, 0], fp=machine.sp)
     assert machine.counted() == {(Machine.key, machine.back): (0, 1)}
 
 
@@ -383,7 +393,7 @@ def test_any_rules_on_any_stack(library: ctypes.CDLL, data: st.DataObject) -> No
         found = follow(rules[key], key, sp, fp, low, machine.end, read)
         if found is not None and rules[key] in INTERPRETERS:
             keys += [read(fp + at) | VALUE for at in (unpack(rules[key]).pointer, FUNCTION)]
-        if found is None or not found[0] or (found[0] not in rules and not machine.sp <= found[1] < machine.end):
+        if found is None or not found[0]:
             break
         if not machine.sp >> 12 <= found[1] >> 12 <= machine.end >> 12:
             break
