@@ -102,7 +102,7 @@ _ENTRIES = (
         completes="symbol",
     ),
     Entry("runtime", "list the objects of managed runtimes (CPython, Ruby, …) by type, with native bytes", "runtime --limit 10"),
-    Entry("scopes", "list V8's handle scopes: their handles, what these refer to, who opened each scope", "scopes --limit 5"),
+    Entry("scopes", "list V8's handle scopes: their handles, what the handles refer to, who opened each scope", "scopes --limit 5"),
     Entry("snapshot", "save the current figures for `diff`, or write a core", "snapshot before"),
     Entry(
         "diff",

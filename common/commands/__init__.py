@@ -159,7 +159,7 @@ class Parser(argparse.ArgumentParser):
 
     def write_help(self, whole: bool) -> None:
         """Write the help to `out`. `whole`: whether to describe all options."""
-        text = self.format_help()  # which sets the description
+        text = self.format_help()  # also sets `description`, which short_help needs
         (self.out or sys.stdout).write(text if whole or self.command is None else short_help(self))
 
 
@@ -215,7 +215,7 @@ def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = 
 def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     """Parse the words of a command. -json, as GDB's own commands spell it, means --json. Returns
     None if help was printed."""
-    made.usage = ""  # otherwise argparse formats the usage first; our errors do without it
+    made.usage = ""  # argparse would format the usage first, but our errors do not print it
     try:
         return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
     except HelpRequested as request:
@@ -318,7 +318,7 @@ def emit(cmd: Command, session: Session, args: argparse.Namespace, out: TextIO, 
 
 
 def use_pools(session: Session, args: argparse.Namespace) -> None:
-    """Use the pool file that the command names. UsageError: it cannot be read."""
+    """Use the pool file that the command names. Raises UsageError if it cannot be read."""
     path = getattr(args, "pools", None)
     if path or session.pool_file is not None:
         from findleaks.allocators.described.file import read_pool_file  # Few commands have pools.
@@ -328,8 +328,8 @@ def use_pools(session: Session, args: argparse.Namespace) -> None:
 
 
 def use_types(session: Session, args: argparse.Namespace) -> None:
-    """Choose how the command finds the types of blocks, by its options. UsageError: a hint is
-    impossible."""
+    """Choose how the session finds the types of blocks, as the options of the command say. Raises
+    UsageError if a hint is impossible."""
     words, file = getattr(args, "hints", ()), getattr(args, "hint_file", None)
     if not words and not file:
         session.use_debug_types(getattr(args, "debug_types", None))

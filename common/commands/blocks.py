@@ -174,9 +174,10 @@ def _row(session: Session, block: BlockInfo, describes: bool) -> tuple[str, ...]
 @command(arguments=_arguments)
 def blocks(session: Session, args: argparse.Namespace) -> Listing | Plain:
     """List blocks by address, or the largest first: usable size in bytes, kind or state, and type.
-    --by type prints how many blocks and bytes each type has. --json prints one object a line for
-    each block (JSON Lines), with the keys address, size, state, kind, allocator, arena, site, type,
-    hint; warnings are the last line. --by type --json prints one object."""
+    --by type prints how many blocks and bytes each type has. --json prints one object per block,
+    each on a line of its own (JSON Lines), with the keys address, size, state, kind, allocator,
+    arena, site, type, hint. The last line contains the warnings. --by type --json prints one
+    object."""
     form = output_format(args, FILES)
     if args.by:
         return _by_type(session, args, form)

@@ -50,10 +50,10 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
     rows (0: all). `suggests`: whether further commands can be suggested for a core or process."""
     yield from wrap(headline(growth), width)
     for line in differences(growth.snapshots):
-        # Otherwise the headline already contains it
+        # The headline already contains the line about several processes.
         if not growth.several or growth.several not in line:
             yield from wrap(f"  {line}", width)
-    # With --by, all rows are of one kind. Then rows that changed little are listed, too.
+    # With --by, `rows` has the rows of one kind, and also those that changed little are listed.
     explaining = rows is growth.rows
     known = [row for row in rows if None not in (row.series.compared[0], row.series.compared[-1])]
     changed: list[Grown] = []

@@ -72,7 +72,7 @@ def find(session: Session, args: argparse.Namespace) -> Plain:
     the data after the header. If nearly all interior pointers have the same offset, they count as
     pointers to the start (--heuristics auto)."""
     if args.untyped:
-        from findleaks.commands.find_untyped import list_untyped  # Few calls have the option.
+        from findleaks.commands.find_untyped import list_untyped  # few calls have this option
 
         return list_untyped(session, args)
     form = output_format(args, FILES)

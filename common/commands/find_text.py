@@ -28,8 +28,8 @@ from findleaks.results.leaks import AllocatorInUse, Leaks
 from findleaks.session import Session
 
 SMALL = 0.05
-"""In a process with a runtime, leaks that are less than this part of the memory in use do not
-explain its size."""
+"""If leaks are a smaller fraction of the memory in use than this, they do not explain the size of a
+process with a managed runtime."""
 
 HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "WHAT", "EXAMPLE")
 

@@ -1,4 +1,4 @@
-"""`find --untyped`: where blocks without a type begin."""
+"""Result of `find --untyped`: the blocks from which most blocks without a type are reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.formatting import blocks, number, size, table, wrap
 from findleaks.results.untyped import Untyped, UntypedSource
 from findleaks.session import Session
 
-ROWS = 15  # Most rows printed as text without --limit.
+ROWS = 15  # Maximum number of rows printed as text without --limit.
 HEAD = ("BYTES", "BLOCKS", "FROM", "SIZE", "REFERRED TO BY", "EXAMPLE", "WHY")
 _MEMBER = re.compile(r"[^\s()\[\]]+\.[^\s()\[\]]+")
 """Matches an origin that a hint file may contain: a member, but no element, offset or root."""
@@ -25,10 +25,10 @@ _OTHERS = ("by", "output", "suppressions", "fail_over")
 
 
 def list_untyped(session: Session, args: argparse.Namespace) -> Plain:
-    """Return the result of `find --untyped`. UsageError: an option does not go with it."""
+    """Return the result of `find --untyped`. Raises UsageError if another option excludes it."""
     other = next((name for name in _OTHERS if getattr(args, name)), "")
     if other:
-        raise UsageError(f"--untyped and --{other.replace('_', '-')} do not go together")
+        raise UsageError(f"--untyped and --{other.replace('_', '-')} cannot be combined")
     found = find_untyped(session, args.limit or 0)
     return Plain(session, "find", found, partial(_text, found, in_text(args.limit, ROWS) or found.rows), blocks_status(session))
 

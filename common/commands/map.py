@@ -43,8 +43,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments)
 def map(session: Session, args: argparse.Namespace) -> Plain:  # noqa: A001
     """Draw every heap page by page: in use, in thread caches, free and not returned, or returned to
-    the kernel. `-o FILE.html` writes one page that works without a network. It can be zoomed, is
-    searched by state, size and type, and describes what is under the mouse pointer.
+    the kernel. `-o FILE.html` writes one page that works without a network. In this page you can
+    zoom, select pages by state, size and type of their blocks, and read what is at the mouse
+    pointer.
 
     findleaks knows which pages are resident for a live process, and for a core that the kernel
     wrote to a file (returned pages are holes in it). Cores of gcore lack this information. Save it

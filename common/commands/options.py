@@ -15,7 +15,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 class _TypeWord(argparse.Action):
-    """Adds ADDR=TYPE to `hints`. Sets `type` to a pattern, for which `const` is True."""
+    """Action of --type. Appends a word ADDR=TYPE to `hints`. Any other word is a pattern, which
+    becomes `type`, if `const` is True; otherwise it is an error."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Optional[str] = None) -> None:
         if is_type_hint(values):
@@ -29,8 +30,8 @@ class _TypeWord(argparse.Action):
 
 
 def add_debug_types(parser: argparse.ArgumentParser, filters: bool = False) -> None:
-    """Add --debug-types, --no-debug-types, --hints, and --type for hints, as `hints`. `filters`:
-    --type also takes a pattern, as `type`."""
+    """Add --debug-types, --no-debug-types, --hints and --type. The hints of --type are in
+    `args.hints`. `filters`: whether --type also takes a pattern, which is in `args.type`."""
     hint = "the type at an address, as in --type '0x55d0c0a012a0=struct client'; may be repeated"
     what = f"only blocks whose type matches GLOB: * any characters, ? one, e.g. 'osgeo::*'; or {hint}" if filters else hint
     metavar = "GLOB|ADDR=TYPE" if filters else "ADDR=TYPE"

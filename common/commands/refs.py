@@ -16,7 +16,7 @@ from findleaks.formatting import format_count, number, table
 from findleaks.results.references import Reference, References
 from findleaks.session import Session
 
-NONE = "–"  # The text of the cell for a reference that is in no word.
+NONE = "–"  # The text of a cell without a value.
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

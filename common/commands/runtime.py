@@ -57,9 +57,9 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     `-o FILE.hprof` writes the Java heap as a heap dump, which Eclipse MAT and VisualVM open; `-o
     FILE.heapsnapshot` writes V8's heap as a heap snapshot, which Chrome DevTools opens; `-o
     FILE.ndjson` writes Python's objects, one a line, with their references; `-o FILE.json` writes
-    Ruby's in the format of ObjectSpace.dump_all, which heapy and sheap read. `-o FILE.pb.gz` writes
-    the objects by root (Go) and type for `go tool pprof`; with --by site, by the stack that
-    allocated them."""
+    Ruby's objects in the format of ObjectSpace.dump_all, which heapy and sheap read. `-o
+    FILE.pb.gz` writes the objects by root (Go) and type for `go tool pprof`; with --by site, by the
+    stack that allocated them."""
     form = output_format(args, (*DUMPS, *STACKS))
     answer = describe_runtimes(session, args.only, not args.no_native, args.by == "package", args.limit)
     found = answer.holdings

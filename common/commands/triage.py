@@ -139,8 +139,8 @@ class Groups:
 
     def _status(self) -> int:
         """Return the exit status. 130: Ctrl-C. 1: a core has leaked more than --fail-over allows.
-        2: no core has, but some cores could not be read completely, or no core could be read. 0
-        otherwise."""
+        2: no core has leaked more, but some cores could not be read completely, or no core could
+        be read. 0 otherwise."""
         if self.left:
             return INTERRUPTED
         if self.counts[FAILED] == len(self.rows):

@@ -30,9 +30,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 @command(arguments=_arguments, positional="addresses", heapless=True)
 def whatis(session: Session, args: argparse.Namespace) -> Plain:
     """Describe what is at each address: a block (with state, kind, type and owner), a place on a
-    thread's stack, a module's symbol, allocator metadata, or a mapping. An address inside a block
-    identifies the block like its start. The call stack that allocated the block is printed if a
-    heap profiler recorded it.
+    thread's stack, a module's symbol, allocator metadata, or a mapping. Any address inside a block
+    identifies the block. The call stack that allocated the block is printed if a heap profiler
+    recorded it.
 
     The words of a block or variable follow: offset, name of the member if it is known, value, and
     what the value is or points to. For an object of Go, Java, Node or Ruby, the type, whether it is

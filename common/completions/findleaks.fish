@@ -249,7 +249,7 @@ complete -c findleaks -n '_shtab_findleaks_using runtime' -l pid -xka "(__fish_c
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l exe -xka "(__fish_complete_path (commandline -ct))" -d 'the program that dumped the core, if the path recorded in the core is wrong'
 complete -c findleaks -n '_shtab_findleaks_using runtime' -l sysroot -xka "(__fish_complete_path (commandline -ct))" -d 'a folder that contains the files of the core'"'"'s machine, at the same paths'
 complete -c findleaks -n '_shtab_findleaks_using runtime; and test $_shtab_findleaks_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the core file, before or after the addresses'
-complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a scopes -d 'list V8'"'"'s handle scopes: their handles, what these refer to, who opened each scope'
+complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a scopes -d 'list V8'"'"'s handle scopes: their handles, what the handles refer to, who opened each scope'
 complete -c findleaks -n '_shtab_findleaks_using scopes' -s h -l help -d 'show this help message and exit'
 complete -c findleaks -n '_shtab_findleaks_using scopes' -l help-all -d 'describe all options, and exit'
 complete -c findleaks -n '_shtab_findleaks_using scopes' -l limit -x -d 'kinds of values of each isolate to print (text: 10; JSON: all); 0: all'

@@ -189,7 +189,7 @@ def test_untyped_needs_debug_information(made: Hidden) -> None:
     done = ran("find", "--untyped", "--no-debug-types", str(made.core))
     assert (done.returncode, done.stderr) == (2, "findleaks: --untyped needs debug information, and none was found\n")
     done = ran("find", "--untyped", "--by", "type", str(made.core))
-    assert (done.returncode, done.stderr) == (2, "findleaks: --untyped and --by do not go together\n")
+    assert (done.returncode, done.stderr) == (2, "findleaks: --untyped and --by cannot be combined\n")
 
 
 HINTS = """# comment
