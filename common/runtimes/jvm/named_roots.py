@@ -134,7 +134,8 @@ class NamedRoots:
 
     def _timers(self) -> Iterator[ObjectRoot]:
         """Yield one root for the task queues of all timers. The stack of a timer's thread refers to
-        the queue and to some of its tasks, too, so each of these may be retained by no object."""
+        the queue and to some of its tasks, too. Therefore the dominator of a queue or task may be a
+        root instead of an object."""
         graph, tree = self._graph, self._tree
         queues: dict[int, list[int]] = {}
         for thread in interruptible(graph.target, graph.instances(_TIMER_THREAD)):

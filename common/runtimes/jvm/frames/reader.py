@@ -201,8 +201,9 @@ class JavaFrames(ManagedFrames):
         return caller
 
     def _step_stub(self, exact: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
-        """Return the caller of a stub. If it was interrupted, it may have no frame (yet), or as an
-        adapter have the return address in rax. Stubs that call functions have a frame pointer."""
+        """Return the caller of a stub. A stub that was interrupted may have no frame. If it is an
+        adapter, the return address may be in rax. Stubs that call functions have a frame
+        pointer."""
         sp, fp = registers[_SP], registers[_FP]
         returns = self._memory.word(sp) or 0
         if exact and self._follows_call(returns):
