@@ -73,7 +73,7 @@ class HotSpot(DumpableRuntime):
         self._tables = Tables(target, module)
         if not self._tables.fields:
             self.problems.append(
-                Problem(module.start, f"{self.where}: its table of structures cannot be read, and so nothing of the JVM", False)
+                Problem(module.start, f"{self.where}: its table of structures cannot be read, so nothing about the JVM is known", False)
             )
         self.version = self._version()
 

@@ -32,7 +32,8 @@ _MOST_TYPES = 3
 _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
 _MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
-# Beginnings of titles of objects that have many purposes: such objects, texts, and V8's own objects
+# Beginnings of titles that say little about a program: those of objects with many purposes, of
+# texts, and of V8's own objects.
 _GENERAL = re.compile(r'(Object|Array|Map|Set)\b|system / Context|closure |["(]')
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`

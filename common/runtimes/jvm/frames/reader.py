@@ -256,7 +256,7 @@ class JavaFrames(ManagedFrames):
         return sp if least <= sp < least + _MOST_EXTENSION and sp % _WORD == 0 else least
 
     def _read_interpreted(self, exact: bool, registers: Mapping[int, int]) -> Optional[_Interpreted]:
-        """Return the frame at the frame pointer, None if there is none of the interpreter."""
+        """Return the interpreter's frame at the frame pointer; None if there is none."""
         fp, sp = registers[_FP], registers[_SP]
         words = self._memory.words(fp - _FRAME_WORDS * _WORD, _FRAME_WORDS + 2) if fp % _WORD == 0 and sp < fp else None
         if words is None:
