@@ -252,8 +252,8 @@ class Runtime:
         return graph.example(type_name) if graph is not None else None
 
     def loaded_libraries(self) -> Sequence[str]:
-        """Return the names of native libraries that the program loaded, and that are neither part
-        of the runtime nor of the system; () if unknown."""
+        """Return the names of native libraries that the program loaded, without those of the
+        runtime and of the system; () if unknown."""
         return ()
 
     def remedies(self, type_name: str) -> Sequence[str]:

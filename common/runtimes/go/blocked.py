@@ -3,10 +3,10 @@ condition variables that nothing else can reach.
 
 Objects are marked from global variables, and from the goroutines that do not wait for such an
 object. If the object for which a goroutine waits is marked, the goroutine may continue, so the
-objects that it reaches are marked next. The goroutines that are left can never continue. The
-runtime's own list of goroutines does not count, nor do the entries of a channel's queues and of the
-table of waiting goroutines, so the references of g structures are ignored, except those of
-goroutines that may continue, and those of records of the table.
+objects that it reaches are marked next. The goroutines that are left can never continue. Some
+references to waiting goroutines do not count: those of the runtime's list of goroutines, of the
+queues of channels, and of the table of waiting goroutines. Therefore the references in the g
+structures of waiting goroutines, and in the records of this table, are ignored.
 
 Every other word of an object counts as a reference, also a stale one, so a blocked goroutine may be
 missed, but none that can continue is reported."""

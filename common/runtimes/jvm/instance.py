@@ -143,7 +143,7 @@ class HotSpot(DumpableRuntime):
         """Whether garbage can be distinguished from live objects. It cannot if objects are moving,
         or if a part of the heap is missing.
 
-        This reads no object, because `find` also needs it."""
+        This property reads no objects, because `find` uses it, too."""
         if not self.lists_objects or spaces.collecting(self._tables) != 0:
             return False
         if self._tables.relocation is not None and not self._tables.relocation.is_known:

@@ -197,7 +197,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
         # is reachable.
         made.blocks[indices[at]] = made.blocks[shared[at]] = IGNORED
         made.stored[name] += store[1]
-        # Otherwise another owner frees the memory.
+        # If the memory does not begin at the start of a block, another owner frees it.
         if memories[at] and its.address[at] == memories[at]:
             if release:
                 made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])

@@ -249,7 +249,7 @@ class Census:
 
     def _read_names(self, lists: Iterable[int]) -> None:
         """Leave out the unused ends of lists of names. If a variable belongs to an outer sub, its
-        name (struct padname) refers to the characters in the outer name, so keep the latter."""
+        name (struct padname) refers to the characters in the outer name, so keep the outer name."""
         names: set[int] = set()
         tables = [self.structures.table_of_names(one) for one in lists]
         self._end_blocks([(table, table + 8 * used) for table, used in tables])

@@ -1,4 +1,4 @@
-"""The chunks of talloc, as a runtime whose types are their names.
+"""The chunks of talloc, as a runtime whose types are the names of the chunks.
 
 Each chunk is a block of malloc. It has a header (struct talloc_chunk), and then the memory of the
 program. Chunks refer to each other by the addresses of headers. Programs refer to the memory after

@@ -226,7 +226,7 @@ def describe_content(graph: NamedObjects, index: int) -> str:
 def _describe_functions(graph: NamedObjects, name: str, count: int, objects: Sequence[int]) -> str:
     """Return the number of closures, or of calls of async functions, with the function of most of
     them: "50,000 closures onData (app.js:9)". A function of the program is preferred to one of
-    Node's own scripts, because the latter is the same for many causes."""
+    Node's own scripts, because the same functions of Node occur with many causes."""
     # Runs of objects, because the functions of neighbours may alternate.
     step = -(-len(objects) // _MOST_FUNCTIONS) * _RUN
     sample = [one for first in range(0, len(objects), step) for one in objects[first : first + _RUN]]
