@@ -184,8 +184,8 @@ class Allocator:
         return Heuristic.NONE, ()
 
     def decode_references(self, piece: Piece) -> Piece:
-        """Return a piece of the memory of its heaps in which each encoded address of an object is
-        the address."""
+        """Return a piece of the memory of its heaps with each encoded address of an object
+        decoded."""
         return piece
 
     def metadata(self) -> Sequence[Range]:

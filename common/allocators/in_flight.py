@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from findleaks.allocators.base import Allocator, Problem
 
 UNKNOWN_FRAMES = 512  # bytes of stack that are searched if frames are unknown
-# The largest number of bytes of an allocator's frames that are searched. jemalloc flushes a thread
 # The largest number of bytes of an allocator's frames that are searched. Such frames are large
 # because jemalloc flushes a thread cache through an array on the stack.
 LARGEST_FRAMES = 64 << 10

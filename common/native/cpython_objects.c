@@ -62,15 +62,17 @@ static bool may_be_values(const uint8_t *data, uint64_t size) {
     return (size >= 24 && data[23] == 24) || (size >= 32 && data[31] == 32);
 }
 
-/* Type number i is at types[i], its objects offsets[i] bytes into blocks. For each block in use
- * that starts in the piece and holds an object: found[index] is its type's number; sums[SUMS * i]
- * counts it, its bytes, and whether the collector tracks it. Unreferenced objects (kept for reuse)
- * are in the fourth sum only; the fifth and sixth are marked objects and their bytes: marks[i] is
- * the offset in the object of the byte whose two low bits mark it, or 0. merged[index]: its type's
- * number too, or IGNORED without pointers: leaves[i] is 1 if none of the type has any, else the
- * bits all set in such objects' mark byte, or 0. patterns[index] (see fl_graph_exclude_words) is
- * LEAF for an object without pointers, else lives[i]; 0 where there is doubt. Blocks that the piece
- * cuts off go to `cut`, by address.
+/* Count the objects in the blocks in use that start in the piece. types[i] is the address of type
+ * number i, whose objects begin offsets[i] bytes after the start of their blocks. found[index]
+ * becomes the number of the type of the object in a block. sums[SUMS * i] and the next sums are the
+ * objects of a type, their bytes, and those that the collector tracks. Objects without references
+ * (kept for reuse) are only in the fourth sum. The fifth and sixth sums are the marked objects and
+ * their bytes: marks[i] is the offset in the object of the byte whose two low bits mark it, or 0.
+ * merged[index] becomes the number of the type, too, or IGNORED if the object has no pointers.
+ * leaves[i] is 1 if no object of the type has pointers; else the bits that are all set in the mark
+ * byte of objects without pointers; or 0. patterns[index] (see fl_graph_exclude_words) becomes LEAF
+ * for an object without pointers, else lives[i]; 0 if there is doubt. The addresses of blocks that
+ * the piece cuts off are appended to `cut`.
  *
  * `shift`: 0, or the bytes of an object before its shared count of references, in a free-threaded
  * interpreter. offsets[i] and marks[i] are then those of that count, which is before the type. */

@@ -27,10 +27,11 @@ enum { NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER }; /* forms: see frame_layou
 
 /* Where objects have their frame, in words from the count: the word whose fourth byte is the state
  * of a generator; the word with the end of the value stack; the first variable, or of a frame
- * object the pointer to its value stack. NUMBER: the end is the number of variables and values, 32
- * bits; POINTER: their end. FRAME_NUMBER: it is the number of values, negative while the frame
- * runs; FRAME_POINTER: their end, null while the frame runs and after it has ended. The fifth byte
- * of the state says which. `begin`: the first word of the frame, from 3.11 on. */
+ * object the pointer to its value stack. `form` is the content of the word with the end. NUMBER:
+ * the number of variables and values, in 32 bits. POINTER: the address of their end. FRAME_NUMBER:
+ * the number of values, negative while the frame runs. FRAME_POINTER: the address of their end,
+ * null while the frame runs and after it has ended; the fifth byte of the state shows which.
+ * `begin`: the first word of the frame, from 3.11 on. */
 typedef struct frame_layout {
     uint64_t state, top, locals, form, begin;
 } frame_layout;

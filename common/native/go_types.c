@@ -336,9 +336,10 @@ INLINE void follow_next_as(search *s) {
 static void follow_next_plain(search *s) { follow_next_as(s); }
 POPCNT static void follow_next_popcnt(search *s) { follow_next_as(s); }
 
-/* state: the number of the piece to seed from next; of the next object of the queue; of objects in
- * the queue. Follows up to `budget` objects; SEEDED bytes that are read for known types count as
- * one. `types` has an element for each block (NONE: unknown), `queue` has room for all. */
+/* Follow up to `budget` objects. Reading SEEDED bytes for known types counts as one object. `state`
+ * has three numbers: that of the piece to seed from next, that of the next object of the queue, and
+ * the number of objects in the queue. `types` has an element for each block (NONE: unknown),
+ * `queue` has room for all. */
 API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint32_t *types, uint64_t *queue,
                     uint64_t *state, uint64_t budget) {
     search s = {.b = b, .known = known, .mask = 63, .types = types, .queue = queue, .state = state, .popcnt = has_popcnt()};

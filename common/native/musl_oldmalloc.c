@@ -1,6 +1,7 @@
 /* Walks boundary-tagged chunks of musl's oldmalloc (src/malloc/malloc.c before 1.2.1,
- * src/malloc/oldmalloc/ since): two header words, csize of the previous chunk and of this one,
- * multiples of four words with bit 0 set if that is in use. Size 0 in use ends a heap segment. */
+ * src/malloc/oldmalloc/ since): a header consists of the csize of the previous chunk, and the csize
+ * of this chunk. A csize is a multiple of four words; bit 0 is set if the chunk is in use. A chunk
+ * in use with size 0 ends a heap segment. */
 #include "native.h"
 
 #define OVERHEAD (2 * WORD)
@@ -10,9 +11,9 @@
 
 enum { MORE, ENDS, DIFFERS, NO_SIZE }; /* also in ../allocators/musl/engine.py */
 
-/* Read at most `capacity` blocks of chunks from *chunk on (updated). Their headers are in the
- * piece and agree with the previous chunk (csize *before, updated); no chunk ends after `limit`
- * minus a header. Returns why the walk stopped at *chunk. */
+/* Read at most `capacity` blocks of chunks from *chunk on (updated). The header of each chunk is in
+ * the piece, and agrees with the csize of the chunk before, which is *before (updated). No chunk
+ * ends after `limit` minus a header. Returns why the walk stopped at *chunk. */
 API int fl_walk_tags(const piece *p, uint64_t *chunk, uint64_t *before, uint64_t limit, uint64_t capacity, uint64_t *starts, uint64_t *sizes,
                      uint8_t *states, uint64_t *made) {
     uint64_t at = *chunk, last = *before, count = 0;

@@ -26,7 +26,8 @@
 
 #define NONE UINT32_MAX
 
-/* Population counts decide look-ups' speed; baseline x86-64 has none: hot loops compile twice. */
+/* The speed of look-ups depends on population counts. Baseline x86-64 has no instruction for them,
+ * so hot loops are compiled twice. */
 #if defined(__x86_64__)
 #define POPCNT __attribute__((target("popcnt")))
 #define AVX2 __attribute__((target("avx2,popcnt")))
@@ -157,8 +158,9 @@ INLINE const uint8_t *memory_near(piece_reader *r, uint64_t address, uint64_t si
  * `count` fits: false without memory, with the array intact. */
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
-/* Huge pages, where the system has any, save page faults and TLB misses: for memory not used yet;
- * for an allocation of at least LARGE_ARRAY, to be released with free. */
+/* Huge pages, if the system has them, save page faults and TLB misses. prefer_huge_pages requests
+ * them for memory that was not used yet. alloc_large allocates at least LARGE_ARRAY bytes in huge
+ * pages; the caller frees them with free. */
 void prefer_huge_pages(void *memory, size_t bytes);
 void *alloc_large(size_t bytes);
 #define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
@@ -169,7 +171,8 @@ void ready_pages(void *memory, size_t bytes);
 
 void release_zeros(void *memory, size_t bytes);
 
-/* Free several, any of which may be NULL; free one, and forget it. */
+/* FREE_ALL frees several pointers, any of which may be NULL. DROP frees a pointer, and sets it to
+ * NULL. */
 void free_all(void *const *all, size_t count);
 #define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
 #define DROP(pointer) (free(pointer), (pointer) = NULL)

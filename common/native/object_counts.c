@@ -1,9 +1,10 @@
 /* Compares the reference counts of leaked CPython objects with the references found.
  *
  * Only leaked blocks refer to a leaked object. If an object counts more references than these
- * blocks contain, a Py_DECREF is missing. If no object under a leak head does, and the cycle of
- * the leak head consists of objects that the garbage collector tracks, the collector will free
- * them. Example: ob_refcnt is 3 and two leaked words refer to the object, so the excess is 1. */
+ * blocks contain, a Py_DECREF is missing. If no object under a leak head counts more references
+ * than exist, and the cycle of the leak head consists of objects that the garbage collector tracks,
+ * the collector will free the objects. Example: ob_refcnt is 3 and two leaked words refer to the
+ * object, so the excess is 1. */
 #include "lost.h"
 
 #include <stdlib.h>

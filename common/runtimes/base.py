@@ -140,7 +140,7 @@ class Variable(NamedTuple):
     `address` is the address of the reference, `value` that of the object. `table` is the block with
     the object's storage (a dictionary's), or 0. `what`: the type of the object, "" if unknown.
     `length`: of a collection, in `unit`s. `is_local`: objects that are also reachable from other
-    variables are attributed to those."""
+    variables are attributed to the other variables."""
 
     name: str
     address: int
@@ -221,7 +221,7 @@ class Runtime:
     """What the runtime calls a thread that it schedules itself ("goroutine"); "": it has none."""
 
     def user_threads(self) -> Sequence[UserThread]:
-        """Return these threads. This needs no heap. 100,000 take less than 10 s."""
+        """Return the threads that it schedules: 100,000 in less than 10 s. This reads no heap."""
         return ()
 
     def stack_roots(self) -> Mapping[str, Sequence[Range]]:
@@ -252,8 +252,8 @@ class Runtime:
         return graph.example(type_name) if graph is not None else None
 
     def loaded_libraries(self) -> Sequence[str]:
-        """Return the names of native libraries that the program loaded, and that are neither part
-        of the runtime nor of the system; () if unknown."""
+        """Return the names of native libraries that the program loaded, without those of the
+        runtime and of the system; () if unknown."""
         return ()
 
     def remedies(self, type_name: str) -> Sequence[str]:
@@ -296,8 +296,8 @@ class Runtime:
         return ()
 
     def callbacks(self) -> Sequence[Variable]:
-        """Return lists of callbacks, with the `address` 0, and variables that refer to tables of
-        callbacks, with the table's place as `what`. They own what no other variable reaches."""
+        """Return lists of callbacks (`address`: 0), and variables that refer to tables of callbacks
+        (`what`: the place of the table). They get the memory that no other variable reaches."""
         return []
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:

@@ -36,9 +36,10 @@ FINDERS: tuple[str, ...] = (
 )
 """Modules with `find(target, engine, directory)`; add new runtimes here.
 
-A module may also have `HEAP`, a ManagedHeap, and `findings(target)`, which reports problems that
-are visible without reading the heap, `find_scheduler(target, engine)`, see find_schedulers, and
-`find_frames(target)`, see find_frames."""
+A module may also have `HEAP`, which is a ManagedHeap, and these functions: `findings(target)`
+reports problems that are visible without reading the heap. For `find_scheduler(target, engine)`,
+`has_tasks(target)` and `find_frames(target)`, see the functions find_schedulers, has_tasks and
+find_frames below."""
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.runtimes.php": allocators.ONLY_IN["findleaks.allocators.zend"],
@@ -115,8 +116,8 @@ def code_tables_of(target: Target) -> list[CodeTable]:
 
 
 def describe_code(target: Target) -> CodeDescriptions:
-    """Return what describes code without call frame information in a process of which stacks are
-    recorded."""
+    """Return the descriptions of code without call frame information that are needed to record the
+    stacks of a running process."""
     from findleaks.unwind.managed_frames import CodeDescriptions
 
     return CodeDescriptions(code_tables_of(target), [reader for reader in find_frames(target) if reader.reads_calls])

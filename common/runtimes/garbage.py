@@ -1,6 +1,6 @@
 """Live objects and garbage of runtimes whose object graph findleaks follows: Go and the JVM.
 
-Garbage is objects that no root reaches and that the collector has not freed yet."""
+Garbage consists of the objects that no root reaches and that the collector has not freed yet."""
 
 from __future__ import annotations
 

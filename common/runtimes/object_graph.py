@@ -237,8 +237,8 @@ class ObjectGraph(ReferrerSearch):
         return tree
 
     def is_split(self, index: int) -> bool:
-        """Whether `retainers` has the parts of an object in its place: it is nothing that the
-        author of a program would look for."""
+        """Whether `retainers` returns the parts of an object instead of the object, because the
+        author of a program would not look for it."""
         return False
 
     def owner_of(self, index: int) -> int:

@@ -21,8 +21,9 @@ class RootGroup(NamedTuple):
 
     `words`: the values of their words. `sort`: "variable", "threads", "registers" or "records" (of
     the runtime). `address`: that of a variable, else 0. `threads`: the number of threads.
-    `priority`: what roots with a lower number reach does not count for this group. `members`: the
-    names of several variables that retain much memory only together; () for other groups."""
+    `priority`: memory that roots with a lower priority number reach does not count for this group.
+    `members`: the names of several variables that retain much memory only together; () for other
+    groups."""
 
     name: str
     sort: str

@@ -200,7 +200,8 @@ def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[in
 
 
 def _count_nonzero(memory: Memory, array: int) -> int:
-    """Count the pointers of the first numbers, up to the first 0."""
+    """Count the pointers at the start of an array, up to the first 0; the array begins with number
+    0, which has no stack."""
     words = memory.words(array + 8, TRIED) or ()
     return (*words, 0).index(0)
 

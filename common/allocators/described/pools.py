@@ -34,8 +34,8 @@ class Slab(NamedTuple):
 
 
 class PoolReader:
-    """Reads the pools of one entry. What fits neither the description nor memory becomes a
-    problem, whose text begins with `where`, the name of the file and of the entry."""
+    """Reads the pools of one entry. Each contradiction between the description and memory becomes a
+    problem. Its text begins with `where`, the name of the file and of the entry."""
 
     def __init__(self, memory: Memory, blocks: Blocks, form: PoolForm, where: str) -> None:
         self.memory, self.blocks, self.form, self.where = memory, blocks, form, where

@@ -100,9 +100,10 @@ def find_moved(
 def _decide(suspects: dict[int, Suspect], live: Live) -> dict[int, int]:
     """Return {block: place} of the moved pointers.
 
-    Which places are likely depends on which words count, and the reverse. At first, all pointers
-    are assumed to be moved, and words before them do not count. When a pointer is found not to be
-    moved, all words of its block count. This is repeated a few times."""
+    Which places are likely depends on which words count, and which words count depends on the
+    places. At first, all pointers are assumed to be moved, and words before them do not count. When
+    a pointer is found not to be moved, all words of its block count. This is repeated a few
+    times."""
     around = {at: live.block(at) for suspect in suspects.values() for at in suspect.words() if at}
     plain: set[int] = set()
     for block, suspect in suspects.items():

@@ -239,7 +239,6 @@ class _Slots:
                     return s.OVERRUN, start, size, State.IN_USE
             return 0, start, size - (reserve or 0), State.IN_USE
         if byte == MOVED:
-            # The header has 16 bits of the offset, so positions that differ by multiples of 1 MiB
             # The header has only 16 bits of the offset, so positions that differ by multiples of 1
             # MiB are tried.
             for block in range(start + (head >> 16) * UNIT, end, UNIT << 16):

@@ -105,8 +105,8 @@ class _Search:
         self.memory = memory
 
     def places(self, variables: Iterable[tuple[int, Sequence[int]]]) -> Iterator[tuple[int, int]]:
-        """Yield (address of sv_arenaroot, address of the struct interpreter) for each of the
-        variables that refers to a struct interpreter or to an arena. The second is 0 if there is no
+        """Yield (address of sv_arenaroot, address of the struct interpreter) for each variable that
+        refers to a struct interpreter or to an arena. The second address is 0 if there is no
         struct."""
         for base, values in variables:
             for number, value in enumerate(values):

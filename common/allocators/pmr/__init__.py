@@ -4,8 +4,8 @@ synchronized_pool_resource).
 A pool resource takes chunks from another memory resource, such as malloc, and divides them into
 blocks of equal size. resources.py describes the structures.
 
-libstdc++ is in most processes with C++. So first the names of functions that the other files import
-are searched, and only if some file uses a pool resource, memory is."""
+libstdc++ is in most processes with C++. Therefore the names of the functions that other files
+import are searched first. Memory is searched only if one of these files uses a pool resource."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class PoolResources(Allocator):
         self.chunks: list[Chunk] = []
         self._heaps: list[Heap] = []
         for resource, chunk in sorted(((one, chunk) for one in resources for chunk in one.chunks), key=lambda pair: pair[1]):
-            # A chunk belongs to one resource, even if a damaged one claims it, too.
+            # A chunk belongs to one resource, even if a damaged resource claims it, too.
             if not self.chunks or chunk.start >= self.chunks[-1].end:
                 self.chunks.append(chunk)
                 self._heaps.append(self._heap(resource, chunk))

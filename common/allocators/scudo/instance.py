@@ -276,8 +276,9 @@ class Scudo(Allocator):
         return {"quarantined": quarantined, "large": len(self.large), "kept_mappings": len(self.kept), "guarded": guarded}
 
     def blocks_in_flight(self, words: Sequence[int], blocks: Blocks) -> Iterable[int]:
-        """Return the chunks of the blocks that these words are the addresses of. Between the two,
-        scudo refers to a block by the address of its header."""
+        """Return the chunks of the blocks whose addresses are among these words. After scudo takes
+        a block, and before it passes the chunk to the program, it refers to the block by the
+        address of its header."""
         return [word + HEADER for word in words if word < self.memory.arch.mask - HEADER]
 
     def is_changing(self, problem: Problem, words: Sequence[int], blocks: Blocks) -> bool:

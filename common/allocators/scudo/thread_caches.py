@@ -1,8 +1,8 @@
 """Read scudo's thread caches and its quarantine.
 
-Each thread has a cache in its thread-local variables, and so has the allocator for threads that
-end. A cache is found by its counters, which all caches link (LocalStats). The quarantine is a list
-of batches, which are chunks that the allocator allocates from itself."""
+Each thread has a cache in its thread-local variables. The allocator itself has another cache, for
+threads that end. A cache is found by its counters, which all caches link (LocalStats). The
+quarantine is a list of batches, which are chunks that the allocator allocates from itself."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problem
     index = {address: i for i, address in enumerate(addresses) if i not in missing}
     starts, lengths, objects, bits = (words[column::SPAN_WORDS].tolist() for column in (0, 1, 4, 5))
     found: list[Span] = []
-    # first page, last page, and the span that their entries have, although it does not have them
+    # first page, last page, and the span in their entries, which does not have these pages
     bad: list[tuple[int, int, int]] = []
     pages, pointers, shift = tree.pages, tree.words, place.layout.shift
     at, count = 0, len(pages)

@@ -1,4 +1,4 @@
-"""The pools of APR, as a runtime whose types are their tags."""
+"""The pools of APR, as a runtime whose types are the tags of the pools."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class CodeReader:
 
     def text(self, address: int) -> Optional[str]:
         """Return the text of a str object; None if there is none, if it is too long, or if it has
-        NUL characters, which a name has not."""
+        NUL characters, because no name has any."""
         base = address + self._shift
         length = self._memory.word(base + 16) if self._is_a(address, self._types.text) else None
         state = self._memory.int32(base + _STATE)

@@ -56,9 +56,9 @@ class ObjectTally(NamedTuple):
 
     A block in use contains an object if its second word is a type whose offset matches, and if its
     first word can be a reference count. That is the case if bits 32 to 47 are 0, and if the word is
-    below 1 MiB, or neither in any block nor in [low, high), the addresses of the program that has
-    the types. The first match in a block counts. Example: with offset 16, the count is at 16 and
-    the type at 24.
+    below 1 MiB, or is outside all blocks and outside [low, high), the addresses of the program that
+    has the types. The first match in a block counts. Example: with offset 16, the count is at 16
+    and the type at 24.
 
     `shift` is 0, or in a free-threaded interpreter the offset of an object's shared count, which
     precedes its type. In such an interpreter, `offsets` and `marks` are relative to that count,

@@ -1,9 +1,10 @@
 """Read the frames of Python functions that threads execute, without a heap.
 
-_PyEval_EvalFrameDefault executes Python functions. Before 3.11 each call executes one. Since 3.11
-it also executes the functions that this one calls, and has a structure in its own frame that marks
-the outermost of them: a _PyCFrame in 3.11, since 3.12 an entry frame. The address of this structure
-identifies the native frame.
+_PyEval_EvalFrameDefault executes Python functions. Before 3.11, each call of it executes one Python
+function. Since 3.11, one call also executes the Python functions that this function calls. The
+native frame of the call then contains a structure that marks the outermost of these functions: a
+_PyCFrame in 3.11, since 3.12 an entry frame. The address of this structure identifies the native
+frame.
 
 Sources: Include/cpython/frameobject.h of CPython 3.9 and 3.10 (PyFrameObject);
 Include/internal/pycore_frame.h of 3.11 to 3.13, pycore_interpframe_structs.h of 3.14
@@ -315,8 +316,8 @@ class FrameReader(ManagedFrames):
         return [(one.address, one.address + one.size) for one in parts if one is not None]
 
     def _pair_frames(self, stack: NativeStack, frames: Sequence[tuple[int, Optional[NamedFrame]]]) -> Iterator[Segment]:
-        """Yield the frames of 3.9 and 3.10: each has a native frame. The innermost native one may
-        not have begun or may have ended its Python frame."""
+        """Yield the frames of 3.9 and 3.10: each has a native frame. The innermost native frame may
+        have no Python frame yet, or its Python frame may have ended."""
         parts = self._evaluators
         native = [at for at, frame in enumerate(stack.trace.frames) if any(start <= frame.call < end for start, end in parts)]
         if not stack.trace.end and len(native) == len(frames) + 1:

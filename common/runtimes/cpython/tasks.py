@@ -129,8 +129,9 @@ class TaskReader:
         return _Suspended(frame, (awaited or 0) & ~_TAGS, False)
 
     def _suspended_in_object(self, coroutine: int) -> Optional[_Suspended]:
-        """Return the same for 3.9 and 3.10, where frames are objects: after f_valuestack, 3.9 has
-        the top of the stack (0 while it is executed), and 3.10 the depth behind f_trace."""
+        """Return the same as `_find_suspended` for 3.9 and 3.10, where frames are objects. In 3.9,
+        the word after f_valuestack is the top of the stack; it is 0 while the frame is executed. In
+        3.10, the depth of the stack follows f_trace."""
         frame = self._memory.word(coroutine + _OLD_FRAME)
         words = self._memory.words(frame + _OLD_VALUES, 3) if frame else None
         if not frame or words is None:

@@ -81,8 +81,8 @@ class Contexts:
         return found if sample and all(self._source(value, context) for value in sample) else None
 
     def _source(self, value: int, context: int) -> int:
-        """Return the source that a table's value refers to: to its start, or, in later versions, to
-        its number. Return 0 if it is none."""
+        """Return the address of the source to which a table's value refers; 0 if there is none. In
+        later versions, the value refers to the number in the source, not to the source's start."""
         places = (value, value - NUMBER)
         return next((place for place in places if self._memory.word(place + CONTEXT) == context), 0)
 

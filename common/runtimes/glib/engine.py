@@ -17,7 +17,8 @@ TABLE, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE,
 
 
 class Structure(NamedTuple):
-    """A structure of GLib in the block with the index `block`, if the words that it refers to fit.
+    """A possible structure of GLib in the block with the index `block`. The caller must examine the
+    memory at `first` and `second`.
 
     - TREE, SEQUENCE: `first` is the address of its root, or of its last node.
     - DATE, SOURCE: `first` is the address of its time zone, or of the table of its functions.

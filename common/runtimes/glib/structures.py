@@ -1,7 +1,8 @@
 """Structures of GLib that have no type in memory: arrays, hash tables, trees, errors and others.
 
-The engine finds structures whose words, and the blocks that these refer to, fit (engine.py). This
-module examines the memory that they refer to, and names them.
+The engine finds blocks whose words fit such a structure, and so do the blocks to which these words
+refer (engine.py). This module examines the other memory to which the words refer, and names the
+structures.
 
 Other programs have structures like GString, GQueue and a GPtrArray without a function that frees
 elements. These are named only in GSlice, from which GLib allocates them up to 2.74."""
@@ -83,7 +84,8 @@ class Structures:
         return part is not None and part.allocator.name == SLICES
 
     def _examine(self, kind: int, ones: Sequence[Structure]) -> Iterator[Structure]:
-        """Yield the structures of one kind that refer to what such a structure refers to."""
+        """Yield the structures of one kind that refer to memory with the content that this kind
+        requires."""
         address = self._directory.blocks.address
         if kind == kinds.STRING:
             data, _ = read_scattered(self._memory.target, self._engine, [one.first for one in ones], 1)

@@ -32,7 +32,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def find_scheduler(target: Target, engine: Engine, directory: Optional[Directory] = None) -> Sequence[Runtime]:
-    """Return a runtime for each file that `find` finds. Go schedules the goroutines itself.
+    """Return a runtime for each file that `find` finds, because Go schedules goroutines itself.
 
     A program has a runtime, and each library of -buildmode=c-shared has a separate one. Plugins
     have none, because they are modules of the program."""

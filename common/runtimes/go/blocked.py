@@ -1,15 +1,15 @@
 """Find goroutines that are blocked for good: they wait for channels, mutexes, WaitGroups or
 condition variables that nothing else can reach.
 
-Objects are marked from global variables, and from the goroutines that may continue: all that do not
-wait for such an object. A goroutine whose object is marked may continue, too, so what it reaches is
-marked next. The goroutines that are left can never continue. The runtime's own list of goroutines
-does not count, nor do the entries of a channel's queues and of the table of waiting goroutines, so
-the references of g structures are ignored, except those of goroutines that may continue, and those
-of records of the table.
+Objects are marked from global variables, and from the goroutines that do not wait for such an
+object. If the object for which a goroutine waits is marked, the goroutine may continue, so the
+objects that it reaches are marked next. The goroutines that are left can never continue. Some
+references to waiting goroutines do not count: those of the runtime's list of goroutines, of the
+queues of channels, and of the table of waiting goroutines. Therefore the references in the g
+structures of waiting goroutines, and in the records of this table, are ignored.
 
-Every other word of an object counts as a reference, also a stale one, so a goroutine may be taken
-for one that may continue, but not the other way around."""
+Every other word of an object counts as a reference, also a stale one, so a blocked goroutine may be
+missed, but none that can continue is reported."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MOST_ROUNDS = 16
 def find_blocked(
     memory: Memory, engine: Engine, types: Types, objects: HeapObjects, graph: Graph, structures: Mapping[int, int], every: Iterable[int]
 ) -> Optional[frozenset[int]]:
-    """Return the numbers of these goroutines; None if they are unknown. `structures`: the addresses
-    of the goroutines' g structures, by number. `every`: those of all g structures, unused ones
-    included."""
+    """Return the numbers of the goroutines that are blocked for good; None if they are unknown.
+    `structures`: the addresses of the goroutines' g structures, by number. `every`: the addresses
+    of all g structures, including unused ones."""
     reader = WaitReader(memory, engine, types, objects)
     if not reader.size:
         return None

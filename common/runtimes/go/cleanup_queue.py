@@ -1,7 +1,7 @@
 """Read the queue of cleanups (runtime.AddCleanup) that Go has not run yet. What their functions and
 arguments refer to is not garbage, although nothing else refers to it.
 
-Since 1.25, cleanups have a queue of their own. Up to 1.24, they are in that of finalizers
+Since 1.25, cleanups have a queue of their own. Up to 1.24, they are in the queue of finalizers
 (finalizer_queue.py).
 
 Sources: Go 1.25 to 1.27, src/runtime/mcleanup.go (cleanupBlock, cleanupFn, gcCleanups.all;
@@ -28,8 +28,9 @@ _CHECKED = 1 << 8  # blocks between two checks for Ctrl-C
 
 
 class QueuedCleanup(NamedTuple):
-    """A cleanup that has not run: the address of its record, and the words of the record. The first
-    words refer to functions, and the last of three to the argument."""
+    """A cleanup that has not run: the address of its record, and the words of the record. A record
+    has one word, which refers to a function, or three: two that refer to functions, and the
+    argument."""
 
     record: int
     words: Sequence[int]
@@ -40,8 +41,8 @@ class QueuedCleanup(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Of a block: its bytes, the offsets of its link, counter and records in bytes, the number of
-    records that fit, and the words of a record."""
+    """The layout of a block. `size`: its bytes. `link`, `counter` and `records`: offsets in bytes.
+    `capacity`: the number of records that fit. `words`: the words of a record."""
 
     size: int
     link: int
@@ -55,8 +56,8 @@ def read_cleanup_queue(
     memory: Memory, engine: Engine, types: Types, data: Iterable[Range], persistent: Sequence[Range], code: Sequence[Range]
 ) -> list[QueuedCleanup]:
     """Return the queued cleanups. `data`: the runtime's variables, one of which refers to the first
-    block of all. `persistent`: memory that the runtime never frees, which contains the blocks.
-    `code`: Go's code, sorted."""
+    block in the list of all blocks. `persistent`: memory that the runtime never frees, which
+    contains the blocks. `code`: Go's code, sorted."""
     layout = _read_layout(types)
     if layout is None:
         return []
@@ -98,7 +99,7 @@ def _is_inside(persistent: Sequence[Range], address: int, size: int) -> bool:
 def _read_records(
     memory: Memory, layout: _Layout, address: int, block: Sequence[int], code: Sequence[Range]
 ) -> Optional[list[QueuedCleanup]]:
-    """Return the cleanups of a block that have not run; None if this is no block."""
+    """Return the cleanups of a block that have not run; None if there is no block at `address`."""
     count = block[layout.counter // 8] & 0xFFFFFFFF
     if count > layout.capacity:
         return None

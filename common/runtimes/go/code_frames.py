@@ -28,8 +28,9 @@ _CALLS_C = "runtime.asmcgocall"
 # On AArch64, a thread without cgo begins inside this function, which saves no return address. `pc`
 # is inside an instruction if the function has called another one.
 _STARTS_THREADS, _INSTRUCTION = "runtime.clone", 4
-# It calls a function on the thread's own stack. On AArch64 the frame pointer remains that of its
-# frame on the goroutine's stack, a word below the stack pointer there.
+# This function calls another one on the thread's own stack. Meanwhile, on AArch64, the frame
+# pointer still refers to the frame of systemstack on the goroutine's stack, one word below the
+# stack pointer of that stack.
 _SYSTEM_STACK = "runtime.systemstack"
 
 
@@ -73,7 +74,8 @@ def _caller_of_c(stack: int, g: int, distance: int, added: int) -> bytes:
 
 
 class GoCode:
-    """See CodeTable. On machines other than those of _MACHINES, functions are named only."""
+    """See CodeTable. On machines that are not in _MACHINES, functions are named, but stacks are not
+    unwound."""
 
     def __init__(self, arch: Arch, goroutines: Goroutines) -> None:
         self._goroutines, self._machine = goroutines, _MACHINES.get(arch.name)

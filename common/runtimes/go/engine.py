@@ -141,8 +141,9 @@ class TypeSearch:
             self.state[2] += 1
 
     def run(self, engine: Engine, pieces: Sequence[Piece], budget: int = _BUDGET) -> bool:
-        """Follow about `budget` objects; SEEDED bytes that are read for known types count as one.
-        Returns True when done. `pieces`: ascending, the same in each call."""
+        """Follow about `budget` objects. Reading SEEDED bytes for known types counts as one object.
+        Returns True when all objects have been followed. `pieces`: ascending, the same in each
+        call."""
         cast(_Loops, import_loops(engine, "findleaks.runtimes.go")).find_types(engine, pieces, self, budget)
         visited = 8 * self.state[1] // mmap.PAGESIZE * mmap.PAGESIZE
         if visited > self._returned:

@@ -89,8 +89,9 @@ def _http2(method: str) -> tuple[str, ...]:
     return f"net/http.(*http2{method}", f"net/http/internal/http2.(*{method}", f"golang.org/x/net/http2.(*{method}"
 
 
-# Advice by a function on the stack that waits itself, for any reason: io/pipe.go (write waits in a
-# select, or for the lock of another writer), net/http/h2_bundle.go
+# Advice by a function on the stack, whatever the reason of the wait: these functions wait
+# themselves. Sources: io/pipe.go (write waits in a select, or for the lock of another writer),
+# net/http/h2_bundle.go
 _WAITING = {
     "io.(*pipe).write": _Advice("", "read each pipe to its end, or close its io.PipeReader"),
     "io.(*pipe).read": _Advice("", "close the io.PipeWriter of each pipe"),
@@ -140,7 +141,7 @@ _CALLERS["google.golang.org/grpc.(*Server).processStreamingRPC"] = _Advice(
 )
 # Companions: goroutines that exist for another goroutine. Each key is the function of a companion,
 # its value a function on the stack of the other goroutine. The companion writes the requests of a
-# connection, or reads from the connection while a handler runs, or for HTTP/2.
+# connection, reads from the connection while a handler runs, or reads the frames of HTTP/2.
 _COMPANIONS = {
     "net/http.(*persistConn).writeLoop": "net/http.(*persistConn).readLoop",
     "net/http.(*connReader).backgroundRead": "net/http.(*conn).serve",

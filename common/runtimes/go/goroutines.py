@@ -46,13 +46,13 @@ _USERS = ("runtime.main", "runtime.corostart", "runtime.handleAsyncEvent")
 # Start functions of the goroutines that run finalizers (by version) and cleanups.
 FINALIZER_LOOPS, CLEANUP_LOOP = ("runtime.runFinalizers", "runtime.runfinq"), "runtime.runCleanups"
 RUNNERS = (*FINALIZER_LOOPS, CLEANUP_LOOP)
-# C code called this function. Its frame leads to the Go code that called C before, through an
-# address at which no call returns.
+# C code called this function. The next frame is that of the Go code that had called C. Its address
+# is not the return address of a call.
 CALLED_BY_C = "runtime.cgocallback"
 # A signal handler makes the interrupted function call these, at any instruction.
 INJECTED = ("runtime.sigpanic", "runtime.asyncPreempt", "runtime.debugCallV2")
-# On AArch64 it then saves the link register of the interrupted function, above the frame of the
-# called one, in so many bytes.
+# On AArch64 the handler then saves the link register of the interrupted function above the frame of
+# the called function. The saved register takes this number of bytes.
 SAVED_LINK = 16
 _FIELDS_FURTHER = ("gopc", "startpc")
 

@@ -41,8 +41,9 @@ def _find_slots(objects: HeapObjects, engine: Engine, native: Sequence[Range], s
 def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Sequence[Range]) -> Holders:
     """Return the objects with a word that points into `native`, the allocators' heaps.
 
-    A type for each type of Go follows for live objects, then one for the garbage of each type. An
-    object with a finalizer counts as live: the finalizer may free what the object refers to."""
+    The result has a type for the live objects of each Go type, and then a type for the garbage of
+    each Go type. An object with a finalizer counts as live: the finalizer may free what the object
+    refers to."""
     indices, columns = _find_slots(objects, engine, native, State.IN_USE)
     names = objects.names
     titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]

@@ -201,7 +201,7 @@ def _unnamed_types(memory: Memory, types: Types, module: ModuleData) -> Iterator
         return
     while start < end:
         one = types.at(start)
-        if one is None:  # the size of the descriptor is unknown, and with it where the next begins
+        if one is None:  # its size, and so the address of the next one, is unknown
             return
         yield one
         start += descriptor_size(memory, one)

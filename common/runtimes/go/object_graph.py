@@ -110,9 +110,9 @@ class GoGraph(ObjectGraph):
         return self._objects.types_below(tree, node)
 
     def describe_root(self, index: int) -> str:
-        # A shortest path to a timer begins at a processor (runtime.p), and that to a deferred call
-        # at the list of goroutines. Any stack and variable of the runtime may refer to these,
-        # which says nothing about the program.
+        # A shortest path to a timer begins at a processor (runtime.p), and one to a deferred call
+        # begins at the list of goroutines. Any stack or variable of the runtime may refer to the
+        # processor or the list. Such a root says nothing about the program.
         path = self.path(index)
         links = zip(path[:_TIMER_LINKS], path[1:])
         if any(self.type_of(one) == "runtime.p" and self.link(one, after).name.startswith(".timers") for one, after in links):

@@ -335,7 +335,7 @@ class HeapObjects:
 
     @cached_property
     def queued(self) -> list[QueuedFinalizer]:
-        """Finalizers that have not run yet, although nothing refers to their objects."""
+        """Finalizers that have not run yet. Nothing else refers to their objects."""
         return read_finalizer_queue(*self._about_queues)
 
     @cached_property

@@ -68,8 +68,8 @@ def find_fatal_message(
 
 
 def _iterate_thrown(memory: Memory, frames: Sequence[tuple[int, str, str]]) -> Iterator[str]:
-    """Yield the arguments of runtime.throw and runtime.fatal. On AArch64, these store them in the
-    frame of their caller, above its return address."""
+    """Yield the arguments of runtime.throw and runtime.fatal. On AArch64, these functions store
+    their arguments in the frame of their caller, above the return address."""
     for (_, function, _), (sp, _, _) in zip(frames, frames[1:]):
         words = memory.words(sp + 8, 2) if function in _THROWS else None
         if words is not None and 0 < words[1] <= LONGEST:

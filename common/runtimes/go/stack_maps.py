@@ -20,7 +20,7 @@ _INDEX = 1  # in pcdata (PCDATA_StackMapIndex)
 _ARGUMENTS, _LOCALS, _OBJECTS = range(3)  # in funcdata: FUNCDATA_ArgsPointerMaps and the next ones
 _RECORD = struct.Struct("<iiiI")  # stackObjectRecord: offset, size, bytes with pointers, bitmap
 _MOST_WORDS, _MOST_OBJECTS = 1 << 20, 1 << 12
-_MOST_SHARED = 8  # times the size of a frame that its objects may have
+_MOST_SHARED = 8  # maximum size of all objects of a frame, in sizes of the frame
 
 
 class StackObject(NamedTuple):

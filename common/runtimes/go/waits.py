@@ -1,10 +1,11 @@
 """Read what goroutines wait for: channels, mutexes, WaitGroups and condition variables.
 
 A goroutine that waits has a record (runtime.sudog) for each object. Records of channels are in a
-list that begins in the g structure. Records of the package sync are in a table of the runtime; only
-since 1.26, the g structure refers to them, too. Before that, they are found by their first word,
-the address of the g structure. Records that are no longer used may have the same first word, so one
-goroutine may have several; those of mutexes contain the address of the mutex, unused ones do not.
+list that begins in the g structure. Records of the package sync are in a table of the runtime;
+since 1.26, the g structure refers to them, too. Up to 1.25, they are found by their first word,
+which is the address of the g structure. Records that are no longer used may have the same first
+word, so several records may be found for one goroutine. The record of a mutex contains the address
+of the mutex; an unused record does not.
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (g.waiting, sudog, waitReasonStrings), chan.go,
 select.go, sema.go (semaRoot.queue, notifyListWait). Since 1.26, `c` and `elem` are a pointer that
@@ -36,7 +37,8 @@ _SYNC = ("semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLo
 
 class Wait(NamedTuple):
     """What a goroutine waits for. `objects`: addresses; the goroutine can continue only if one of
-    these is reached. `records`: the sudogs by which the runtime's table leads to them."""
+    these is reached. `records`: the sudogs through which the runtime's table leads to these
+    objects."""
 
     objects: Sequence[int]
     records: Sequence[int]
@@ -84,8 +86,8 @@ class WaitReader:
         self.size = self._layout.size if self._layout is not None else 0
 
     def read(self, threads: Sequence[UserThread], structures: Mapping[int, int]) -> dict[int, Wait]:
-        """Return what these goroutines wait for, by number; those for which it is unknown are left
-        out. `structures`: the addresses of the g structures, by number."""
+        """Return what these goroutines wait for, by number. Goroutines for which it is unknown are
+        left out. `structures`: the addresses of the g structures, by number."""
         layout = self._layout
         found: dict[int, Wait] = {}
         others: dict[int, UserThread] = {}

@@ -73,9 +73,9 @@ class _ArenaReader:
 
     def read(self, others: Sequence[int]) -> Iterator[Range]:
         """Yield the unused parts. To find the fields that refer to arenas, all words of the first
-        few Java threads are read. If a field refers to an arena in only one of several threads, it
-        does so by chance, and does not count. Other threads have the fields of the class
-        Thread."""
+        few Java threads are read. If a field refers to an arena in only one of several threads,
+        this is a coincidence, and the field does not count. Other threads have the fields of the
+        class Thread."""
         threads, sizes = java_threads(self._tables), self._tables.sizes
         count = min(max(sizes.get(kind, 0) for kind in ("JavaThread", "Thread")) // self._memory.size, _MOST_FIELDS)
         sampled, rest = threads[:_SAMPLED], threads[_SAMPLED:]

@@ -1,10 +1,10 @@
 """Find nested Java classes whose objects free the native memory of objects of the outer class.
 
-An object that a Cleaner runs must not refer to the object that it cleans up after. Therefore it has
-its own copy of the address of the native memory. Usually its class is nested in the class of the
-other object, as in the documentation of java.lang.ref.Cleaner. For example, each
-com.sun.jna.Memory has a com.sun.jna.Memory$MemoryDisposer. Without these pairs, two classes would
-refer to each block, so that none of them would be its only owner.
+When an object is garbage, a Cleaner runs a second object, which must not refer to the first one.
+Therefore the second object has its own copy of the address of the native memory. Usually its class
+is nested in the class of the first object, as in the documentation of java.lang.ref.Cleaner. For
+example, each com.sun.jna.Memory has a com.sun.jna.Memory$MemoryDisposer. Without these pairs, two
+classes would refer to each block, so that none of them would be its only owner.
 
 Libraries also keep a table of these addresses. Its keys are objects of java.lang.Long, which own
 nothing.

@@ -115,8 +115,8 @@ class _Walk:
         return 0 if length > _MOST_LENGTH or shift > _MOST_SHIFT else first + (length << shift)
 
     def chunk_size(self, first: int, words: int) -> int:
-        """Return the size of an object with so many words of a stack, and with a bit for each place
-        where a reference can be."""
+        """Return the size of an object with this number of words of a stack, and with a bit for
+        each place where a reference can be."""
         word = self.arch.word
         bits = words * (word // self.walk.references.size)
         return 0 if words > _MOST_LENGTH else first + (words + -(-bits // (8 * word))) * word

@@ -66,9 +66,9 @@ def find_holders(
     objects, which separates garbage from live objects; None if it is unknown. unused: sorted parts
     of the heap in which no object starts. Words in these parts are not references.
 
-    The first type is that of Deallocators, and of buffers without a Deallocator. The second one is
-    that of the objects that free the memory of arenas. One type for each class follows, then one
-    type for the garbage of each class, which begin with that of the garbage of Deallocators."""
+    The first type contains Deallocators, and buffers without a Deallocator. The second type
+    contains the objects that free the memory of arenas. One type for each class follows. The types
+    for garbage come last: first the garbage of Deallocators, then that of each class."""
     classes, count = objects.classes, len(objects.classes)
     numbers, may_refer = objects.numbers, [_may_refer(one, objects) for one in classes]
     indices = array("I", (index for index in _find_pointing(objects, engine, native) if may_refer[numbers[index]]))

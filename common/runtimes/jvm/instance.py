@@ -73,7 +73,7 @@ class HotSpot(DumpableRuntime):
         self._tables = Tables(target, module)
         if not self._tables.fields:
             self.problems.append(
-                Problem(module.start, f"{self.where}: its table of structures cannot be read, and so nothing of the JVM", False)
+                Problem(module.start, f"{self.where}: its table of structures cannot be read, so nothing about the JVM is known", False)
             )
         self.version = self._version()
 
@@ -143,7 +143,7 @@ class HotSpot(DumpableRuntime):
         """Whether garbage can be distinguished from live objects. It cannot if objects are moving,
         or if a part of the heap is missing.
 
-        This reads no object, because `find` also needs it."""
+        This property reads no objects, because `find` uses it, too."""
         if not self.lists_objects or spaces.collecting(self._tables) != 0:
             return False
         if self._tables.relocation is not None and not self._tables.relocation.is_known:

@@ -15,9 +15,8 @@ _OTHERS = ("libjli.", "libjemalloc", "libmimalloc", "libtcmalloc")
 
 
 def list_loaded_libraries(target: Target, libjvm: Module) -> list[str]:
-    """Return their names: libraries that are neither in the folder of the JDK nor in a folder of
-    the system, and no allocators. The files of libraries that were extracted from a jar are often
-    deleted."""
+    """Return the names of the libraries that are outside the folders of the JDK and of the system,
+    without allocators. The files of libraries that were extracted from a jar are often deleted."""
     home = os.path.dirname(os.path.dirname(libjvm.path)) + "/"  # lib/server/libjvm.so
     found = []
     for module in target.modules():

@@ -54,8 +54,9 @@ def list_holders(tables: Tables, reader: ClassReader) -> Iterator[int]:
 
 def count_loader_types(tables: Tables, layout: ObjectLayout) -> dict[str, int]:
     """Return the number of class loaders of each type, the largest number first. The JVM's own
-    class loaders for reflection are last: it has one for each method that is often called. In JDK 8
-    and 11, each hidden class has a ClassLoaderData with the class loader of another class."""
+    class loaders for reflection are last: the JVM creates one for each method that is often called
+    by reflection. In JDK 8 and 11, each hidden class has a ClassLoaderData with the class loader of
+    another class."""
     reader = ClassReader(tables)
     klasses = (class_of(tables, layout, holder) for holder in dict.fromkeys(list_holders(tables, reader)) if holder)
     names = (reader.name(klass) for klass in klasses if klass)

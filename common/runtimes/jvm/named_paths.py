@@ -17,7 +17,8 @@ from findleaks.target.interruptible import interruptible
 
 _MOST_STEPS = 12  # references from the named object to the first object of the path
 _MOST_PER_STEP, _MOST_OF_CLASS = 12, 2  # objects at one distance whose referrers are searched
-# All objects are searched for the referrers of one object: at most so many in total.
+# All objects are searched for the referrers of one object. Limits: objects that are examined in
+# total, and searches.
 _MOST_EXAMINED, _MOST_SEARCHED = 1 << 27, 96
 
 
@@ -57,7 +58,8 @@ class NamedPaths:
         return chosen[:most]
 
     def _find(self, first: int) -> Sequence[int]:
-        """Return the objects before `first`, from a root on; () if there are none."""
+        """Return the objects on a path from a root through a named object to `first`, without
+        `first`; () if no such path is found."""
         following: dict[int, int] = {first: -1}
         waiting, left = [first], self._searches
         for _ in range(_MOST_STEPS):
@@ -76,7 +78,8 @@ class NamedPaths:
         return ()
 
     def _join(self, named: int, following: dict[int, int]) -> Sequence[int]:
-        """Return the path from a root to a named object, and the objects that follow it."""
+        """Return the path from a root to a named object, and the objects between this object and
+        `first` of `_find`. `following`: the next object on the chain to `first`, by object."""
         chain: list[int] = []
         at: Optional[int] = following[named]
         while at is not None and at >= 0 and following[at] >= 0:

@@ -29,7 +29,8 @@ _TIMER_THREAD = "java.util.TimerThread"
 _MOST_OBJECTS = 64  # objects that roots refer to, and that get a row
 _LEAST_SHARE = 50  # divisor: the part of all objects that such an object must retain
 _MOST_LOOKED_AT = 1 << 12  # objects of which a chain of references is searched
-# For each object of a chain, all objects are searched for its referrers: at most so many in total
+# For each object of a chain, all objects are searched for its referrers. Limit for the number of
+# objects that are searched in total
 _MOST_SEARCHED = 1 << 28
 _MOST_KEYS = 64  # ThreadLocals whose fields are searched for
 _LEAST = 1024  # bytes that a root must retain to be listed
@@ -134,7 +135,8 @@ class NamedRoots:
 
     def _timers(self) -> Iterator[ObjectRoot]:
         """Yield one root for the task queues of all timers. The stack of a timer's thread refers to
-        the queue and to some of its tasks, too, so each of these may be retained by no object."""
+        the queue and to some of its tasks, too. Therefore the dominator of a queue or task may be a
+        root instead of an object."""
         graph, tree = self._graph, self._tree
         queues: dict[int, list[int]] = {}
         for thread in interruptible(graph.target, graph.instances(_TIMER_THREAD)):

@@ -1,6 +1,6 @@
 """Find the Java objects that native memory refers to. They are roots of the Java heap.
 
-Each word that contains the address of an object counts as a root. Such words are searched for in:
+Each word that contains the address of an object counts as a root. These words are searched for in:
 
 - libjvm's data.
 - Blocks of malloc: the JVM has blocks with 64 or 32 handles of objects.

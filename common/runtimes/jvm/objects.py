@@ -26,7 +26,8 @@ from findleaks.value_classes import NamedTuple
 
 _MOST_CLASSES = 1 << 21
 _CHUNK = 8 << 20  # bytes of objects that are read together
-_RESERVED = 2  # times the bytes of the objects: objects are smaller than the blocks of allocators
+# Factor for the bytes of the heap in Blocks.reserve: objects are smaller than allocators' blocks.
+_RESERVED = 2
 _HEADER = 256  # first bytes of an object; they determine its size
 
 

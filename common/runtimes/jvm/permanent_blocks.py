@@ -3,8 +3,8 @@ those of padded arrays, such as the Parallel collector's task queues.
 
 The elements of a padded array begin at cache lines, and so does the first one, which may be behind
 the start of the array's block. Only the address of the first element is stored. The JVM never frees
-these arrays. With Native Memory Tracking (NMT), a header of NMT precedes an array. Other blocks may
-look like arrays, but a variable of libjvm refers to them, too.
+these arrays. With Native Memory Tracking (NMT), a header of NMT precedes an array. Other blocks to
+which a variable of libjvm refers may look like padded arrays. They are live, too.
 
 Source: OpenJDK 8 to 25, src/hotspot/share/memory/padded.hpp and padded.inline.hpp (PaddedArray,
 Padded2DArray and PaddedPrimitiveArray: create_unfreeable)."""
@@ -28,7 +28,7 @@ _HEADERS = (0, 16)  # bytes of NMT's header
 
 
 def list_permanent_blocks(tables: Tables, engine: Engine, directory: Directory, libjvm: Module) -> list[int]:
-    """Return the starts of these blocks. Raises Interrupted."""
+    """Return the starts of the blocks of threads and of padded arrays. Raises Interrupted."""
     return [*list_thread_blocks(tables, directory.blocks), *_list_padded_arrays(tables, engine, directory, libjvm)]
 
 

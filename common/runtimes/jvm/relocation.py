@@ -32,7 +32,8 @@ from findleaks.value_classes import NamedTuple
 _MOST_TABLE, _MOST_ENTRIES = 1 << 27, 1 << 27  # words of a table; entries of all tables
 _MOST_SHIFT = 40
 _PAGE = 4096  # bytes of a table that are skipped together
-_REMAPPED = 4  # times the first bit above an address, the color of references to moved objects
+# The color of references to moved objects, as a multiple of the first bit above an address.
+_REMAPPED = 4
 _POPULATED, _NOW_SHIFT, _NOW_MASK, _BEFORE_SHIFT = 1, 1, (1 << 45) - 1, 46  # parts of an entry
 
 
@@ -145,9 +146,9 @@ class _Reader:
         return moves
 
     def _has_copies(self, address: int, moved_to: int, is_young: bool) -> bool:
-        """Return whether a page that was released is still in the table of pages. Any other
-        page at this address is newer. It is in the old generation although the released page was in
-        the young one, or its sequence number is not lower than that of the page at `moved_to`.
+        """Return whether the released page at `address` is still in the table of pages. If another
+        page is in the table, it is newer: its sequence number is not lower than that of the page at
+        `moved_to`, or it is in the old generation although the released page was in the young one.
         Sequence numbers of the young generation are not lower than those of the old generation."""
         page, target = self._page_at(address), self._page_at(moved_to)
         if is_young and page_age(self._tables, page) == OLD_AGE:

@@ -3,11 +3,11 @@
 Sources: OpenJDK 17, 21 and 25, src/hotspot/share: gc/g1/heapRegion.hpp and heapRegionManager.hpp
 (later g1HeapRegion.hpp), gc/serial, gc/parallel, gc/shared/space.hpp,
 gc/shared/threadLocalAllocBuffer.hpp. A space, or a region of G1's, has objects in [bottom, top). In
-the space that is allocated from, each thread has a thread-local allocation buffer (TLAB), of which
-[top, end) is not used, nor is a reserve behind its end; its top moves before an object is written.
-Only a collection moves objects, and sets a flag while it does: `_is_gc_active`, since JDK 22
-`_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs: concurrent_spaces.py
-has their spaces."""
+the space from which threads allocate, each thread has a thread-local allocation buffer (TLAB). Its
+part [top, end) is not used, and neither is a reserve after its end. Its top moves before an object
+is written. Only a collection moves objects. During a collection, a flag is set: `_is_gc_active`,
+since JDK 22 `_is_stw_gc_active`. ZGC and Shenandoah move objects while the program runs:
+concurrent_spaces.py has their spaces."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ Sources: OpenJDK 21 and 25, src/java.base/share/classes/java/lang/VirtualThread.
 jdk/internal/vm/Continuation.java and StackChunk.java; src/hotspot/share/oops:
 stackChunkOop.hpp, src/hotspot/cpu/x86: stackChunkFrameStream_x86.inline.hpp. A virtual thread has
 a continuation, and this has a list of StackChunk objects. The words of a stack follow the fields of
-such an object. Its frames are like those on a thread's stack, except that in a frame of the
-interpreter, the word with the frame pointer has the distance to it."""
+such an object. Its frames are like those on a thread's stack, with one exception: the word that
+would contain the frame pointer of an interpreted frame contains the distance from this word to the
+frame pointer, in words."""
 
 from __future__ import annotations
 

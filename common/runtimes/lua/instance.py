@@ -183,7 +183,8 @@ class Lua(Runtime):
                 yield _name_local(variable, where), self._objects.reference(place), place
 
     def _local_variables(self, state: State) -> Iterator[tuple[str, int, int]]:
-        """Yield the same of each local variable of the functions of Lua that run."""
+        """Yield name, value and address of the reference of each local variable of the Lua
+        functions that run."""
         for owner, thread in self._objects.threads:
             for function, variable, place in self._objects.local_variables(state, thread) if owner is state else ():
                 yield _name_local(variable, self._objects.place_of(function)), self._objects.reference(place), place

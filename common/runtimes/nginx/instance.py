@@ -1,4 +1,4 @@
-"""nginx's pools, as a runtime whose types are their owners."""
+"""nginx's pools, as a runtime whose types are the owners of the pools."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ class AddonFiles:
     def __init__(self, target: Target, directory: Directory) -> None:
         self._target, self._directory, self._memory = target, directory, Memory(target)
         self._files: dict[int, str] = {}
-        self._misses: Counter[int] = Counter()  # Successive calls of `find_releasing`, by function.
-        # Index of the word at which `find` found a napi_env, by the first word of the object
+        # successive searches of `find_releasing` without a result, by function
+        self._misses: Counter[int] = Counter()
+        # index of the word at which `find` found a napi_env, by the first word of the object
         self._offsets: dict[int, int] = {}
 
     def find(self, words: Sequence[int]) -> str:
@@ -76,11 +77,12 @@ class AddonFiles:
         """Return the file of the addon that releases something; "" if it is unknown. `words`: the
         address of the function that releases it, and those of the function's arguments.
 
-        One of these words is an address in the addon, or that of its napi_env, or of a small block
-        that contains such an address, or that refers to such a block. Node's own functions have
-        blocks of their class CallbackInfo, and those of Node-API refer to a BufferFinalizer. The
-        search takes long if there is no such address. So after _MOST_MISSES of these in a row, a
-        function is treated as one that releases nothing of addons."""
+        One of these words is an address in the addon, the address of its napi_env, or the address
+        of a small block, from which one of these two is reached through at most _LEVELS small
+        blocks. For example, Node's own functions have a block of the class CallbackInfo, and those
+        of Node-API have a BufferFinalizer. The search takes long if it finds no addon. So after
+        _MOST_MISSES successive searches for a function without a result, the function is treated as
+        one that releases nothing of addons."""
         if self._misses[words[0]] >= _MOST_MISSES:
             return ""
         some = set(words)

@@ -197,7 +197,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
         # is reachable.
         made.blocks[indices[at]] = made.blocks[shared[at]] = IGNORED
         made.stored[name] += store[1]
-        # Otherwise another owner frees the memory.
+        # If the memory does not begin at the start of a block, another owner frees it.
         if memories[at] and its.address[at] == memories[at]:
             if release:
                 made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])
@@ -210,8 +210,8 @@ def _release(target: Target, store: Sequence[int]) -> Sequence[int]:
     """If a store has the address of a function that frees its memory, return this address and that
     of the function's data; else ().
 
-    An embedder may give the first part of a structure to a store: its block is in use to the
-    end."""
+    An embedder may give the first part of a structure to a store. In that case, the whole block is
+    in use."""
     words = store[len(LENGTHS) + 1 :]
     regions = (region_at(target.regions(), word) for word in words)
     first = next((at for at, region in enumerate(regions) if region is not None and region.executable), len(words))

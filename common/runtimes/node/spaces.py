@@ -253,7 +253,8 @@ class _Reader:
                 space.used = None
 
     def _doubt(self, what: str, problem: str) -> None:
-        """Add a problem. Of each kind, the first is shown with the number of further ones."""
+        """Add a problem. Only the first problem of each kind is shown, with the number of the
+        others."""
         self.doubts[what].append(problem)
 
     def _read_only(self) -> Iterator[Space]:

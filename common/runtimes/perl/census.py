@@ -119,7 +119,8 @@ class Census:
     def _read_strings(self, values: Values, buffers: Sequence[int]) -> None:
         """Leave out the unused ends of strings. The third word of a body is the length. Extensions
         store structures in values that have memory for characters but are no strings. Operations,
-        variables and numbers do not: what is left there is what the block had before."""
+        variables and numbers contain no structures: the memory after them has the previous content
+        of the block."""
         self._leave_out_numbers(values, buffers)
         columns = zip(values.bodies, values.flags, values.unions, buffers)
         plain = [one for one in columns if one[3] != NO_BLOCK and STRING <= one[1] & FREE <= MAGIC and not one[1] & v.REFERENCE]
@@ -193,8 +194,8 @@ class Census:
             self.roots.append(self._blocks.address(index))
 
     def _keep_chopped_strings(self, values: Iterable[Special]) -> None:
-        """Keep the strings whose beginning was removed: the union refers to their present
-        beginning, which is inside the block."""
+        """Keep the strings whose beginning was removed: the union in the value (sv_u) refers to
+        their present beginning, which is inside the block."""
         self.roots += (self._blocks.address(index) for index in (self._blocks.find(one.union) for one in values) if index >= 0)
 
     def _bodies(self, values: Sequence[Special], words: int) -> Iterator[tuple[Special, Sequence[int]]]:
@@ -248,7 +249,7 @@ class Census:
 
     def _read_names(self, lists: Iterable[int]) -> None:
         """Leave out the unused ends of lists of names. If a variable belongs to an outer sub, its
-        name (struct padname) refers to the characters in the outer name, so keep the latter."""
+        name (struct padname) refers to the characters in the outer name, so keep the outer name."""
         names: set[int] = set()
         tables = [self.structures.table_of_names(one) for one in lists]
         self._end_blocks([(table, table + 8 * used) for table, used in tables])

@@ -67,10 +67,10 @@ class Names:
         yield from self._lexical_places(True)
 
     def _lexical_places(self, outer: bool) -> Iterator[tuple[str, int]]:
-        """Yield the lexical variables of the program and of named subs, or those of files and outer
-        subs that named subs use.
+        """Yield lexical variables. `outer`: False for the variables that the program and named subs
+        declare; True for those that named subs use, and that a file or an outer sub declares.
 
-        Closures are left out: nothing shows here whether they are leaked."""
+        Closures are left out, because this module cannot determine whether they are leaked."""
         for one, sub in self._census.subs:
             if sub.flags & (XSUB | ANON) or not sub.padlist:
                 continue
@@ -93,7 +93,7 @@ class Names:
 
     @cached_property
     def _files(self) -> dict[int, str]:
-        """The file of each sub or file that others are in (CvOUTSIDE)."""
+        """The file of each sub or file that contains other subs (CvOUTSIDE)."""
         return {sub.outside: self._structures.place(sub) for _, sub in self._census.subs if sub.outside and not sub.flags & XSUB}
 
     def _flags(self, value: int) -> int:

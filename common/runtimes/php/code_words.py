@@ -2,8 +2,8 @@
 
 The PHP engine keeps the classes and functions of a script in arenas, until the script ends. An
 arena is one block, which also refers to static variables. A class does not belong to its objects,
-nor a function to its closures: if such words were references, an array of objects would retain all
-static variables.
+and a function does not belong to its closures. If the words that refer to classes and functions
+were references, an array of objects would retain all static variables.
 
 Sources: Zend/zend_arena.h, zend_types.h (zend_object), zend_closures.c (zend_closure) of PHP 8.1 to
 8.4, 64-bit."""

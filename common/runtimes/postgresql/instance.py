@@ -1,4 +1,5 @@
-"""The memory contexts of a PostgreSQL process, as a runtime whose types are their names."""
+"""The memory contexts of a PostgreSQL process, as a runtime whose types are the names of the
+contexts."""
 
 from __future__ import annotations
 

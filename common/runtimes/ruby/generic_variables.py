@@ -68,7 +68,7 @@ class GenericVariables:
             if self._is_slot(value):
                 owner = self._values.class_name(self._memory.word(value + 8) or 0)
                 named = ((self._symbols.name(one.serial), one) for one in self.of(value))
-                # Ruby gives variables of its own names that no program can write.
+                # Ruby's internal variables have names that a program cannot write.
                 found += ((owner, name, one.address, one.value) for name, one in named if owner and name.startswith("@"))
         counts = Counter((owner, name) for owner, name, _, _ in found)
         for owner, name, address, value in found:

@@ -26,8 +26,8 @@ _LINES_BYTES = 32  # size of a struct iseq_insn_info
 _PARENT, _IS_BLOCK = 16, 2
 _MOST_PARENTS = 64
 _EVALUATED = "<compiled>"
-# The index of a table of lines: positions with a number of their own, so many in a word; positions
-# of a block, and of a word in it.
+# The index of a table of lines: the first positions, each of which has a number; how many of these
+# numbers a word contains; the positions of a block, and of a word in a block.
 _IMMEDIATE, _GROUP, _GROUP_BITS = 54, 9, 7
 _BLOCK, _SMALL, _BLOCK_WORDS, _RANK_BITS = 512, 64, 10, 9
 

@@ -33,7 +33,7 @@ _HEAD, _NATIVE_WORDS = 40, 4
 """Number of words at the beginning of a thread, one of which is its pthread_t, or points to its
 rb_native_thread; number of words that are read of a rb_native_thread."""
 
-MANY = 8  # threads whose variables of one name have one name in findleaks
+MANY = 8  # if at least this many threads have a variable of one name, the threads are not named
 _MOST = 1 << 20  # maximum number of words in a stack of values
 
 

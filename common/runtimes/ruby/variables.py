@@ -40,7 +40,7 @@ from findleaks.target.ranges import range_at
 
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
-MANY = 64  # methods whose captured variables have one name
+MANY = 64  # if at least this many methods are of one group, their variables are not distinguished
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24

@@ -1,4 +1,4 @@
-"""The chunks of talloc, as a runtime whose types are their names.
+"""The chunks of talloc, as a runtime whose types are the names of the chunks.
 
 Each chunk is a block of malloc. It has a header (struct talloc_chunk), and then the memory of the
 program. Chunks refer to each other by the addresses of headers. Programs refer to the memory after
@@ -28,7 +28,7 @@ from findleaks.runtimes.talloc.layout import FORM, HEADER, NEXT, REFERENCE_NAME,
 from findleaks.runtimes.talloc.unused import exclude_words, list_bookkeeping_words
 from findleaks.target.base import Module, Target
 
-MOST_STEPS = 1 << 26  # chunks that walks of all lists meet
+MOST_STEPS = 1 << 26  # maximum number of chunks that are visited in all lists
 WORDS = Words("talloc-context", "talloc context", "chunks", "talloc's chunks")
 FLAGS, FREED, POOL = 15, 1, 4
 POOL_HEADER = 32  # bytes of a block before the chunk of a pool

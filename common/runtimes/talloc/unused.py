@@ -1,9 +1,9 @@
 """Find the words of talloc's chunks that are not references.
 
 - The words behind the requested bytes, up to the end of the block, are stale.
-- A chunk that others refer to (talloc_reference) has the list of these references. A reference is
-  a chunk below the one that was given as its context. The list is bookkeeping: it does not make
-  the context reachable.
+- A chunk that others refer to (talloc_reference) has the list of these references. A reference is a
+  chunk itself. Its parent is the context that the program passed. The list is bookkeeping: it does
+  not make the context reachable.
 - talloc_enable_null_tracking lists all chunks without a parent as children of one chunk, so that
   they can be reported. This list does not make them reachable either."""
 
@@ -36,10 +36,12 @@ _MOST_HANDLES = 1 << 20
 def list_bookkeeping_words(
     memory: Memory, chunks: Mapping[int, Chunk], parents: Mapping[int, int], tracker: int
 ) -> Iterator[tuple[Chunk, Collection[int]]]:
-    """Yield chunks and their words that are bookkeeping, counted from the header.
+    """Yield chunks, each with the indices of its words that are bookkeeping, counted from the
+    header.
 
-    `chunks`: by the address of the header. `parents`: addresses of headers, of a chunk and of its
-    parent. `tracker`: the header of the chunk that lists all chunks without a parent, or 0."""
+    `chunks`: by the address of the header. `parents`: the address of the parent's header, by the
+    address of a chunk's header. `tracker`: the header of the chunk that lists all chunks without a
+    parent, or 0."""
     if tracker:
         yield chunks[tracker], (CHILD_WORD,)
         for below, parent in parents.items():

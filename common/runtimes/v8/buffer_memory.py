@@ -21,7 +21,8 @@ def list_maps(graph: V8Graph, kinds: Sequence[str]) -> list[int]:
 
 
 def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
-    """Return those of `addresses`, which are of ArrayBuffers' memory, to which only garbage refers.
+    """Return the elements of `addresses` to which only garbage refers. `addresses`: the starts of
+    ArrayBuffers' memory.
 
     Memory to which no ArrayBuffer refers, such as the memory of a message, is left out."""
     wanted, live, garbage = set(addresses), set[int](), set[int]()
@@ -32,8 +33,8 @@ def find_garbage_memory(graph: V8Graph, addresses: Sequence[int]) -> set[int]:
 
 
 def find_buffer(graph: V8Graph, addresses: Sequence[int]) -> Optional[int]:
-    """Return the address of a live ArrayBuffer whose memory is at one of `addresses`: of the middle
-    one of those that are found. Returns None if there is none."""
+    """Return the address of a live ArrayBuffer whose memory is at one of `addresses`; None if there
+    is none. If several are found, the middle one is returned."""
     wanted = set(addresses)
     found = [index for index, words in _buffers(graph) if not wanted.isdisjoint(words) and graph.is_live(index)]
     return graph.blocks.address(found[len(found) // 2]) if found else None

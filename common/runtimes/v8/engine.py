@@ -216,12 +216,13 @@ class Loops(Protocol):
 
 
 def constant_size(size: int) -> Size:
-    """Return the size of objects that all have `size` bytes."""
+    """Return a Size of the kind FIXED, for objects of `size` bytes."""
     return Size(FIXED, size)
 
 
 def size_by_count(row: Sequence[int], number: int, second: int = 0) -> int:
-    """Return the size that a row of COUNTED yields for these numbers."""
+    """Return the size in bytes of an object whose map has a row of the kind COUNTED. `number` and
+    `second` are the numbers in the object; see Size."""
     _, base, align, _, _, shift, mask, per, unit, _, second_unit = row[:SIZE_COLUMNS]
     number = -(-(number >> shift & mask) // max(per, 1))
     return -(-(base + number * unit + second * second_unit) // max(align, 1)) * max(align, 1)

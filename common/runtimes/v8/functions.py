@@ -83,7 +83,8 @@ class Functions:
 
     def called_by(self, address: int) -> JavaScriptFunction:
         """Return the function at an address. For a bound function, and for a generator, return the
-        function that it calls, whose address follows the words of each object."""
+        function that it calls. The address of this function follows the words that every object
+        has."""
         elements, found = self._maps.metadata.offset("JSObject", "elements"), self.of(address)
         for _ in range(_MOST_BOUND):
             inner = self._word(address + TAG, elements + 8) if elements and not found.script else 0
@@ -138,8 +139,8 @@ class Functions:
         unknown.
 
         A function that was compiled has a ScopeInfo with start and end: before the names of its
-        locals, or in older versions after its name. Others have data with the start, which is then
-        returned as the end, too."""
+        locals, or in older versions after its name. Other functions have data with the start only,
+        which is then returned as the end, too."""
         name = self._word(shared, self._name)
         scope = self._strings.scope(name - TAG) if "scope_info" in self._type(name) else None
         if scope is not None:

@@ -78,16 +78,16 @@ class HeapObjects:
                 self._add(word)
 
     def _add(self, word: int) -> bool:
-        """Add a map to the table. Returns False if it is none, or the size of its objects is
-        unknown."""
+        """Add a map to the table. Returns False if the word refers to no map, or if the size of the
+        map's objects is unknown."""
         size = self._maps.size(word) if len(self.table) < MOST_MAPS else None
         if size is not None:
             self.table.add(word, size, self._maps.array_fields(word), self._maps.is_free(word))
         return size is not None
 
     def _walk(self) -> bool:
-        """Walk all areas. Returns False if other meta maps were found: objects of the kind
-        UP_TO_MAP may have been read beyond their ends, so that the walk is to be repeated."""
+        """Walk all areas. Returns False if new meta maps were found. In this case, objects of the
+        kind UP_TO_MAP may have been read beyond their ends, and the walk must be repeated."""
         self.table.clear_totals()
         walk, is_final = ObjectWalk(self.table), True
         walk.state[SHARED_START], walk.state[SHARED_END] = self._shared

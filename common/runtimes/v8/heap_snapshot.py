@@ -205,7 +205,8 @@ class HeapSnapshotWriter:
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of a property as V8 gives it to an edge: of .name, ["a b"] or [symbol]."""
+    """Return the name that V8 gives to the edge of a property. The argument is findleaks' name of
+    the property, such as .name, ["a b"] or [symbol]."""
     if name.startswith('["'):
         return str(json.loads(name[1:-1]))
     return f"<symbol {name[1:-1]}>" if name.startswith("[") else name.removeprefix(".")

@@ -234,8 +234,8 @@ class Maps:
                         yield at
 
     def _is_followed(self, at: int, size: Size) -> float:
-        """Return 1 if an object follows, else 0; for layouts that cannot be checked a value between
-        these, as they are chosen only if no other one fits."""
+        """Return 1 if an object follows, else 0. For a layout that cannot be checked, return a
+        value between 0 and 1: it is chosen only if no other layout fits."""
         if size.kind in (ASKED, UP_TO_MAP):
             return UNCHECKED
         if size.kind == FIXED:

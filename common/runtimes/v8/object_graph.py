@@ -1,4 +1,5 @@
-"""The objects of V8's heap as a graph that commands can ask."""
+"""The objects of V8's heap as a graph, which commands use to answer questions about single
+objects."""
 
 from __future__ import annotations
 
@@ -306,8 +307,9 @@ class V8Graph(NamedObjects):
         return index
 
     def path(self, index: int) -> Sequence[int]:
-        """Return a shortest path. A path from an exact root is preferred to one from a stack, whose
-        words may be stale, and a path without code and maps, which have references of caches."""
+        """Return a shortest path. A path from an exact root is preferred to one from a stack,
+        because words of stacks may be stale. A path without code and maps is also preferred,
+        because some of their references are caches."""
         return self._plain_graph.path(index) or self._stack_graph.path(index) or super().path(index)
 
     @cached_property

@@ -32,7 +32,8 @@ _MOST_TYPES = 3
 _MOST_LARGE, _MOST_EXAMINED = 16, 256  # large objects below one object, and in total
 _MOST_VISITS = 8  # visits of each object, on average: nested contexts retain the same objects
 _VARIABLE = "variable "
-# Beginnings of titles of objects that have many purposes: such objects, texts, and V8's own objects
+# Beginnings of titles that say little about a program: those of objects with many purposes, of
+# texts, and of V8's own objects.
 _GENERAL = re.compile(r'(Object|Array|Map|Set)\b|system / Context|closure |["(]')
 _SCRIPT = "(/"  # precedes the path of a script; the names of Node's own scripts are no paths
 _MODULE, _PROCESS = "Module", "process"  # types: modules of CommonJS, Node's object `process`
@@ -207,7 +208,8 @@ def describe_content(graph: NamedObjects, index: int) -> str:
     for label, count in Counter(map(numbers.__getitem__, members)).items():
         counts[names[label]] += count
         contexts += count if graph.is_native_context_map(label) else 0
-    # Each context has hundreds of objects of V8 itself, which would hide it.
+    # Each context has hundreds of objects of V8 itself. Among these types, the context would not be
+    # noticed.
     shown = [f"{number(contexts)} contexts of scripts (vm.createContext, ShadowRealm)"] if contexts > 1 else []
     for name, count in counts.most_common():
         if name in _WITH_FUNCTION:
@@ -224,7 +226,7 @@ def describe_content(graph: NamedObjects, index: int) -> str:
 def _describe_functions(graph: NamedObjects, name: str, count: int, objects: Sequence[int]) -> str:
     """Return the number of closures, or of calls of async functions, with the function of most of
     them: "50,000 closures onData (app.js:9)". A function of the program is preferred to one of
-    Node's own scripts, because the latter is the same for many causes."""
+    Node's own scripts, because the same functions of Node occur with many causes."""
     # Runs of objects, because the functions of neighbours may alternate.
     step = -(-len(objects) // _MOST_FUNCTIONS) * _RUN
     sample = [one for first in range(0, len(objects), step) for one in objects[first : first + _RUN]]

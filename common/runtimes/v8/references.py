@@ -1,7 +1,8 @@
 """Which words of V8's objects are strong references, by instance type.
 
-A word with the tag of a reference that has the address of an object is one, except for raw data,
-and for references that do not keep an object alive. The rows are those of engine.ReferenceSearch.
+A word is a strong reference if it has the tag of a reference and the address of an object.
+Exceptions are raw data, and references that do not keep an object alive. The rows are those of
+engine.ReferenceSearch.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/objects-body-descriptors-inl.h (the words that
 the collector visits), js-weak-refs.tq, hash-table.h, contexts.h."""

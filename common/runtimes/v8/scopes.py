@@ -191,7 +191,7 @@ class Opening:
 ANYWHERE = Opening({Place(register) for register in CALLEE_SAVED}, {Place(register) for register in CALLEE_SAVED})
 """For generated code, which has no symbol."""
 
-UNKNOWN = Opening()  # for a library's function without a symbol: it may or may not open scopes
+UNKNOWN = Opening()  # for a library's function without a symbol, which may open scopes
 
 
 class Openers:

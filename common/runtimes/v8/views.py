@@ -4,8 +4,8 @@ A view keeps the whole memory of its ArrayBuffer. For example, Node takes small 
 of 8 KiB, and `subarray` and `slice` make views.
 
 Sources: V8 7.8 to 13.6 (Node 12 to 24), src/objects/js-array-buffer.tq: a JSArrayBufferView has its
-buffer, since V8 12 a word of flags, the offset and the length in bytes; v8dbg_… constants give the
-offsets of the latter two."""
+buffer, since V8 12 a word of flags, and then an offset and a length in bytes. The constants v8dbg_…
+give the places of these two numbers."""
 
 from __future__ import annotations
 

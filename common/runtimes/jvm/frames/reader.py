@@ -201,8 +201,9 @@ class JavaFrames(ManagedFrames):
         return caller
 
     def _step_stub(self, exact: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:
-        """Return the caller of a stub. If it was interrupted, it may have no frame (yet), or as an
-        adapter have the return address in rax. Stubs that call functions have a frame pointer."""
+        """Return the caller of a stub. A stub that was interrupted may have no frame. If it is an
+        adapter, the return address may be in rax. Stubs that call functions have a frame
+        pointer."""
         sp, fp = registers[_SP], registers[_FP]
         returns = self._memory.word(sp) or 0
         if exact and self._follows_call(returns):
@@ -255,7 +256,7 @@ class JavaFrames(ManagedFrames):
         return sp if least <= sp < least + _MOST_EXTENSION and sp % _WORD == 0 else least
 
     def _read_interpreted(self, exact: bool, registers: Mapping[int, int]) -> Optional[_Interpreted]:
-        """Return the frame at the frame pointer, None if there is none of the interpreter."""
+        """Return the interpreter's frame at the frame pointer; None if there is none."""
         fp, sp = registers[_FP], registers[_SP]
         words = self._memory.words(fp - _FRAME_WORDS * _WORD, _FRAME_WORDS + 2) if fp % _WORD == 0 and sp < fp else None
         if words is None:

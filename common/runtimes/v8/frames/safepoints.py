@@ -22,8 +22,8 @@ _NONE = 0xFFFFFFFF
 
 
 class Safepoint(NamedTuple):
-    """The code after a call at offset `pc`. `deoptimization` is -1 if there is none, `trampoline`,
-    too."""
+    """The code after a call at offset `pc`. `deoptimization` and `trampoline` are -1 if there is
+    none."""
 
     pc: int
     deoptimization: int
