@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from findleaks.allocators.gtypes import GTypeNames
+from findleaks.allocators.heap_parts import HeapParts
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
@@ -104,13 +105,10 @@ class Directory:
     """A directory of blocks of malloc."""
 
     def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
+        self.blocks, self.heaps = blocks, HeapParts()
 
     def ranges(self) -> list[Range]:
         return [Range(HEAP, HEAP + STRIDE * 24)]
-
-    def owner(self, address: int) -> None:
-        return None
 
 
 class Quarks:

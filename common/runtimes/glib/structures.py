@@ -59,6 +59,8 @@ class Structures:
         regions = memory.target.regions()
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
         self.cut: list[str] = []  # names of kinds with more than MOST_STRUCTURES; set by `find`
+        self._has_slices = any(allocator.name == SLICES for _, allocator in directory.heaps.owners)
+        self._other = Range(0, 0)  # memory of another allocator, in which the next structure may be, too
         self._domains: dict[int, str] = {}  # by quark
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
@@ -87,8 +89,16 @@ class Structures:
                 yield from find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS)
 
     def _is_sliced(self, index: int) -> bool:
-        part = self._directory.owner(self._directory.blocks.address(index))
-        return part is not None and part.allocator.name == SLICES
+        if not self._has_slices:
+            return False
+        address = self._directory.blocks.address(index)
+        if range_at((self._other,), address) is not None:
+            return False
+        part = self._directory.owner(address)
+        if part is None or part.allocator.name == SLICES:
+            return part is not None
+        self._other = Range(part.start, part.end)
+        return False
 
     def _examine(self, kind: int, ones: Sequence[Structure]) -> Iterator[Structure]:
         """Yield the structures of one kind that refer to what such a structure refers to."""
