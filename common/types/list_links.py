@@ -18,6 +18,7 @@ class ListLinks:
     def __init__(self, embedding: Embedding, layouts: Layouts, sizes: SizeClasses, may_extend_to: Callable[[int, int], bool]) -> None:
         """`may_extend_to`: whether blocks of a size may have a struct that ends with an array."""
         self._embedding, self._layouts, self._sizes, self._may_extend_to = embedding, layouts, sizes, may_extend_to
+        self._heads_of: dict[int, list[Spec]] = {}  # by link
 
     def find(self, link: int, offset: int, size: int) -> Sequence[Spec]:
         """Return the structs, and arrays of list heads, that blocks of `size` bytes may have and
@@ -35,8 +36,9 @@ class ListLinks:
         whole = self._embedding.of_sizes(self._sizes.least(size), size)
         flexible = [one for one in self._flexible if self._may_extend_to(one, size)]
         found = [Spec(one) for one in (*whole, *flexible) if self._embedding.has(one, offset, link) and not self._only_stores(one)]
-        heads = [one for one in self._heads if self._embedding.has(one, 0, link)]
-        return [*found, *(Spec(one, True) for one in heads)]
+        if link not in self._heads_of:
+            self._heads_of[link] = [Spec(one, True) for one in self._heads if self._embedding.has(one, 0, link)]
+        return [*found, *self._heads_of[link]]
 
     @cached_property
     def _flexible(self) -> Sequence[int]:
