@@ -134,3 +134,13 @@ def test_structures_of_the_program_before_those_of_glib(most: int, cut: list[str
     made = Structures(target, engine, cast(structures.Directory, Directory(blocks)), cast(GTypeNames, Quarks()), str)
     assert list(made.find()) == [(number, "GError (g-io-error-quark)") for number in range(5, min(10, 5 + most))]
     assert made.cut == cut
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 200])
+def test_quarks_end_at_the_last_text(count: int) -> None:
+    """Memory behind the array of quarks has the address of a text, too."""
+    texts, quarks = 0x100000, 0x200000
+    words = [0, *(texts for _ in range(count)), *[0] * (254 - count), texts]
+    names = GTypeNames(FakeTarget({texts: b"io-error-quark\0".ljust(64, b"\0"), quarks: struct.pack("<256Q", *words)}))
+    names.__dict__["_quarks"] = quarks
+    assert [bool(names.quark(number)) for number in (-1, 0, 1, count, count + 1, 255)] == [False, False, True, True, False, False]

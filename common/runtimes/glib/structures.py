@@ -60,7 +60,7 @@ class Structures:
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
         self.cut: list[str] = []  # names of kinds with more than MOST_STRUCTURES; set by `find`
         self._has_slices = any(allocator.name == SLICES for _, allocator in directory.heaps.owners)
-        self._other = Range(0, 0)  # memory of another allocator, in which the next structure may be, too
+        self._other = Range(0, 0)  # memory that is not in GSlice, where the next structure may be
         self._domains: dict[int, str] = {}  # by quark
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
