@@ -15,6 +15,8 @@ from findleaks.allocators.type_nodes import LAYOUTS, NodeLayout
 from findleaks.target.base import Target
 
 FIRST = 8  # texts that are checked; GObject has some hundred
+MOST_QUARKS = 1 << 16
+_PART = 64  # words that are read together
 DOMAIN = "-quark"  # end of the names of error domains
 
 
@@ -35,7 +37,18 @@ class GTypeNames:
 
     def quark(self, number: int) -> str:
         """Return the text of a quark, safe to print; "" if unknown."""
-        return self._text(self._quarks + 8 * number) if self._quarks and number else ""
+        return self._text(self._quarks + 8 * number) if 0 < number < self._count else ""
+
+    @cached_property
+    def _count(self) -> int:
+        """One more than the greatest quark. The array has space for a multiple of 2,048 texts; the
+        words after the last text are null (glib/gquark.c, quark_new)."""
+        for first in range(0, MOST_QUARKS, _PART) if self._quarks else ():
+            words = self._memory.words(self._quarks + 8 * first, _PART) or ()
+            end = next((first + at for at, word in enumerate(words) if first + at and not word), first + len(words))
+            if end < first + _PART:
+                return end
+        return MOST_QUARKS if self._quarks else 0
 
     @cached_property
     def _quarks(self) -> int:

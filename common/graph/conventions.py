@@ -264,8 +264,9 @@ def _sample_pointers(
 def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
     """Return the heuristics that explain most of the pointers that no rule explains. Each must
     explain HALF of the pointers that are left, and MIN_BLOCKS blocks. The first must explain WORTH
-    of the sample, because the graph must then be built again. `count` is the number of all
-    keys."""
+    of the sample, because the graph must then be built again. Each further one must explain
+    MIN_BLOCKS_A_SIZE pointers of the sample: one pointer may stand for thousands, and may fit by
+    chance. `count` is the number of all keys."""
     left, accepted = [one.fitting for one in sample if not one.explained], Heuristic.NONE
     while left:
         found: Counter[Heuristic] = Counter()
@@ -274,7 +275,7 @@ def _by_content(sample: Sequence[Sampled], count: int) -> Heuristic:
         best = max(found, key=lambda one: found[one], default=Heuristic.NONE)
         most = found[best]
         enough = most * max(1, count // max(1, len(sample))) >= MIN_BLOCKS
-        if not enough or most < max(HALF * len(left), 0 if accepted else WORTH * len(sample)):
+        if not enough or most < max(HALF * len(left), MIN_BLOCKS_A_SIZE if accepted else WORTH * len(sample)):
             break
         accepted |= best
         left = [fitting for fitting in left if not fitting & best]

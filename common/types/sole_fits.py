@@ -52,10 +52,13 @@ class SoleFits:
                 yield from sorted(found.items())
 
     def _rivals(self, size: int) -> Sequence[Spec]:
-        """Return the other contents that a block of `size` bytes may have."""
+        """Return the other contents that a block of `size` bytes may have. The list ends after
+        MOST_TYPES."""
         flexible, by_size = self._structs
         found = [Spec(one) for one in flexible if self._rules.may_extend_to(one, size)]
         for own, numbers in by_size.items():
+            if len(found) > MOST_TYPES:
+                break
             if own * 2 <= size and self._rules.sizes.fits(size // own * own, size):
                 found += [Spec(one, True) for one in numbers]
         return found

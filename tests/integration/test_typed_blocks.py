@@ -368,10 +368,12 @@ def test_variants_with_buffers(flags: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", RUST)
 def test_stale_variants(flags: str, tmp_path: Path) -> None:
-    """A stale word of an enum does not make a large block a value of a small type. Uninitialised blocks may get a wrong inferred type."""
+    """A stale word of an enum does not make a large block a value of a small type. Uninitialised blocks may get a wrong inferred type.
+    An array of boxes is no array of optional boxes, which are links of a list."""
     figures = measured("typed_pipeline.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
     check(figures)
     every = figures.held + figures.leaked
+    assert every["none"] <= 0.03 * sum(every.values()), every
     assert every["sure wrong"] == 0, figures.wrong[:12]
     assert every["inferred wrong"] <= 0.02 * sum(every.values()), figures.wrong[:12]
 

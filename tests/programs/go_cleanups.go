@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -16,6 +17,7 @@ type Handle struct{ name *string }
 
 var lock sync.Mutex
 var total int
+var stacks [1 << 16]byte
 
 //go:noinline
 func release(buffer []byte) {
@@ -29,6 +31,12 @@ func open() {
 	runtime.AddCleanup(&Handle{}, release, make([]byte, 3000))
 }
 
+// waits returns whether a cleanup waits for the lock.
+func waits() bool {
+	text := stacks[:runtime.Stack(stacks[:], true)]
+	return bytes.Contains(text, []byte("main.release")) && bytes.Contains(text, []byte("[sync.Mutex.Lock"))
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	lock.Lock()
@@ -38,7 +46,9 @@ func main() {
 	debug.SetGCPercent(-1)
 	runtime.GC()
 	runtime.GC()
-	time.Sleep(500 * time.Millisecond)
+	for !waits() {
+		time.Sleep(10 * time.Millisecond)
+	}
 	fmt.Println("ready")
 	time.Sleep(time.Hour)
 	fmt.Println(total)

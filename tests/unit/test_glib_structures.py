@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import cast
 
 import graphs
 import pytest
+from fake import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from findleaks.allocators.gtypes import GTypeNames
+from findleaks.allocators.heap_parts import HeapParts
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.runtimes.glib import engine as kinds
+from findleaks.runtimes.glib import structures
 from findleaks.runtimes.glib.engine import Structure, find_structures
+from findleaks.runtimes.glib.structures import Structures
 from findleaks.target.base import Range
 
 HEAP, CODE, STRIDE = 0x10000000, 0x9D0000, 0x400
@@ -91,3 +99,48 @@ def test_both_engines_agree(seed: int, cut: int) -> None:
     blocks = [(start, max(16, size + rng.choice((0, 0, 0, -8, 8, 24, 32)))) for start, size in blocks]
     native, pure = find_in_both(bytes(memory), blocks, 8 * cut)
     assert native == pure
+
+
+class Directory:
+    """A directory of blocks of malloc."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks, self.heaps = blocks, HeapParts()
+
+    def ranges(self) -> list[Range]:
+        return [Range(HEAP, HEAP + STRIDE * 24)]
+
+
+class Quarks:
+    def quark(self, number: int) -> str:
+        return "g-io-error-quark" if number == 17 else "label"
+
+
+@pytest.mark.parametrize(("most", "cut"), [(100, []), (5, []), (4, ["GError"])])
+def test_structures_of_the_program_before_those_of_glib(most: int, cut: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Structures like a GError or a GString do not count as such when there are too many: 4 blocks begin with the number of a label, one
+    with a string that is not in a slice, and 5 have a GError."""
+    monkeypatch.setattr(structures, "MOST_STRUCTURES", most)
+    memory = bytearray(STRIDE * 24)
+    rows = [struct.pack("<IIQ", 18, 4, room(0))] * 4 + [struct.pack("<QQQ", room(0), 30, 128)] + [struct.pack("<IIQ", 17, 4, room(0))] * 5
+    for number, words in enumerate(rows):
+        memory[STRIDE * number : STRIDE * number + len(words)] = words
+    memory[STRIDE * ROOM : STRIDE * ROOM + 4] = b"text"
+    engine = graphs.native()
+    blocks = engine.blocks(engine.arch, 8)
+    blocks.append([*(here(number) for number in range(len(rows))), room(0)], [24] * len(rows) + [160], [State.IN_USE] * (len(rows) + 1))
+    blocks.seal()
+    target = Memory(FakeTarget({HEAP: bytes(memory)}))
+    made = Structures(target, engine, cast(structures.Directory, Directory(blocks)), cast(GTypeNames, Quarks()), str)
+    assert list(made.find()) == [(number, "GError (g-io-error-quark)") for number in range(5, min(10, 5 + most))]
+    assert made.cut == cut
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 200])
+def test_quarks_end_at_the_last_text(count: int) -> None:
+    """Memory behind the array of quarks has the address of a text, too."""
+    texts, quarks = 0x100000, 0x200000
+    words = [0, *(texts for _ in range(count)), *[0] * (254 - count), texts]
+    names = GTypeNames(FakeTarget({texts: b"io-error-quark\0".ljust(64, b"\0"), quarks: struct.pack("<256Q", *words)}))
+    names.__dict__["_quarks"] = quarks
+    assert [bool(names.quark(number)) for number in (-1, 0, 1, count, count + 1, 255)] == [False, False, True, True, False, False]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, Row, Rule
 from findleaks.engine.terms import Heuristic, Kind
-from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, _by_content, _sample_pointers, candidates, rules_of
+from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, Sampled, _by_content, _sample_pointers, candidates, rules_of
 
 MAX_OFFSET = (1 << 32) - 1
 
@@ -249,3 +249,10 @@ def test_lengths_of_blocks_with_many_pointers(rules: set[Rule], others: int, exp
 
     sample = list(_sample_pointers(blocks, array("Q", keys), frozenset(rules), fits, lambda address, size: False))
     assert _by_content(sample, len(keys)) == expected
+
+
+@pytest.mark.parametrize(("others", "expected"), [(1, Heuristic.LENGTH64), (4, Heuristic.LENGTH64 | Heuristic.NEWARRAY)])
+def test_few_pointers_of_a_sample(others: int, expected: Heuristic) -> None:
+    """One sampled pointer stands for a thousand others, and may fit a second heuristic by chance."""
+    sample = [Sampled(8, False, one, False) for one in (*[Heuristic.LENGTH64] * 100, *[Heuristic.NEWARRAY] * others)]
+    assert _by_content(sample, 1000 * len(sample)) == expected

@@ -115,8 +115,8 @@ class GLib(Runtime):
                 known[name] = len(names)
                 names.append(name)
             found[index] = known[name]
-        if structures.is_cut:
-            what = f"more than {MOST_STRUCTURES:,} strings, arrays and other structures of GLib: further ones are not named"
+        for name in dict.fromkeys(structures.cut):
+            what = f"more than {MOST_STRUCTURES:,} blocks look like a {name}: further ones are not named"
             self.problems.append(Problem(0, what, False))
         return found, names, own
 

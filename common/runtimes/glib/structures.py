@@ -10,7 +10,6 @@ elements. These are named only in GSlice, from which GLib allocates them up to 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.directory import Directory
@@ -34,12 +33,14 @@ NAMES = {
     kinds.BYTES: "GBytes",
     kinds.STRING: "GString",
     kinds.QUEUE: "GQueue",
+    kinds.ERROR: "GError",
+    kinds.SOURCE: "GSource",
 }
-ERROR_NAME, SOURCE_NAME = "GError", "GSource"
+OTHER = 0  # kind of a structure like a GError without an error domain
 SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
 SLICES = "GSlice"  # name of the allocator
 MOST_QUARKS = 1 << 16
-MOST_STRUCTURES = 1 << 17  # structures that are examined; each takes microseconds
+MOST_STRUCTURES = 1 << 17  # structures of a kind that are examined; each takes microseconds
 PREVIOUS, NEXT = 16, 8  # offsets in a node of a GQueue
 LAST_DATA = 32  # offset of `data` in a GSequenceNode: that of the last one is the GSequence
 FLAGS = 32  # offset of balance, left_child and right_child in a GTreeNode
@@ -58,21 +59,30 @@ class Structures:
         self._quarks, self._source_name = quarks, source_name
         regions = memory.target.regions()
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
-        self.is_cut = False  # whether there are more than MOST_STRUCTURES; set by `find`
+        self.cut: list[str] = []  # names of kinds with more than MOST_STRUCTURES; set by `find`
+        self._has_slices = any(allocator.name == SLICES for _, allocator in directory.heaps.owners)
+        self._other = Range(0, 0)  # memory that is not in GSlice, where the next structure may be
+        self._domains: dict[int, str] = {}  # by quark
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
     def find(self) -> Iterator[tuple[int, str]]:
         """Yield the index and the name of the structure in each block that has one."""
         found: dict[int, list[Structure]] = {}
-        ones = list(islice(self._candidates(), MOST_STRUCTURES + 1))
-        self.is_cut = len(ones) > MOST_STRUCTURES
-        for one in ones[:MOST_STRUCTURES]:
-            if one.kind not in SLICED or self._is_sliced(one.block):
-                found.setdefault(one.kind, []).append(one)
-        yield from self._errors(found.pop(kinds.ERROR, []))
+        cut: set[int] = set()
+        for one in self._candidates():
+            if one.kind in SLICED and not self._is_sliced(one.block):
+                continue
+            kind = OTHER if one.kind == kinds.ERROR and not self._domain(one.first) else one.kind
+            known = found.setdefault(kind, [])
+            if len(known) == MOST_STRUCTURES:
+                cut.add(kind)
+            else:
+                known.append(one)
+        self.cut = [NAMES[kind] for kind in sorted(cut - {OTHER})]
+        yield from self._errors(found.pop(kinds.ERROR, []), found.pop(OTHER, []))
         for kind, ones in found.items():
             for one in self._examine(kind, ones):
-                yield one.block, NAMES.get(kind) or self._name_source(one.block)
+                yield one.block, self._name_source(one.block) if kind == kinds.SOURCE else NAMES[kind]
 
     def _candidates(self) -> Iterator[Structure]:
         for start, end in self._directory.ranges():
@@ -80,8 +90,16 @@ class Structures:
                 yield from find_structures(self._engine, self._directory.blocks, piece, self._code, MOST_QUARKS)
 
     def _is_sliced(self, index: int) -> bool:
-        part = self._directory.owner(self._directory.blocks.address(index))
-        return part is not None and part.allocator.name == SLICES
+        if not self._has_slices:
+            return False
+        address = self._directory.blocks.address(index)
+        if range_at((self._other,), address) is not None:
+            return False
+        part = self._directory.owner(address)
+        if part is None or part.allocator.name == SLICES:
+            return part is not None
+        self._other = Range(part.start, part.end)
+        return False
 
     def _examine(self, kind: int, ones: Sequence[Structure]) -> Iterator[Structure]:
         """Yield the structures of one kind that refer to memory with the content that this kind
@@ -127,19 +145,29 @@ class Structures:
 
     def _name_source(self, index: int) -> str:
         name = self._source_name(self._directory.blocks.address(index))
-        return " of ".join(filter(None, (SOURCE_NAME, name)))
+        return " of ".join(filter(None, (NAMES[kinds.SOURCE], name)))
 
-    def _errors(self, ones: Sequence[Structure]) -> Iterator[tuple[int, str]]:
-        """Yield the index and the name of each GError.
+    def _domain(self, quark: int) -> str:
+        """Return the name of an error domain; "" for other quarks."""
+        if quark not in self._domains:
+            name = self._quarks.quark(quark)
+            self._domains[quark] = name if any(part in name for part in DOMAIN) else ""
+        return self._domains[quark]
+
+    def _errors(self, errors: Sequence[Structure], others: Sequence[Structure]) -> Iterator[tuple[int, str]]:
+        """Yield the index and the name of each GError. `others` do not have the quark of an error
+        domain.
 
         Other structures can also begin with two small numbers and the address of a text. So most of
         the structures must have a quark that is the name of an error domain."""
+        errors = self._with_text(errors)
+        if errors and len(errors) >= PART * (len(errors) + len(self._with_text(others))):
+            yield from ((one.block, f"{NAMES[kinds.ERROR]} ({self._domain(one.first)})") for one in errors)
+
+    def _with_text(self, ones: Sequence[Structure]) -> Sequence[Structure]:
+        """Return the structures whose second word refers to text."""
         data, _ = read_scattered(self._memory.target, self._engine, [one.second for one in ones], 4)
-        texts = [one for number, one in enumerate(ones) if _begins_text(bytes(data[4 * number : 4 * number + 4]))]
-        names = {quark: self._quarks.quark(quark) for quark in {one.first for one in texts}}
-        errors = [one for one in texts if any(part in names[one.first] for part in DOMAIN)]
-        if len(errors) >= PART * len(texts):
-            yield from ((one.block, f"{ERROR_NAME} ({names[one.first]})") for one in errors)
+        return [one for number, one in enumerate(ones) if _begins_text(bytes(data[4 * number : 4 * number + 4]))]
 
 
 def _begins_text(data: bytes) -> bool:

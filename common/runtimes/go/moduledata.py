@@ -156,7 +156,8 @@ def _module(memory: Memory, types: Types, layout: int, address: int, version: in
     def of_types(first: int, length: int) -> Range:
         """Return a part of the section of types. `first`: its offset in bytes."""
         whole = between("types", "etypes")
-        return Range(whole.start + first, min(whole.start + first + length, whole.end)) if length < _MAX_SECTION else Range(0, 0)
+        start = min(whole.start + first, whole.end)
+        return Range(start, min(start + max(length, 0), whole.end)) if length < _MAX_SECTION else Range(0, 0)
 
     has_links = types.offset(layout, "typelinks") is not None
     one = ModuleData(

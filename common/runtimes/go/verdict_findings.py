@@ -148,14 +148,22 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
     """Yield a finding if finalizers and cleanups that have not run retain at least half of the
     bytes of live objects (`live`), or if there are many and a goroutine that runs them waits: small
     objects may refer to much memory of C code. `threads`: all goroutines."""
-    queued, cleanups = len(objects.queued), len(objects.queued_cleanups)
-    what, loops = ("cleanups", (CLEANUP_LOOP,)) if cleanups > queued else ("finalizers", FINALIZER_LOOPS)
+    shared, apart = objects.queued, objects.queued_cleanups
+    finalizers = sum(bool(one.object) for one in shared)
+    cleanups = len(shared) - finalizers + len(apart)
+    what = " and ".join(name for name, count in (("finalizers", finalizers), ("cleanups", cleanups)) if count)
+    loops: tuple[str, ...]
+    if len(apart) > len(shared):
+        loops, who = (CLEANUP_LOOP,), "A few goroutines run all cleanups, and each runs one after the other. One of them"
+    else:
+        run = "finalizers" if len(shared) == finalizers else "finalizers and cleanups"
+        loops, who = FINALIZER_LOOPS, f"One goroutine runs all {run}, one after the other. It"
     running = [one for one in threads if any(frame.function in loops for frame in one.frames)]
     one = next((one for one in running if not one.is_internal), next(iter(running), None))
     frame = find_own_frame(one.frames) if one is not None else None
     if frame is not None and is_library(frame.function):
         frame = None
-    waits = one is not None and frame is not None and bool(one.reason) and queued + cleanups >= _MANY_QUEUED
+    waits = one is not None and frame is not None and bool(one.reason) and finalizers + cleanups >= _MANY_QUEUED
     for held in retained_by(graph, QUEUE, live, waits):
         title = f"In use, not leaked: {what} that have not run yet retain {held.amount}."
         cause = f"Most by type: {held.types}."
@@ -164,9 +172,7 @@ def find_queued_finalizers(graph: GoGraph, live: int, threads: Sequence[UserThre
         if one is not None and frame is not None:
             state = one.reason or one.state
             place = f" ({shorten(frame.place())})" if frame.line else ""
-            who = "One goroutine runs all finalizers" if what == "finalizers" else "A few goroutines run all cleanups"
-            which = "It" if what == "finalizers" else "One of them"
-            cause = f"{who}, one after the other. {which} is in {shorten(frame.short_name())}{place}: {state}. {cause}"
+            cause = f"{who} is in {shorten(frame.short_name())}{place}: {state}. {cause}"
             remedies = (f"keep {what} short: start a goroutine for work that may wait", *remedies)
             facts.update(function=frame.function, reason=state)
         yield Finding("go-finalizers", held.totals.bytes, title, cause, remedies, ("stacks", "roots"), facts)
