@@ -208,7 +208,9 @@ class Target(MappedMemory, Protocol):
     crashed: int = 0  # tid of the thread ended by its own fault or abort(); 0: none, or not known
     fault_address: Optional[int] = None  # address that `crashed` accessed; None: none, or not known
     fault_code: int = 0  # si_code of the signal of `crashed`; 0: none, or not known
-    sender: int = 0  # pid of the process that sent `signal`; 0: none, or not known
+    # pid of the process that sent `signal`; -1: a process outside of the PID namespace; 0: none, or
+    # not known
+    sender: int = 0
     refused_call: int = -1  # system call that a SIGSYS reports as refused; -1: none, or not known
     signal: int = 0  # of a core: signal that made the kernel dump it; 0: none, or not known
     exe_path: str = ""  # the program's path when the process ran; "" if not known

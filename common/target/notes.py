@@ -28,6 +28,7 @@ FAULTS = (4, 7, 8, 11, 31)
 
 SIGTRAP, SIGABRT, SIGBUS, SIGSEGV, SIGSYS = 5, 6, 7, 11, 31
 SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL = 0, -1, -6, 128
+_SYS_SECCOMP = 1  # si_code of a SIGSYS: a seccomp filter refused a system call
 _INT3 = b"\xcc"  # of x86-64; the pc is after it
 _BRK, _BRK_MASK = 0xD4200000, 0xFFE0001F  # brk #imm16 of AArch64; the pc is at it
 CURRENT_SIGNAL = 12  # offset of elf_prstatus.pr_cursig, a short after elf_siginfo
@@ -209,23 +210,24 @@ def fault_address(arch: Arch, info: memoryview) -> Optional[int]:
 
 
 def sender_of(arch: Arch, info: memoryview) -> int:
-    """Return si_pid, the number of the process that sent a signal; 0 if no process sent it. It
-    follows si_code like si_addr."""
+    """Return si_pid, the number of the process that sent a signal; 0 if no process sent it, and -1
+    if the process has no number, because it is outside of the PID namespace. si_pid follows si_code
+    like si_addr."""
     at = -(-12 // arch.word) * arch.word
     if len(info) < at + 4:
         return 0
     code, pid = struct.unpack_from(arch.word_format[0] + "i", info, 8)[0], struct.unpack_from(arch.word_format[0] + "i", info, at)[0]
-    return max(pid, 0) if code in (SI_USER, SI_QUEUE, SI_TKILL) else 0
+    return (pid if pid > 0 else -1) if code in (SI_USER, SI_QUEUE, SI_TKILL) else 0
 
 
 def refused_call(arch: Arch, info: memoryview) -> int:
-    """Return si_syscall of a SIGSYS, the number of the system call that was refused; -1 if it is
-    unknown. It follows si_call_addr, a pointer."""
+    """Return si_syscall of a SIGSYS, the number of the system call that a seccomp filter refused;
+    -1 if there is none. It follows si_call_addr, a pointer."""
     at = -(-12 // arch.word) * arch.word + arch.word
     if len(info) < at + 4:
         return -1
     number, _, code = struct.unpack_from(arch.word_format[0] + "3i", info)
-    return max(struct.unpack_from(arch.word_format[0] + "i", info, at)[0], -1) if number == SIGSYS and code > 0 else -1
+    return max(struct.unpack_from(arch.word_format[0] + "i", info, at)[0], -1) if number == SIGSYS and code == _SYS_SECCOMP else -1
 
 
 def auxiliary(arch: Arch, data: bytes) -> dict[int, int]:

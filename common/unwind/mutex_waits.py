@@ -4,7 +4,11 @@ A thread that waits is in the system call futex. The address of the futex is tha
 of a member of it. The number of the thread that holds the mutex is another member. A word counts as
 this number only if the futex has the value of a mutex for which a thread waits. This check is also
 sufficient on machines where the registers do not show whether a thread is in a system call. Mutexes
-that several processes share are left out.
+that several processes share, and robust mutexes of glibc, are left out.
+
+A mutex contains the number of a thread in the PID namespace of the process. If findleaks or GDB
+reads a process of another namespace, such as that of a container, the threads have other numbers.
+Therefore the number of the thread that waits must be in its own control block.
 
 Sources: glibc sysdeps/nptl/bits/struct_mutex.h and struct_rwlock.h, nptl/pthread_mutex_lock.c and
 pthread_rwlock_common.c; musl src/internal/pthread_impl.h; Linux include/uapi/linux/futex.h."""
@@ -16,7 +20,8 @@ from typing import Optional
 
 from findleaks.errors import UnreadableMemory
 from findleaks.target.arch import AARCH64, X86_64
-from findleaks.target.base import Target
+from findleaks.target.base import Target, Thread
+from findleaks.target.ranges import region_at
 from findleaks.unwind.frame_locks import LOCK, FrameLock, LockWait
 from findleaks.value_classes import NamedTuple
 
@@ -30,8 +35,14 @@ _WAIT, _LOCK_PI, _WAIT_BITSET, _LOCK_PI2 = 0, 6, 9, 13
 _CONTENDED = 2  # value of the lock of a mutex for which a thread may wait
 # Bits of a lock: the number of the thread that holds it, and whether other threads wait
 _TID, _HIGH = (1 << 30) - 1, 1 << 31
+_MOST_NUMBER = 1 << 22  # highest number of a thread (PID_MAX_LIMIT of Linux)
+# By architecture: the memory that contains the number of a thread, relative to its thread pointer
+_CONTROL_BLOCKS = {X86_64.name: range(0x400), AARCH64.name: range(-0x1000, 0)}
 _LIBC = re.compile(r"libc[.-]|libpthread[.-]|ld-musl|libc\.musl")  # base names of libc
-_WRITER, _SHARED_KIND = 2, 128
+_PRIVATE_LOCKS = "__lll_lock_wait_private"  # waits for locks of glibc's own data, such as a FILE
+# Bits of a read-write lock that a thread locked for writing, and value of a futex of this lock
+_WRITING, _AWAITED = 3, 3
+_SHARED_KIND = 128
 
 
 class MutexWait(NamedTuple):
@@ -68,9 +79,14 @@ def find_mutex_waits(target: Target) -> list[MutexWait]:
         kind = operation & ~(_PRIVATE | _CLOCK)
         if kind not in (_WAIT, _WAIT_BITSET, _LOCK_PI, _LOCK_PI2) or not operation & _PRIVATE:
             continue
-        held = _read_owner(target, place, expected & 0xFFFFFFFF, kind in (_LOCK_PI, _LOCK_PI2))
-        is_alive = held is not None and held.owner in threads
-        if held is not None and (is_alive or held.type == MUTEX) and _is_libc(target, thread.pc, is_alive):
+        is_pi = kind in (_LOCK_PI, _LOCK_PI2)
+        # Without a time limit, condition variables wait with _WAIT_BITSET, and mutexes with _WAIT.
+        has_mutex = is_pi or kind == _WAIT or limit != 0
+        held = _read_owner(target, place, expected & 0xFFFFFFFF, is_pi, has_mutex)
+        if held is None or held.owner > _MOST_NUMBER or not _has_own_number(target, thread):
+            continue
+        is_alive = held.owner in threads
+        if (is_alive or held.type == MUTEX) and _is_libc(target, thread.pc, is_alive):
             found.append(MutexWait(thread.tid, held.type, held.address, held.owner, limit != 0))
     return found
 
@@ -86,12 +102,23 @@ def describe_lock(target: Target, wait: MutexWait) -> FrameLock:
     return FrameLock(LOCK, wait.type, wait.address, wait.owner, symbol.name if symbol is not None else "")
 
 
+def _has_own_number(target: Target, thread: Thread) -> bool:
+    """Whether libc has the same number for a thread as `target`. libc keeps it in the thread's
+    control block."""
+    within, pointer = _CONTROL_BLOCKS[target.arch.name], thread.thread_pointer
+    region = region_at(target.regions(), pointer + max(within.start, -1))
+    if not pointer or region is None:
+        return False
+    start, end = max(pointer + within.start, region.start), min(pointer + within.stop, region.end)
+    return thread.tid in _words32(target, start & -4, max(end - start, 0) // 4)
+
+
 def _is_libc(target: Target, pc: int, is_alive: bool) -> bool:
-    """Whether a thread at `pc` may wait for a lock of libc. Other locks, such as those of Rust and
-    of Abseil, have other members, and call futex with syscall(). If the owner is no thread of this
-    process, only code of libc is accepted."""
+    """Whether a thread at `pc` may wait for a mutex of libc. Other locks, such as those of Rust and
+    of Abseil, have other members, and call futex with syscall(). So have the locks of glibc's own
+    data. If the owner is no thread of this process, only code of libc is accepted."""
     symbol = target.symbolize(pc)
-    if symbol is not None and symbol.name == "syscall":
+    if symbol is not None and symbol.name in ("syscall", _PRIVATE_LOCKS):
         return False
     if is_alive or (symbol is not None and "lll_lock_wait" in symbol.name):
         return True
@@ -99,24 +126,35 @@ def _is_libc(target: Target, pc: int, is_alive: bool) -> bool:
     return module is not None and _LIBC.match(module.path.rpartition("/")[2]) is not None
 
 
-def _read_owner(target: Target, place: int, expected: int, is_pi: bool) -> Optional[_Owner]:
+def _read_owner(target: Target, place: int, expected: int, is_pi: bool, has_mutex: bool) -> Optional[_Owner]:
     """Return the mutex that has its futex at `place`; None if it is not a mutex, or if its owner is
-    unknown. `expected`: the value with which the thread began to wait."""
-    words = _words32(target, place, 5)
+    unknown. `expected`: the value with which the thread began to wait. If the futex has another
+    value, the thread is about to continue. `has_mutex`: False if only a read-write lock is
+    possible."""
+    words = _words32(target, place, 5) if has_mutex else ()
     if len(words) == 5 and 0 < words[2] <= _TID and not words[4] & _SHARED_KIND and words[4] < 1 << 10:
         lock, owner = words[0], words[2]
         is_normal = lock == expected == _CONTENDED
-        has_number = lock & _TID == owner and (is_pi or lock & _HIGH)
+        has_number = is_pi and lock & _TID == owner
         if (is_normal and words[3] >= 1) or has_number:
             return _Owner(MUTEX, place, owner)
     for before in (8, 12):  # __wrphase_futex and __writers_futex
         words = _words32(target, place - before, 8)
-        if len(words) == 8 and words[0] & _WRITER and 0 < words[6] <= _TID and not words[7] & 0xFF:
+        if len(words) == 8 and words[before // 4] == expected == _AWAITED and _is_locked_for_writing(words):
             return _Owner(RWLOCK, place - before, words[6])
-    words = _words32(target, place - 4, 2)  # musl; mutexes of type "normal" have no number
-    if len(words) == 2 and words[0] & 3 in (1, 2) and words[0] < 16 and words[1] & _HIGH and words[1] & _TID:
-        return _Owner(MUTEX, place - 4, words[1] & _TID)
+    # musl: mutexes of type "normal" have no number
+    words = _words32(target, place - 4, 3) if has_mutex else ()
+    if len(words) == 3 and words[0] & 3 in (1, 2) and words[0] < 16 and words[1] & _HIGH and words[1] & _TID:
+        # The third word is the number of threads that wait; it is unused in priority inheritance.
+        if is_pi or (words[1] == expected and 1 <= words[2] <= _MOST_NUMBER):
+            return _Owner(MUTEX, place - 4, words[1] & _TID)
     return None
+
+
+def _is_locked_for_writing(words: tuple[int, ...]) -> bool:
+    """Whether these words are a read-write lock of glibc that a thread locked for writing. A
+    condition variable with a mutex after it may have a similar owner and kind, but other bits."""
+    return words[0] & _WRITING == _WRITING and bool(words[2] & words[3] & 1) and 0 < words[6] <= _TID and not words[7] & 0xFF
 
 
 def _words32(target: Target, address: int, count: int) -> tuple[int, ...]:

@@ -83,3 +83,30 @@ def test_many_tasks_that_wait_at_one_place(version: str, tmp_path: Path) -> None
     path = json.loads(debuggers.findleaks(*finding["next"][0].split(), "--json", core))["path"]
     # Up to 3.10, frames are objects, whose variables have no names.
     assert any("clients" in step["from"] for step in path) or (path and version in ("3.9", "3.10")), path
+
+
+NEW = """
+import asyncio, time
+
+async def handle(number, other):
+    await asyncio.sleep(number)
+
+async def main():
+    future = asyncio.get_running_loop().create_future()
+    waiting = [asyncio.create_task(handle(at, future)) for at in range(1500)]
+    print("ready", flush=True)
+    time.sleep(1e6)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("version", mark_matrix_except(VERSIONS, "3.11"))
+def test_tasks_that_were_not_started(version: str, tmp_path: Path) -> None:
+    """The arguments of a coroutine are no objects for which it waits."""
+    python, source = PYTHONS[version](), tmp_path / "server.py"
+    source.write_text(NEW)
+    with cores.Running(python.command(str(source)), tmp_path, python.environment()) as one:
+        found = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(one.pid)))["findings"]
+    (text,) = [each["text"] for each in found if each["finding"] == "pending-tasks"]
+    assert text == f"In use, not leaked: 1,500 asyncio tasks wait in handle ({tmp_path.name}/server.py:4): each waits to be started."

@@ -28,6 +28,12 @@ CAUSES = {
     "thread": ("SIGSEGV", "in read_next ({program}): it used a null pointer.", _NULL, AGAIN),
     "call": ("SIGSEGV", "in close_session ({program}): it called a null pointer.", r"offset 16 of .* at {session}\.", AGAIN),
     "division": ("SIGFPE", "in divide ({program}): it divided an integer by zero.", "loaded from divisor", AGAIN),
+    "other": (
+        "SIGFPE",
+        "in divide ({program}): it divided an integer by zero.",
+        "loaded from divisor",
+        "The handler of SIGFPE sent SIGSEGV.",
+    ),
     "trap": ("SIGILL", "in main ({program}): it reached a trap instruction (ud2).", "__builtin_trap", AGAIN),
     "deep": ("SIGSEGV", "just below its stack pointer: the stack overflowed.", "^recurse is on the stack", AGAIN),
     "sent": ("SIGSEGV", "it sent the signal to itself, as raise() does.", "", ""),
@@ -68,11 +74,22 @@ def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path
     check(unoptimized, word, tmp_path)
 
 
-def test_a_signal_without_a_fault_is_no_crash(program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), "sent-kill"], tmp_path)
+_OWN = "The process did not crash: it sent SIGSEGV to itself, as kill() and raise() do."
+
+
+@pytest.mark.parametrize(
+    ("word", "note"),
+    [
+        ("sent-kill", _OWN),
+        ("sent-lea", _OWN),
+        ("file-size", "The kernel sent SIGXFSZ: a limit of the size of a file (RLIMIT_FSIZE) was exceeded"),
+    ],
+)
+def test_a_signal_without_a_fault_is_no_crash(word: str, note: str, program: Path, tmp_path: Path) -> None:
+    core, _ = crashed([str(program), word], tmp_path)
     found = json.loads(ran("verdict", "--json", str(core)).stdout)
     assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]
-    assert found["notes"][0].startswith("The process did not crash: it sent SIGSEGV to itself with kill().")
+    assert found["notes"][0].startswith(note)
 
 
 def test_each_front_end(program: Path, tmp_path: Path) -> None:

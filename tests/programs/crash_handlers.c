@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,6 +38,19 @@ static void again_by_kill(int number) {
 }
 static void end(int number) { (void)number; abort(); }
 static void *fault_in_thread(void *one) { return (void *)read_next(one); }
+
+static void send_other(int number) { (void)number; signal(SIGSEGV, SIG_DFL); raise(SIGSEGV); }
+/* The instruction after the system call computes the address 8, but does not access it. */
+static void kill_before_lea(void) {
+    long result = SYS_kill;
+    __asm__ volatile("syscall\n\tlea 8(%%rax), %%rbx" : "+a"(result) : "D"((long)getpid()), "S"((long)SIGSEGV) : "rbx", "rcx", "r11", "memory");
+}
+static void exceed_file_size(void) {
+    struct rlimit limit = {32 << 20, 32 << 20}; /* of the core, too */
+    setrlimit(RLIMIT_FSIZE, &limit);
+    FILE *file = tmpfile();
+    pwrite(fileno(file), "x", 1, 32 << 20);
+}
 
 static void handle(int number, void (*handler)(int), int flags) {
     static stack_t stack;
@@ -82,6 +96,9 @@ int main(int count, char **words) {
         wait_for_signal();
     }
     if (!strcmp(word, "sent")) handle(SIGUSR1, again_by_raise, 0), raise(SIGSEGV);
+    if (!strcmp(word, "other")) handle(SIGFPE, send_other, 0), divide(count);
+    if (!strcmp(word, "sent-lea")) kill_before_lea();
+    if (!strcmp(word, "file-size")) exceed_file_size();
     if (!strcmp(word, "sent-kill")) kill(getpid(), SIGSEGV), wait_for_signal();
     if (!strcmp(word, "refused")) refuse_getppid(SECCOMP_RET_TRAP);
     if (!strcmp(word, "killed")) refuse_getppid(SECCOMP_RET_KILL_PROCESS);

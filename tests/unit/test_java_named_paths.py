@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from fake import FakeTarget
 
+from findleaks.runtimes.jvm.engine import FIXED
+from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.named_paths import NamedPaths
+from findleaks.runtimes.jvm.object_graph import JavaGraph
 
 NAMED, BUFFER, OTHER = range(3)
 DEAD = 90
@@ -64,3 +68,43 @@ def test_many_referrers() -> None:
     assert graph.searches <= 8
     assert list(found.extend([1, 5])) == [3, 80, 1, 5]
     assert graph.searches <= 8  # the referrers of an object are searched once
+
+
+class LocalsGraph(JavaGraph):
+    """Objects of two threads, in each of which two thread-local variables have the same value."""
+
+    THREADS, ENTRIES, KEYS, VALUE = (0, 1), {2: 6, 3: 7, 4: 6, 5: 7}, (6, 7), 8
+
+    def __init__(self) -> None:
+        pass
+
+    def path(self, index: int) -> Sequence[int]:
+        return [0, 2, self.VALUE]
+
+    def type_of(self, index: int) -> str:
+        return "java.lang.ThreadLocal$ThreadLocalMap$Entry" if index in self.ENTRIES else ""
+
+    def reference(self, index: int, name: str) -> int:
+        return self.ENTRIES[index] if name == "referent" else self.VALUE
+
+    def referrers(self, index: int) -> Sequence[int]:
+        return list(self.ENTRIES)
+
+    def is_live(self, index: int) -> bool:
+        return True
+
+    def text_field(self, index: int, name: str) -> str:
+        return "main"
+
+    def name_thread_local(self, key: int) -> str:
+        return f"Program.local{key}"
+
+    def _class_of(self, index: int) -> JavaClass:
+        return cast(JavaClass, SimpleNamespace(kind=FIXED))
+
+    def _is_thread(self, index: int) -> bool:
+        return index in self.THREADS
+
+
+def test_a_thread_counts_once_for_a_value_in_two_variables() -> None:
+    assert LocalsGraph().describe_holder(LocalsGraph.VALUE) == "thread-local variable Program.local6 of 2 threads"

@@ -104,6 +104,7 @@ class Crash:
     released_place: Optional[Place] = None  # what is at this pointer
     recursion: Optional[Recursion] = None  # the function whose frames filled the stack
     is_sent_again: bool = False  # whether the handler of the signal sent it again
+    sent_signal: str = ""  # the other signal with which the handler ended the process; "" if none
     # The number of the system call that a SIGSYS refused (-1: none), and the innermost function
     refused_call: int = -1
     innermost: str = ""
@@ -182,7 +183,8 @@ def read_crash(session: Session) -> Optional[Crash]:
         released,
         describe_place(session, released.value) if released is not None else None,
         recursion,
-        is_resent and (handled is not None or resent is not None),
+        resent is not None or (is_resent and handled is not None and handled.signal == target.signal),
+        signal_name(target.signal) if is_resent and handled is not None and handled.signal != target.signal else "",
         handled.call if handled is not None else target.refused_call,
         frames[0].function if frames else "",
     )

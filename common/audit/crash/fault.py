@@ -36,6 +36,9 @@ program enabled them."""
 _INTEGER_DIVISION = 1  # FPE_INTDIV
 _BUS_ALIGNMENT, _BUS_PAGE, _BUS_HARDWARE = 1, 2, (4, 5)  # BUS_ADRALN, BUS_ADRERR, BUS_MCEERR_…
 _TRAPS = ("ud2", "ud1", "ud0", "int3")
+_WITHOUT_ACCESS = ("lea", "nop", "prefetch", "hint_nop", "cldemote", "bnd")
+"""Starts of the names of instructions that do not access their memory operand."""
+
 _PRIVILEGED = ("hlt", "cli", "sti", "in", "out", "rdmsr", "wrmsr", "lgdt", "lidt", "invlpg", "wbinvd", "clts", "swapgs")
 _ALIGNED = ("movap", "movdqa", "movnt", "vmovap", "vmovdqa", "vmovnt")
 _MASK = (1 << 64) - 1
@@ -162,6 +165,8 @@ class _FaultReader:
             return (_INTEGER_DIVISION, None) if fault is not None and fault.kind == "division-by-zero" else None
         if number == signal.SIGILL:
             return (1, None) if one.name in _TRAPS else None
+        if one.name.startswith(_WITHOUT_ACCESS):
+            return None
         pushes = one.name in ("push", "call")
         for place in ([self._registers.get(RSP, 0) - 8] if pushes else []) + [self._operand(one)]:
             if number != signal.SIGSEGV or place is None:

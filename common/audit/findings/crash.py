@@ -115,6 +115,7 @@ def _cause(found: Crash) -> str:
     nested = f"It contains {_describe_nested(found.exception)}." if found.exception is not None and found.exception.nested else ""
     handled = f"The handler of {found.signal} ended the process with abort()." if found.is_handled else ""
     handled = f"The handler of {found.signal} sent the signal again." if found.is_sent_again else handled
+    handled = f"The handler of {found.signal} sent {found.sent_signal}." if found.sent_signal else handled
     causes = [describe_causes(found), _describe_freed(found), _describe_damage(found)]
     if found.released is not None:
         causes.reverse()  # free() only detected the damage: describe the damage first

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from findleaks.formatting import format_count
+from findleaks.formatting import format_count, printable
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.target.base import Target
 from findleaks.unwind.frame_locks import LockWait, describe_deadlock, describe_thread, find_deadlocks
 from findleaks.unwind.mutex_waits import find_lock_waits
 
+_MOST_MUTEXES = 4  # mutexes that no thread can unlock, each of which has a finding
+_MOST_LABEL = 256  # characters of the name of a mutex
 _OBJECTS = "lock these objects in the same order in all threads"
 _MUTEXES = "lock these mutexes in the same order in all threads"
 _TWICE = "do not lock a mutex again in the thread that holds it, or initialise it as PTHREAD_MUTEX_RECURSIVE"
@@ -21,8 +23,9 @@ _ORPHANED = (
 
 
 def find_deadlocked_threads(target: Target) -> Iterator[Finding]:
-    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc, and for each
-    mutex that its thread locked twice, or that a thread of this process cannot unlock."""
+    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc, and for the
+    mutexes with the most waiting threads that a thread locked twice, or that no thread of this
+    process locked."""
     for reader in find_frames(target):
         for cycle in reader.deadlocks():
             yield _report_cycle(cycle, reader.thread_names(), _OBJECTS)
@@ -32,8 +35,12 @@ def find_deadlocked_threads(target: Target) -> Iterator[Finding]:
         yield _report_cycle(cycle, names, _MUTEXES)
     threads = {thread.tid for thread in target.threads()} if waits else set()
     stuck = {one.lock.address for one in waits if one.lock.owner == one.thread or one.lock.owner not in threads}
-    for address in sorted(stuck):
-        yield _report_mutex([one for one in waits if one.lock.address == address], names)
+    by_mutex: dict[int, list[LockWait]] = {address: [] for address in sorted(stuck)}
+    for one in waits:
+        if one.lock.address in stuck:
+            by_mutex[one.lock.address].append(one)
+    for alike in sorted(by_mutex.values(), key=len, reverse=True)[:_MOST_MUTEXES]:
+        yield _report_mutex(alike, names)
 
 
 def _report_cycle(cycle: Sequence[LockWait], names: Mapping[int, str], remedy: str) -> Finding:
@@ -45,17 +52,15 @@ def _report_cycle(cycle: Sequence[LockWait], names: Mapping[int, str], remedy: s
 
 def _report_mutex(waits: Sequence[LockWait], names: Mapping[int, str]) -> Finding:
     """Return the finding about threads that wait for one mutex that no other thread can unlock."""
-    first, owner = waits[0], waits[0].lock.owner
+    first, owner, label = waits[0], waits[0].lock.owner, printable(waits[0].lock.label(), _MOST_LABEL)
     if any(one.thread == owner for one in waits):
-        cause = f"{describe_thread(owner, names)} is {first.lock.label()}, which it holds already."
+        cause = f"{describe_thread(owner, names)} is {label}, which it holds already."
         more = len(waits) - 1
         cause += f" {format_count(more, 'more thread')} {'waits' if more == 1 else 'wait'} for it, too." if more else ""
         remedy = _TWICE
     else:
         others = f" and {format_count(len(waits) - 1, 'more thread')} are" if len(waits) > 1 else " is"
-        cause = (
-            f"{describe_thread(first.thread, names)}{others} {first.lock.label()}, which thread {owner} locked. This process has no such "
-        )
+        cause = f"{describe_thread(first.thread, names)}{others} {label}, which thread {owner} locked. This process has no such "
         cause += "thread: it ended and did not unlock the mutex, or the process was forked while it held the mutex."
         remedy = _ORPHANED
     title = f"{format_count(len(waits), 'thread')} cannot continue, because no other thread can unlock a mutex: a deadlock."

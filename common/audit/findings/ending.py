@@ -47,12 +47,15 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         return
     if target.crashed and target.fault_code != SI_USER:
         return
-    if target.sender and target.sender != target.pid:
-        yield f"The process did not crash: process {target.sender} sent {name}. `stacks` shows what the threads were doing"
-    elif target.sender:
-        yield f"The process did not crash: it sent {name} to itself with kill(). `stacks` shows what the threads were doing"
-    elif target.signal in _LIMITS:
+    # Linux sends SIGXFSZ in the name of the process (send_sig() in fs/read_write.c).
+    is_limit = target.signal in _LIMITS and (not target.sender or (target.signal == signal.SIGXFSZ and target.sender == target.pid))
+    if is_limit:
         yield f"The kernel sent {name}: a limit of {_LIMITS[signal.Signals(target.signal)]} was exceeded"
+    elif target.sender:
+        is_own = target.sender == target.pid
+        who = "it" if is_own else f"process {target.sender}" if target.sender > 0 else "a process outside of its PID namespace"
+        what = f"{who} sent {name}{' to itself, as kill() and raise() do' if is_own else ''}"
+        yield f"The process did not crash: {what}. `stacks` shows what the threads were doing"
     yield from _describe_waits(target, found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.accounting import Accounting, Share
+from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
 from findleaks.audit.unread_memory import SHARED
@@ -143,7 +144,8 @@ def _find_forgotten_files(session: Session, accounting: Accounting, files: Seque
         return
     folder = shorten(os.path.dirname(alike[0].name), 200)
     title = f"{size(total)} are {format_count(len(regions), 'mapping')} of {format_count(len(alike), 'file')} in {folder}."
-    cause = f"No word in memory refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
+    memory = "memory" if is_trusted(session) else "the memory that was read"
+    cause = f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
     cause += f" The largest file is {shorten(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
     facts: dict[str, object] = {
         "file": shorten(alike[0].name.removesuffix(DELETED), 200),

@@ -307,7 +307,7 @@ def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[s
         return "", ()
     shown = [f"{number(row.type.objects)} {shorten(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
     runtime, first = named[0]
-    return f" Objects that retain most of it: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
+    return f" Objects that retain a tenth of it or more: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:

@@ -35,16 +35,19 @@ _DEEPEST = 1 << 10  # coroutines of a task
 _TOP, _TAGS = 64, 7  # offset in a frame of the top of its stack; bits of a reference of 3.14
 _STATE = -5  # offset from a frame of the state of its coroutine, since 3.11
 _EXECUTING = 0  # FRAME_EXECUTING; waiting coroutines have lower numbers, ended ones higher ones
+_CREATED, _OLD_CREATED = 253, 254  # FRAME_CREATED as an unsigned byte, since and before 3.13
 _OLD_FRAME, _OLD_VALUES = 16, 64  # offsets of gi_frame and f_valuestack before 3.11
 
 
 class _Suspended(NamedTuple):
     """A coroutine that has not ended: its frame, and what it waits for (0: nothing). `is_running`:
-    a thread executes it."""
+    a thread executes it. `is_new`: it has not been started, so that its stack of values is
+    empty."""
 
     frame: int
     awaited: int
     is_running: bool
+    is_new: bool = False
 
 
 class Task(NamedTuple):
@@ -87,21 +90,22 @@ class TaskReader:
         size = self._blocks.address(index) + self._blocks.size(index) - address
         words = self._memory.words(address, min(_WORDS, size // self._memory.size)) or ()
         at = next((at for at, word in enumerate(words) if self._names.is_suspended(word)), 0)
-        frames, awaited, is_running, coroutines = self._read_chain(words[at]) if at else ((), 0, False, ())
-        if not frames:
+        frames, innermost, coroutines = self._read_chain(words[at]) if at else ((), None, ())
+        if innermost is None:
             return None
         name = self._known.text(words[at + 1]) if at + 1 < len(words) else ""
         digits = re.search(r"\d+$", name)
-        state = "running" if is_running else "pending"
-        thread = UserThread(int(digits[0]) if digits else 0, state, self._describe(awaited), 0, 0, Range(0, 0), frames)
+        state = "running" if innermost.is_running else "pending"
+        reason = "waits to be started" if innermost.is_new else self._describe(innermost.awaited)
+        thread = UserThread(int(digits[0]) if digits else 0, state, reason, 0, 0, Range(0, 0), frames)
         return Task(address, coroutines, thread)
 
-    def _read_chain(self, coroutine: int) -> tuple[Sequence[NamedFrame], int, bool, Sequence[int]]:
-        """Return the frames of a chain of coroutines, the innermost first, the object that the
-        innermost one waits for, whether it is running, and the addresses of the coroutines."""
+    def _read_chain(self, coroutine: int) -> tuple[Sequence[NamedFrame], Optional[_Suspended], Sequence[int]]:
+        """Return the frames of a chain of coroutines, the innermost first, the innermost coroutine
+        (None if there are no frames), and the addresses of the coroutines."""
         frames: list[NamedFrame] = []
         seen: dict[int, None] = {}
-        awaited, is_running = 0, False
+        innermost: Optional[_Suspended] = None
         while coroutine and coroutine not in seen and len(seen) < _DEEPEST:
             seen[coroutine] = None
             one = self._find_suspended(coroutine)
@@ -109,9 +113,9 @@ class TaskReader:
             if one is None or named is None:
                 break
             frames.append(named)
-            awaited, is_running = one.awaited, one.is_running
-            coroutine = self._driven_by(awaited)
-        return tuple(reversed(frames)), awaited, is_running, tuple(seen)
+            innermost = one
+            coroutine = self._driven_by(one.awaited)
+        return tuple(reversed(frames)), innermost, tuple(seen)
 
     def _find_suspended(self, coroutine: int) -> Optional[_Suspended]:
         if self._is_old:
@@ -122,6 +126,8 @@ class TaskReader:
             return None
         if state[0] == _EXECUTING:
             return _Suspended(frame, 0, True)
+        if state[0] == (_OLD_CREATED if self._names.release < (3, 13) else _CREATED):
+            return _Suspended(frame, 0, False, True)
         top = self._memory.word(frame + _TOP) or 0
         if self._names.release < (3, 14):
             top = frame + self._names.layout.variables + self._memory.size * (top & 0xFFFF)
@@ -131,17 +137,17 @@ class TaskReader:
     def _suspended_in_object(self, coroutine: int) -> Optional[_Suspended]:
         """Return the same as `_find_suspended` for 3.9 and 3.10, where frames are objects. In 3.9,
         the word after f_valuestack is the top of the stack; it is 0 while the frame is executed. In
-        3.10, the depth of the stack follows f_trace."""
+        3.10, the depth of the stack follows f_trace; it is -1 while the frame is executed."""
         frame = self._memory.word(coroutine + _OLD_FRAME)
         words = self._memory.words(frame + _OLD_VALUES, 3) if frame else None
         if not frame or words is None:
             return None
         values, top, _ = words
         if self._names.release == (3, 10):
-            depth = self._memory.int32(frame + _OLD_VALUES + 2 * self._memory.size) or 0
-            top = values + self._memory.size * depth if 0 < depth < 1 << 16 else 0
+            depth = self._memory.int32(frame + _OLD_VALUES + 2 * self._memory.size)
+            top = values + self._memory.size * depth if depth is not None and depth < 1 << 16 else 0
         awaited = self._memory.word(top - self._memory.size) if top > values else 0
-        return _Suspended(frame, awaited or 0, not top)
+        return _Suspended(frame, awaited or 0, not top, top == values)
 
     def _driven_by(self, awaited: int) -> int:
         """Return the coroutine or generator that runs while an object is awaited.

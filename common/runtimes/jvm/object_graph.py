@@ -229,9 +229,12 @@ class JavaGraph(ObjectGraph):
         value = self.reference(entry, "value") if entry >= 0 else -1
         if value not in path:
             return f'Java thread "{thread}"' if thread else super().describe_holder(index)
-        threads = sum(self.type_of(one) == _ENTRY and self.is_live(one) for one in self.referrers(value))
+        key = self.reference(entry, "referent")
+        entries = (one for one in self.referrers(value) if self.type_of(one) == _ENTRY and self.is_live(one))
+        # A thread has one entry for each variable, and may have the value in several variables.
+        threads = sum(self.reference(one, "referent") == key for one in entries) if key >= 0 else 0
         whose = f" of {threads:,} threads" if threads > 1 else f" of thread {thread}" if thread else ""
-        return f"{self._name_variable(self.reference(entry, 'referent'))}{whose}"
+        return f"{self._name_variable(key)}{whose}"
 
     def _is_thread(self, index: int) -> bool:
         return _THREAD in (self.type_of(index), *self._objects.reader.supers(self._class_of(index).klass))
