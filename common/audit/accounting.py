@@ -128,7 +128,7 @@ class Accounting:
     warnings: list[str] = field(default_factory=list)
     # Runtimes whose objects retain native blocks in use.
     native: list[RuntimeHoldings] = field(default_factory=list)
-    # The shares contain only the resident pages of these.
+    # The shares contain only the resident pages of these reserved ranges.
     reserved: list[Reserved] = field(default_factory=list)
 
     def share(self, sort: ShareSort) -> Optional[Share]:

@@ -1,7 +1,7 @@
 """Select the blocks that pass filters, and return their indices, their JSON, or their columns.
 
-The engine formats blocks in batches. Blocks that it cannot format are described one by one, as are
-all blocks if the engine has no formatter for the filters."""
+The engine formats blocks in batches. Blocks that it cannot format are described one by one. If the
+engine has no formatter for the filters, all blocks are described one by one."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ A stale pointer (in a structure that was not cleared, in a buffer, in a reused b
 one node of a std::map. Nodes point to their parents, so the whole map is reachable from that
 pointer. Without this module, the map would count as shared by the pointer and the map's head. The
 head is the only owner if the links of the map are intact, and if as many nodes are found as the
-head counts. An array of pointers to the nodes is not stale: the buckets of a hash table whose nodes
-are also in a list. Then the head is not the only owner."""
+head counts. An array of pointers to the nodes is not stale. It may be the buckets of a hash table
+whose nodes are also in a list. Then the head of the list is not the only owner."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ class _Pointers:
         self.values.append(value)
 
     def add_arrays(self, owner: int, place: BlockPlace) -> None:
-        """Add the pointers of a block, if it is an array, or else those of the arrays to which it
-        refers."""
+        """If a block is an array, add its pointers. Otherwise, add the pointers of the arrays to
+        which it refers."""
         values = self._read(place)
         if len(values) > _STRUCTURE:
             self._add_array(owner, values)

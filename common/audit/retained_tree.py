@@ -133,12 +133,13 @@ class TreeBuilder:
 
     def declared_origin(self, index: int) -> Origin:
         """Return a block as the origin of fields. If its content does not show its type, the type
-        is that which pointers to the block are declared to point to."""
+        is the one that pointers to the block are declared to point to."""
         name = self.name(index)
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows, of an object with more than its type."""
+        """Return the name of a block in rows. For a managed object or a structure, the name says more
+        than the type."""
         return self._object_name(index) or self.name(index, type_)
 
     def _object_name(self, index: int) -> str:

@@ -115,7 +115,7 @@ def _group_reachable(session: Session, marks: Sequence[int]) -> dict[_Key, _Grou
 
 
 def _refers(session: Session, index: int) -> bool:
-    """Whether a block refers to other blocks, which others refer to as well."""
+    """Whether a block refers to blocks other than itself."""
     return any(target != index for target, _ in session.graph().references(index))
 
 

@@ -76,7 +76,8 @@ class TypeNames:
 
     @cached_property
     def _templates(self) -> Sequence[int]:
-        """The classes that may have template arguments; clang can leave them out of names."""
+        """The classes that may have template arguments. clang can leave these arguments out of
+        names."""
         table = self._table
         return [number for number, kind in enumerate(table.kinds) if kind == Kind.STRUCT and table.sizes[number] and table.names[number]]
 

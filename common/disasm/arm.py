@@ -77,8 +77,8 @@ class CodeState:
 
 
 class Code:
-    """The code of one process. `read` and `interrupted` are those of Target.
-    May raise CapstoneMissing, and Interrupted while code is followed."""
+    """The code of one process. `read` and `interrupted` are those of Target. Methods may raise
+    CapstoneMissing, and Interrupted while they follow code."""
 
     def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
@@ -137,7 +137,7 @@ class Code:
 
     def jump(self, address: int, thumb: bool) -> Optional[int]:
         """Return the address of the word from which a few instructions at `address`, such as a PLT
-        entry, load their jump target. None if they are something else."""
+        entry, load their jump target. None if these instructions do something else."""
         place = next(self.returns(address, thumb, False), None)
         target = place.registers[PC] if place is not None else None
         if place is None or target is None or target.base < 16:

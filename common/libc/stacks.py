@@ -188,7 +188,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
 
 
 def _may_be_stack(target: Target, tcb: int, start: int, size: int) -> bool:
-    """Whether these may be the bounds of the stack with this thread pointer."""
+    """Whether this range may be the stack of the thread with the thread pointer `tcb`."""
     aligned = not (start | size) % target.arch.word
     return aligned and MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
 

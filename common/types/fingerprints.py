@@ -78,8 +78,8 @@ class _Model:
     def likelihood(self, size: int, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block of `size` bytes with these classes.
         Arrays of one type often have only a few different sizes. Therefore a block is less likely
-        to be such an array if none of the witnesses has its size, the more so the more witnesses
-        there are."""
+        to be such an array if none of the witnesses has its size. The more witnesses there are, the
+        lower is this likelihood."""
         parts, unseen = self._parts, 0
         total = 0.0 if size in self._sizes else -min(math.log(self.blocks + 1), MARGIN)
         if any(at < len(classes) and classes[at] > WordClass.SMALL for at in self._tags):
@@ -284,8 +284,9 @@ class Fingerprints:
         ]
 
     def _is_part(self, one: Spec, chosen: Spec) -> bool:
-        """Whether one of two types begins with the other one. A struct that begins with an element
-        of an array is another type than the array, as a struct with two strings is."""
+        """Whether one of two types begins with the other one. They do not count if the other type
+        is an array and the struct is at least two elements long: a struct with two strings is
+        another type than an array of strings."""
         has, bare = self._layouts.embedding.has, self._layouts.table.bare
         if chosen.many and 2 * self._layouts.size_of(chosen) <= self._layouts.size_of(one):
             return False

@@ -293,5 +293,5 @@ def _question(key: _Rule) -> array[int]:
 
 
 def _plain(name: str) -> str:
-    """Return a class's name as demanglers and compilers write it alike."""
+    """Return a class's name in one form for names from demanglers and from compilers."""
     return shorten_template(name).replace(" ", "")

@@ -92,8 +92,8 @@ class FrameSlots:
 
     def _dead_at(self, pc: int, call: int, before: int | None, wanted: int) -> int:
         """Return the bytes among `wanted` that are dead in the frame of the function at `call`,
-        which continues at `pc`. `before` is an address in the function that it called, or None in
-        the innermost frame."""
+        which continues at `pc`. `before` is an address in the function that this function called,
+        or None in the innermost frame."""
         function = self._function(call)
         if function is None or pc not in function.instructions:
             return 0  # also if the last instruction of the function is a call that does not return

@@ -21,8 +21,9 @@ _ORPHANED = (
 
 
 def find_deadlocked_threads(target: Target) -> Iterator[Finding]:
-    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc, and for each
-    mutex that its thread locked twice, or that a thread of this process cannot unlock."""
+    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc, for each mutex
+    that its owner locks a second time, and for each mutex whose owner is not a thread of this
+    process."""
     for reader in find_frames(target):
         for cycle in reader.deadlocks():
             yield _report_cycle(cycle, reader.thread_names(), _OBJECTS)
@@ -56,7 +57,7 @@ def _report_mutex(waits: Sequence[LockWait], names: Mapping[int, str]) -> Findin
         cause = (
             f"{describe_thread(first.thread, names)}{others} {first.lock.label()}, which thread {owner} locked. This process has no such "
         )
-        cause += "thread: it ended and did not unlock the mutex, or the process was forked while it held the mutex."
+        cause += "thread: the thread ended without unlocking the mutex, or the process was forked while the thread held the mutex."
         remedy = _ORPHANED
     title = f"{format_count(len(waits), 'thread')} cannot continue, because no other thread can unlock a mutex: a deadlock."
     return Finding("deadlock", 0, title, cause[:1].upper() + cause[1:], (remedy,), ("stacks",), {"threads": _facts(waits, names)}, 0)
