@@ -256,7 +256,7 @@ class BlockRows:
                 at += 1
 
     def _with_sites(self, text: str) -> str:
-        """Replace the sites in rows of JSON: the engine does not know them and writes null."""
+        """Replace the sites in rows of JSON: the engine does not have them and writes null."""
         sites = self.session.sites
         if not len(sites):
             return text

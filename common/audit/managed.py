@@ -38,7 +38,7 @@ class TypeHoldings(NamedTuple):
     reported: Optional[int]  # see Runtime.reported_bytes
     # Number and bytes of the objects that are definitely or indirectly lost; None if unknown
     leaked: Optional[Totals]
-    # Bytes that these retain, themselves included; see `with_retained`
+    # Bytes that the objects of the type retain, including their own bytes; see `with_retained`
     retained: Optional[int] = None
 
     @property

@@ -138,8 +138,7 @@ class TreeBuilder:
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows. For a managed object or a structure, the name says more
-        than the type."""
+        """Return the name of a block in rows; for managed objects and structures, with a size."""
         return self._object_name(index) or self.name(index, type_)
 
     def _object_name(self, index: int) -> str:

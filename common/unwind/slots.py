@@ -261,7 +261,7 @@ class FrameSlots:
 
     def _uses_no_argument(self, one: Effect, function: _Function, depth: int) -> bool:
         row = self._unwinder.row(one.address)
-        assert row is not None  # see _examined
+        assert row is not None  # see _examine
         for operand in one.memory:
             if operand.base == self._bases[row.register] and operand.offset - row.offset + max(operand.size, 1) > 0:
                 return False
