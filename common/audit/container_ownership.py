@@ -36,7 +36,8 @@ LEAST = 16  # fewest nodes of a container for which an owner is set
 # Blocks that variables point to are searched for heads up to this number of bytes
 MAX_BYTES = 1 << 26
 MAX_POINTERS = 50_000  # words of variables are examined up to this number: about a second
-# Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
+# Maximum number of bytes of a structure that may contain heads; larger blocks are arrays and
+# buffers.
 MAX_BLOCK = 1 << 14
 
 _STRUCTURE = 64  # a block with more pointers is an array

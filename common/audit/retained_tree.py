@@ -42,7 +42,7 @@ from findleaks.session import Session
 from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
-STEPS = 32  # most blocks with a single field that are skipped in a row
+STEPS = 32  # maximum number of blocks with a single field that are skipped in a row
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row

@@ -22,7 +22,7 @@ from findleaks.session.known_types import known_types
 from findleaks.value_classes import NamedTuple
 
 NAMED = 50
-"""Most groups of blocks whose origin is named: each may take a search of root memory."""
+"""Maximum number of groups whose origin is named: each may take a search of root memory."""
 CHUNK = 1 << 14
 """Blocks that are visited between two checks for Ctrl-C."""
 _MASK = 0xFFFFFF

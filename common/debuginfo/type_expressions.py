@@ -14,8 +14,8 @@ from findleaks.debuginfo.type_table import UNKNOWN, VOID, Flag, Kind, TypeTable
 from findleaks.errors import UsageError
 from findleaks.value_classes import NamedTuple
 
-LONGEST = 1000  # Most characters of a type.
-MOST_SUGGESTED = 50_000  # Most names of types that are compared with a misspelt one.
+LONGEST = 1000  # Maximum number of characters of a type.
+MOST_SUGGESTED = 50_000  # Maximum number of names of types that are compared with a misspelt one.
 _ARRAY = re.compile(r"\s*\[\s*([0-9]{0,12})\s*\]$")
 _WORDS = re.compile(r"\b(?:struct|union|enum|class|const|volatile)\b\s*")
 _TYPES = (Kind.STRUCT, Kind.UNION, Kind.BASE, Kind.ENUM)

@@ -22,10 +22,10 @@ from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
 CONSTANT = -1  # base of a value that is a constant
-MOST_INSTRUCTIONS = 1500  # most instructions followed from one address
-MOST_FOLLOWED = 1 << 21  # most instructions followed in total, which takes about 30 s
-MOST_RETURNS = 8  # most returns that are reported for one address
-MOST_STORED = 256  # most stored words tracked on one path
+MOST_INSTRUCTIONS = 1500  # maximum number of instructions followed from one address
+MOST_FOLLOWED = 1 << 21  # maximum number of instructions followed in total, which takes about 30 s
+MOST_RETURNS = 8  # maximum number of returns that are reported for one address
+MOST_STORED = 256  # maximum number of stored words tracked on one path
 _MASK = 0xFFFFFFFF
 _CHUNK = 128  # bytes of code that are decoded at once
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM_OP_...

@@ -40,11 +40,11 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # the largest number of nodes of all rings
 
-# Most threads that are examined to find an offset in struct pthread, which is the same for all
+# Maximum number of threads examined to find an offset in struct pthread, which is the same for all
 MAX_VOTERS = 256
 
-# Most heads of rings near which further heads are searched for. Usually there are two heads; a core
-# that lacks some struct pthreads may seem to have more.
+# Maximum number of heads of rings near which further heads are searched for. Usually there are two
+# heads; a core that lacks some struct pthreads may seem to have more.
 MAX_HEADS = 64
 
 # Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK). An

@@ -28,7 +28,7 @@ from findleaks.types.specs import Spec
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
 ROW = 1 + WORDS  # Numbers of a row of TypeSpread.group_by_classes.
-WITNESSES = 256  # Most witnesses of a type.
+WITNESSES = 256  # Maximum number of witnesses of a type.
 LEAST_WITNESSES = 2  # Fewest witnesses of a type that blocks are compared with.
 MARGIN = math.log(30)  # The second most likely type must be less likely by this factor.
 MOST_UNSEEN = 1 / 3  # Less than this part of a block's words may have a sort that no witness has.
@@ -39,7 +39,7 @@ SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
 LEAST_REST = math.log(1e-2)  # Least likelihood of a word after the end of the type.
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
-MOST_RANKED = 8  # Most types whose pointers are compared with a block's.
+MOST_RANKED = 8  # Maximum number of types whose pointers are compared with a block's.
 SORT = 15  # The bits of a class (WordClass) without the size, offset or address.
 
 _NUMBERS = frozenset((WordClass.ZERO, WordClass.SMALL, WordClass.NUMBER))

@@ -38,14 +38,14 @@ from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
-SAMPLE = 96  # Most blocks that are compared with all candidates.
+SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
 GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
 FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has other types.
 MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
-MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
+MOST_ADDED = 4  # Maximum number of types of typed blocks that become candidates, too.
 MOST_READ = 256  # Bytes of a block that are read in Python.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 

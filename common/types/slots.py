@@ -18,7 +18,7 @@ from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 
-FARTHEST = 127  # Most bytes between a pointer and the member of its condition.
+FARTHEST = 127  # Maximum number of bytes between a pointer and the member of its condition.
 
 _SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By size in bytes.
 

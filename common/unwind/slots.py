@@ -32,8 +32,8 @@ from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.value_classes import NamedTuple
 
-_LARGEST = 1 << 12  # most bytes of an analysed frame
-_MOST_INSTRUCTIONS = 1000  # most instructions of a function
+_LARGEST = 1 << 12  # maximum number of bytes of an analysed frame
+_MOST_INSTRUCTIONS = 1000  # maximum number of instructions of a function
 MOST_FRAMES = 6  # maximum number of a thread's innermost frames that are analysed
 _TAIL_CALLS = 3  # maximum number of tail calls followed in a row
 _RETURN = 8  # bytes of the return address, at the end of a frame

@@ -18,11 +18,12 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.value_classes import NamedTuple
 
-HIGHEST = 16  # most levels below the root
-# Most entries of a node: Abseil's nodes have 256 bytes, and an entry has at least one byte
+HIGHEST = 16  # maximum number of levels below the root
+# Maximum number of entries of a node: Abseil's nodes have 256 bytes, and an entry has at least one
+# byte
 MOST_ENTRIES = 256
-LARGEST = 1 << 14  # most bytes of a node
-MAX_NODES = 1 << 18  # most nodes of a tree; their children are looked up word by word
+LARGEST = 1 << 14  # maximum number of bytes of a node
+MAX_NODES = 1 << 18  # maximum number of nodes of a tree; their children are looked up word by word
 
 
 class _Head(NamedTuple):

@@ -15,7 +15,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader
 from findleaks.runtimes.glib.tables import LAYOUTS, LEAST_HASH, MOST_REFERENCES, read_header
 
-ROUNDING = 16  # most bytes by which a block exceeds one of these structures
+ROUNDING = 16  # maximum number of bytes by which a block exceeds one of these structures
 COUNTED = 1 << 20  # bytes of a hash table's hashes that are read at a time
 
 TREE, TREE_NODE = 48, 40  # bytes of GTree and GTreeNode
