@@ -29,7 +29,7 @@ CHUNK = 4096  # blocks that are visited between two checks for Ctrl-C
 NEAREST = 6  # references between managed objects that are shown at each end of a chain
 # A chain from a variable is searched for from this many roots that refer to a block.
 TRIED = 16
-# Leaked blocks that are visited at most in the search for a chain from a leak head
+# Maximum number of leaked blocks that are visited in the search for a chain from a leak head
 SEARCH = 1_000_000
 
 Item = TypeVar("Item")

@@ -37,7 +37,8 @@ DEPTH = 3  # levels of fields below each root
 
 
 def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = None) -> Snapshot:
-    """Return a snapshot of a session. Raises the errors of the results.
+    """Return a snapshot of a session. Raises the same errors as the functions that compute the
+    results.
 
     `sections`: only figures of these sections are computed. Findings, which are not figures, are
     then left out, and so are types unless a section needs them."""

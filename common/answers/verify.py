@@ -15,7 +15,7 @@ from findleaks.results.verify import Damage, HeapCheck, ThreadInside, Verificati
 from findleaks.session import Session
 from findleaks.target.ranges import subtract
 
-# Problems of one allocator that are explained at most; further problems are only counted
+# Maximum number of problems of one allocator that are explained; further ones are only counted
 MOST = 1000
 
 

@@ -38,8 +38,8 @@ from findleaks.value_classes import NamedTuple, dataclass, field
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
-KINDS = 8  # most kinds of mappings that a share lists; the largest are listed
-NAMED = 5  # most unattributed mappings that are listed, the largest first
+KINDS = 8  # maximum number of kinds of mappings that a share lists; the largest are listed
+NAMED = 5  # maximum number of unattributed mappings that are listed, the largest first
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Accounting:
     warnings: list[str] = field(default_factory=list)
     # Runtimes whose objects retain native blocks in use.
     native: list[RuntimeHoldings] = field(default_factory=list)
-    # The shares contain only the resident pages of these.
+    # The shares contain only the resident pages of these reserved ranges.
     reserved: list[Reserved] = field(default_factory=list)
 
     def share(self, sort: ShareSort) -> Optional[Share]:

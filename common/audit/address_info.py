@@ -250,7 +250,7 @@ class Describer:
             return AddressDescription(address, "unmapped", "not mapped")
         for reserved in self.session.reserved:
             if range_at(reserved.ranges, address) is not None:
-                phrase = f"reserved by {shorten(reserved.owner)} to grow into: nothing is there yet"
+                phrase = f"reserved by {shorten(reserved.owner)} for growth: no memory is in use here yet"
                 return AddressDescription(address, "mapping", phrase, region=region)
         return self._in_region(address, region)
 

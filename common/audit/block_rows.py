@@ -1,7 +1,7 @@
 """Select the blocks that pass filters, and return their indices, their JSON, or their columns.
 
-The engine formats blocks in batches. Blocks that it cannot format are described one by one, as are
-all blocks if the engine has no formatter for the filters."""
+The engine formats blocks in batches. Blocks that it cannot format are described one by one. If the
+engine has no formatter for the filters, all blocks are described one by one."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class BlockRows:
                 at += 1
 
     def _with_sites(self, text: str) -> str:
-        """Replace the sites in rows of JSON: the engine does not know them and writes null."""
+        """Replace the sites in rows of JSON: the engine does not have them and writes null."""
         sites = self.session.sites
         if not len(sites):
             return text

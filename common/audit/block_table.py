@@ -20,8 +20,8 @@ class BlockTable:
 
     `address`, `size` and `state` are computed when the table is created, in about 20 ns for each
     block. The other columns are computed at their first use, in up to 1 µs for each block, because
-    names depend on the contents of blocks. If the process was closed before this first use, they
-    raise TargetError."""
+    names depend on the contents of blocks. If the process was closed before this first use, these
+    columns raise TargetError."""
 
     def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
         """Select the blocks that pass `filters`, by address or the `largest` first.

@@ -19,7 +19,7 @@ from findleaks.results.addresses import Word
 from findleaks.session import Session
 
 WORDS = 16  # words that are described unless the user asks for more
-MOST = 1 << 14  # most words of one block that are described
+MOST = 1 << 14  # maximum number of words of one block that are described
 # Fewest characters of text that ends with a NUL byte, and of text that does not
 _LEAST_TEXT, _LEAST_OPEN = 4, 8
 _SMALL = 1 << 24  # smaller numbers are written in decimal

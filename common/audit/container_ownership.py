@@ -5,8 +5,8 @@ A stale pointer (in a structure that was not cleared, in a buffer, in a reused b
 one node of a std::map. Nodes point to their parents, so the whole map is reachable from that
 pointer. Without this module, the map would count as shared by the pointer and the map's head. The
 head is the only owner if the links of the map are intact, and if as many nodes are found as the
-head counts. An array of pointers to the nodes is not stale: the buckets of a hash table whose nodes
-are also in a list. Then the head is not the only owner."""
+head counts. An array of pointers to the nodes is not stale. It may be the buckets of a hash table
+whose nodes are also in a list. Then the head of the list is not the only owner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ LEAST = 16  # fewest nodes of a container for which an owner is set
 # Blocks that variables point to are searched for heads up to this number of bytes
 MAX_BYTES = 1 << 26
 MAX_POINTERS = 50_000  # words of variables are examined up to this number: about a second
-# Most bytes of a structure that may contain heads; larger blocks are arrays and buffers.
+# Maximum number of bytes of a structure that may contain heads; larger blocks are arrays and
+# buffers.
 MAX_BLOCK = 1 << 14
 
 _STRUCTURE = 64  # a block with more pointers is an array
@@ -107,8 +108,8 @@ class _Pointers:
         self.values.append(value)
 
     def add_arrays(self, owner: int, place: BlockPlace) -> None:
-        """Add the pointers of a block, if it is an array, or else those of the arrays to which it
-        refers."""
+        """If a block is an array, add its pointers. Otherwise, add the pointers of the arrays to
+        which it refers."""
         values = self._read(place)
         if len(values) > _STRUCTURE:
             self._add_array(owner, values)

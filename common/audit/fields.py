@@ -224,8 +224,8 @@ def _group_words(
     looked: Set[int],
 ) -> list[Field]:
     """Return words as fields: all words of a container form one field, and so do other words that
-    point to one block. The words in `looked` head no container. Whether another word does is
-    examined when its field is shown."""
+    point to one block. The words in `looked` head no container. Whether another word heads a
+    container is examined when its field is shown."""
     taken = merge_ranges(span for container in containers for span in container.spans)
     order = list(places)
 

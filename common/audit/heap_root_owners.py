@@ -31,7 +31,8 @@ def find_heap_root_owners(session: Session) -> Iterator[Owner]:
 
 
 def _owners(heap: HeapRoots, holders: Holders, ranges: dict[str, list[Range]]) -> Iterator[Owner]:
-    """`ranges`: the stacks by root."""
+    """Yield an owner for each root of a heap. `ranges`: the stacks in the heap, by root. This
+    function adds the objects that each root retains."""
     indices = heap.graph.blocks.find_all(holders.addresses)[0]
     names = {root.node: root.name for root in heap.roots}
     known: dict[int, int] = {}

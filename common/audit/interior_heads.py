@@ -46,7 +46,7 @@ class InteriorHead(NamedTuple):
         into = f"{where} points {number(first.value - self.address)} B into the block of {number(self.size)} B at {self.address:#x}"
         others = f"; the rest is reached from {format_count(self.heads - 1, 'other block')} in the same way" if self.total != found else ""
         place = f" The word is {self.place}." if self.place else ""
-        return f"{into}: a pointer that the program uses, or a number that looks like one{others}.{place}"
+        return f"{into}: a pointer that the program uses, or a number that looks like an address{others}.{place}"
 
     def json(self) -> dict[str, object]:
         """Return the facts of the finding, for JSON."""

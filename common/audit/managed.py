@@ -38,7 +38,7 @@ class TypeHoldings(NamedTuple):
     reported: Optional[int]  # see Runtime.reported_bytes
     # Number and bytes of the objects that are definitely or indirectly lost; None if unknown
     leaked: Optional[Totals]
-    # Bytes that these retain, themselves included; see `with_retained`
+    # Bytes that the objects of the type retain, including their own bytes; see `with_retained`
     retained: Optional[int] = None
 
     @property
@@ -109,8 +109,8 @@ class RuntimeHoldings(NamedTuple):
     @property
     def is_leaked_garbage(self) -> bool:
         """Whether garbage retains at least half of the native memory, and a collection does not
-        free that of the type whose garbage retains the most. In this case, the memory is probably
-        leaked."""
+        free the garbage of the type whose garbage retains the most. In this case, the memory is
+        probably leaked."""
         if not self.runtime.garbage_remedy or 2 * self.garbage_native < self.held.bytes or not self.held.bytes:
             return False
         top = max(self.types, key=lambda row: row.type.own.get(GARBAGE_NATIVE_BYTES, 0))
@@ -303,11 +303,11 @@ def _group_holders(one: Optional[Holders], group: Callable[[str], str]) -> Optio
 def sum_retained_by_type(session: Session, holders: Sequence[Holders], leaked_too: bool = True) -> list[list[Totals]]:
     """Return the memory that only objects of one type retain: a list for each runtime, indexed by
     the number of the type. Garbage retains only memory that no live object and no root refers to.
-    For example, an object may contain the address of a block that was freed and allocated again.
-    Blocks that contain the objects themselves (CPython) do not count. leaked_too: if False, leaked
-    objects do not count either."""
+    For example, a garbage object may still contain the address of a block that was freed and
+    allocated again. Blocks that contain the objects themselves (CPython) do not count. leaked_too:
+    if False, leaked objects do not count either."""
     # The roots of one priority must have consecutive numbers. With two runtimes, which is rare,
-    # they have not.
+    # their numbers are not consecutive.
     alone = holders[0] if len(holders) == 1 else Holders(array("Q"), array("I"), array("I"), ())
     garbage = alone.garbage
     if garbage:

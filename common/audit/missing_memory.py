@@ -216,8 +216,8 @@ def _address_test(session: Session, one: Uncertain) -> Callable[[int], bool]:
     """Return a function that tests whether a value may be an address in the range."""
     arch = session.target.arch
     # A pointer to the end of the heap below the gap (the break), or to the end of the memory that
-    # is reserved for this heap, does not refer to the gap. glibc has a variable for the latter
-    # (aligned_heap_area, malloc/arena.c).
+    # is reserved for this heap, does not refer to the gap. glibc stores the end of the reserved
+    # memory in a variable (aligned_heap_area, malloc/arena.c).
     reserved = (part for below in session.reserved for part in below.ranges)
     end_of_heap = one.start if any(heap.end == one.start for heap in chain(session.heap_ranges(), reserved)) else -1
 

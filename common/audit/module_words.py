@@ -25,8 +25,8 @@ _SYSTEM = ("libc.so", "libc-", "ld-", "ld.so", "libpthread", "[")
 def describe_module_word(session: Session, leak: Leak) -> tuple[str, Optional[dict[str, object]]]:
     """Return a sentence and facts about a word that nearly all blocks of a group contain. The word
     refers to a loaded file other than libc. Return ("", None) if there is no such word, or if the
-    type or the size of the blocks is not suitable: the type must be unknown, or the name of a
-    function in a library, which does not say which library it is; and all sizes must be equal."""
+    group is not suitable. In a suitable group, all blocks have the same size, and their type is
+    unknown or is the name of a function, which does not show the library."""
     is_function = leak.type.startswith(_FUNCTION)
     if (leak.type and not is_function) or leak.smallest != leak.largest:
         return "", None

@@ -17,9 +17,9 @@ from findleaks.session import Session
 
 
 def retained_by_type(session: Session, runtime: Runtime, group: Callable[[str], str]) -> dict[str, int]:
-    """Return for each type the bytes of the blocks and objects that its live objects retain, one by
-    one, themselves included; {} if this is not known for the runtime. `group` maps the name of a
-    type to the name of its row."""
+    """Return for each type the bytes of the blocks and objects that its live objects retain. Each
+    object counts for itself, and its own bytes are included. Returns {} if this is not known for
+    the runtime. `group` maps the name of a type to the name of its row."""
     known = _object_types(session, runtime)
     heap = join_heap(session, runtime)
     if heap is not None:
@@ -34,7 +34,8 @@ def retained_by_type(session: Session, runtime: Runtime, group: Callable[[str], 
 
 
 def find_block_references(session: Session, runtime: Runtime) -> Optional[BlockReferences]:
-    """Return what a dump of the objects of this runtime needs; None if these are no blocks."""
+    """Return what a dump of the objects of this runtime needs; None if its objects are no
+    blocks."""
     known = _object_types(session, runtime)
     if known is None:
         return None

@@ -233,9 +233,9 @@ def _count_resident(engine: Engine, area: Area, residency: Presence) -> None:
 
 
 def predict_released_bytes(session: Session, allocator: Allocator, residency: Presence) -> Optional[int]:
-    """Return the bytes by which the allocator's `release_call` would reduce the resident size.
-    Exact to the page, apart from what other threads do meanwhile. None if the allocator cannot
-    predict it, or residency is unknown."""
+    """Return the bytes by which the allocator's `release_call` would reduce the resident size. The
+    number is exact to the page, unless other threads change the heap meanwhile. None if the
+    allocator cannot predict it, or residency is unknown."""
     if not residency:
         return None
     if allocator.release_call:

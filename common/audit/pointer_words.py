@@ -17,8 +17,9 @@ from findleaks.value_classes import NamedTuple
 MANY = 256
 """Fewest pointers, with only zeros between them, that form an array, which is one field."""
 
-GAP = 1 << 16  # most bytes of zeros between two pointers of one array
-# Arrays of one owner at most, the largest first; words of other arrays are handled singly
+GAP = 1 << 16  # maximum number of bytes of zeros between two pointers of one array
+# Maximum number of arrays of one owner, the largest first; words of other arrays are handled one by
+# one
 MAX_ARRAYS = 1024
 
 

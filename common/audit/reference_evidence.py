@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from findleaks.runtimes.base import Runtime
     from findleaks.session import Session
 
-NAMED = 3  # most types that a sentence names
+NAMED = 3  # maximum number of types that a sentence names
 
 
 def list_uncollected_blocks(counts: base.ReferenceCounts) -> array[int]:

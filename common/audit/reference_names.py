@@ -7,7 +7,8 @@ from findleaks.audit.member_names import is_telling, name_managed_member, name_m
 from findleaks.session import Session
 
 NAMED_WORDS = 256  # words of a managed object that are searched for a reference
-NAMED_REFERRERS = 8  # most objects that refer to a shared object, for one of them to be named
+# Maximum number of objects that refer to a shared object, for one of them to be named
+NAMED_REFERRERS = 8
 
 
 def name_reference(session: Session, source: int, target: int) -> str:

@@ -39,7 +39,7 @@ class SimilarFields(NamedTuple):
 
     fields: int
     least: int = 0  # fewest blocks that one of them retains; 0: unknown
-    most: int = 0  # most blocks that one of them retains; 0: unknown
+    most: int = 0  # maximum number of blocks that one of them retains; 0: unknown
 
 
 @dataclass

@@ -42,7 +42,7 @@ from findleaks.session import Session
 from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
-STEPS = 32  # most blocks with a single field that are skipped in a row
+STEPS = 32  # maximum number of blocks with a single field that are skipped in a row
 CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row
@@ -133,12 +133,12 @@ class TreeBuilder:
 
     def declared_origin(self, index: int) -> Origin:
         """Return a block as the origin of fields. If its content does not show its type, the type
-        is that which pointers to the block are declared to point to."""
+        is the one that pointers to the block are declared to point to."""
         name = self.name(index)
         return self._origin(index, declared_types(self.session).find(index) if name.startswith(UNTYPED) else None)
 
     def _label(self, index: int, type_: Optional[Type] = None) -> str:
-        """Return the name of a block in rows, of an object with more than its type."""
+        """Return the name of a block in rows; for managed objects and structures, with a size."""
         return self._object_name(index) or self.name(index, type_)
 
     def _object_name(self, index: int) -> str:

@@ -1,5 +1,5 @@
-"""Find names of thread-local variables of C and C++ by address. Variables of files loaded later
-than at start are in blocks that the thread's DTV refers to."""
+"""Find names of thread-local variables of C and C++ by address. Variables of files that were loaded
+after the start are in blocks to which the thread's DTV refers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from findleaks.session.known_types import known_types
 from findleaks.value_classes import NamedTuple
 
 NAMED = 50
-"""Most groups of blocks whose origin is named: each may take a search of root memory."""
+"""Maximum number of groups whose origin is named: each may take a search of root memory."""
 CHUNK = 1 << 14
 """Blocks that are visited between two checks for Ctrl-C."""
 _MASK = 0xFFFFFF
@@ -115,7 +115,7 @@ def _group_reachable(session: Session, marks: Sequence[int]) -> dict[_Key, _Grou
 
 
 def _refers(session: Session, index: int) -> bool:
-    """Whether a block refers to other blocks, which others refer to as well."""
+    """Whether a block refers to blocks other than itself."""
     return any(target != index for target, _ in session.graph().references(index))
 
 

@@ -200,6 +200,7 @@ class Hallmarks:
         return address + place[-1]
 
     def _text(self, start: int, place: Sequence[int]) -> str:
-        """Return the text that the word at a place points to, safe to print; "" if it is none."""
+        """Return the text that the word at a place points to, safe to print; "" if the word points
+        to no text."""
         word = self._word(start, place)
         return read_name(self._memory, word) if word else ""

@@ -1,7 +1,8 @@
 """Rules for objects of well-known libraries; see hallmarks.py.
 
-Each was written from the library's public headers or sources, and checked against its objects:
-tests/integration/test_hallmarks.py makes one of each with the libraries of Debian 12."""
+Each rule was written from the library's public headers or sources.
+tests/integration/test_hallmarks.py checks each rule against an object that it makes with the
+libraries of Debian 12."""
 
 from __future__ import annotations
 

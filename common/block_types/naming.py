@@ -1,4 +1,5 @@
-"""Type names of blocks, by the first word; for arrays and some structures also by the next ones."""
+"""Determine the type names of blocks from their first word; for arrays and some structures, also
+from the words after it."""
 
 from __future__ import annotations
 
@@ -168,8 +169,7 @@ class Types:
         return _construction(symbol.name)
 
     def _starts_table(self, word: int) -> bool:
-        """Whether one of the first two words at `word` is the address of code, and the other too,
-        or 0."""
+        """Whether the first two words at `word` are addresses of code. One of them may be 0."""
         words = self.memory.words(word, 2) if word % self._target.arch.word == 0 else None
         if words is None:
             return False

@@ -61,9 +61,9 @@ class Rtti:
     def vtable(self, word: int) -> tuple[bool, int]:
         """Return (whether `word` looks like the address point of a vtable, its typeinfo or 0).
 
-        The first function must be code, or null, as for destructors that an abstract class, or a
-        class under construction, does not need. In the latter case the next function counts; if
-        that is null too, the typeinfo must be certain."""
+        The first function must be code or null. It is null for destructors that an abstract class,
+        or a class under construction, does not need. If it is null, the next function is checked.
+        If both are null, the typeinfo must be certain."""
         size = self._word
         if word % size or not range_at(self._ranges.tables, word):
             return False, 0
@@ -96,8 +96,8 @@ class Rtti:
         return TypeInfo(address, form, name) if form is not None and name else None
 
     def _form(self, own: int) -> Optional[str]:
-        """Return the form of typeinfos with this vtable; "" if undecidable, None if it is not a
-        typeinfo's."""
+        """Return the form of typeinfos with this vtable; "" if undecidable, None if typeinfos do
+        not have this vtable."""
         if own not in self._forms:
             self._forms[own] = self._look_at_form(own)
         return self._forms[own]

@@ -14,7 +14,7 @@ from findleaks.target.ranges import nonzero_pieces, region_at
 
 _SMALLEST_FILE = {8: 216, 4: 148}  # bytes by the size of words
 _LARGEST_FILE = 1024
-_ROUNDING = 5  # words by which the allocator rounds sizes up at most
+_ROUNDING = 5  # maximum number of words by which the allocator rounds sizes up
 _READ_OF_ARRAY = 4096  # bytes of an array that are read
 _LIBRARIES = ("libstdc++", "libc++")
 _ABI = re.compile(rb"N10__cxxabiv1")  # in names of type_info classes, also in stripped files
@@ -39,8 +39,8 @@ def has_counted_elements(target: Target, address: int, size: int) -> bool:
     memory in some elements, and 0 in the others.
 
     `new T[n]` stores n only if T has a destructor. Most such classes own something, so they have a
-    pointer. Without this test, nearly every small number would be such a count: any count below
-    the rounding divides each size, if the rounding is tolerated."""
+    pointer. Without this test, nearly every small number would be taken for a count, because the
+    tolerated rounding lets small numbers divide any size."""
     memory, word = Memory(target), target.arch.word
     count, *words = memory.words(address, min(size, _READ_OF_ARRAY) // word) or (0,)
     if not 0 < count <= size // word:

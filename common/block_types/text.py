@@ -19,7 +19,7 @@ _SPACES = "\n\t\r"
 
 
 def text_hint(data: bytes, arch: Arch, is_mapped: Callable[[int], bool]) -> str:
-    """Return the text at the beginning of a block, quoted and cut to COLUMNS columns; that of a
+    """Return the text at the beginning of a block, quoted and cut to COLUMNS columns; the text of a
     short std::string; "zeros"; or "".
 
     Text has at least 4 characters up to its NUL, or 8 if `data` ends before it. "+8" precedes
@@ -54,7 +54,7 @@ def text_hints(hints: memoryview, ends: memoryview, text: bytes, arch: Arch) -> 
     places = [match.start() for match in re.finditer(b"[%c%c]" % (Hint.TEXT, Hint.SECOND), hints)]
     bounds = [0, *ends]
     if plain.fullmatch(text):
-        # That of most programs: decoded once, not block by block.
+        # In most programs, all text is plain. It is decoded once instead of block by block.
         whole = text.decode("ascii")
         for at in places:
             low, high = bounds[at], bounds[at + 1]

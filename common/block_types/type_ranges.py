@@ -2,10 +2,10 @@
 
 In position-independent code a vtable needs relocation, so it is in a segment that was writable
 while loading: the part that PT_GNU_RELRO covers, or all writable file data of a module linked
-without it. In a program at a fixed address it needs none, and is in read-only data. A program may
-also have copies (copy relocations) of its libraries' vtables in its .bss.
-Sources: System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO;
-binutils 2.40 elfxx-x86.c (when a copy relocation is made)."""
+without it. In a program at a fixed address, a vtable needs no relocation, and is in read-only data.
+A program may also have copies (copy relocations) of its libraries' vtables in its .bss. Sources:
+System V gABI, "Program Header" and "Relocation"; Linux Standard Base 5, PT_GNU_RELRO; binutils 2.40
+elfxx-x86.c (when a copy relocation is made)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class TypeRanges(NamedTuple):
 
 
 def find_type_ranges(target: Target) -> TypeRanges:
-    """Find the ranges of all modules. A module whose headers are not in the target counts with its
-    read-only and executable regions, as does a mapped file with executable parts that was not
-    recognised as a module for that reason."""
+    """Find the ranges of all modules. If the headers of a module are not in the target, its
+    read-only and executable regions are used instead. The same applies to a mapped file with
+    executable parts that was not recognised as a module because its headers are missing."""
     tables: list[Range] = []
     code: list[Range] = []
     known = []

@@ -1,4 +1,4 @@
-"""Download debug files from debuginfod servers. This is done only if the environment names some.
+"""Download debug files from debuginfod servers, if the environment names such servers.
 
 libdebuginfod is not used, because few machines without a debugger have it, and its requests cannot
 be interrupted in time. The protocol, the variables and the cache are those of debuginfod(8) and

@@ -64,7 +64,8 @@ class Functions:
         """Return the function at this address of the file; None if there is none."""
         found = self._function(address)
         if found is None and not self._deep:
-            # The function is nested in another function, or in a type.
+            # The function may be nested in another function or in a type, so nested ones are
+            # indexed, too.
             self._index, self._deep = self._index_ranges(True), True
             found = self._function(address)
         return Function(*found, self._find_inlined(found[1], address)[::-1]) if found is not None else None

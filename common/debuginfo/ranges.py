@@ -1,5 +1,5 @@
-"""Read code ranges: of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (5), and of
-all units of a file, so that only the unit of an address has to be read.
+"""Read the code ranges of entries, from .debug_ranges (DWARF 2 to 4) and .debug_rnglists (DWARF 5).
+Read the code ranges of all units of a file, so that only the unit of an address has to be read.
 
 .debug_aranges has the ranges of the units that it lists: gcc writes this section, clang rarely
 does. For other units, the first entry is read. pyelftools is not used here, because it takes 20 µs

@@ -1,11 +1,12 @@
 """Find the source of code by address: files, lines and inlined functions.
 
-This uses debug files of this machine, and of debuginfod servers if the environment names some. A
-debugger that has loaded the same file is asked only if these have nothing, or if they lack the
-content of .dwo files. Thus frames are the same with and without a debugger. (If several lines have
-the same address, GDB uses one that is marked as a statement; binutils and LLDB use the last. LLDB
-supports neither dwz files nor linkage names of inlined functions.) The modules that read DWARF are
-imported at their first use, because importing them takes longer than naming most stacks."""
+This uses debug files of this machine, and of debuginfod servers if the environment names such
+servers. A debugger that has loaded the same file is used only if the debug files have nothing, or
+if they lack the content of .dwo files. Thus frames are the same with and without a debugger. (If
+several lines have the same address, GDB uses one that is marked as a statement; binutils and LLDB
+use the last. LLDB supports neither dwz files nor linkage names of inlined functions.) The modules
+that read DWARF are imported at their first use, because importing them takes longer than naming
+most stacks."""
 
 from __future__ import annotations
 

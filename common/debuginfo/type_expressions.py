@@ -14,8 +14,8 @@ from findleaks.debuginfo.type_table import UNKNOWN, VOID, Flag, Kind, TypeTable
 from findleaks.errors import UsageError
 from findleaks.value_classes import NamedTuple
 
-LONGEST = 1000  # Most characters of a type.
-MOST_SUGGESTED = 50_000  # Most names of types that are compared with a misspelt one.
+LONGEST = 1000  # Maximum number of characters of a type.
+MOST_SUGGESTED = 50_000  # Maximum number of names of types that are compared with a misspelt one.
 _ARRAY = re.compile(r"\s*\[\s*([0-9]{0,12})\s*\]$")
 _WORDS = re.compile(r"\b(?:struct|union|enum|class|const|volatile)\b\s*")
 _TYPES = (Kind.STRUCT, Kind.UNION, Kind.BASE, Kind.ENUM)
@@ -76,7 +76,8 @@ class TypeNames:
 
     @cached_property
     def _templates(self) -> Sequence[int]:
-        """The classes that may have template arguments; clang can leave them out of names."""
+        """The classes that may have template arguments. clang can leave these arguments out of
+        names."""
         table = self._table
         return [number for number, kind in enumerate(table.kinds) if kind == Kind.STRUCT and table.sizes[number] and table.names[number]]
 

@@ -3,12 +3,13 @@
 Debug information has no table for this, because .debug_names, .gdb_index and the like are indexed
 by name. A variable's entry has its location as DW_OP_addr and the address. Since DWARF 5, clang
 writes DW_OP_addrx and an index into .debug_addr instead. One pass over the bytes of .debug_info per
-file records the offsets of byte sequences that look like such locations.
-Nothing marks the start of the entry that has the location. However, an entry begins with the number
-of its abbreviation, which determines its layout. Therefore each offset shortly before the location
-that has the number of a variable's abbreviation is tried as a start. Usually only one of them gives
-an entry whose location is there and which refers to a type. If several do, the unit is walked.
-Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr)."""
+file records the offsets of byte sequences that look like such locations. Nothing marks the start of
+the entry that has the location. However, an entry begins with the number of its abbreviation, which
+determines its layout. Therefore each offset shortly before the location that has the number of a
+variable's abbreviation is tried as a start. Usually, only one start gives an entry that refers to a
+type and has its location at the recorded offset. If several starts give such an entry, the unit is
+walked. Sources: DWARF 5, 2.6.1.1.2 (DW_OP_addr, DW_OP_addrx), 7.5.5 (exprloc), 7.27 (.debug_addr).
+"""
 
 from __future__ import annotations
 
@@ -120,7 +121,7 @@ class Variables:
 
     def _beginnings(self, unit: Unit, place: int) -> Iterator[DIE]:
         """Yield entries that may be those of a variable. An entry begins with the number of an
-        abbreviation, so one is read at each place that has such a number."""
+        abbreviation, so an entry is read at each place that has such a number."""
         begin = max(place - BEFORE, unit.cu_die_offset)
         data = bytes(self._info[begin:place])
         for code in self._codes(unit):

@@ -5,8 +5,8 @@ a register in the overwritten mask is certainly overwritten as a whole. Capstone
 but reports wrongly for many instructions whether an operand is read or written (cmp, atomics, SVE,
 instructions such as xtn2 that keep the lower half). Therefore only instructions listed here
 overwrite registers; all others read their operands. Writing the low part of a vector register
-clears the rest, including SVE's extension, so a vector register has one bit. Predicates cannot hold
-pointers and are ignored.
+clears the rest, including SVE's extension, so a vector register has one bit. Predicate registers
+cannot contain pointers and are ignored.
 
 Sources: Arm Architecture Reference Manual for A-profile (DDI 0487), C6.2, C7.2, B1.2.1; Procedure
 Call Standard for the Arm 64-bit Architecture 2023Q3 (AAPCS64), 6.1 (registers), 6.9 (results);

@@ -22,10 +22,10 @@ from findleaks.errors import Interrupted, UnreadableMemory
 
 SP, LR, PC = 13, 14, 15
 CONSTANT = -1  # base of a value that is a constant
-MOST_INSTRUCTIONS = 1500  # most instructions followed from one address
-MOST_FOLLOWED = 1 << 21  # most instructions followed in total, which takes about 30 s
-MOST_RETURNS = 8  # most returns that are reported for one address
-MOST_STORED = 256  # most stored words tracked on one path
+MOST_INSTRUCTIONS = 1500  # maximum number of instructions followed from one address
+MOST_FOLLOWED = 1 << 21  # maximum number of instructions followed in total, which takes about 30 s
+MOST_RETURNS = 8  # maximum number of returns that are reported for one address
+MOST_STORED = 256  # maximum number of stored words tracked on one path
 _MASK = 0xFFFFFFFF
 _CHUNK = 128  # bytes of code that are decoded at once
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3  # capstone's ARM_OP_...
@@ -77,8 +77,8 @@ class CodeState:
 
 
 class Code:
-    """The code of one process. `read` and `interrupted` are those of Target.
-    May raise CapstoneMissing, and Interrupted while code is followed."""
+    """The code of one process. `read` and `interrupted` are those of Target. Methods may raise
+    CapstoneMissing, and Interrupted while they follow code."""
 
     def __init__(self, read: Callable[[int, int], bytes], interrupted: Callable[[], bool] = lambda: False) -> None:
         capstone = require_capstone()
@@ -137,7 +137,7 @@ class Code:
 
     def jump(self, address: int, thumb: bool) -> Optional[int]:
         """Return the address of the word from which a few instructions at `address`, such as a PLT
-        entry, load their jump target. None if they are something else."""
+        entry, load their jump target. None if these instructions do something else."""
         place = next(self.returns(address, thumb, False), None)
         target = place.registers[PC] if place is not None else None
         if place is None or target is None or target.base < 16:

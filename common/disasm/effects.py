@@ -188,7 +188,8 @@ def _vector_masks(insn: Any, name: str, names: Sequence[str], through: int) -> t
 
 def _value_set(insn: Any, name: str, names: Sequence[str], kills: int) -> tuple[int | None, int]:
     """Return `Effect.constant` and `Effect.copied`."""
-    # If the instruction overwrites it, both operands are the same register, which is cleared.
+    # If the instruction overwrites its first operand, both operands are the same register, which is
+    # cleared.
     if kills & ALL_GENERAL and name in ("xor", "sub"):
         return 0, -1
     if kills & ALL_GENERAL and name in ("mov", "movabs"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from findleaks.target.base import Target
 
-LONGEST = 400  # most instructions that are executed
+LONGEST = 400  # maximum number of instructions that are executed
 STACK = 0xFFFF_A000_0000_0000
 """End of the emulated stack. It is a kernel address, so no process has memory there."""
 _DEPTH = 1 << 12  # bytes

@@ -19,16 +19,18 @@ from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
-MAX_INSTRUCTIONS = 1500  # most instructions visited for one query, including called functions
-# Most instructions decoded of one process, which takes seconds. After that, everything counts as
-# read
+# Maximum number of instructions visited for one query, including called functions
+MAX_INSTRUCTIONS = 1500
+# Maximum number of instructions decoded of one process, which takes seconds. After that, everything
+# counts as read
 MAX_IN_ALL = 100_000
-DEPTH = 3  # most levels of calls that are followed
-MAX_FUNCTION_BYTES = 1 << 14  # most bytes of a whole function that are decoded
+DEPTH = 3  # maximum number of levels of calls that are followed
+MAX_FUNCTION_BYTES = 1 << 14  # maximum number of bytes of a whole function that are decoded
 _CHUNK = 256
-_NEAR = 1 << 20  # most bytes from the stack pointer to the frame pointer of the same function
+# Maximum number of bytes from the stack pointer to the frame pointer of the same function
+_NEAR = 1 << 20
 _MASK = (1 << 64) - 1
-_LONGEST = 15  # most bytes of an instruction of any machine
+_LONGEST = 15  # maximum number of bytes of an instruction of any machine
 _ENDBR = 4  # bytes of endbr64, with which a stub may begin
 
 

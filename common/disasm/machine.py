@@ -25,17 +25,19 @@ class Effect(NamedTuple):
     """One instruction: masks of the registers that it `reads` and overwrites (`kills`).
 
     - `flow`: "next", "branch" (also to `target`), "jump", "call", "return", "stop" (execution
-    ends), "system" (a system call), "unknown" (reads everything).
+      ends), "system" (a system call), "unknown" (reads everything).
     - `target`: destination, 0 if unknown; `slot`: address from which it is loaded, or 0; `via`:
       number of the register that contains it, or -1.
     - `moved`: number added to rsp. None: rsp becomes rbp + `from_rbp`, or another address in the
       same stack.
     - `changed`: general registers that it may change. `constant`: number to which the register in
-      `kills` is set. `copied`: number of the register that it is copied from. Both: it is set to
-      their sum, or with `loads` to the word at that address.
+      `kills` is set. `copied`: number of the register that it is copied from. If both are given,
+      the register is set to their sum, or with `loads` to the word at the address that is their
+      sum.
     - `saved`: registers that it pushes, or may restore. `copies`: those of rsp and rbp that it
       copies to memory or to a register other than rbp.
-    - `redirects`: it sets the link register; False: to the value that the function saved."""
+    - `redirects`: None: it does not set the link register. False: it restores the link register
+      that the function saved. True: it sets the link register to another value."""
 
     address: int
     size: int

@@ -44,7 +44,7 @@ MIN_BLOCKS_A_SIZE = 4
 # sizes and offsets with fewer than 1 block in 2^18 are left out, to limit the work
 MIN_SHARE_BITS = 18
 MIN_SHARE = 0.9  # share of the examined blocks that must have a pointer to the offset
-# this number of sizes with the same best offset (and MIN_BLOCKS blocks) makes it count in any size
+# An offset counts in any size if it is the best offset of this many sizes, with MIN_BLOCKS blocks.
 MIN_SIZES = 4
 # the largest number of rules, most frequent first; more mean a damaged or artificial heap
 MAX_RULES = 1 << 16
@@ -82,7 +82,7 @@ class Learned(NamedTuple):
 
     conventions: tuple[Convention, ...] = ()
     heuristics: Heuristic = Heuristic.NONE  # rules applied to the whole heap, by contents
-    # blocks reachable only by these, including blocks that only they reach
+    # blocks reachable only by these conventions and heuristics, directly or through other blocks
     held: Totals = Totals(0, 0)
     # whether the blocks that NEWARRAY explains have elements (ArrayTest)
     has_arrays: bool = False
@@ -95,8 +95,8 @@ HeuristicMatcher = Callable[[int, int, int], Heuristic]
 
 ArrayTest = Callable[[int, int], bool]
 """(address, usable size) -> whether the elements of `new T[n]` follow the number in the first word.
-A number that can be the count of elements is no evidence: reference counts, kinds and lengths of
-C programs can be, too."""
+A number that can be the count of elements is no evidence: reference counts, kinds and lengths in C
+programs look the same."""
 
 
 class Candidate(NamedTuple):
@@ -111,7 +111,7 @@ class Candidate(NamedTuple):
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
     """Return the offsets to which nearly all possible blocks of a size, or of all sizes, have a
-    pointer. LOW_BITS is returned if only several low offsets together reach that share."""
+    pointer. LOW_BITS is returned if only several low offsets together reach MIN_SHARE."""
     looked: dict[int, int] = {}
     tagged: dict[int, int] = {}
     best: dict[int, tuple[int, int]] = {}
@@ -173,9 +173,9 @@ def learn_conventions(
     """Find and apply the conventions of a marked graph that was built with Heuristic.AUTO. `known`:
     rules that apply in any case, because runtimes know the structures.
 
-    If there are none, but one of memcheck's heuristics explains most of a sample, the graph is not
-    changed, and `heuristics` of the result contains the heuristic. The caller must then build the
-    graph again with it."""
+    If there are no conventions, but one of memcheck's heuristics explains most of a sample, the
+    graph is not changed, and `heuristics` of the result contains the heuristic. The caller must
+    then build the graph again with it."""
     if not graph.has_kind(Kind.POSSIBLE, 1 if known else MIN_BLOCKS):
         return NO_CONVENTIONS
 

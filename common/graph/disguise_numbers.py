@@ -58,9 +58,9 @@ class Shown(NamedTuple):
         return self.heads >= max(SHARE * self.blocks, least)
 
     def in_contrast(self, offsets: dict[int, int]) -> Shown:
-        """Return this result with `others`, if many blocks have such pointers. It is precise if its
-        offset is much more frequent than any other: numbers that are not pointers refer to all
-        offsets equally often. `offsets`: how many numbers refer to each offset."""
+        """Return this result with `others`, if many blocks have such pointers. The result is
+        precise if its offset is much more frequent than any other: numbers that are not pointers
+        refer to all offsets equally often. `offsets`: how many numbers refer to each offset."""
         if not self.is_large_part:
             return self
         others = sorted((one for one in offsets if one not in self.offsets), key=lambda one: (-offsets[one], one))[:CONTROLS]
@@ -126,7 +126,8 @@ class NumberGroups:
                 most[group] = max(most[group], count)
         counts = self._counts(self.regions, wanted)
         pointers = {group for group, count in counts.items() if count >= COMPANY and count >= CONTRAST * most[group]}
-        # A lone number, such as the first node of a list, counts if nothing speaks against it.
+        # A lone pointer, such as the pointer to the first node of a list, counts only if no number
+        # in its region refers to another offset.
         alone = {group for group in counts if not most[group]}
         return bytearray(
             is_wanted and (group in pointers or (is_typical and group in alone))
@@ -148,8 +149,8 @@ def select(words: array[int], kept: bytearray) -> array[int]:
 
 
 def are_shifted(addresses: Sequence[int]) -> bool:
-    """Whether nearly all of these addresses, below 4 GiB, are multiples of 256, as numbers that are
-    read at the byte before them.
+    """Whether nearly all of these addresses, below 4 GiB, are multiples of 256. Such addresses are
+    probably numbers that were read from one byte too early.
 
     Example: V8 stores the integer 0x123456 as 0x0012345600000000. The eight bytes from the fourth
     one on are 0x12345600. If blocks are 128 bytes apart, counters refer to one offset in every

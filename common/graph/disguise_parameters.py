@@ -112,8 +112,8 @@ def examine_forms(
     """Return the best of these forms: those whose words, in a sample of memory, refer to the starts
     of many different blocks, and more often than elsewhere. `leaks`: number of leaked blocks.
     `total`: bytes of the memory. `tries` searches one strip in a number of strips for these forms;
-    for the result, see Disguises.tries. If the sample would contain too few pointers, the result
-    is empty. `sample`: bytes of it. `least`: the least number of blocks."""
+    for the result, see Disguises.tries. If the sample would contain too few pointers, the result is
+    empty. `sample`: bytes of the sample. `least`: the least number of blocks."""
     step = _step(total, sample)
     if leaks < least * step:
         return []

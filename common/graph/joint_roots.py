@@ -19,12 +19,13 @@ _Made = TypeVar("_Made")
 _Root = TypeVar("_Root")
 
 LEAST = 0.1  # fraction of all memory that several roots must retain together
-MOST_ROOTS = 4  # most roots that are joined; more have no common purpose
+MOST_ROOTS = 4  # maximum number of roots that are joined; more have no common purpose
 _EXAMINED = 1 << 13  # blocks from which samples are taken; several roots reach each
 _SAMPLES = 12  # blocks whose roots are determined; each needs a few searches of all references
 _MOST_STEPS = 8  # blocks whose referrers are searched to find the roots of one sample
 _MOST_REFERRERS = 64  # referrers of one block; more have no common purpose
-_FAR, _FAR_IN_ALL = 1 << 12, 1 << 15  # most steps up the tree from one block, and for one sample
+# Maximum number of steps up the tree from one block, and for one sample
+_FAR, _FAR_IN_ALL = 1 << 12, 1 << 15
 _MARKS = (".", "::", "->")  # marks between the name of a holder and that of its variable
 _BRACKETS = ("()", "[]", "{}", "<>")
 

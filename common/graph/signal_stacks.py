@@ -5,8 +5,8 @@ it for each thread. No file of /proc shows this address. Two kinds of evidence i
 block.
 
 - Proof: the kernel stores a `stack_t` {ss_sp, ss_flags, ss_size} with the block's address in every
-  signal frame (uc_stack), and the program passes one to sigaltstack. Either `stack_t` may still be
-  in the block, or in the dead part of a stack.
+  signal frame (uc_stack), and the program passes one to sigaltstack. One of these `stack_t` may
+  still be in the block, or in the dead part of a stack.
 - Size and contents: the process calls sigaltstack, the block has exactly the size that libc
   recommends (SIGSTKSZ), and contains only zeros, like a stack that was never used. If libc computes
   the size from the processor's minimum (AT_MINSIGSTKSZ), the size is so rare that the contents do

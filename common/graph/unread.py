@@ -100,7 +100,7 @@ class Unread:
             return thread.words or thread.registers.values()
         if len(thread.names) < len(thread.words):
             return (value for _, value, read in self.words(thread) if read)
-        # Most threads have words with the same names, of which the same are dead.
+        # Most threads have words with the same names, and the same of these words are dead.
         key = id(thread.names), dead
         read = self._read.get(key)
         if read is None:

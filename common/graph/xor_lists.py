@@ -73,8 +73,7 @@ def _links(nodes: list[_Node], held: int, offset: int) -> Iterator[tuple[int, in
 
 
 def _ends(graph: Graph) -> Iterator[int]:
-    """Return leaked blocks that other leaked blocks are counted under: the first and the last
-    ones."""
+    """Return the first and the last leak heads, by index."""
     kinds = graph.kinds()
     tail = max(0, len(kinds) - TAIL)
     first = [match.start() for match in islice(_LEADS.finditer(kinds), ENDS // 2)]

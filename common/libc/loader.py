@@ -15,8 +15,8 @@ from findleaks.target.ranges import nonzero_pieces
 from findleaks.target.words import word_at
 
 _LINE = 128  # the longest cache line in bytes; segments are aligned to a cache line
-# Most bytes of ld.so's data that are searched. ld.so has 10 KiB of data, but the headers of a core
-# may be wrong.
+# Maximum number of bytes of ld.so's data that are searched. ld.so has 10 KiB of data, but the
+# headers of a core may be wrong.
 _MOST = 1 << 20
 
 _LINKERS = ("ld-linux", "ld-2.", "ld64.", "ld.so")

@@ -40,11 +40,11 @@ HEADS_WINDOW = 1 << 15
 
 RING_LIMIT = 1 << 20  # the largest number of nodes of all rings
 
-# Most threads that are examined to find an offset in struct pthread, which is the same for all
+# Maximum number of threads examined to find an offset in struct pthread, which is the same for all
 MAX_VOTERS = 256
 
-# Most heads of rings near which further heads are searched for. Usually there are two heads; a core
-# that lacks some struct pthreads may seem to have more.
+# Maximum number of heads of rings near which further heads are searched for. Usually there are two
+# heads; a core that lacks some struct pthreads may seem to have more.
 MAX_HEADS = 64
 
 # Bits of `cancelhandling` in struct pthread (nptl/descr.h, EXITING_BITMASK, TERMINATED_BITMASK). An
@@ -188,7 +188,7 @@ def _candidates(target: Target, tcb: int) -> dict[int, Range]:
 
 
 def _may_be_stack(target: Target, tcb: int, start: int, size: int) -> bool:
-    """Whether these may be the bounds of the stack with this thread pointer."""
+    """Whether this range may be the stack of the thread with the thread pointer `tcb`."""
     aligned = not (start | size) % target.arch.word
     return aligned and MIN_STACK <= size <= MAX_STACK and 0 < start <= tcb < start + size <= target.arch.mask
 

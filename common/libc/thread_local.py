@@ -27,7 +27,7 @@ LINK_MAP = 200  # words of a struct link_map that are read; it has 145 in 2.36
 
 MAX_MODULES = 1 << 16
 
-# Most blocks of all threads together: a thousand files in each of a thousand threads
+# Maximum number of blocks of all threads together: a thousand files in each of a thousand threads
 MAX_BLOCKS = 1 << 20
 
 # Sizes of glibc's struct pthread (DWARF of 2.31 and 2.36). For variant II it is the size on x86-64,

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 # Maximum number of bytes of one range of root memory that are searched for heads of containers.
 MAX_RANGE = 1 << 22
-MAX_BYTES = 1 << 25  # most bytes of all such ranges
-MAX_POINTERS = 100_000  # most pointers in these ranges that are examined
-MAX_ASKED = 2_000  # most words whose types are looked up, at about 0.2 ms each
-MAX_SEQUENCES = 10_000  # most vectors and deques that are checked
+MAX_BYTES = 1 << 25  # maximum number of bytes of all such ranges
+MAX_POINTERS = 100_000  # maximum number of pointers in these ranges that are examined
+MAX_ASKED = 2_000  # maximum number of words whose types are looked up, at about 0.2 ms each
+MAX_SEQUENCES = 10_000  # maximum number of vectors and deques that are checked
 
 
 def find_stale_slots(

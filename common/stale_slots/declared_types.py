@@ -15,7 +15,7 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.debuginfo.members import Members, Type
 
-MAX_DEPTH = 24  # most blocks between a variable and a word whose type is looked up
+MAX_DEPTH = 24  # maximum number of blocks between a variable and a word whose type is looked up
 
 _MEMBERS = {
     "vector": {"_M_impl", "__begin_"},

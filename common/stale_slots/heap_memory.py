@@ -17,8 +17,9 @@ from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import merge_to_most, subtract
 from findleaks.value_classes import NamedTuple
 
-MAX_BLOCK = 1 << 26  # most bytes of a block that is read as a whole
-MAX_KNOWN = 1 << 16  # most addresses without a block that are cached: many words are equal
+MAX_BLOCK = 1 << 26  # maximum number of bytes of a block that is read as a whole
+# Maximum number of addresses without a block that are cached: many words are equal
+MAX_KNOWN = 1 << 16
 
 
 class HeapBlock(NamedTuple):

@@ -12,7 +12,8 @@ from findleaks.target.base import Region, Target
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
-MAX_SEARCHED = 1 << 26  # most bytes of constants that are searched in total: about 100 ms
+# Maximum number of bytes of constants that are searched in total: about 100 ms
+MAX_SEARCHED = 1 << 26
 PIECE = 1 << 20  # bytes searched at a time
 LONGEST = 16  # maximum length of a searched text in bytes
 

@@ -13,8 +13,9 @@ from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers
 from findleaks.target.base import Piece
 from findleaks.target.ranges import range_at
 
-MAX_BLOCKS = 3_000  # most blocks that are visited
-MAX_BLOCK = 1 << 12  # most bytes of a block that are read: the rest is an array or a buffer
+MAX_BLOCKS = 3_000  # maximum number of blocks that are visited
+# Maximum number of bytes of a block that are read: the rest is an array or a buffer
+MAX_BLOCK = 1 << 12
 FEW_WORDS = 64  # up to this number of words in a block, a loop is faster than calls of the engine
 POLL = 256  # blocks between two polls for an interrupt
 

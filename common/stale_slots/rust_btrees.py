@@ -22,11 +22,11 @@ from findleaks.value_classes import NamedTuple
 
 CAPACITY = 11  # entries of a node
 EDGES = CAPACITY + 1
-HIGHEST = 16  # most levels of edges: a map with 5 entries in each node has fewer
-MAX_NODES = 1 << 15  # most nodes of all maps together
-MAX_WORDS = 64  # most words of an entry
-MOST_SPLIT = 8  # most words of an entry for which all divisions are tried
-MAX_NODE = (2 + CAPACITY * MAX_WORDS + EDGES) * 16  # most bytes of a node's block
+HIGHEST = 16  # maximum number of levels of edges: a map with 5 entries in each node has fewer
+MAX_NODES = 1 << 15  # maximum number of nodes of all maps together
+MAX_WORDS = 64  # maximum number of words of an entry
+MOST_SPLIT = 8  # maximum number of words of an entry for which all divisions are tried
+MAX_NODE = (2 + CAPACITY * MAX_WORDS + EDGES) * 16  # maximum number of bytes of a node's block
 
 
 class _Node(NamedTuple):

@@ -24,11 +24,12 @@ from findleaks.value_classes import NamedTuple
 
 LINE = 128  # bytes of a cache line, to which head and tail are padded
 LEAST, GREATEST = 3 * LINE, 8 * LINE  # usable bytes of a channel's block
-MAX_CHANNELS = 100_000  # most blocks of such sizes; if there are more, none is examined
+# Maximum number of blocks of such sizes; if there are more, none is examined
+MAX_CHANNELS = 100_000
 WRITE, READ = 1, 2  # states of a list's slot
 LAP, CAPACITY = 32, 31  # a block of a list uses LAP indices, and has CAPACITY slots
-MAX_BLOCKS = 1 << 16  # most blocks of a list
-MAX_BUFFER = 1 << 26  # most bytes of an array
+MAX_BLOCKS = 1 << 16  # maximum number of blocks of a list
+MAX_BUFFER = 1 << 26  # maximum number of bytes of an array
 LONG = 16  # least number of messages through a channel whose stamps alone identify it
 
 

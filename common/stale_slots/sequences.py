@@ -16,7 +16,8 @@ from findleaks.stale_slots.heap_memory import HeapMemory, HeapPointers, Sequence
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
 
-MOST_REFERRERS = 4  # most words that are recorded for one block: a head has at most three
+# Maximum number of words that are recorded for one block: a head has at most three
+MOST_REFERRERS = 4
 
 
 class SeenPointers:

@@ -1,4 +1,4 @@
-"""Answer the question whether the content of a block has what a pointer refers to."""
+"""Determine whether the content of a block is of the type that a pointer refers to."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Spec
 
-# Most times that questions are answered for one comparison. The answers of each round may lead to
-# questions about further types.
+# Maximum number of times that questions are answered for one comparison. The answers of each round
+# may lead to questions about further types.
 ROUNDS = 64
-MOST_COMPARED = 64  # Most types that are compared at a time.
+MOST_COMPARED = 64  # Maximum number of types that are compared at a time.
 
 _FLAGS = {
     Sort.POINTER: 0,

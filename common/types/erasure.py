@@ -29,7 +29,7 @@ _ANY = (*_HEAP, "std::any::_Manager_internal<", "std::__1::__any_imp::_SmallHand
 """These classes, and those of std::any's managers for values in the wrapper."""
 _FUNCTION = ("std::_Function_handler<", "std::_Function_base::_Base_manager<")
 _MOVE_ONLY = "std::_Mofunc_base"
-_LOCAL = 16  # Most bytes of a value that std::function may store in itself.
+_LOCAL = 16  # Maximum number of bytes of a value that std::function may store in itself.
 _LOCAL_MOVE_ONLY = 24  # The same for std::move_only_function.
 
 

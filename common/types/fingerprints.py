@@ -28,7 +28,7 @@ from findleaks.types.specs import Spec
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
 ROW = 1 + WORDS  # Numbers of a row of TypeSpread.group_by_classes.
-WITNESSES = 256  # Most witnesses of a type.
+WITNESSES = 256  # Maximum number of witnesses of a type.
 LEAST_WITNESSES = 2  # Fewest witnesses of a type that blocks are compared with.
 MARGIN = math.log(30)  # The second most likely type must be less likely by this factor.
 MOST_UNSEEN = 1 / 3  # Less than this part of a block's words may have a sort that no witness has.
@@ -39,7 +39,7 @@ SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
 LEAST_REST = math.log(1e-2)  # Least likelihood of a word after the end of the type.
 SAME_SIZE = 0.7  # Part of a pointer's likelihood that depends on the size of its target.
 
-MOST_RANKED = 8  # Most types whose pointers are compared with a block's.
+MOST_RANKED = 8  # Maximum number of types whose pointers are compared with a block's.
 SORT = 15  # The bits of a class (WordClass) without the size, offset or address.
 
 _NUMBERS = frozenset((WordClass.ZERO, WordClass.SMALL, WordClass.NUMBER))
@@ -78,8 +78,8 @@ class _Model:
     def likelihood(self, size: int, classes: Sequence[int]) -> float:
         """Return the logarithm of the likelihood of a block of `size` bytes with these classes.
         Arrays of one type often have only a few different sizes. Therefore a block is less likely
-        to be such an array if none of the witnesses has its size, the more so the more witnesses
-        there are."""
+        to be such an array if none of the witnesses has its size. The more witnesses there are, the
+        lower is this likelihood."""
         parts, unseen = self._parts, 0
         total = 0.0 if size in self._sizes else -min(math.log(self.blocks + 1), MARGIN)
         if any(at < len(classes) and classes[at] > WordClass.SMALL for at in self._tags):
@@ -284,8 +284,9 @@ class Fingerprints:
         ]
 
     def _is_part(self, one: Spec, chosen: Spec) -> bool:
-        """Whether one of two types begins with the other one. A struct that begins with an element
-        of an array is another type than the array, as a struct with two strings is."""
+        """Whether one of two types begins with the other one. They do not count if the other type
+        is an array and the struct is at least two elements long: a struct with two strings is
+        another type than an array of strings."""
         has, bare = self._layouts.embedding.has, self._layouts.table.bare
         if chosen.many and 2 * self._layouts.size_of(chosen) <= self._layouts.size_of(one):
             return False

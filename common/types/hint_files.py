@@ -23,10 +23,10 @@ from findleaks.target.files import read_user_file
 from findleaks.value_classes import NamedTuple
 
 LARGEST = 1 << 20
-"""Most bytes of a hint file."""
+"""Maximum number of bytes of a hint file."""
 MOST_LINES = 10_000
 LONGEST = 1_000
-"""Most characters of a line."""
+"""Maximum number of characters of a line."""
 READY = os.path.join(os.path.dirname(__file__), "ready")
 """The folder of the hint files of findleaks."""
 PAYLOAD = "..."

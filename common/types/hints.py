@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from findleaks.types.spread import Spreading
 
 MOST_HINTS = 10_000
-"""Most addresses with a type in one command."""
+"""Maximum number of addresses with a type in one command."""
 WIDEST = 1 << 30
-"""Most bytes of typed memory outside of blocks."""
+"""Maximum number of bytes of typed memory outside of blocks."""
 EXAMINED = 64
 """Words of a block that are compared with the type of its hint."""
 _NUMBERS = (WordClass.SMALL, WordClass.NUMBER, WordClass.TEXT)

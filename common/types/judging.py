@@ -38,14 +38,14 @@ from findleaks.types.rules import Candidate, Rules
 from findleaks.types.specs import Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
-SAMPLE = 96  # Most blocks that are compared with all candidates.
+SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
 GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If so many blocks fit no candidate, the rule makes no claim.
 FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has other types.
 MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
-MOST_ADDED = 4  # Most types of typed blocks that become candidates, too.
+MOST_ADDED = 4  # Maximum number of types of typed blocks that become candidates, too.
 MOST_READ = 256  # Bytes of a block that are read in Python.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
@@ -66,7 +66,7 @@ class Judge:
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        # The features of decisions with values that have no type, and the claims. They stay,
+        # The features of decisions with values that have no type, and the claims. They are kept,
         # because the blocks that are left in the end may be only those that have no type.
         self._separated: dict[tuple[int, int, int], tuple[int, dict[int, int]]] = {}
         self.allows_rest = False
@@ -145,8 +145,8 @@ class Judge:
 
     def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
         """Return the blocks that fit only an array of void pointers. Such a type fits nearly all
-        blocks, so it never is the best one. If there are such blocks, then a block with one pointer
-        may also be an array of void pointers."""
+        blocks, so it is never the best type. If there are such blocks, then a block with one
+        pointer may also be an array of void pointers."""
         arrays = [one for one in candidates if self._is_void_array(one.spec)]
         if len(arrays) != 1 or not blocks:
             return {}
@@ -260,9 +260,9 @@ class Judge:
         return {value: masks for value, masks in groups.items() if value != NO_VALUE and len(masks) >= LEAST_ALIKE}
 
     def _withdraw(self, claims: dict[int, int], left: dict[int, list[int]], candidates: Sequence[Candidate]) -> None:
-        """Remove the claims of values some of whose other blocks fit another member of the union.
-        None of this member's blocks may have a vote, because all of them fit a second type, too.
-        `left`: the result of _fits_of_values."""
+        """Remove the claims of a value if some of its untyped blocks fit another member of the
+        union. Perhaps none of that member's blocks has a vote, because all of them also fit a
+        second type. `left`: the result of _fits_of_values."""
         owned = {claim & LAYOUT_MASK for claim in claims.values()}
         for at, one in enumerate(candidates):
             if one.level == Level.UNION and self._layouts.number(one.spec) not in owned:

@@ -18,7 +18,7 @@ DEEPEST = 32  # Nested members that are followed.
 
 class BlockType(NamedTuple):
     """The type of a block. `is_sure`: whether it is certain from typed memory or from a hint.
-    `is_hint`: whether a hint says so."""
+    `is_hint`: whether the type is from a hint."""
 
     name: str
     is_sure: bool
@@ -151,8 +151,8 @@ class KnownTypes:
         return TypedPlace(path, table.bare(number), offset)
 
     def _is_library(self, number: int) -> bool:
-        """Whether a class belongs to the C++ library: members of it that begin with _ are not
-        shown."""
+        """Whether a class belongs to the C++ library. Members of such a class that begin with _ are
+        not shown."""
         return self.table.text(self.table.names[number]).startswith(("std::", "__gnu_cxx::"))
 
     def _at(self, number: int, offset: int) -> int:

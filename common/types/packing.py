@@ -34,7 +34,7 @@ DEEPEST = 2  # Levels of pointers through which truncated structs are found.
 MOST_ARRAYS = 64  # Maximum number of arrays of pointers that are examined for one member.
 MOST_ELEMENTS = 1 << 14  # Maximum number of elements of these arrays, in total.
 LEAST_ALIKE = 0.5  # Part of these elements that must refer to one offset, in blocks of one size.
-MOST_PARTS = 8  # Most offsets with objects in blocks of one size.
+MOST_PARTS = 8  # Maximum number of offsets with objects in blocks of one size.
 
 
 class _Place(NamedTuple):

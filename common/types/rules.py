@@ -1,4 +1,4 @@
-"""Answer the question what a pointer of some type says about the block that it refers to."""
+"""Determine what a pointer of some type says about the block that it refers to."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Rules:
         """Return the rule for pointers behind the first word of blocks, if this word may be the
         number of the elements that follow; 0 if not. `new T[n]` stores n in this way if T has a
         destructor (Itanium C++ ABI, 2.7, Array Operator new Cookies). If blocks may have other
-        types, these must begin with a pointer."""
+        types, these types must begin with a pointer."""
         arrays = self._counted_arrays(of, offset, size)
         if not arrays or not all(self._begins_with_pointer(one.spec) for one in others):
             return 0

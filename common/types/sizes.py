@@ -43,8 +43,9 @@ class SizeClasses:
         return max(before + 1, size - max(LEAST_STEP, size // PART) + 1)
 
     def least_request(self, size: int) -> int:
-        """Return the same if the block may also be larger than its size class: glibc does not split
-        a chunk if the rest would be smaller than a chunk (malloc.c, MINSIZE)."""
+        """Return the smallest request, like `least`, if the block may also be larger than its size
+        class: glibc does not split a chunk if the rest would be smaller than a chunk (malloc.c,
+        MINSIZE)."""
         return max(self.least(size) - self._step, 1) if self._is_glibc else self.least(size)
 
     def fits(self, wanted: int, size: int) -> bool:

@@ -1,5 +1,5 @@
-"""Apply the lines of hint files: the types that void pointers, declared types and blocks with a
-known first word have."""
+"""Apply the lines of hint files. They give types to void pointers, to types that are only declared,
+and to blocks with a known first word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Spec
 from findleaks.value_classes import NamedTuple
 
-FARTHEST = 127  # Most bytes between a pointer and the member of its condition.
+FARTHEST = 127  # Maximum number of bytes between a pointer and the member of its condition.
 
 _SORTS = {1: Feature.ONE_BYTE, 2: Feature.TWO_BYTES, 4: Feature.FOUR_BYTES}  # By size in bytes.
 
@@ -36,7 +36,7 @@ class _Member(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """What a hint says of a slot. Without a feature, it says so of all pointers."""
+    """What a hint says about a slot. Without a feature, the hint applies to all pointers."""
 
     types: Sequence[NamedType]
     has_payload: bool
@@ -131,9 +131,9 @@ class Slots:
         return None
 
     def _condition(self, hint: SlotHint, whole: int, slot: _Member) -> tuple[int, Sequence[int]]:
-        """Return the feature of pointers in a slot that the condition compares, and its values.
-        The compared member is in the struct that has the slot, or in the one that contains this
-        struct and begins the path, `whole`."""
+        """Return the feature of pointers in a slot that the condition compares, and its values. The
+        compared member is in the struct that has the slot, or in `whole`, the struct that contains
+        it and with which the path begins."""
         start, near = slot.inside, self._member(slot.owner, hint.member.split("."))
         if near is None:
             start, near = slot.offset, self._member(whole, hint.member.split("."))

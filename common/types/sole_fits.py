@@ -1,5 +1,5 @@
-"""Find the types of leaked blocks of which no reachable block is an example: of all types of the
-debug information that could be in a block, only one fits.
+"""Find the types of leaked blocks that resemble no typed block: of all types in the debug
+information that could be in a block, exactly one fits its content.
 
 A block is compared with the structs of its size, with structs that end with an array, and with
 arrays of structs. The type must explain several pointers, and a word that is no pointer. Otherwise,
@@ -21,13 +21,14 @@ from findleaks.types.rules import Rules
 from findleaks.types.specs import Spec
 
 MOST_TYPES = 512  # Blocks are not compared if more types could be in them.
-MOST_STRUCTS = 1 << 16  # The same for all types of the debug information together.
-MOST_BLOCKS = 1 << 13  # Most blocks of one size that are compared.
-LEAST_EVIDENCE = 3  # Fewest pointers that the type must explain; those to typed blocks count twice.
+MOST_STRUCTS = 1 << 16  # Blocks are not compared if the debug information has more named structs.
+MOST_BLOCKS = 1 << 13  # Maximum number of blocks of one size that are compared.
+# Fewest pointers that the type must explain. Pointers to typed blocks count twice.
+LEAST_EVIDENCE = 3
 
 
 class SoleFits:
-    """Compares untyped blocks with all types."""
+    """Compares untyped blocks with all types of the debug information."""
 
     def __init__(self, heap: HeapView, layouts: Layouts, content: Content, rules: Rules) -> None:
         self._heap, self._layouts, self._content, self._rules = heap, layouts, content, rules
@@ -52,8 +53,8 @@ class SoleFits:
                 yield from sorted(found.items())
 
     def _rivals(self, size: int) -> Sequence[Spec]:
-        """Return the other contents that a block of `size` bytes may have. The list ends after
-        MOST_TYPES."""
+        """Return the contents of a block of `size` bytes other than a single struct of this size:
+        structs that end with an array, and arrays of structs. The list ends after MOST_TYPES."""
         flexible, by_size = self._structs
         found = [Spec(one) for one in flexible if self._rules.may_extend_to(one, size)]
         for own, numbers in by_size.items():
@@ -65,7 +66,8 @@ class SoleFits:
 
     @cached_property
     def _structs(self) -> tuple[Sequence[int], dict[int, list[int]]]:
-        """The program's structs with pointers: those that end with an array, and all by size."""
+        """The program's structs with pointers: those that end with an array, and all structs by
+        size."""
         layouts, sizes = self._layouts, self._layouts.table.sizes
         found = [one for one in self._named if self._rules.is_of_program(one) and layouts.has_pointers(one)]
         by_size: dict[int, list[int]] = {}
@@ -79,7 +81,7 @@ class SoleFits:
         return [one for one, kind in enumerate(table.kinds) if kind == Kind.STRUCT and table.sizes[one] and table.names[one]]
 
     def _only(self, specs: Sequence[Spec], blocks: Sequence[int]) -> Iterator[tuple[int, Spec]]:
-        """Yield the blocks that exactly one of these contents fits."""
+        """Yield the blocks that exactly one of these `specs` fits, with this spec."""
         fitting: dict[int, list[Spec]] = {index: [] for index in blocks}
         for first in range(0, len(specs), MOST_COMPARED):
             some = specs[first : first + MOST_COMPARED]
@@ -89,7 +91,7 @@ class SoleFits:
         return ((index, known[0]) for index, known in fitting.items() if len(known) == 1)
 
     def _is_evident(self, index: int, spec: Spec) -> bool:
-        """Whether a struct explains enough words of a block that it does not contradict."""
+        """Whether enough words of a block are evidence for a struct that fits the block."""
         heap, start = self._heap, self._heap.blocks.address(index)
         pointers, others = 0, 0
         for leaf in (leaf for part in self._layouts.shape(spec) if part.number == 1 for leaf in part.leaves):

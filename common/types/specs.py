@@ -8,8 +8,8 @@ from findleaks.value_classes import NamedTuple
 class Packed(NamedTuple):
     """Equal objects in a block, from `offset` on: `number` objects of `size` bytes each; with
     number 0, they extend to the end of the block. If `size` is less than that of the type, the
-    objects are truncated: the block has only their first members. `words`: the offsets of the
-    words that have a value in all objects; empty if all words have one."""
+    objects are truncated: the block has only their first members. `words`: the offsets of the words
+    that have a value in all objects; empty if all words have a value."""
 
     offset: int
     type: int

@@ -29,14 +29,17 @@ from findleaks.types.tails import Tails
 if TYPE_CHECKING:
     from findleaks.types.hint_files import HintFile
 
-ROUNDS = 40  # Most times that deferred pointers are judged.
+ROUNDS = 40  # Maximum number of times that deferred pointers are judged.
 # After the first visit, about LEAST_AGAIN pointers and one for each PART blocks are followed again.
 LEAST_AGAIN = 1 << 20
 PART = 8
-MOST_COMPARED = 1 << 16  # Most untyped blocks of _DEFINITE, and of _OTHER, that are compared.
-MOST_ELEMENTS = 1 << 14  # Most elements of an array in a local variable that are followed.
-SOLE_ROUNDS = 2  # Most times that leaked blocks are compared with all types.
-MOST_SHAPES = 64  # Most types of a size that blocks are compared with by their pointers alone.
+# Maximum number of untyped blocks of _DEFINITE, and of _OTHER, that are compared.
+MOST_COMPARED = 1 << 16
+# Maximum number of elements of an array in a local variable that are followed.
+MOST_ELEMENTS = 1 << 14
+SOLE_ROUNDS = 2  # Maximum number of times that leaked blocks are compared with all types.
+# Maximum number of types of a size that blocks are compared with by their pointers alone.
+MOST_SHAPES = 64
 
 # Kinds of blocks, as a bit for each. `compare` visits the blocks of _DEFINITE first.
 _DEFINITE = 1 << Kind.DEFINITE
@@ -293,5 +296,5 @@ def _question(key: _Rule) -> array[int]:
 
 
 def _plain(name: str) -> str:
-    """Return a class's name as demanglers and compilers write it alike."""
+    """Return a class's name in one form for names from demanglers and from compilers."""
     return shorten_template(name).replace(" ", "")

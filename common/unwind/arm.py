@@ -1,10 +1,11 @@
-"""Unwind functions of 32-bit ARM by their unwind tables, and if these are missing, by their code.
+"""Unwind functions of 32-bit ARM by their unwind tables. If a function has none, unwind it by its
+code.
 
 Tables (ehabi.py) are valid only at calls. GCC emits them for C++, but for C only on request: in
 Debian, four fifths of glibc's code have no tables. For such code, and for code that was
 interrupted, the paths to a return show where registers are saved. If no return is found, the
-beginning of the function shows this (disasm/arm.py). A result is used only if the return address
-that it yields follows a call instruction."""
+beginning of the function shows where they are saved (disasm/arm.py). A result is used only if the
+return address that it yields follows a call instruction."""
 
 from __future__ import annotations
 
@@ -97,9 +98,9 @@ class ArmRows:
     def _find_by_prologue(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
         """Find a row by the registers that the function saved at its beginning. Candidates are the
         beginnings of functions before `pc`. The best candidate is the function that the call
-        instruction before the return address calls. Otherwise, it is the nearest function for which
-        this call is indirect, or whose file contains the called function, which may have jumped to
-        it."""
+        instruction before the return address calls. Otherwise, the best candidate is the nearest
+        function that the call may have reached: the call is indirect, or the called function is in
+        the same file and may have jumped to the candidate."""
         key = (pc, exact, thumb)
         if key not in self._beginnings:
             self._beginnings[key] = list(self._by_beginning(pc, thumb))

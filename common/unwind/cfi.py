@@ -20,8 +20,8 @@ from findleaks.target.encoded_numbers import sleb128, uleb128
 from findleaks.target.modules import module_headers
 from findleaks.value_classes import NamedTuple, dataclass, field
 
-MAX_ENTRY_BYTES = 1 << 16  # most bytes of one entry; a longer one is malformed
-MAX_REMEMBERED_ROWS = 32  # most rows on the stack of DW_CFA_remember_state
+MAX_ENTRY_BYTES = 1 << 16  # maximum number of bytes of one entry; a longer one is malformed
+MAX_REMEMBERED_ROWS = 32  # maximum number of rows on the stack of DW_CFA_remember_state
 ENCODING_OMIT = 0xFF  # DW_EH_PE_omit
 # Linkers write only signed 32-bit offsets from the header: DW_EH_PE_datarel | DW_EH_PE_sdata4.
 ENCODING_TABLE = 0x3B

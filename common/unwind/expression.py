@@ -8,7 +8,8 @@ from typing import Optional
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.unwind.cfi import Bytes, Malformed
 
-MAX_OPERATIONS = 1000  # most operations of one expression; more are treated as an endless loop
+# Maximum number of operations of one expression; more are treated as an endless loop
+MAX_OPERATIONS = 1000
 
 
 def evaluate(

@@ -65,7 +65,7 @@ def find_deadlocks(waits: Iterable[LockWait]) -> list[list[LockWait]]:
     """Return the cycles of threads: each thread waits for a lock that the next thread in the cycle
     holds. A thread waits for only one lock. A cycle begins with the thread that has the lowest
     kernel ID."""
-    # A thread may still be marked as waiting for a lock that it has just got.
+    # A thread may still be marked as waiting for a lock that it has just acquired.
     waiting = {one.thread: one for one in waits if one.lock.owner not in (0, one.thread)}
     found: list[list[LockWait]] = []
     seen: set[int] = set()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from findleaks.unwind.arm import ArmRows
     from findleaks.unwind.code_tables import CodeTable
 
-DEEPEST = 4096  # most frames of one thread
-CALL_BYTES = 7  # most bytes of a call instruction of x86
+DEEPEST = 4096  # maximum number of frames of one thread
+CALL_BYTES = 7  # maximum number of bytes of a call instruction of x86
 _NO_NUMBER = -1  # number of a register without a DWARF number
 _SYSCALL = b"\x0f\x05"  # instruction of x86-64
 

@@ -5,9 +5,9 @@ The analysis starts at the program counter, and continues at return addresses, f
 far as needed. In addition to the code, it uses three facts:
 
 - Callers of another module's functions keep nothing in caller-saved registers across the call
-  (System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module gcc may rely on
-  registers that the callee does not change (-fipa-ra). TLS descriptors and a few functions of libc
-  preserve all registers, and vector functions preserve some.
+  (System V ABI, AMD64 supplement 1.0, 3.2.1; AAPCS64 2023Q3, 6.1). Within a module, gcc may keep
+  values in registers that the callee does not change (-fipa-ra). TLS descriptors and a few
+  functions of libc preserve all registers, and vector functions preserve some.
 - libc functions that make a system call neither receive, return nor pass on values in vector
   registers, and return at most one general register.
 - sigreturn loads every register from the signal frame."""

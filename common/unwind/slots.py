@@ -32,8 +32,8 @@ from findleaks.unwind.cfi import Row
 from findleaks.unwind.frames import Frame, Unwinder
 from findleaks.value_classes import NamedTuple
 
-_LARGEST = 1 << 12  # most bytes of an analysed frame
-_MOST_INSTRUCTIONS = 1000  # most instructions of a function
+_LARGEST = 1 << 12  # maximum number of bytes of an analysed frame
+_MOST_INSTRUCTIONS = 1000  # maximum number of instructions of a function
 MOST_FRAMES = 6  # maximum number of a thread's innermost frames that are analysed
 _TAIL_CALLS = 3  # maximum number of tail calls followed in a row
 _RETURN = 8  # bytes of the return address, at the end of a frame
@@ -92,8 +92,8 @@ class FrameSlots:
 
     def _dead_at(self, pc: int, call: int, before: int | None, wanted: int) -> int:
         """Return the bytes among `wanted` that are dead in the frame of the function at `call`,
-        which continues at `pc`. `before` is an address in the function that it called, or None in
-        the innermost frame."""
+        which continues at `pc`. `before` is an address in the function that this function called,
+        or None in the innermost frame."""
         function = self._function(call)
         if function is None or pc not in function.instructions:
             return 0  # also if the last instruction of the function is a call that does not return
@@ -261,7 +261,7 @@ class FrameSlots:
 
     def _uses_no_argument(self, one: Effect, function: _Function, depth: int) -> bool:
         row = self._unwinder.row(one.address)
-        assert row is not None  # see _examined
+        assert row is not None  # see _examine
         for operand in one.memory:
             if operand.base == self._bases[row.register] and operand.offset - row.offset + max(operand.size, 1) > 0:
                 return False

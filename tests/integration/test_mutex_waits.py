@@ -72,7 +72,7 @@ DEADLOCKS = {
     ),
     "forked": (
         "1 thread cannot continue, because no other thread can unlock a mutex: a deadlock.",
-        r"Thread {child} is waiting to lock <{allocated}> .* or the process was forked while it held the mutex\.",
+        r"Thread {child} is waiting to lock <{allocated}> .* or the process was forked while the thread held the mutex\.",
     ),
 }
 

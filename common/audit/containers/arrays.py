@@ -10,8 +10,8 @@ from findleaks.audit.containers.hashes import read_buckets
 from findleaks.audit.containers.reader import BlockPlace, ContainerReader, PointerBuckets
 
 SLACK = 3
-"""Most words by which a block exceeds the requested size, because of glibc's smallest chunk or of
-alignment. Other allocators round up by an eighth."""
+"""Maximum number of words by which a block of glibc exceeds the requested size, because of
+alignment or of the minimum size of a chunk. Other allocators round sizes up by an eighth."""
 
 
 # A block with at least this many pointers and nothing else is an array, whatever the pointers
@@ -76,10 +76,9 @@ def _count_vectors(reader: ContainerReader, start: int, last: int) -> int:
 
 def _are_shared(reader: ContainerReader, start: int, last: int) -> bool:
     """Whether the elements in [start, last) are std::shared_ptr or std::weak_ptr, judged by a
-    sample.
-    An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++ has the
-    same layout). Each sampled element must be null, or its counters must be a block of their own,
-    or the counters must precede the object in one block."""
+    sample. An element is {object, counters} (GCC 12 bits/shared_ptr_base.h, __shared_ptr; libc++
+    has the same layout). Each sampled element must meet one of these conditions: it is null, its
+    counters are a separate block, or its counters precede the object in the same block."""
     count, odd = divmod(last - start, 2 * reader.size)
     if odd or count < LEAST:
         return False

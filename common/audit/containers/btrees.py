@@ -7,7 +7,7 @@ entries}; the root's parent is the leftmost leaf. In both, the first word of a n
 an inner node has one child more than it has entries, and all leaves have the same depth.
 
 Each node points to its parent, so a single pointer to any node reaches the whole tree. Therefore
-only the owner's words retain it."""
+only the owner's words retain the tree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.value_classes import NamedTuple
 
-HIGHEST = 16  # most levels below the root
-# Most entries of a node: Abseil's nodes have 256 bytes, and an entry at least one
+HIGHEST = 16  # maximum number of levels below the root
+# Maximum number of entries of a node: Abseil's nodes have 256 bytes, and an entry has at least one
+# byte
 MOST_ENTRIES = 256
-LARGEST = 1 << 14  # most bytes of a node
-MAX_NODES = 1 << 18  # most nodes of a tree; their children are looked up word by word
+LARGEST = 1 << 14  # maximum number of bytes of a node
+MAX_NODES = 1 << 18  # maximum number of nodes of a tree; their children are looked up word by word
 
 
 class _Head(NamedTuple):
@@ -36,7 +37,7 @@ class _Head(NamedTuple):
 
 
 def recognise_btree(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Recognise a B-tree of two levels or more. `address` is that of the pointer to the root."""
+    """Recognise a B-tree of two or more levels. `address`: that of the pointer to the root."""
     head = _read_head(reader, address)
     levels = _walk_levels(reader, head) if head is not None else None
     if head is None or levels is None:

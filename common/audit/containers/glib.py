@@ -3,8 +3,8 @@
 Sources: glib/gtree.c (struct _GTree, _GTreeNode), garray.c (struct _GRealPtrArray, _GRealArray),
 gqueue.h, glist.h of GLib 2.74 and 2.84, for 64-bit targets. runtimes/glib/tables.py has GHashTable.
 
-They are tried only if the process has loaded libglib: in other programs, a structure may have the
-same members by chance."""
+These containers are searched for only if the process has loaded libglib: in other programs, a
+structure may have the same members by chance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import SLICE, BlockPlace, ContainerReader
 from findleaks.runtimes.glib.tables import LAYOUTS, LEAST_HASH, MOST_REFERENCES, read_header
 
-ROUNDING = 16  # most bytes by which a block exceeds one of these structures
+ROUNDING = 16  # maximum number of bytes by which a block exceeds one of these structures
 COUNTED = 1 << 20  # bytes of a hash table's hashes that are read at a time
 
 TREE, TREE_NODE = 48, 40  # bytes of GTree and GTreeNode
@@ -37,8 +37,8 @@ def recognise_glib_head(reader: ContainerReader, address: int) -> Optional[Conta
 
 
 def recognise_glib_pointer(reader: ContainerReader, address: int, place: BlockPlace) -> Optional[Container]:
-    """Return the GLib container that the word at `address` points to. Its block is a table of the
-    result."""
+    """Return the GLib container that the word at `address` points to. `tables` of the result
+    contains the block of the container."""
     made = read_glib_container(reader, place) if reader.has_glib and not place.offset else None
     if made is not None:
         made.start, made.end = address, address + reader.size
@@ -86,7 +86,7 @@ def _read_table(reader: ContainerReader, block: BlockPlace) -> Optional[Containe
         found = read_header(reader, block.start, layout) if _fits(block, layout.size) else None
         if found is None or not _is_code(reader, found.hash_function, found.equal_function):
             continue
-        # A set has one array of keys and values.
+        # If the table is a set, one array contains both keys and values.
         tables = tuple(dict.fromkeys((found.keys, found.hashes, found.values)))
         if not all(_starts_block(reader, table, 4 * found.slots) for table in tables):
             continue
@@ -98,7 +98,7 @@ def _read_table(reader: ContainerReader, block: BlockPlace) -> Optional[Containe
 
 
 def _count_entries(reader: ContainerReader, hashes: int, slots: int) -> int:
-    """Return the number of hashes of entries."""
+    """Return the number of slots that contain the hash of an entry."""
     count = 0
     for first in range(0, 4 * slots, COUNTED):
         reader.report_progress()
@@ -124,8 +124,9 @@ def _read_tree(reader: ContainerReader, block: BlockPlace) -> Optional[Container
 
 
 def _walk_tree(reader: ContainerReader, root: int, most: int) -> tuple[array[int], str]:
-    """Return the nodes of a tree by level, at most `most` and those of the last level, and the
-    damage or "". A node is {key, value, left, right, balance, has left child, has right child}."""
+    """Return the nodes of a tree by level, and the damage or "". A level with which there would be
+    more than `most` nodes is left out and reported as damage. A node is {key, value, left, right,
+    balance, has left child, has right child}."""
     nodes, level = array("Q"), array("Q", [root])
     flags = (8, 16) if reader.arch.byteorder == "little" else (48, 40)
     while level and len(nodes) + len(level) <= most:
@@ -162,7 +163,7 @@ def _read_array(reader: ContainerReader, block: BlockPlace) -> Optional[Containe
         return None
     data, length, room, each, _, references, _, clear = found
     sound = 0 < length <= room and 0 < each <= MOST_ELEMENT and 0 < references < MOST_REFERENCES and _is_code(reader, clear)
-    # Before 2.63, `room` is a number of bytes.
+    # Before GLib 2.63, `room` is a number of bytes instead of elements.
     if not sound or not (_is_room(reader, data, room * each) or (length * each <= room and _is_room(reader, data, room))):
         return None
     return Container("GArray", block.start, block.start + reader.size, length, "elements", tables=(data,))

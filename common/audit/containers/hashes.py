@@ -114,8 +114,9 @@ def recognise_chained_table(
     if first is None or not all(value == sample[0] or reader.is_alike(first, place) for value, place in zip(sample, found.sample)):
         return None
     links = [link for link in _find_links(reader, first, sample) if not _is_entwined(reader, found.heads, sample, link)]
-    # Nodes of several tables have several links. Those of other tables lead to other chains, which
-    # look like damage. So a table is damaged only if no link leads along intact chains.
+    # A node that is in several tables has several links. The links of the other tables lead to
+    # other chains, which look like damage. So a table is damaged only if no link leads along intact
+    # chains.
     nodes, link, problem = array("Q"), 0, ""
     for link in links:
         # Collect all nodes by level: the first node of each bucket, then the second, and so on.

@@ -29,7 +29,7 @@ SLICE = 100_000  # nodes between two checks for Ctrl-C
 FEW = 20_000
 # SMALL: blocks up to this many bytes are tried as a container only if they contain a pointer
 SMALL = 4096
-# Most bytes of live heaps that are copied; for larger ones, nodes are read one by one.
+# Maximum number of bytes of live heaps that are copied; for larger ones, nodes are read one by one.
 MAX_LIVE = 4 << 30
 GLIB = ("libglib-2.0",)  # beginning of the name of GLib's file
 

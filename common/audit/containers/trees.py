@@ -37,7 +37,7 @@ LLVM = TreeLayout(0, 1, 2, 3, 4, 1)  # colour is a bool
 
 
 def recognise_gnu_tree(reader: ContainerReader, address: int) -> Optional[Container]:
-    """Recognise libstdc++'s tree. `address` is that of the root pointer in the tree's header."""
+    """Recognise libstdc++'s tree. `address`: that of the root pointer in the header."""
     size = reader.size
     header = address - size
     words = reader.words(header, 5)

@@ -98,7 +98,7 @@ class Crash:
     # Where the pointer of `released` comes from. If `released` is None: where the pointer, divisor
     # or index of `fault` comes from.
     source: Optional[PointerSource] = None
-    text: str = ""  # the text around the word that it was loaded from; not escaped
+    text: str = ""  # the text around the word from which `source` was loaded; not escaped
     # The argument of free() or realloc(), if the process ended in this function
     released: Optional[ReleasedPointer] = None
     released_place: Optional[Place] = None  # what is at this pointer
@@ -249,7 +249,7 @@ class _Tracing(NamedTuple):
     registers: Sequence[FrameRegisters]
 
     def tracer(self, first: int, is_jump: bool) -> Tracer:
-        """Return a tracer of the frames from `first` on."""
+        """Return a tracer of the frames from `first` on. `is_jump`: see Crash.is_jump."""
         frames, registers = self.trace.frames[first:], self.registers[first:]
         return Tracer(self.target, self.unwinder, frames, registers, self.thread.thread_pointer, int(is_jump))
 
@@ -326,8 +326,9 @@ def _is_standard(function: str) -> bool:
 
 
 def _damages(session: Session) -> list[Damage]:
-    """Return the damaged places of all heaps, as `verify` reports them. Those before the first
-    whose cause is known are explained, at most _EXPLAINED; this one is moved to the front."""
+    """Return the damaged places of all heaps, as `verify` reports them. Places are explained in
+    this order until the cause of one is known, at most _EXPLAINED. The place with a known cause is
+    moved to the front."""
     found: list[Damage] = []
     explainer, cause = Explainer(session), -1
     for allocator in session.directory.allocators:

@@ -65,8 +65,8 @@ _TERMINATE = ("std::terminate", "__cxxabiv1::__terminate", "__cxa_rethrow", "__c
 
 class CppException(NamedTuple):
     """An exception. `type`: the demangled type. `what`: the text that what() returns, or a thrown
-    string; "" if unknown. `nested`: the exception inside this one, the one inside that, and so
-    on."""
+    string; "" if unknown. `nested`: the exceptions that are nested in this one, the outermost
+    first."""
 
     type: str
     what: str
@@ -107,8 +107,8 @@ def find_exception(session: Session, thread: Thread) -> Optional[CppException]:
 
 
 def _read_exception(session: Session, memory: Memory, thrown: int) -> tuple[Optional[CppException], int]:
-    """Return the exception of a thrown object, None if it has no type; and the address of the
-    object inside it, 0 if there is none."""
+    """Return the exception of a thrown object (None if it has no type), and the address of the
+    thrown object that is nested in it (0 if there is none)."""
     record = _first_thrown(memory, thrown - THROWN)
     thrown = record + THROWN
     typeinfo = memory.word(record - TYPE[memory.size])
@@ -140,8 +140,8 @@ def _records(session: Session, memory: Memory, thread: Thread) -> Iterator[int]:
 
 
 def _is_thrown(memory: Memory, thrown: int) -> bool:
-    """Whether the record of an exception is before this address. It is not if the object that
-    contains the address was damaged."""
+    """Whether the unwinder's record of an exception precedes the address `thrown`. If not, the
+    exception that refers to this address is damaged."""
     return thrown > THROWN and _exception_class(memory, thrown - THROWN) in (*_CLASSES, *_DEPENDENT)
 
 

@@ -63,7 +63,7 @@ class Fault:
     - "hardware": the memory is defective
     - "return": the return address `value`, at `address`, is not a valid address, or is not code
     - "call": the thread called `value`, which is not a valid address, or is not code
-    - "jump": the thread jumped to `value` in the same way
+    - "jump": the thread jumped to `value`, which is not a valid address, or is not code
     - "pointer": an instruction used the pointer `value`
     - "index": an instruction used the index `value` of an array
     - "segment": an instruction accessed memory relative to the register gs, which contains `value`
@@ -87,8 +87,8 @@ class Fault:
 
 def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int, address: Optional[int]) -> Optional[Fault]:
     """Return the fault that caused a signal; None if it is unknown. `tracer`: follows values from
-    the frame that the signal interrupted; None if no code shall be read. `number`, `code`: si_signo
-    and si_code of the signal. `address`: the address that was accessed; None if it is unknown."""
+    the frame that the signal interrupted; None: do not read code. `number`, `code`: si_signo and
+    si_code of the signal. `address`: the address that was accessed; None if it is unknown."""
     simple = _without_code(target, number, code, address)
     if simple is not None or tracer is None or target.arch.name != X86_64.name:
         return simple
@@ -202,7 +202,8 @@ class _FaultReader:
         return Fault(kind, 0, one.name, register, place, divisor, dividend, width, origin=origin)
 
     def _after_jump(self, pc: int) -> Optional[Fault]:
-        """Return the call or the return that led to `pc`, which is not the address of code."""
+        """Return the fault of the call or return that led to `pc`, which is not the address of
+        code."""
         code = self._tracer.code(1) if len(self._tracer.frames) > 1 else None
         call = code.steps[-1].code if code is not None else None
         if call is not None and call.name == "call" and call.target is None:
@@ -267,7 +268,8 @@ class _FaultReader:
         return self._describe_unmapped(one, *((one.scaled, other) if _is_narrow(base) else (one.base, base)))
 
     def _describe_unmapped(self, one: Instruction, register: int, value: int) -> Fault:
-        """Return the fault of an access through a pointer in a register."""
+        """Return the fault of an access through the pointer `value` in a register. Its memory is
+        not mapped."""
         origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
         return Fault("pointer", 0, one.name, register, value=value, origin=origin)
 

@@ -11,7 +11,8 @@ A table contains either addresses (8 bytes), or distances from its own start (4 
 
 The comparison shows the length of the table. If the compiler left it out, for example because the
 index is a byte, a word after the start of the table counts as an entry if its destination is in the
-function. A word that is no entry does no harm: less code is then known to have run."""
+function. A word that is wrongly counted as an entry does no harm: less code is then known to have
+run."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def find_destinations(target: Target, code: Sequence[Instruction], at: int, func
         if not entries or entries[0] not in places:
             if entries and _is_code(target, entries[0]):
                 return None  # the first case may be in another part of the function
-            continue  # this is the address of something else
+            continue  # not the start of a table
         if len(entries) < length:
             return None
         found.update(entries if length else [one for one in entries if function.start <= one < function.end])
@@ -161,7 +162,7 @@ def _find_length(code: Sequence[Instruction], table: _Table) -> int:
         if one.destination in same:
             if one.name not in _COPIES or (one.name == "lea" and (one.scaled != NONE or one.displacement)):
                 return 0
-            same.discard(one.destination)  # before this instruction, it contained another value
+            same.discard(one.destination)  # the register had another value before
             same.add(one.source if one.displacement is None else _operand(one))
     return 0
 

@@ -74,8 +74,8 @@ class CodeReader:
 
     def before(self, address: int, is_return: bool, called: int) -> Optional[StraightCode]:
         """Return the code that ran before `address` and the instruction there. `is_return`: the
-        last instruction is instead the one that ends at `address`. `called`: the function that the
-        caller called, or 0. None if it is unknown."""
+        last instruction is instead the one that ends at `address`. `called`: the address that the
+        caller called; 0 if unknown. Returns None if the code is unknown."""
         extent = self._unwinder.extent(address - is_return)
         if extent is None or extent.end - extent.start > _LARGEST:
             return None

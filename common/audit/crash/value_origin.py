@@ -71,7 +71,7 @@ class Tracer:
         self._registers, self._names = registers, target.arch.dwarf_registers
         self._code: dict[int, Optional[StraightCode]] = {}
         self._left = _MOST_VALUES
-        self._is_distinct = False  # whether the value is hardly elsewhere by chance
+        self._is_distinct = False  # whether an equal word elsewhere is hardly equal by chance
 
     def code(self, level: int) -> Optional[StraightCode]:
         """Return the code before the place at which a frame is; None if it is unknown."""
@@ -177,7 +177,8 @@ class Tracer:
 
     def _trace_load(self, level: int, code: StraightCode, at: int, offset: int, depth: int) -> Optional[Origin]:
         """Return the origin of a value that instruction `at` loads. If a register was stored to the
-        word before, as in a frame of unoptimized code, it is the origin of that register."""
+        word before, as in a frame of unoptimized code, return the origin of that register instead.
+        """
         step = code.steps[at].code
         address = self._address(level, code, at, depth - 1)
         if address is None:
@@ -204,8 +205,8 @@ class Tracer:
         return written is None or address - max(step.width, 8) < written < address + 8
 
     def _argument(self, level: int, code: StraightCode, register: int, offset: int) -> Optional[Origin]:
-        """Return the origin of an argument of the function: that in its caller, if the caller is
-        certain, or else the argument."""
+        """Return the origin of an argument of the function: its origin in the caller if the caller
+        is certain, otherwise the argument itself."""
         if not code.is_entry:
             return None
         entry = code.steps[0].code.address
@@ -216,7 +217,7 @@ class Tracer:
             return here
         outer = self.code(caller)
         found = self._origin(caller, outer, len(outer.steps) - 1, register, offset, _DEEPEST) if outer is not None else None
-        # _agrees() checks such words.
+        # A caller of this function compares such words with the value (_agrees).
         is_checked = found is not None and found.sort == "memory" and self._is_distinct
         return found if found is not None and (is_checked or not self.reader.leaves(entry)) else here
 

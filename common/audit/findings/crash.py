@@ -46,7 +46,8 @@ def _place(found: Crash) -> str:
 
 
 def _caller(found: Crash) -> str:
-    """The function of a managed language that called the place."""
+    """Return the phrase about the innermost managed function: ", called by …" or " in …"; "" if
+    there is none."""
     frame = found.managed
     if frame is None:
         return ""

@@ -61,7 +61,7 @@ def _report_mutex(waits: Sequence[LockWait], names: Mapping[int, str]) -> Findin
     else:
         others = f" and {format_count(len(waits) - 1, 'more thread')} are" if len(waits) > 1 else " is"
         cause = f"{describe_thread(first.thread, names)}{others} {label}, which thread {owner} locked. This process has no such "
-        cause += "thread: it ended and did not unlock the mutex, or the process was forked while it held the mutex."
+        cause += "thread: the thread ended without unlocking the mutex, or the process was forked while the thread held the mutex."
         remedy = _ORPHANED
     title = f"{format_count(len(waits), 'thread')} cannot continue, because no other thread can unlock a mutex: a deadlock."
     return Finding("deadlock", 0, title, cause[:1].upper() + cause[1:], (remedy,), ("stacks",), {"threads": _facts(waits, names)}, 0)

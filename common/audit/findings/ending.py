@@ -32,8 +32,8 @@ _LIMITS = {signal.SIGXCPU: "CPU time (RLIMIT_CPU)", signal.SIGXFSZ: "the size of
 
 
 def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield sentences about how the process ended. There are none if a finding describes the crash,
-    or if the signal is unknown."""
+    """Yield sentences about how the process ended. Yields none if a finding describes the crash, or
+    if the signal is unknown."""
     target = session.target
     if target.signal not in _SIGNALS or any(one.kind == "crash" for one in found):
         return
@@ -60,7 +60,8 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
 
 
 def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield a sentence about the mutex for which most threads wait, unless it has a finding."""
+    """Yield a sentence about the mutex for which most threads wait, unless a finding is about this
+    mutex."""
     waits = find_lock_waits(target) if all(one.kind != "deadlock" for one in found) else []
     by_mutex: dict[int, list[LockWait]] = {}
     for one in waits:

@@ -41,8 +41,8 @@ def find_unreturned_memory(session: Session, accounting: Accounting, measure: Ca
 
 def _count_written(session: Session, store: Store) -> int:
     """Return an upper bound of the bytes of free memory that have been written to. If residency is
-    unknown, very long runs of zeros are probably pages that nobody has touched, as most of an arena
-    that mimalloc has reserved."""
+    unknown, very long runs of zeros are probably pages that nobody has touched, such as most pages
+    of an arena that mimalloc has reserved."""
     pieces = (piece for part in session.directory.of(store.allocator) for piece in nonzero_pieces(session.target, *part))
     parts = (piece.data[at : at + _UNTOUCHED] for piece in pieces for at in range(0, len(piece.data), _UNTOUCHED))
     written = sum(len(part) for part in parts if len(part) < _UNTOUCHED or bytes(part).strip(b"\0"))
@@ -66,7 +66,7 @@ def find_cached_memory(accounting: Accounting) -> Iterator[Finding]:
     for store in accounting.stores:
         if is_significant(store.cached, accounting):
             name = store.allocator.name
-            title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches, each for its own thread."
+            title = f"Not a leak: {size(store.cached)} of freed blocks are in {name}'s thread caches. Each cache serves only one thread."
             setting = store.allocator.rename_settings(store.allocator.cache_setting)
             facts: dict[str, object] = {"allocator": name}
             commands = ("caches --by-thread --sort cached --limit 10",)

@@ -29,7 +29,7 @@ from findleaks.value_classes import NamedTuple
 
 _NAMED = 3  # maximum number of names of shared memory in a finding
 _MANY = 32  # minimum number of mappings in a finding
-_FORGOTTEN = 0.9  # part of the mappings to which no word refers
+_FORGOTTEN = 0.9  # fraction of the mappings to which no word refers
 _KINDS = {
     "/memfd:": "memfd mapping",
     "/SYSV": "System V segment",
@@ -45,7 +45,7 @@ METASPACE = "metaspace"  # name of the part of a JVM's memory that contains clas
 DEFINE_CLASS = "JVM_DefineClassWithSource"  # the function of libjvm that defines a class
 # This text precedes the type in the names of counters of class loaders
 _OF_TYPE = "class loaders of type "
-_MANY_OF_TYPE = 100  # class loaders of one type; so many are reported even with few bytes
+_MANY_OF_TYPE = 100  # fewest class loaders of one type that are reported despite few bytes
 _REFLECTION = ("jdk.internal.", "sun.reflect.")  # packages of the JVM's own class loaders
 _OTHER = "anonymous shared mapping"
 
@@ -309,7 +309,7 @@ def find_unlisted_heaps(session: Session, accounting: Accounting) -> Iterator[Fi
         named = [f"{share.of.removeprefix(runtime.name).strip()} {size(share.bytes)}" for share in parts[:3] if share.bytes]
         percent = 100 * total // max(private_bytes(accounting), 1)
         title = f"{runtime.name} has {size(total)}, {percent} % of the private memory: {', '.join(named)}."
-        cause = "findleaks does not list the objects in it, so that a leak of such objects is not visible here."
+        cause = "findleaks does not list the objects in this memory, so a leak of such objects is not visible here."
         facts: dict[str, object] = {"runtime": runtime.name, "parts": {share.of: share.bytes for share in parts}}
         yield Finding("unlisted-heap", total, title, cause, (), ("runtime",), facts, total if accounting.known else None)
 

@@ -33,7 +33,9 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
         cause = _explain(kinds, kind)
         if below_blocks:
             cause += f" Leaked blocks refer to {number(len(below_blocks))} of these mappings: find how these blocks leak."
-        cause += f" Only they refer to {blocks(below.blocks)} ({below.amount}), which leaked with them." if below.blocks else ""
+        cause += (
+            f" Only the leaked mappings refer to {blocks(below.blocks)} ({below.amount}), which leaked with them." if below.blocks else ""
+        )
         example = groups[0].examples[0] if groups else _find_example(session, kinds)
         commands = (f"whatis {example:#x}", *suggest_mapping_track(session), "find")
         resident = own.resident if own.resident is None or below.resident is None else own.resident + below.resident
@@ -70,8 +72,8 @@ def _explain(kinds: Sequence[Kind], kind: str) -> str:
     if Kind.POSSIBLE in kinds:
         return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
     if kind not in (TYPE, ""):
-        return "These are stacks of coroutines whose handles were lost before they ended."
-    return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so that one may come from several calls of mmap."
+        return "These are stacks of coroutines whose handles were lost before the coroutines ended."
+    return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so one mapping may come from several calls of mmap."
 
 
 def _facts(mappings: int, groups: Sequence[Leak], held: int, held_bytes: int) -> dict[str, object]:

@@ -21,6 +21,6 @@ def find_open_files(session: Session) -> Iterator[Finding]:
     if count < MANY:
         return
     title = f"{number(count)} open file descriptors refer to one file, {shorten(name, 200)}."
-    cause = "Each of them takes kernel memory until it is closed, which no figure above contains."
+    cause = "Each of them takes kernel memory until it is closed. No figure above contains this memory."
     commands = ("count open", "count close") if session.target.live else ()
     yield Finding("open-files", 0, title, cause, ("close each descriptor",), commands, {"file": name, "descriptors": count}, 0)

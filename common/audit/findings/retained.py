@@ -31,12 +31,13 @@ HELD, GROWN = 4 << 20, 0.25
 fraction GROWN of the memory without files."""
 
 SPREAD = 6 << 20
-"""Fewest resident bytes that no single root retains for a finding; twice as many mapped bytes if
-residency is unknown. An idle JVM has 9 MiB, of which 4 MiB are resident."""
+"""A finding about memory that no single root retains needs at least this many resident bytes, or
+twice as many mapped bytes if residency is unknown. An idle JVM has 9 MiB, of which 4 MiB are
+resident."""
 
 EXPLAINED = 0.25
-"""Types of managed objects explain reachable memory if they retain at least this fraction of its
-bytes, each type alone. Otherwise, objects of several types may retain it together."""
+"""Managed objects explain reachable memory if they retain at least this fraction of its bytes. What
+objects of several types retain only together does not count."""
 
 SHOWN = 0.05
 """A variable is named if it retains at least this fraction of the memory of managed objects."""
@@ -61,9 +62,9 @@ def find_retained_memory(
     """Yield at most one finding.
 
     `scopes`: other findings about reachable blocks. To avoid that the same blocks are reported
-    twice, a finding needs more than four times the bytes of these. `explained`: findings of
-    runtimes. If one of them already explains most of a runtime's objects, this function does not
-    report these objects again."""
+    twice, a finding needs more than four times the bytes of these other findings. `explained`:
+    findings of runtimes. If one of them already explains most of a runtime's objects, this function
+    does not report these objects again."""
     grown = _top_retainer(session, accounting)
     reported = sum(one.bytes for one in scopes)
     retained = {str(one.facts.get("runtime")): one.bytes for one in explained if one.kind == RETAINED}
@@ -299,8 +300,9 @@ def _retained_by_managed_heap(
 
 
 def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[str, ...]]:
-    """Return a sentence on the types whose objects retain a PART of `retained` bytes of native
-    memory or more, and what frees the memory of the first one; ("", ()) if there are none."""
+    """Return a sentence on the types whose objects retain at least the fraction PART of `retained`
+    bytes of native memory, and what frees the memory of the first one; ("", ()) if there are none.
+    """
     rows = ((one.runtime, row) for one in accounting.native if not one.runtime.objects_are_native for row in one.types)
     named = sorted((pair for pair in rows if pair[1].held.bytes >= PART * retained), key=lambda pair: -pair[1].held.bytes)
     if not named:

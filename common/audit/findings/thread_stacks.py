@@ -51,7 +51,7 @@ class _Wait(NamedTuple):
 
 def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Finding]:
     """Yield one finding if stacks of running threads are at least a tenth of the private memory:
-    about one thread (deep_stack.py) if its stack is most of this, else about all threads."""
+    about one thread (deep_stack.py) if its stack is most of this memory, else about all threads."""
     shares = [one for one in accounting.shares if one.are_stacks]
     threads, total = max((one.count for one in shares), default=0), sum(one.bytes for one in shares)
     if not is_large(total, private_bytes(accounting)):
@@ -88,7 +88,8 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def _find_idle_remedies(group: _Group, readers: Sequence[ManagedFrames]) -> tuple[str, ...]:
-    """Return how to end the threads of a group that wait for work, each for its own."""
+    """Return how to end the threads of a group that wait for tasks; () if they do not, or if there
+    is only one thread."""
     found = (reader.idle_remedies(stack.frames) for stack in group.stacks[:1] for reader in readers)
     return tuple(next(filter(None, found), ())) if group.threads > 1 else ()
 

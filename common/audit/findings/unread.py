@@ -21,7 +21,7 @@ from findleaks.runtimes.unread_heaps import Holder, list_holders
 from findleaks.session import Session
 from findleaks.target.ranges import region_at
 
-NAMED = 3  # most variables that a finding names
+NAMED = 3  # maximum number of variables that a finding names
 
 
 def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFigures, reported: int) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ _BELOW = f"less than {size(LEAST)}"
 _REASONS = {
     ShareSort.KEPT: ("kept", "free memory of {}", _BELOW),
     ShareSort.CACHED: ("thread-caches", "thread caches of {}", _BELOW),
-    ShareSort.METADATA: ("", "metadata of {}", "headers of blocks, and what their sizes were rounded up by"),
+    ShareSort.METADATA: ("", "metadata of {}", "headers and padding of blocks"),
     ShareSort.STACKS: ("thread-stacks", "stacks of threads", "`stacks` shows the calls"),
     ShareSort.UNJOINED: ("unjoined-threads", "stacks of threads that were never joined", "fewer than ten threads"),
     ShareSort.CACHED_STACKS: ("", "stacks of ended threads", "libc uses them for new threads"),
@@ -41,7 +41,8 @@ no finding."""
 
 
 _MOSTLY_UNTOUCHED = (ShareSort.STACKS, ShareSort.UNJOINED, ShareSort.CACHED_STACKS)
-"""Shares that say little if residency is unknown."""
+"""Shares that are not explained if residency is unknown, because most of their pages may never have
+been touched."""
 
 
 def has_unexplained_blocks(accounting: Accounting, figures: BlockFigures, found: Sequence[Finding]) -> bool:
@@ -56,8 +57,8 @@ def has_unexplained_blocks(accounting: Accounting, figures: BlockFigures, found:
 
 
 def explain_shares(session: Session, accounting: Accounting, found: Sequence[Finding]) -> Iterator[str]:
-    """Yield a sentence about each kind of private memory that is a tenth of it and has no
-    finding. There is none if there are no findings at all, because the heap was not read."""
+    """Yield a sentence about each kind of private memory that is a tenth of it and has no finding.
+    Yields none if there are no findings at all: then the heap was not read."""
     if not found:
         return
     figures = BlockFigures(session, accounting.known)

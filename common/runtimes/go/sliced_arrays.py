@@ -51,7 +51,7 @@ def find_sliced_arrays(memory: Memory, objects: HeapObjects, engine: Engine, gra
         f"{format_count(len(sparse), 'array')} of {size(total)}."
     )
     holders = some([f"{number(count)} from {shorten(name)}" for name, count in counts.most_common(_MOST_TYPES)], _MOST_TYPES)
-    cause = f"An array stays in memory while anything refers to a part of it. These are referred to by: {holders}. "
+    cause = f"An array stays in memory while anything refers to a part of it. These arrays are referred to by: {holders}. "
     cause += f"One of {size(blocks.size(largest))} is retained by {shorten(root, 120)}."
     facts: dict[str, object] = {
         "arrays": len(sparse),
@@ -123,7 +123,7 @@ def find_unused_elements(memory: Memory, objects: HeapObjects, engine: Engine, g
     }
     remedies = (
         "set an element to nil before it is removed: q[0] = nil; q = q[1:], or clear(q) before q = q[:0]",
-        "copy the elements that are left from time to time (slices.Clone)",
+        "from time to time, copy the elements that are left (slices.Clone)",
     )
     commands = (f"path {search.extent(largest).start:#x}", "runtime --only go")
     yield Finding("go-unused-elements", total.bytes, title, cause, remedies, commands, facts)

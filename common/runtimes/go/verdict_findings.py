@@ -38,8 +38,8 @@ _DEADLINE = "func context.WithDeadline"
 # src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
 # (g), src/sync/pool.go (poolLocal).
 _REMEDIES = {
-    "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until then",
-    _DEADLINE: "call the cancel function of each context with a timeout: its timer refers to it until then",
+    "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until they are cancelled",
+    _DEADLINE: "call the cancel function of each context with a timeout: until this call, the timer of the context refers to it",
     "sync.poolLocal": "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",

@@ -62,7 +62,9 @@ class HotSpot(DumpableRuntime):
 
     name = "JVM"
     garbage_cause = "a collection (jcmd PID GC.run) frees this memory, but the JVM collects only when the Java heap fills up"
-    garbage_remedy = "free native memory before the last reference to its Java object is dropped, or by a Cleaner: these objects have none"
+    garbage_remedy = (
+        "free native memory before the last reference to its Java object is dropped, or by a Cleaner: these objects have no Cleaner"
+    )
     maps_unreferenced_memory = True  # it computes the addresses of card tables and bitmaps
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, module: Module) -> None:
