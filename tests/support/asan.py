@@ -18,7 +18,7 @@ BUILDS = {
     "clang": ("clang-19",),
     "clang-shared": ("clang-19", "-shared-libasan", f"-Wl,-rpath,{LLVM}"),
 }
-"""GCC links its runtime dynamically by default, clang statically. These options select the other way."""
+"""By default, GCC links its runtime dynamically, and clang statically. -static-libasan and -shared-libasan select the other way."""
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address")
 STACKS = ("-O1", "-fno-builtin", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
 """The runtime follows frame pointers: these options let it see all callers."""

@@ -57,7 +57,7 @@ loaded = functools.cache(library)
 
 
 def piece(address: int, data: bytes) -> Piece:
-    """Return a copy of the bytes in an allocation of exactly their size, so that a sanitizer detects accesses beyond it. Some are
+    """Copy the bytes into an allocation of exactly their size, so that a sanitizer detects accesses beyond it. Some are
     read-only: then the C engine gets a temporary copy, and a sanitizer detects accesses after it was freed."""
     view = memoryview(bytearray(data))
     return Piece(address, view.toreadonly() if SANITIZED else view)
@@ -234,9 +234,7 @@ class Oracle:
 
     def target(self, value: int) -> tuple[int, bool] | None:
         """Return the block in use that `value` refers to, and whether it is an interior reference."""
-        index = (
-            bisect_right(self.starts, value) - 1
-        )  # the last block that begins at or below the value: blocks are in ascending order and do not overlap
+        index = bisect_right(self.starts, value) - 1  # the last block that begins at or below the value
         if index < 0:
             return None
         block = self.blocks[index]
