@@ -26,10 +26,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
 from findleaks.target.base import Module
 
 SIZES = [0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
-LISTED, MAPPED = (
-    SIZES.index(16),
-    SIZES.index(2048),
-)  # two size classes: in every layout, one has lists of free blocks, and the other has bitmaps
+LISTED, MAPPED = SIZES.index(16), SIZES.index(2048)  # in every layout, one has lists of free blocks and one has bitmaps
 IMAGE, HEAP, METADATA, STACK = 0x7F0000000000, 0x100000000000, 0xC0000000000, 0x7FFF00000000
 CPUS, HEADS, SHARDS, ROOT = IMAGE + 0x80000, IMAGE + 0x81000, IMAGE + 0x82000, IMAGE + 0x90000
 SHIFT = 14

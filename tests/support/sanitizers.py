@@ -13,13 +13,7 @@ from findleaks.engine.native.sources import checksum, options
 
 ROOT = Path(__file__).parents[2]
 CLANG = "clang-19"  # compiles it in half of GCC's time
-FLAGS = (
-    "-fsanitize=address,undefined",
-    "-shared-libasan",
-    "-fno-sanitize-recover=all",
-    "-O0",
-    "-g1",
-)  # -O1 makes the tests three times as slow
+FLAGS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recover=all", "-O0", "-g1")  # -O1: 3 times the compile time
 
 
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
