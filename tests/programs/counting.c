@@ -31,7 +31,7 @@ NOINLINE int beta(volatile int *n, int depth) {
     return *n;
 }
 
-/* A frame of variable size: found by its frame pointer. */
+/* A frame of variable size, which is unwound by its frame pointer. */
 NOINLINE void room(volatile int *n, int size) {
     volatile char *space = alloca((size_t)size * 16 + 16);
     space[0] = (char)size;

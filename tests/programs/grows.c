@@ -36,7 +36,7 @@ __attribute__((noinline)) static void add(void) {
     }
 }
 
-/* Nothing of the lost blocks stays where it could be taken for a root. */
+/* Leave no address of a lost block where it would be a root. */
 __attribute__((noinline)) static void wipe(void) {
     volatile char scratch[4096];
     memset((char *)scratch, 0, sizeof scratch);

@@ -10,7 +10,7 @@
 
 static size_t header;
 static int lengths, kinds;
-static void *volatile held;     /* a list through the first words of what is behind the headers */
+static void *volatile held;     /* a list that is linked by the first words after the headers */
 static void *volatile roots[512];
 static unsigned root_count;
 
