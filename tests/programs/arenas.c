@@ -1,6 +1,6 @@
 /* Free memory in several arenas of glibc: `arenas FIRST OTHERS THREADS`.
  *
- * The first thread makes and frees blocks of FIRST MiB, each other one of OTHERS MiB; each keeps its last block, and all stay. */
+ * The first thread allocates and frees FIRST MiB of blocks, each other thread OTHERS MiB. Each keeps its last block, and none ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

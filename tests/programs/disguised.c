@@ -1,4 +1,4 @@
-/* A program that refers to its blocks by disguised pointers, and that knows what must be said of each of its blocks.
+/* A program that refers to its blocks by disguised pointers, and prints the expected result for each block.
  *
  *   disguised KIND COUNT [EVERY]
  *

@@ -1,4 +1,4 @@
-/* Threads that notice if anything is done to them while the process is cloned.
+/* Threads that detect any disturbance while the process is cloned.
  * usage: forked [busy | kept | storm | forbids NUMBER | limited | namespace | dispatched]
  * Prints the address of each counter, ("kept": of mappings, with their sizes), "signals" last. `bad`: what went wrong, by thread;
  * `foreign`: SIGCHLDs of children that it did not make; `rounds`: how often each thread went round.

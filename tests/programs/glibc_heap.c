@@ -1,4 +1,4 @@
-/* Heaps in unusual states, and malloc's own opinion of them.
+/* Heaps in unusual states, and malloc's own counters for them.
  *
  * Usage: glibc_heap SCENARIO [THREADS]. Prints a line a block as it is made or freed, "in-use ADDRESS USABLE" or "freed ADDRESS USABLE",
  * then "total NAME VALUE" lines of what mallinfo(3) says, then "ready", and sleeps. */

@@ -1,4 +1,4 @@
-/* A program whose own allocator puts a header in front of each block, and that knows what must be said of each of its blocks.
+/* A program whose own allocator puts a header before each block. It prints the expected result for each block.
  *
  *   headers BYTES COUNT [l|r|k]
  *

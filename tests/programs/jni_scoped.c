@@ -1,4 +1,4 @@
-/* Native code of JniScoped.java that makes local references in frames of its own and, in `forgets`, in none. See scoped.h. */
+/* Native code of JniScoped.java that makes local references in its own frames or, in `forgets`, without one. See scoped.h. */
 #include <jni.h>
 
 #define PLACES(X) X(forgets, "forgets;work", 1) X(framed, "framed;work", 0) X(nested, "nested;work", 0) X(after, "after;work", 1)

@@ -1,4 +1,4 @@
-/* Uses mimalloc's own functions beside libc's malloc, or as the process' malloc, from several threads, then has mimalloc list its areas
+/* Uses mimalloc's own functions next to libc's malloc, or as the process's malloc, from several threads, then has mimalloc list its areas
  * and blocks (mi_heap_visit_blocks) as the last thing each thread does, and stops.
  *
  * Lines: "area FIRST-BLOCK BLOCK-SIZE USED COMMITTED RESERVED" for each area, "block ADDRESS SIZE" for each block in use, "ready". */

@@ -1,4 +1,4 @@
-/* Blocks of all sizes in every state, and what the program and musl's own malloc know of them at the moment it stops.
+/* Blocks of all sizes in every state. Prints what the program and musl's malloc know about them when it stops.
  *
  *   musl_caches [LETTER]
  *

@@ -1,4 +1,4 @@
-/* What musl keeps of threads in other places than glibc: a main thread with so much thread-local storage that ld.so takes it from malloc;
+/* Data of threads that musl and glibc store differently: a main thread with so much thread-local storage that ld.so allocates it by malloc;
  * threads that ended and were not joined, whose stacks stay mapped; detached ones. Prints the same list as truth.c.
  *
  *   musl_threads */

@@ -1,4 +1,4 @@
-/* A Node-API addon that makes objects in scopes of its own and, in `forgets`, in none: work(TIMES, FIRST). See scoped.h. */
+/* A Node-API addon that makes objects in its own scopes or, in `forgets`, without one: work(TIMES, FIRST). See scoped.h. */
 #include <stdlib.h>
 
 #define PLACES(X) X(forgets, "forgets;work", 1) X(scoped, "scoped;work", 0) X(escapes, "escapes;work", 0) X(after, "after;work", 1)

@@ -1,4 +1,4 @@
-/* Each kind of mapping that can hold a pointer has the only pointers to blocks of its own. Prints "mapping KIND ADDRESS SIZE", "block KIND
+/* A mapping of each kind that can hold pointers contains the only pointers to some blocks. Prints "mapping KIND ADDRESS SIZE", "block KIND
  * ADDRESS" for each block, "lost ADDRESS" for those that nothing points to, then "ready". The folder gets the mapped files. What follows on
  * the command line are the kinds to make; without any: all that the kernel has. */
 #define _GNU_SOURCE

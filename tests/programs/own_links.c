@@ -1,4 +1,4 @@
-/* A program whose chains of nodes are linked in a form of its own, and that knows what must be said of each of its blocks.
+/* A program with chains of nodes that have links in a special form. It prints the expected result for each block.
  *
  *   own_links KIND COUNT
  *

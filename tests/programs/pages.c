@@ -1,5 +1,5 @@
 /* A glibc heap whose pages are known: blocks in use, cached, free and kept, free and returned, in use and never touched; the same in an
- * arena of a thread. Tells every live block, every page's presence as its own pagemap has it, and what malloc_trim(0) returns, which a
+ * arena of a thread. Prints every live block, whether each page is resident (pagemap), and what malloc_trim(0) returns, which a
  * forked child tries out. Lines: "block ADDRESS USABLE", "cached ADDRESS USABLE", "pages START 0110…", "trim BYTES", "ready". */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* A module for CPython whose function `stop` makes blocks with the interpreter's allocators, tells of each what a leak hunter must say
- * of it (one line a block, as truth.c does), writes "ready" and waits for ever.
+/* A module for CPython whose function `stop` makes blocks with the interpreter's allocators, prints the expected result for each
+ * (one line for each block, as truth.c does), prints "ready" and waits for ever.
  *
  * Requests of up to 512 bytes are pymalloc's, rounded up to 16; larger ones the process's malloc's. An object that the garbage collector
  * knows stands 16 bytes into its block. */

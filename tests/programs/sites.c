@@ -1,5 +1,5 @@
-/* A program that knows which of its functions allocated each of its blocks. It prints a line a block that is in use in the end, has the
- * heap profiler it runs with write its own account, and says "ready".
+/* A program that records which of its functions allocated each block. It prints a line for each block that is in use at the end, lets the
+ * heap profiler with which it runs write a profile, and prints "ready".
  *
  *   sites THREADS SCALE FILE
  *

@@ -1,4 +1,4 @@
-/* A program that knows of each of its blocks what a leak hunter must say of it, and tells.
+/* A program that prints for each of its blocks what a leak detector must report.
  *
  *   truth THREADS SEED SCALE [OPTIONS]
  *
