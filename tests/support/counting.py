@@ -110,7 +110,7 @@ def wait_for(what: Callable[[], bool]) -> bool:
 
 
 def compiled(folder: Path, **sources: str) -> Path:
-    """Build each C source of the folder as a program with the source's name; return the folder."""
+    """Compile each of `sources` (C code by name) to a program with this name in `folder`, and return the folder."""
     for name, source in sources.items():
         (folder / f"{name}.c").write_text(source)
         subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", folder / name, folder / f"{name}.c"], check=True)
