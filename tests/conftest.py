@@ -1,4 +1,5 @@
-"""What all tests share: helpers importable from tests/support, no folder of ours shadowing a debugger's module, no process left behind."""
+"""Set-up of all tests: modules of tests/support can be imported, no folder of findleaks shadows a debugger's module, and tests leave no
+process running."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ ROOT = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 ADDR_NO_RANDOMIZE = 0x40000  # linux/personality.h
 
-# The checkout's root, which `python -m pytest` and PYTHONPATH=. put there, has our gdb/ and lldb/.
+# `python -m pytest` and PYTHONPATH=. put the checkout's root on sys.path, which contains findleaks' gdb/ and lldb/.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(SUPPORT))
-# What a helper asserts is shown with its values, as in a test itself.
+# Failed assertions in helpers show their values, as in tests.
 pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
 UNTIMED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -38,20 +39,20 @@ settings.register_profile("random", **UNTIMED)
 settings.load_profile("steady")
 
 OPEN_FILES = 4096
-"""The limit with which tests run, if that of the caller is lower."""
+"""The limit on open files for tests, if the caller's limit is lower."""
 
 SECONDS_TO_END = float(os.environ.get("FINDLEAKS_TEST_SECONDS_TO_END", "60"))
-"""Seconds that processes have to end after the last test, such as a debugger whose parent was killed. On a busy machine, they need some
+"""Seconds that processes have to end after the last test, such as a debugger whose parent was killed. On a busy machine, this takes some
 seconds. If no process is left, the run does not wait."""
 
 LONGEST = {"test_graph_sanitizers.py", "test_graph_threads.py"}
-"""Files whose tests take up to a minute each."""
+"""Files with tests that take up to a minute each."""
 
 DAYS_KEPT = 7
 """Days for which the output of a compiler is kept after its last use."""
 
 LEFT = pytest.StashKey[dict[int, str]]()
-"""Processes that tests of pytest-xdist's workers left running, by pid: their command lines."""
+"""The command lines of processes that tests of pytest-xdist's workers left running, by pid."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,11 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
         from cpu_times import CpuTimes
 
         config.pluginmanager.register(CpuTimes(os.path.abspath(path)))
-    # Each test starts Python many times, inside debuggers too: half of such a start is compiling, unless the compiled modules are kept.
+    # Each test starts Python many times, also in debuggers. Half of a start is compiling modules, unless compiled ones are kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     _keep_what_compilers_make(config)
-    # Orphans of the processes that tests start become our children, so that we see them at the end.
+    # Orphans of the processes that tests start become children of this process, so that it finds them at the end.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -85,13 +86,14 @@ def _keep_what_compilers_make(config: pytest.Config) -> None:
     os.environ["PATH"] = f"{SUPPORT / 'compilers'}:{os.environ['PATH']}"
     if not hasattr(config, "workerinput"):
         for file in folder.iterdir():
-            with contextlib.suppress(OSError):  # another run removes it as well
+            with contextlib.suppress(OSError):  # another run is removing it as well
                 if file.stat().st_mtime < time.time() - DAYS_KEPT * 86_400:
                     file.unlink()
 
 
 def _refuse_a_stale_library() -> None:
-    """A C engine of other sources than the checkout's is not loaded: each test would use the Python engine, and take ten times as long."""
+    """Raise an error if the C engine was built from other sources than the checkout's: each test would use the Python engine, and take ten
+    times as long."""
     from findleaks.engine.load import PURE
     from findleaks.engine.native.library import StaleLibrary, library
 
@@ -102,19 +104,19 @@ def _refuse_a_stale_library() -> None:
     except StaleLibrary as error:
         pytest.exit(f"{error}: run make native", pytest.ExitCode.USAGE_ERROR)
     except OSError:
-        pass  # none is built
+        pass  # there is no C engine
 
 
 def _repeat_the_same_draws() -> None:
-    """Start programs at the same addresses and with the same hash seeds in each run, if the kernel allows this. Then the same words look
+    """Start programs at the same addresses and with the same hash seeds in each run, if the kernel allows this. The same words then look
     like pointers by chance in each run, and findleaks names the same one of several holders."""
     ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
     os.environ.update(PYTHONHASHSEED="0", PERL_HASH_SEED="0")
 
 
 def _leave_the_callers_ways() -> None:
-    """Undo what the caller's process hands down to every program that a test starts: `nohup make test` ignores SIGHUP, background jobs of
-    scripts ignore SIGINT, runners of continuous integration have limits, a umask, no home and a locale of their own."""
+    """Undo the settings that each program inherits from the caller's process: `nohup make test` ignores SIGHUP, background jobs of scripts
+    ignore SIGINT, and runners of continuous integration may have limits, a umask, a locale of their own, and no home."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores the last two
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -122,7 +124,7 @@ def _leave_the_callers_ways() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < OPEN_FILES <= hard or hard == resource.RLIM_INFINITY != soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
-    with contextlib.suppress(ValueError, OSError):  # only root may; programs that shall dump core raise the soft limit up to this one
+    with contextlib.suppress(ValueError, OSError):  # only root may do this; programs that dump core raise the soft limit up to this one
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
     os.umask(0o022)
     # Workers of pytest-xdist have COLUMNS=80, which readline sets in their parent. Without COLUMNS, output into a pipe is not cut.
@@ -137,27 +139,27 @@ def _leave_the_callers_ways() -> None:
 
 @pytest.fixture(scope="session")
 def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of this run share: what is built in it, is built once (under a lock: debian.locked)."""
+    """A folder that all workers of this run share. Files in it are built once, under a lock (debian.locked)."""
     base = tmp_path_factory.getbasetemp()
-    return base.parent if hasattr(request.config, "workerinput") else base  # each worker has a folder in that of the run
+    return base.parent if hasattr(request.config, "workerinput") else base  # each worker has its own folder inside the run's folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first: if they ran last, one worker would run them while the others have nothing left to do. Run tests that
-    are marked `alone` last, because all workers wait for each other before such a test."""
+    """Run the longest tests first: if they ran last, one worker would run them while the others are idle. Run tests with the mark `alone`
+    last, because all workers wait for each other before such a test."""
     items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, item.path.name not in LONGEST))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Where workers run tests side by side, one that is marked `alone` waits until the others have finished theirs, and they wait for it.
+    """If workers run tests side by side, run a test with the mark `alone` only while no other test runs.
 
-    Each test holds one lock while it runs: alone for itself, else shared. It takes it in turn, under another lock, so that whoever wants to
-    be alone is not overtaken again and again.
+    Each test holds a lock while it runs: exclusive for `alone`, otherwise shared. A second lock makes tests wait for the first one in turn,
+    so that other tests do not overtake a test that needs the exclusive lock.
     """
     if not hasattr(item.config, "workerinput"):
         return (yield)
-    folder = Path(item.config.option.basetemp).parent  # that of the run, in which each worker has one
+    folder = Path(item.config.option.basetemp).parent  # the run's folder, which contains a folder for each worker
     with open(folder / "turn.lock", "w") as turn, open(folder / "running.lock", "w") as running:
         fcntl.flock(turn, fcntl.LOCK_EX)
         fcntl.flock(running, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
@@ -165,21 +167,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
         try:
             return (yield)
         finally:
-            fcntl.flock(running, fcntl.LOCK_UN)  # a process that the test has forked may have the file as well
+            fcntl.flock(running, fcntl.LOCK_UN)  # a process that the test has forked may have the file open as well
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended: hand on what it found left running. A worker that crashed found nothing; what it started is our child now."""
+    """Collect the processes that an ended worker has found running. A worker that crashed has reported nothing; its processes are now
+    children of this process."""
     found = getattr(node, "workeroutput", {}).get("left", {})
     node.config.stash.setdefault(LEFT, {}).update({int(pid): name for pid, name in found.items()})
 
 
-@pytest.hookimpl(trylast=True)  # when the workers, which are children too, have ended
+@pytest.hookimpl(trylast=True)  # after the workers have ended: they are also children
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process that outlives the tests fails them: it is named, and ended."""
+    """Kill each process that is still running after the tests, and let the run fail."""
     commandline = sys.modules.get("commandline")
-    if commandline is not None:  # a test has asked for it
+    if commandline is not None:  # a test has started this process
         commandline.end()
     limit = time.monotonic() + SECONDS_TO_END
     while (left := _running_children()) and time.monotonic() < limit:
@@ -187,7 +190,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     output = getattr(session.config, "workeroutput", None)
-    if output is not None:  # a worker: the status of the whole run is not its own
+    if output is not None:  # in a worker: the status of the whole run is set by the main process
         output["left"] = {str(pid): name for pid, name in left.items()}
         return
     left.update(session.config.stash.get(LEFT, {}))
@@ -198,18 +201,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _running_children() -> dict[int, str]:
-    """Our children but zombies, by pid: their command lines."""
+    """Return the command lines of this process's children by pid, without zombies."""
     found: dict[int, str] = {}
     for task in Path("/proc/self/task").iterdir():
         try:
             children = (task / "children").read_text().split()
         except OSError:
-            continue  # the thread ended just now
+            continue  # the thread has just ended
         for word in children:
             try:
                 state = Path(f"/proc/{word}/stat").read_text().rpartition(")")[2].split()[0]
                 if state not in "ZX":
                     found[int(word)] = Path(f"/proc/{word}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
-                continue  # it ended just now
+                continue  # the process has just ended
     return found

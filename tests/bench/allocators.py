@@ -1,9 +1,9 @@
-"""What it costs to enumerate the blocks of each allocator, side by side: CPU time a block, and as a multiple of glibc's in the same run.
+"""Measure the time to enumerate the blocks of each allocator: CPU time per block, also as a multiple of the time for glibc in the same run.
 
-The same program (heap.c) runs with each malloc preloaded; its core is opened, and the directory of blocks made, `--runs` times each,
-in turn. Libraries come as Debian packages, unpacked outside the checkout. musl's program is linked against musl, with either of its
-mallocs. CPython's own allocator has a program of its own. Google's tcmalloc takes part where its tests have built it (`pytest -m matrix
-tests/integration/test_tcmalloc_google.py`).
+The same program (heap.c) runs with each malloc preloaded. Its core is opened and the directory of blocks is made `--runs` times for each
+allocator, in turn. Libraries come from Debian packages, which are unpacked outside the checkout. For musl, the program is linked with
+either of its mallocs. CPython's allocator has a separate program. Google's tcmalloc is included if its tests have built it (`pytest -m
+matrix tests/integration/test_tcmalloc_google.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ import mallocs_musl
 import mallocs_scudo
 
 LIMIT = 2.0
-"""How many times glibc's cost a block may cost."""
+"""The largest allowed multiple of the time per block for glibc."""
 
 PRELOADED = {
     "jemalloc": ("libjemalloc2", "libjemalloc.so.2"),
     "tcmalloc": ("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
     "mimalloc": ("libmimalloc2.0", "libmimalloc.so.2.0"),
 }
-"""Package of Debian 12 and the library in it, by allocator."""
+"""By allocator: the package of Debian 12 and the library in it."""
 
 MUSL = {"musl": "1.2.5", "musl, old": "1.2.5-old"}
-"""musl's mallocs, as mallocs_musl names them, linked statically."""
+"""musl's mallocs by their names in mallocs_musl, linked statically."""
 
 GOOGLE, BUILD = "google-tcmalloc", "8k"
 
@@ -51,7 +51,7 @@ for at in range(0, len(kept), 7):
     kept[at] = None
 os.abort()
 """
-"""Fills CPython's heap: three blocks an object."""
+"""A program that fills CPython's heap: three blocks for each object."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -79,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
-    """(allocator, command, library to preload)."""
+    """Return (allocator, command, library to preload)."""
     heap = [f"{scratch}/heap", str(blocks)]
     made = [("glibc", heap, "")]
     for name, (package, library) in PRELOADED.items():
@@ -102,7 +102,7 @@ def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
 
 
 def core_of(scratch: str, name: str, command: Sequence[str], library: str) -> str:
-    """The core the program leaves when it aborts."""
+    """Return the core that the program leaves when it aborts."""
     folder = Path(scratch, name)
     folder.mkdir()
     environment = {**os.environ, **({"LD_PRELOAD": library} if library else {})}
@@ -119,8 +119,8 @@ def core_of(scratch: str, name: str, command: Sequence[str], library: str) -> st
 
 
 def measure(core: str) -> dict[str, float]:
-    """One run: the core is opened, allocators are found, their blocks enumerated. Done twice, so that Python's modules are loaded the
-    second time, which counts."""
+    """Open the core, find the allocators, and enumerate the blocks. Run twice and return the second time, because the first run also loads
+    Python's modules."""
     from findleaks.engine.terms import State
     from findleaks.session import Session
     from findleaks.target.core import open_core
@@ -135,7 +135,7 @@ def measure(core: str) -> dict[str, float]:
 
 
 def table(found: dict[str, list[dict[str, float]]]) -> str:
-    """What a user reads."""
+    """Return the text of the report."""
     cost = {name: statistics.median(run["cpu"] / run["blocks"] * 1e9 for run in runs) for name, runs in found.items()}
     lines = ["  ALLOCATOR          BLOCKS   OF IT IN USE  CPU s  ns/BLOCK  TIMES glibc'S"]
     for name, runs in found.items():

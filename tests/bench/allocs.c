@@ -1,5 +1,5 @@
-/* Allocates a block and frees it, as fast as it can, through stacks of some depth.
- * usage: allocs DEPTH: prints "ready", then after each million of pairs the nanoseconds of the processor's time that a pair took. */
+/* Allocates a block and frees it, as fast as it can, with stacks of a given depth. usage: allocs DEPTH:
+ * prints "ready". After each million of pairs, it prints the nanoseconds of processor time per pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,10 +1,10 @@
-"""How fast and how large findleaks is on heaps of 1 M and 10 M blocks, against what no tool can beat on the same machine.
+"""Measure time and memory of findleaks on heaps of 1 M and 10 M blocks, and compare with lower bounds on the same machine.
 
-Builds a program with such a heap (heap.c), takes its core, and then, `--runs` times each: streams the heap once and waits for one
-independent cache miss a block (limits.c), runs the phases one by one, and runs `find`, `roots`, `verify`, `verdict` and
-`blocks --json` of the core as users do, each twice, of which the second counts; all on one thread, and `find` on all processors, too.
-Prints medians, and fails where a command takes more than TIMES as long as `find` in the same run, CPU. Memory is anonymous memory: what a
-process has beyond the page cache.
+Build a program with such a heap (heap.c), and take its core. Then, `--runs` times each: stream the heap once and wait for one independent
+cache miss per block (limits.c); run the phases one by one; and run `find`, `roots`, `verify`, `verdict` and `blocks --json` on the core as
+users do. Each command runs twice, and the second run counts. All use one thread; `find` also runs on all processors. Print medians. Fail if
+a command takes more than TIMES the CPU time of `find` in the same run. Memory is anonymous memory: the memory of a process without the page
+cache.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ COMMANDS = {
     "listing": ["blocks", "--json", "--no-debug-types"],
 }
 TIMES = {"types": 2.6, "verify": 1.5, "verdict": 1.6, "listing": 8.0}
-"""How many times `find` a command takes at most, of 10 M blocks: `blocks --json` some 0.7 µs a block. `types` is `find` with the types of
-debug information, which are in the cache."""
+"""The largest allowed multiple of the time of `find`, for 10 M blocks. `blocks --json` takes about 0.7 µs per block. `types` is `find` with
+the types of debug information, which are in the cache."""
 
 Figures = dict[str, float]
 
@@ -76,7 +76,7 @@ def compile_all(scratch: str) -> None:
 
 
 def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
-    """Everything about a heap of `number` blocks."""
+    """Measure everything for a heap of `number` blocks."""
     core, truth = make_core(scratch, number)
     try:
         with open(core, "rb") as file:
@@ -89,7 +89,7 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
         rows = {"limits": [], "phases": [], **{name: [] for name in (*COMMANDS, "together")}, "pure": []}  # type: dict[str, list[Any]]
         for _ in range(runs):
             rows["limits"].append(json.loads(subprocess.run([*here, "limits"], env=env, check=True, capture_output=True).stdout))
-            for _ in range(2):  # as `again`
+            for _ in range(2):  # see `again`
                 phased = subprocess.run([*here, "phases"], env=env, check=True, capture_output=True).stdout
             rows["phases"].append(json.loads(phased))
             for name, line in COMMANDS.items():
@@ -105,21 +105,22 @@ def bench(scratch: str, number: int, runs: int) -> dict[str, Any]:
 
 
 def times(found: dict[str, Any], name: str) -> float:
-    """How many times `find` a command took, CPU."""
+    """Return by how many times a command took more CPU time than `find`."""
     return float(found[name]["cpu"] / found["find"]["cpu"])
 
 
 def median(values: Sequence[Any]) -> Any:
-    """Of numbers, or key by key of mappings to numbers."""
+    """Return the median of numbers, or for mappings the median of each key."""
     if isinstance(values[0], dict):
         return {key: median([value[key] for value in values]) for key in values[0]}
     return statistics.median(values)
 
 
 def make_core(scratch: str, number: int, program: Sequence[str] = ("heap",)) -> tuple[str, dict[str, int]]:
-    """The core of the program with the heap, and what it says of it. `program`: what compile_all made, and words before the number."""
+    """Return the core of the program with the heap, and what the program printed. `program`: from compile_all, with the arguments before
+    the number."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
-    if pattern.startswith(("|", "/")):  # it would land elsewhere
+    if pattern.startswith(("|", "/")):  # the core would be written to another folder
         return gcore(scratch, number, program)
     command = [f"{scratch}/{program[0]}", *program[1:], str(number)]
     done = subprocess.run(command, cwd=scratch, capture_output=True, preexec_fn=unlimited, check=False)
@@ -147,7 +148,7 @@ def gcore(scratch: str, number: int, program: Sequence[str]) -> tuple[str, dict[
 
 
 def anonymous(pid: int) -> int:
-    """Bytes of anonymous memory that a process has now; 0 if it is gone."""
+    """Return the bytes of anonymous memory that a process has now; 0 if it has ended."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -158,7 +159,7 @@ def anonymous(pid: int) -> int:
 
 
 class Watch:
-    """The most anonymous memory that a process had, looked at every two milliseconds."""
+    """Records the largest anonymous memory of a process, by sampling it every two milliseconds."""
 
     def __init__(self, pid: int) -> None:
         self.peak = anonymous(pid)
@@ -178,7 +179,7 @@ class Watch:
 
 
 def command(words: Sequence[str], env: dict[str, str]) -> Figures:
-    """A command as a user runs it: from its start to its last line."""
+    """Run a command as users do, and measure it from its start to its last line."""
     began = time.perf_counter()
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         watch = Watch(process.pid)
@@ -196,13 +197,15 @@ def command(words: Sequence[str], env: dict[str, str]) -> Figures:
 
 
 def again(words: Sequence[str], env: dict[str, str]) -> Figures:
-    """The second of two runs, one right after the other. In a virtual machine the first one waits for memory that the host took back."""
+    """Run a command twice in succession, and return the result of the second run. In a virtual machine, the first run waits for memory that
+    the host has taken back."""
     command(words, env)
     return command(words, env)
 
 
 def limits(core: str, blocks: int) -> dict[str, Figures]:
-    """Streaming the core once, for the first time in this process and again; and one miss a block, of misses that overlap."""
+    """Stream the core once for the first time in this process, and once more; and wait for one cache miss per block, with misses that
+    overlap."""
     library = ctypes.CDLL(os.environ["FINDLEAKS_LIMITS"])
     library.stream.restype = library.misses.restype = ctypes.c_uint64
     with open(core, "rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
@@ -229,12 +232,12 @@ def timed(figures: dict[str, Figures], name: str) -> Iterator[None]:
 
 
 def phases(core: str) -> dict[str, Any]:
-    """Each phase in turn: the same calls that a session makes."""
+    """Run each phase in turn, with the same calls as a session."""
     from findleaks.graph.roots import register_words
     from findleaks.session import SLICE, Session
     from findleaks.target.core import open_core
 
-    with open_core(str(SAMPLE)) as small:  # Python's modules are loaded once, outside of the phases
+    with open_core(str(SAMPLE)) as small:  # load Python's modules before the phases are measured
         Session(small).graph()
     watch = Watch(os.getpid())
     before = watch.peak
@@ -284,7 +287,7 @@ KERNEL = ("walk", "scan", "mark", "classify")
 
 
 def table(found: dict[str, Any]) -> str:
-    """What a user reads."""
+    """Return the text of the report."""
     blocks, measured, limit = found["blocks"], found["phases"], found["limits"]
     lines = [
         f"{blocks:,} blocks in use, core of {found['core'] / MIB:,.0f} MiB",

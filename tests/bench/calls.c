@@ -1,4 +1,4 @@
-/* Calls `event` as fast as it can, 20 frames deep, from both ends of a choice. */
+/* Calls `event` as fast as it can, through two stacks of 19 and 20 frames. */
 #include <stdio.h>
 
 #define NOINLINE __attribute__((noinline, noclone))

@@ -1,7 +1,9 @@
-"""findleaks beside other tools on one program (comparison.c): what each finds, what it costs. docs/comparison.md has the figures.
+"""Run findleaks and other tools on one program (comparison.c), and print what each finds and how much time and memory it takes.
+docs/comparison.md has the figures.
 
 usage: python tests/bench/comparison.py [BLOCKS]
-Tools that are not installed are left out. CHAP and MEMRAY name programs that no package of Debian has.
+
+Tools that are not installed are left out. The environment variables CHAP and MEMRAY name programs that Debian does not package.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ LOOP = "kept = [bytes(16 + n % 512) for n in range(300_000)]; del kept"
 
 
 def run(name: str, words: Sequence[object], pattern: str, **more: str) -> str:
-    """Run a command, and print its seconds, its memory and what it found: the lines that match `pattern`. Return its whole output."""
+    """Run a command. Print its seconds, its memory and its findings: the lines that match `pattern`. Return the whole output."""
     if shutil.which(str(words[0])) is None:
         print(f"{name:34} not installed")
         return ""
@@ -78,7 +80,7 @@ def main(blocks: str) -> int:
 
 
 def python_loop(memray: str) -> Optional[str]:
-    """Memray records a loop in Python: it cannot run a C program."""
+    """Measure Memray with a loop in Python, because it cannot run a C program."""
     if shutil.which(memray) is None:
         print("memray: not installed")
         return None

@@ -1,7 +1,9 @@
-"""How many calls a second `count` takes, beside an empty breakpoint callback of the same debugger in the same run.
+"""Measure how many calls per second `count` takes, and compare with an empty breakpoint callback of the same debugger in the same run.
 
 usage: python tests/bench/count_rate.py [gdb | lldb] …
-Prints, for each debugger, events a second of both, of turns that alternate, as other work on the machine disturbs them; and the quotient.
+
+Print for each debugger the events per second of both, and the quotient. Both run in alternation, because other work on the machine affects
+them.
 """
 
 from __future__ import annotations

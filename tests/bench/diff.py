@@ -1,7 +1,7 @@
-"""What `diff` costs: of two cores of 10 M blocks, beside `find` of one of them; of 500 snapshots, beside reading one.
+"""Measure `diff` on two cores of 10 M blocks, compared with `find` on one of them, and on 500 snapshots, compared with reading one.
 
-Builds heap.c's program, takes two of its cores, and runs each command `--runs` times, in turn; prints the least CPU seconds. Fails where
-`diff` of the cores takes more than TIMES as long as `find` of one, or 500 snapshots more than SECONDS.
+Build heap.c, take two cores of it, and run each command `--runs` times, in turn. Print the least CPU seconds. Fail if `diff` of the cores
+takes more than TIMES as long as `find` on one, or if `diff` of 500 snapshots takes more than SECONDS.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _core(scratch: str, name: str, blocks: int) -> str:
 
 
 def _snapshots(scratch: str, core: str) -> str:
-    """A folder of snapshots a minute apart, each with a little more of everything."""
+    """Write snapshots at intervals of a minute; all figures grow a little."""
     folder = Path(scratch) / "snapshots"
     folder.mkdir()
     first = folder / "0000.snapshot"
@@ -59,7 +59,7 @@ def _snapshots(scratch: str, core: str) -> str:
 
 
 def _cpu(words: Sequence[str]) -> float:
-    """CPU seconds of a command line."""
+    """Return the CPU seconds of a command line."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "findleaks", *words], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

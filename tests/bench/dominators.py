@@ -1,9 +1,9 @@
-"""What it costs to know who holds what, beside `findleaks find`: on the heap of bench.py, and on shapes that are hard (shapes.c).
+"""Measure the time to compute dominators, compared with `findleaks find`, on the heap of bench.py and on difficult shapes (shapes.c).
 
-Each core is taken once; `--runs` times each, `find` and `roots` run as users run them, and a process of its own makes the graph, then the
-tree of dominators (root memory scanned by mapping, sizes and retained bytes included), then tells the fields of the root that retains most
-apart. Prints medians of CPU time, and how many times `find` the whole of `roots` is: on the heap of bench.py at most LIMIT, on the others
-at most HARD.
+Take each core once. `--runs` times each, run `find` and `roots` as users do. A separate process builds the graph, then the tree of
+dominators (with the scan of root memory by mapping, sizes and retained bytes), and then the fields of the root that retains most. Print
+medians of CPU time, and the time of `roots` as a multiple of the time of `find`: at most LIMIT on the heap of bench.py, at most HARD on the
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import bench
 
 LIMIT, HARD = 1.8, 8.0
 BYTES = 30.0
-"""Of memory a block of any state, at most, beside what `find` takes."""
+"""Maximum bytes of memory per block of any state, in addition to the memory of `find`."""
 
 SHAPES = ("list", "parents", "owners", "digraph", "ends")
 
@@ -69,13 +69,13 @@ def figures(core: str, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         commands = {name: bench.again([sys.executable, "-m", "findleaks", name, core], dict(os.environ)) for name in ("find", "roots")}
         here = [sys.executable, str(Path(__file__)), "--measure", core]
-        _, counted = (subprocess.run(here, check=True, capture_output=True).stdout for _ in range(2))  # as bench.again
+        _, counted = (subprocess.run(here, check=True, capture_output=True).stdout for _ in range(2))  # see bench.again
         rows.append({**commands, **json.loads(counted)})
     return {key: bench.median([row[key] for row in rows]) for key in rows[0]}
 
 
 def measure(core: str) -> dict[str, float]:
-    """CPU seconds of each step, the longest slice, and bytes a block."""
+    """Return CPU seconds of each step, the longest slice, and bytes per block."""
     from findleaks.engine.dominators import root_node
     from findleaks.graph.roots import register_words
     from findleaks.session import SLICE, Session

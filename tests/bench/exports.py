@@ -1,5 +1,5 @@
-"""Files of 100,000 stacks: how long they take to write and how large they are, and when a browser has painted the flame graph, beside an
-empty page. Times of the browser are from the start of its loading the page, by its own clock, without virtual time. Fails where the page
+"""Measure how long files of 100,000 stacks take to write, how large they are, and when a browser has painted the flame graph, compared with
+an empty page. The browser's times begin when it starts to load the page, and use its own clock, without virtual time. Fail if the page
 takes more than LONGEST milliseconds.
 
 usage: exports.py [STACKS]
@@ -36,7 +36,7 @@ TIMED = """<script>
 
 
 def made(count: int) -> Profile:
-    """Stacks that differ, of up to DEEPEST frames, which share their beginnings as those of a server do."""
+    """Return different stacks of up to DEEPEST frames. Like a server's, they have common outer frames."""
     chance = random.Random(7)
     files = ["shop", "libc.so.6", "libssl.so.3", "libstdc++.so.6", "libruby.so.3.1", "libpq.so.5"]
     verbs = ["parse", "read", "handle", "make", "visit", "encode", "std::vector<Item>::push_back", "Session::load"]
@@ -59,7 +59,7 @@ def made(count: int) -> Profile:
 
 
 def painted(page: str, folder: Path) -> tuple[float, float]:
-    """Milliseconds until the page was painted with all its data, and until anything was."""
+    """Return the milliseconds until the page was painted with all its data, and until the first paint."""
     file = folder / "page.html"
     file.write_text(page.replace("</body>", TIMED), encoding="utf-8")
     words = ["chromium", *FLAGS, "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", file.as_uri()]

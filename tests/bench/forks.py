@@ -1,6 +1,7 @@
-"""How long a process is stopped to be cloned (`snapshot --fork`), by its own clock, beside a plain copy of what is resident.
+"""Measure how long a process is stopped to be cloned (`snapshot --fork`), by its own clock, compared with a plain copy of its resident
+memory.
 
-As in stops.py the best of several tries counts, and "idle" is how long the process waited for a processor with nothing done to it.
+As in stops.py, the best of several tries counts. "idle" is how long the process waited for a processor while findleaks did nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from findleaks.injection.forked import fork
 
 TRIES = 5
 MOST, RATIO = 50.0, 0.15
-"""What is wanted at most: milliseconds, with 1 GiB resident; or, on a slow machine, times a plain copy."""
+"""The limits: milliseconds with 1 GiB resident or, on a slow machine, a multiple of the plain copy's time."""
 
 
 def measured(program: Path, blocks: int, size: int) -> tuple[float, float, float, float, float, int]:
-    """Milliseconds, the least of all tries: the longest gap by the process's clock, the first and the second stop by findleaks' own,
-    the longest gap with nothing done, and a plain copy; bytes of that."""
+    """Return the least milliseconds of all tries: the longest gap by the process's clock, the first and the second stop by findleaks'
+    clock, the longest gap while idle, and a plain copy; and the bytes of the copy."""
     one = Standing(program, blocks, size)
     try:
         rows, resident = [], 0
@@ -46,7 +47,7 @@ def measured(program: Path, blocks: int, size: int) -> tuple[float, float, float
 
 
 def main() -> int:
-    """For the command line."""
+    """Run the benchmark as a program."""
     failed = False
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as folder:
         program = Path(folder, "standing")

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define THREADS 5 /* the main one, and four with arenas of their own */
+#define THREADS 5 /* the main arena, and four arenas of threads */
 #define BATCH 4096
 
 typedef struct node {
@@ -99,7 +99,7 @@ static void lose(holders *h) {
         indirect++;
         break;
     }
-    default: { /* held by its middle alone */
+    default: { /* held only by a pointer to its middle */
         char *block = filled(88);
         node *holder = filled(32);
         holder->payload[0] = (uint64_t)(block + 24);
@@ -145,7 +145,7 @@ static void build(long id) {
             void **vector = h->vectors[next_random() & 63], **place = &vector[next_random() & 1023];
             *place = pair(*place, NULL, some_size());
             made++;
-        } else if (way < 98) { /* freed a while later: tcache, fastbins, bins */
+        } else if (way < 98) { /* freed later: goes to tcache, fastbins or bins */
             void **place = &freed[next_random() & 63];
             if (*place) {
                 free(*place);
@@ -166,7 +166,7 @@ static void build(long id) {
     __asm__ volatile("" : : "r"(freed) : "memory");
 }
 
-/* Whatever the stack still holds of the building is overwritten. */
+/* Overwrite what building the heap has left on the stack. */
 static void __attribute__((noinline)) wipe(void) {
     char stack[BATCH];
     memset(stack, 0, sizeof stack);
@@ -177,7 +177,7 @@ static void *thread(void *argument) {
     build((long)argument);
     wipe();
     pthread_barrier_wait(&built);
-    pthread_barrier_wait(&built); /* never passed */
+    pthread_barrier_wait(&built); /* this barrier is never passed */
     return NULL;
 }
 

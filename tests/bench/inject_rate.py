@@ -1,9 +1,10 @@
-"""How many calls a second `count --inject` counts, and by how much it slows the program down, in the same run.
+"""Measure how many calls per second `count --inject` counts, and by how much it slows the program down in the same run.
 
 usage: python tests/bench/inject_rate.py
-Rounds with and without the stub alternate, as other work on the machine disturbs them. The slowdown is that of calls in a second of the
-processor's time, as the program itself tells. Two programs: tests/programs/busy.c, which calls as fast as it can, and with some work
-between two calls; Node 0.10.21, which closes handles as fast as it can, and calls MakeCallback twice for each.
+
+Rounds with and without the stub alternate, because other work on the machine affects them. The slowdown compares calls per second of
+processor time, which the program itself reports. There are two programs: tests/programs/busy.c, which calls as fast as it can, or does some
+work between two calls; and Node 0.10.21, which closes handles as fast as it can, and calls MakeCallback twice for each.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def timed(what: str, command: Sequence[str], function: str, folder: Path, *rule: str) -> None:
-    """One line."""
+    """Return one line of the report."""
     out = folder / "out"
     with open(out, "wb") as output, subprocess.Popen(list(command), stdout=output, cwd=folder) as running:
         try:
@@ -87,12 +88,12 @@ def timed(what: str, command: Sequence[str], function: str, folder: Path, *rule:
 
 
 def printed(out: Path) -> list[float]:
-    """The rates that the program has printed so far."""
+    """Return the rates that the program has printed so far."""
     return [float(row[1]) for row in map(str.split, out.read_text().splitlines()) if len(row) == 2]
 
 
 def counted(words: Sequence[str], pid: int, out: Path) -> tuple[str, list[float]]:
-    """What `count` prints, and the rates of the intervals that the stub was there for from end to end."""
+    """Return the output of `count`, and the rates of the intervals during which the stub was always there."""
     first = last = 0
     with subprocess.Popen(list(words), stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:

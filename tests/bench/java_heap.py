@@ -1,9 +1,9 @@
-"""What `runtime` costs on a large Java heap, beside reading it: CPU seconds, and anonymous memory of findleaks an object.
+"""Measure `runtime` on a large Java heap, compared with reading the core: CPU seconds, and anonymous memory of findleaks per object.
 
-Runs ManyObjects.java (20 M objects of 1 GiB unless told) on JDK 17 with G1, and on JDK 8 with Parallel, and takes a core of each. Then,
-`--runs` times in turn: copies the core to nowhere (`cat`), streams it once through a mapping (limits.c), and runs `runtime` as users do.
-Prints the least of each, and the ratio of `runtime` to the sum of both ways of reading. Memory is anonymous memory: what a process has
-beyond the pages of the core. Fails where a ratio is above TIMES, or memory is above BYTES an object.
+Run ManyObjects.java (20 M objects in 1 GiB by default) on JDK 17 with G1 and on JDK 8 with Parallel, and take a core of each. Then,
+`--runs` times in turn: read the core with `cat`, stream it once through a mapping (limits.c), and run `runtime` as users do. Print the
+least of each, and the ratio of `runtime` to the sum of both ways of reading. Memory is anonymous memory: the memory of a process without
+the pages of the core. Fail if a ratio is above TIMES, or if memory is above BYTES per object.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measure(core: str, library: str, runs: int) -> dict[str, Figures]:
-    """The least of some runs of each, in turn."""
+    """Return the least of several runs of each, made in turn."""
     env = {**os.environ, "FINDLEAKS_THREADS": "1", "FINDLEAKS_LIMITS": library}
     lines = {
         "cat": ["sh", "-c", 'cat "$0" > /dev/null', core],

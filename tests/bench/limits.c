@@ -1,8 +1,8 @@
-/* What no tool can beat on this machine: to read all bytes once, and to wait once for memory for each block. */
+/* Lower bounds for any tool on this machine: read all bytes once, and wait for memory once for each block. */
 #include <stddef.h>
 #include <stdint.h>
 
-/* The sum of all words: a plain stream. */
+/* The sum of all words: a sequential read. */
 uint64_t stream(const uint64_t *words, size_t count) {
     uint64_t a = 0, b = 0, c = 0, d = 0;
     for (size_t at = 0; at + 4 <= count; at += 4) {

@@ -1,8 +1,8 @@
-"""What it costs to say who holds what where one owner has millions of words, and where much is lost: `roots` and `verdict` beside `find`.
+"""Measure `roots` and `verdict`, compared with `find`, if one owner has millions of words, and if many blocks are lost.
 
-Each core is taken once. `--runs` times each, `find`, `roots` and `verdict` run as users run them. Prints medians of CPU time, how many
-times `find` the two others are, and the memory they take beyond what `find` does, a block. At most LIMIT times, and BYTES a block of a
-large heap.
+Take each core once. `--runs` times each, run `find`, `roots` and `verdict` as users do. Print medians of CPU time, their multiples of the
+time of `find`, and the additional memory per block. Fail if a multiple is above LIMIT or, on a large heap, the memory is above BYTES per
+block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import bench
 
 LIMIT, BYTES = 3.0, 100.0
 MANY = 1_000_000
-"""Blocks from which on memory is judged: of a smaller heap it is that of the program itself."""
+"""The number of blocks from which on memory is checked: on a smaller heap, most memory is that of the program itself."""
 
 SHAPES = {"array": 3_000_000, "register": 3_000_000, "lost": 106_000}
 

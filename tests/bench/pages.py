@@ -1,6 +1,7 @@
-"""What it costs to look at every page of a heap, and to draw it: CPU time a block and as a multiple of streaming the core once.
+"""Measure the time to examine every page of a heap, and to write the map: CPU time per block, also as a multiple of streaming the core
+once.
 
-The heap is that of bench.py; its core is the kernel's, so which pages are resident is known. Each part runs `--runs` times, in turn with
+The heap is that of bench.py. The kernel writes its core, so the resident pages are known. Each part runs `--runs` times, alternating with
 the streaming; medians are printed.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 import bench
 
 LIMIT = 20.0
-"""Nanoseconds that looking at pages may take a block."""
+"""Nanoseconds per block that examining pages may take."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -47,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measure(core: str) -> dict[str, Any]:
-    """Each part once: the same calls that the command makes."""
+    """Run each part once, with the same calls as the command."""
     from findleaks.audit.pages import predict_released_bytes, read_areas
     from findleaks.audit.residency import read_residency
     from findleaks.report.heapmap.cells import Picture
@@ -85,7 +86,7 @@ NAMES = {
 
 
 def table(found: dict[str, Any]) -> str:
-    """What a user reads."""
+    """Return the text of the report."""
     blocks, stream = found["blocks"], found["stream"]["cpu"]
     lines = [f"{blocks:,.0f} blocks on {found['count']:,.0f} pages", "", f"  {'PART':<26} WALL s   CPU s  ns/BLOCK  STREAMING"]
     for key, name in NAMES.items():

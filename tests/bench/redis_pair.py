@@ -1,5 +1,5 @@
-"""Two redis servers that get the same commands in turn, a slice each: what slows both (other work on the machine, a virtual machine's
-neighbours) cancels out of the ratio, which windows of one server a second apart cannot do: these differ by a tenth."""
+"""Two redis servers that get the same commands in alternating slices. Other work on the machine, or a virtual machine's neighbours, slow
+both, so that the ratio is not affected. If one server is measured twice, a second apart, the results differ by a tenth."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ END = b"END\r\n"
 
 
 class Slices(NamedTuple):
-    ratio: float  # median, of the second server's time to the first one's
-    nanoseconds: float  # of the first one, a command
+    ratio: float  # median of the second server's time divided by the first one's
+    nanoseconds: float  # per command of the first server
 
 
 class RedisPair:
-    """`pipelined` commands are sent at a time by each of CLIENTS. The servers share a processor, the caller has another one."""
+    """`pipelined`: commands that each of CLIENTS sends at a time. The servers share a processor; the caller has another one."""
 
     def __init__(self, folder: Path, pipelined: int) -> None:
         self._random = random.Random(1)
@@ -47,7 +47,7 @@ class RedisPair:
             server.wait()
 
     def _batch(self, commands: int) -> bytes:
-        """The last command's reply is END, which no other one contains."""
+        """Return commands whose last reply is END, which no other reply contains."""
         choose, number = self._random.choice, self._random.randrange
         made = []
         for _ in range(commands):
@@ -78,7 +78,7 @@ class RedisPair:
         return Slices(statistics.median(ratios), first / commands)
 
     def _slice(self, which: int, batches: list[bytes]) -> int:
-        """Nanoseconds of the server's time."""
+        """Return the nanoseconds of the server's processor time."""
         pid, clients = self.servers[which].pid, self._clients[which]
         before = spent(pid)
         for at in range(0, len(batches), len(clients)):
@@ -103,7 +103,7 @@ def until_end(client: socket.socket) -> None:
 
 
 def connected(port: int) -> socket.socket:
-    """To a server that is starting."""
+    """Connect to a server that is starting."""
     limit = time.monotonic() + 60
     while True:
         try:

@@ -38,7 +38,7 @@ struct work {
     long number, threads;
 };
 
-/* What a thread that goes idle can call. */
+/* What an idle thread calls. */
 static void flush(void) {
     int (*mallctl)(const char *, void *, size_t *, void *, size_t) = dlsym(RTLD_DEFAULT, "mallctl");
     void (*idle)(void) = dlsym(RTLD_DEFAULT, "MallocExtension_MarkThreadIdle");

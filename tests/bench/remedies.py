@@ -1,5 +1,5 @@
-"""What the remedies do that `verdict` suggests for free memory: the anonymous resident size of a process with and without each setting,
-and before and after each call. `python tests/bench/remedies.py [NAME…]`; docs/allocators.md has the figures."""
+"""Measure the remedies that `verdict` suggests for free memory: the anonymous resident size of a process with and without each setting, and
+before and after each call. `python tests/bench/remedies.py [NAME…]`; docs/allocators.md has the figures."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ REST = 3.0  # seconds after which memory is measured: decay and purging take 1 s
 
 class Case(NamedTuple):
     allocator: str
-    words: Sequence[str]  # of remedies.c
-    settings: Sequence[Mapping[str, str]]  # the first is the process that verdict is asked about
+    words: Sequence[str]  # arguments of remedies.c
+    settings: Sequence[Mapping[str, str]]  # the first is for the process that `verdict` examines
 
 
 def cases() -> list[Case]:
@@ -67,7 +67,7 @@ def environment(allocator: str) -> dict[str, str]:
 
 
 def measure(program: Path, words: Sequence[str], settings: Mapping[str, str]) -> tuple[int, int]:
-    """kB at rest, and after the allocator's call."""
+    """Return kB when the process is idle, and after the allocator's call."""
     with subprocess.Popen([str(program), *words], env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -1,7 +1,8 @@
-"""What `runtime` costs on a Ruby with millions of objects, the whole run: by type alone, and with the native bytes that they hold.
+"""Measure the whole run of `runtime` on a Ruby with millions of objects: only by type, and with the native bytes that the objects hold.
 
-usage: python tests/bench/ruby_objects.py [MILLIONS]     (5 millions of objects unless told)
-Needs ruby on the path. FINDLEAKS_PURE=1 measures the twin.
+usage: python tests/bench/ruby_objects.py [MILLIONS]     (by default, 5 million objects)
+
+Needs `ruby` on PATH. FINDLEAKS_PURE=1 measures the Python engine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ $stdout.flush
 $stdin.read
 """
 OF_EACH = 5
-"""Objects that each element of the array is."""
+"""The number of objects for each element of the array."""
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def cost(options: list[str]) -> tuple[float, float]:
-    """CPU and wall time of a run, in seconds."""
+    """Return CPU and wall time of a run, in seconds."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "findleaks", "runtime", "--only", "ruby", *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)

@@ -1,4 +1,4 @@
-"""What `scopes` costs on Node's core of so many objects, each of which has three handles: processor time of the whole command, medians.
+"""Measure `scopes` on cores of Node with many objects, each of which has three handles: median processor time of the whole command.
 
 usage: python tests/bench/scopes.py [OBJECTS …]      (needs npm, gcc, and kernel.core_pattern=core, as the tests do)
 """
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
 
 
 def cost(core: Path) -> float:
-    """Processor seconds of one run."""
+    """Return the processor seconds of one run."""
     before = os.times()
     subprocess.run([sys.executable, "-m", "findleaks", "scopes", str(core)], check=True, stdout=subprocess.DEVNULL)
     after = os.times()

@@ -24,7 +24,7 @@ typedef struct node {
     struct node *a, *b, *c;
 } node;
 
-static void *volatile held[2]; /* the only roots */
+static void *volatile held[2]; /* the only roots of the program */
 static uint64_t state = 0x9E3779B97F4A7C15u;
 
 static uint64_t below(uint64_t limit) {
@@ -34,7 +34,7 @@ static uint64_t below(uint64_t limit) {
     return (uint64_t)(((unsigned __int128)state * limit) >> 64);
 }
 
-/* End, or wait, with `array` in a register and nowhere else. */
+/* End, or wait, with `array` only in a register. */
 static void stop_with(uintptr_t array, int waits) {
 #if defined(__x86_64__)
     long number = waits ? SYS_pause : SYS_kill, result;
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     const char *shape = argv[1];
     uint64_t count = strtoull(argv[2], NULL, 10);
     size_t room = (count + 1) * sizeof(node *);
-    node **nodes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* no root: it goes before the end */
+    node **nodes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* not a root: unmapped before the end */
     if (nodes == MAP_FAILED || count < 4)
         return 1;
     for (uint64_t at = 0; at < count; at++)
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
             *nodes[at] = (node){at + 1 < count ? nodes[at + 1] : NULL, at ? nodes[at - 1] : NULL, NULL};
         held[1] = nodes[count - 1];
     } else if (!strcmp(shape, "parents")) {
-        for (uint64_t at = 1; at < count; at++) { /* where a child is in the way, it becomes the grandchild */
+        for (uint64_t at = 1; at < count; at++) { /* an existing child becomes the child of the new node */
             node *parent = nodes[below(at)], *fresh = nodes[at], **place = below(2) ? &parent->a : &parent->b;
             fresh->a = *place;
             if (fresh->a)

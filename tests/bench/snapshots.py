@@ -1,7 +1,7 @@
-"""How long `snapshot` and `watch` stop a process of 1 M blocks, how long they take, and how large the file is.
+"""Measure how long `snapshot` and `watch` stop a process of 1 M blocks, how long they take, and how large the file is.
 
-The stop is that of the process's own clock (standing.c: its longest gap), beside "idle", the longest one while nothing was done to it for
-as long: on a busy machine whoever waits for a processor stands still, too. `itself` is what findleaks says it was.
+The stop is the longest gap by the process's own clock (standing.c). "idle" is the longest gap in an equally long time without findleaks: on
+a busy machine, waiting for a processor also causes gaps. `itself` is the duration that findleaks reports.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from stops import Standing
 TRIES = 5
 BLOCKS, SIZE = 1_000_000, 72
 MOST_STOPPED = 0.7
-"""Seconds that a summary of BLOCKS may stop the process."""
+"""Seconds for which a snapshot of BLOCKS may stop the process."""
 MOST_BYTES = 1 << 20
-"""Bytes of the file, which does not depend on the number of blocks."""
+"""Maximum bytes of the file, which do not depend on the number of blocks."""
 INTERVALS = 4
 
 
 def snapshot(pid: int, path: Path) -> tuple[float, float]:
-    """Seconds that the process was stopped as findleaks says, and CPU seconds of findleaks."""
+    """Return the seconds for which findleaks says that it stopped the process, and findleaks' CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = [sys.executable, "-m", "findleaks", "snapshot", "--json", "-o", str(path), "--pid", str(pid)]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
@@ -35,7 +35,7 @@ def snapshot(pid: int, path: Path) -> tuple[float, float]:
 
 
 def watched(pid: int) -> int:
-    """Most KiB that `watch` had in memory in INTERVALS intervals."""
+    """Return the maximum KiB of memory of `watch` during INTERVALS intervals."""
     words = [sys.executable, "-m", "findleaks", "watch", "--every", "0.05", "--json", "--pid", str(pid)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -47,7 +47,7 @@ def watched(pid: int) -> int:
 
 
 def main() -> int:
-    """For the command line."""
+    """Run the benchmark as a program."""
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as folder:
         program, path = Path(folder, "standing"), Path(folder, "one.snapshot")
         source = Path(__file__).parent / "standing.c"

@@ -1,5 +1,5 @@
-/* Blocks, and a thread that reads the clock without a pause: how long did it stand still at the longest?
- * usage: standing BLOCKS BYTES. Prints "ready"; for a line "clear" it forgets, for "gap" it prints the microseconds. */
+/* Blocks, and a thread that reads the clock without pause, to measure its longest stop. usage: standing BLOCKS BYTES.
+ * Prints "ready". For a line "clear" it resets the measurement; for "gap" it prints the longest gap in microseconds. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
-"""How long a live process is stopped while findleaks looks at it, by the process's own clock, beside a plain copy of what is resident.
+"""Measure how long a live process is stopped while findleaks examines it, by the process's own clock, compared with a plain copy of its
+resident memory.
 
-The best of several tries counts, as on a busy machine whoever waits for a processor stands, too: "idle" is how long that was at the longest
-within as much time as one try takes, with nothing done to the process. So much more than wanted is no failure.
+The best of several tries counts, because a process also stops while it waits for a processor. "idle" is the longest such gap during the
+time of one try, without findleaks. A result that exceeds the limit by at most this gap is not a failure.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 
 TRIES = 5
 SHAPES = (("1,000 blocks", 1_000, 80, 30.0, 0.0), ("1 M blocks, 85 MiB", 1_000_000, 72, 120.0, 0.0), ("1 GiB", 16_384, 64 << 10, 0.0, 1.3))
-"""Name, blocks, bytes of each, and the most that is wanted: milliseconds, or times a plain copy (0: not said)."""
+"""Name, blocks, bytes of each, and the limit: milliseconds, or a multiple of the plain copy's time (0: no limit)."""
 
 
 class Standing:
-    """The program that watches the clock."""
+    """The program that records gaps in its own clock."""
 
     def __init__(self, program: Path, blocks: int, size: int) -> None:
         words = [str(program), str(blocks), str(size)]
@@ -41,7 +42,7 @@ class Standing:
 
 
 def resident_runs(pid: int) -> list[tuple[int, int]]:
-    """The runs of resident pages in writable memory."""
+    """Return the runs of resident pages in writable memory."""
     runs: list[tuple[int, int]] = []
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/pagemap", "rb") as pagemap:
         for line in maps:
@@ -60,7 +61,7 @@ def resident_runs(pid: int) -> list[tuple[int, int]]:
 
 
 def plain_copy(pid: int) -> tuple[float, int]:
-    """Milliseconds for process_vm_readv of all writable resident memory into memory that is there already, and its bytes."""
+    """Return the milliseconds for process_vm_readv of all writable resident memory into resident memory, and its bytes."""
     runs = resident_runs(pid)
     size = sum(end - start for start, end in runs)
     room = mmap.mmap(-1, size)
@@ -82,7 +83,7 @@ def plain_copy(pid: int) -> tuple[float, int]:
 
 
 def measured(program: Path, blocks: int, size: int, command: str, tries: int) -> tuple[list[float], list[float], list[float], int]:
-    """Milliseconds: the longest gaps while the command ran, with nothing done, and those of the plain copies; bytes of these."""
+    """Return milliseconds: the longest gaps while the command ran, while idle, and during the plain copies; and the bytes of the copies."""
     one = Standing(program, blocks, size)
     try:
         gaps, idle, plain, resident = [], [], [], 0
@@ -105,7 +106,7 @@ def measured(program: Path, blocks: int, size: int, command: str, tries: int) ->
 
 
 def main() -> int:
-    """For the command line."""
+    """Run the benchmark as a program."""
     failed = False
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as folder:
         program = Path(folder, "standing")

@@ -1,8 +1,9 @@
-"""By how much `track` slows programs down, beside heaptrack (attached) and jemalloc's profile, in the same run.
+"""Measure by how much `track` slows programs down, compared with heaptrack (attached) and jemalloc's profiler, in the same run.
 
 usage: python tests/bench/track.py
-Figures are of the processor's time that the program uses for a command (redis), or a pair of malloc and free (allocs.c): other work on the
-machine disturbs them less than the clock's. Of two redis servers, which get the same commands in turn, one is tracked.
+
+Figures are processor time of the program for a command (redis), or for a pair of malloc and free (allocs.c): other work on the machine
+affects it less than wall time. Two redis servers get the same commands in turn, and one of them is tracked.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PIPELINED = (1, 16)
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would the tools
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore this signal, and so would the tools
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(f"{'':60} {'WITHOUT':>9} {'WITH':>9} {'SLOWDOWN':>9}")
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def redis(folder: Path, pipelined: int) -> None:
-    """Before, while and after one of two servers is tracked, ROUNDS times: the stubs lie elsewhere each time."""
+    """Measure before, while and after one of two servers is tracked, ROUNDS times, because the stubs have other addresses each time."""
     pair = RedisPair(folder, pipelined)
     try:
         pair.measure(SECONDS)
@@ -58,7 +59,7 @@ def redis(folder: Path, pipelined: int) -> None:
             ratios, plain = [], [pair.measure(SECONDS)]
             for _ in range(ROUNDS):
                 with tracker(pair.servers[1].pid, sampling):
-                    pair.measure(3 * SECONDS)  # the first blocks of each stack wait for its rules
+                    pair.measure(3 * SECONDS)  # the first blocks of each stack wait until the rules for the stack exist
                     during = pair.measure(SECONDS)
                 plain.append(pair.measure(SECONDS))
                 ratios.append(during.ratio / statistics.mean(one.ratio for one in plain[-2:]))
@@ -87,7 +88,7 @@ def loops(folder: Path) -> None:
 
 
 def pairs(folder: Path, command: Sequence[str], tool: str, variables: dict[str, str], words: Sequence[str] = ()) -> float:
-    """Nanoseconds of the processor's time for a pair, with this tool attached."""
+    """Return the nanoseconds of processor time for a pair while this tool is attached."""
     out = folder / "out"
     with open(out, "wb") as output, ended(subprocess.Popen(command, stdout=output, env={**os.environ, **variables})) as running:
         until(lambda: len(out.read_text().splitlines()) > 3)
@@ -113,12 +114,12 @@ def median_of_lines(out: Path) -> float:
     return statistics.median(found) if found else float("nan")
 
 
-# -- what both need
+# -- used by both
 
 
 @contextmanager
 def tracker(pid: int, sampling: Sampling) -> Iterator[None]:
-    """Stubs without the command, which are in and out within a second."""
+    """Insert and remove stubs without the command, within a second."""
     made = Tracker(TracedProcess(pid), sampling)
     try:
         made.start(False)

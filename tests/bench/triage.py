@@ -1,4 +1,4 @@
-"""1,000 mixed cores by `triage`: with one process and with two, and killed ten times and resumed.
+"""Measure `triage` on 1,000 mixed cores, with one process and with two, and when it is killed ten times and resumed.
 
 python tests/bench/triage.py [CORES: 1000]
 """
@@ -27,7 +27,7 @@ def main() -> None:
         programs = [triaged.build(base / "O0", "-O0"), triaged.build(base / "O2", "-O2")]
         cores = [triaged.core(program, base / f"{program.parent.name}-{seed}", seed).path for program in programs for seed in range(3)]
         mixed(base / "mixed", cores, count)
-        run(["--json", "-j", "2", base / "mixed" / "below" / "deeper"])  # the files are in memory then
+        run(["--json", "-j", "2", base / "mixed" / "below" / "deeper"])  # afterwards the files are in memory
         walls = []
         for jobs in (1, 2):
             wall, cpu = run(["--json", "-j", str(jobs), "-o", base / f"{jobs}.sqlite", base / "mixed"])
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def run(words: list[object]) -> tuple[float, float]:
-    """Seconds: by the clock, and of all processes."""
+    """Return wall-clock seconds, and CPU seconds of all processes."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-m", "findleaks", "triage", *map(str, words)], stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

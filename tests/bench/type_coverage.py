@@ -1,5 +1,5 @@
-"""How many blocks of a process or core have a type: of all blocks, of those that refer to other blocks, and of the latter without text
-and buffers. Text and buffers refer to other blocks by words that they do not use: the rest of a string's block has former content.
+"""Measure how many blocks of a process or core have a type: of all blocks, of those that refer to other blocks, and of the latter without
+text and buffers. The unused rest of a text or buffer may still contain pointers of the block's former content.
 
 python tests/bench/type_coverage.py PID|CORE [FILE.hints]
 """

@@ -1,6 +1,6 @@
-"""What `verdict` costs beyond `find`: both on the same core of the same heap, as users run them; medians, and their ratio.
+"""Measure `verdict`, compared with `find`, on the same core as users run them; print medians and the ratio.
 
-Also on a heap of which every second page was given back (`holes`), where what is resident is a run a page.
+In a second heap (`holes`), every second page was given back, so that each resident run has one page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A core that findleaks writes of a live process of 1 GiB: how long the process is stopped, and how long all of it takes, beside a plain
-copy of the same memory into a file.
+"""Measure a core that findleaks writes of a live process of 1 GiB: how long the process is stopped, and how long everything takes, compared
+with a plain copy of the same memory into a file.
 
-The plain copy reads /proc/PID/mem by 4 MiB, writes each to a file, and has that forced to disk, as the core is. The best of several tries
-counts: whoever waits for a processor or for the disk is slower, in both.
+The plain copy reads 4 MiB at a time from /proc/PID/mem, and writes it to a file, which is then forced to disk, as the core is. The best of
+several tries counts, because waiting for a processor or the disk slows both.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from findleaks.target.core_writer import Written, write_core
 
 TRIES = 3
 BLOCKS, SIZE = 16_384, 64 << 10
-MOST = 2.0  # times the plain copy that a core may take
+MOST = 2.0  # the largest allowed multiple of the plain copy's time
 STEP = 4 << 20
 
 
 def plain_file(pid: int, path: Path) -> float:
-    """Seconds for all writable resident memory from the process into a file on disk."""
+    """Return the seconds for writing all writable resident memory of the process to a file on disk."""
     runs = resident_runs(pid)
     buffer = memoryview(bytearray(STEP))
     began = time.perf_counter()
@@ -46,7 +46,8 @@ def plain_file(pid: int, path: Path) -> float:
 
 
 def core(pid: int, path: Path, compress: bool) -> tuple[float, float, Written]:
-    """Seconds for a core from the first look at the process until it is on disk, those that the process was stopped, and the core."""
+    """Return the seconds from the first look at the process until the core is on disk, the seconds that the process was stopped, and the
+    core."""
     began = time.perf_counter()
     with CopiedProcess(pid) as copy:
         written = write_core(copy, str(path), compress)
@@ -57,7 +58,7 @@ def core(pid: int, path: Path, compress: bool) -> tuple[float, float, Written]:
 
 
 def main() -> int:
-    """For the command line. The files are made in the folder that it names, or in a temporary one."""
+    """Run the benchmark as a program. The files are made in the folder that the argument names, or in a temporary one."""
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-", dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
         program = Path(folder, "standing")
         source = Path(__file__).parent / "standing.c"

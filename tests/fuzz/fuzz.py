@@ -1,8 +1,9 @@
-"""Damage cores of every allocator and runtime, and have findleaks look at them: `make fuzz`, or
+"""Damage cores of every allocator and runtime, and run findleaks' commands on them: `make fuzz`, or
 
-    python tests/fuzz/fuzz.py [--count N] [--seed FIRST] [--only NAME,…] [--keep FOLDER]
+python tests/fuzz/fuzz.py [--count N] [--seed FIRST] [--only NAME,…] [--keep FOLDER]
 
-Each mutation is made of its number alone: what is printed of a failing one makes it again. It is shrunk, and kept in FOLDER.
+Each mutation depends only on its number, so that the printed number of a failure reproduces it. A failure is reduced to few edits, and
+stored in FOLDER.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SHARES = {
     **dict.fromkeys(("node", "node-24", "java", "java-g1", "java-25"), 1),
     **dict.fromkeys(("ruby", "ruby-3.3", "python", "python-3.9", "python-3.14", "go"), 2),
 }
-"""Of large cores fewer mutations are tried; of others 8."""
+"""The number of mutations of each large core. Other cores get 8."""
 
 
 def main() -> int:
@@ -81,7 +82,7 @@ def main() -> int:
 
 
 def again(path: Path) -> int:
-    """Try what was kept."""
+    """Try a stored mutation again."""
     body = json.loads(path.read_text())
     edits = [Edit(at, None if data is None else base64.b64decode(data)) for at, data in body["edits"]]
     with tempfile.TemporaryDirectory() as folder:

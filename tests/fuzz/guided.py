@@ -1,8 +1,8 @@
-"""Coverage-guided: bytes that lead into new code of one reader are kept and changed on, by atheris (`pip install atheris`).
+"""Coverage-guided fuzzing of single readers with atheris (`pip install atheris`): inputs that reach new code are kept and changed further.
 
-    python tests/fuzz/guided.py READER [--runs N] [--seconds S]      READER: one of READERS below
+python tests/fuzz/guided.py READER [--runs N] [--seconds S]      READER: one of READERS below
 
-Whatever a reader raises but the errors that it documents is a failure: its input is kept in build/fuzz/READER.
+If a reader raises an exception that it does not document, this is a failure. Its input is stored in build/fuzz/READER.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ int main(int count, char **) { try { if (count > 5) throw 1; mine = count; } cat
 
 
 class Reader(NamedTuple):
-    """`read` may raise `raises` and nothing else; `seeds` are inputs to begin with."""
+    """`read` may only raise the exceptions `raises`; `seeds` are the initial inputs."""
 
     read: Callable[[bytes], object]
     raises: tuple[type[Exception], ...]
@@ -80,7 +80,7 @@ class Reader(NamedTuple):
 
 
 def core(data: bytes) -> None:
-    """A core's headers and notes."""
+    """Read a core's headers and notes."""
     with _file(data) as path, open_core(path) as target:
         for thread in target.threads():
             target.symbolize(thread.pc)
@@ -95,7 +95,7 @@ def core(data: bytes) -> None:
 
 
 def image(data: bytes) -> None:
-    """An ELF file, and the same bytes as they are loaded."""
+    """Read an ELF file, and the same bytes as a loaded image."""
     head = elf.header(data)
     elf.build_id_of_file(data)
     elf.sections(data, head)
@@ -107,7 +107,7 @@ def image(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    """Call frame information. The first bytes say where it is asked."""
+    """Read call frame information. The first bytes are the address to unwind."""
     target = fake.FakeTarget({BIAS: data[8:]} if len(data) > 8 else {})
     table = FrameTable(target, Module("/lib/x.so", BIAS, BIAS, BIAS + len(data)))
     for pc in struct.unpack_from("<4H", data.ljust(8, b"\0")):
@@ -119,7 +119,7 @@ STACK = 0x80_0000
 
 
 def arm_frames(data: bytes) -> None:
-    """ARM's tables and code. The first bytes are the registers and the stack."""
+    """Read ARM's tables and code. The first bytes are the registers and the stack."""
     words = struct.unpack_from("<64I", data.ljust(256, b"\0"))
     registers = dict(zip(ARM.registers, words))
     target = fake.FakeTarget(
@@ -138,7 +138,7 @@ def expression(data: bytes) -> None:
 
 
 def debug(data: bytes) -> None:
-    """Debug information, asked for variables and their members."""
+    """Read debug information: variables and their members."""
     file = dwarf.open_dwarf(data)
     if file is None:
         return
@@ -152,7 +152,7 @@ def debug(data: bytes) -> None:
 
 
 def lines(data: bytes) -> None:
-    """Debug information, asked for functions and lines. The first bytes say where."""
+    """Read debug information: functions and lines. The first bytes are the address."""
     file = dwarf.open_dwarf(data[8:])
     if file is not None:
         located = Located(file)
@@ -260,7 +260,7 @@ def _rows(folder: Path) -> bytes:
 
 
 class Resident(fake.FakeTarget):
-    """A page of two is in memory."""
+    """Of every two pages, one is resident."""
 
     def presence(self, progress: object) -> Presence:
         return Presence("pagemap", Runs.of([Range(BIAS, BIAS + 8192)]), Runs.of([Range(BIAS, BIAS + 4096)]), Runs.of(()), 4096)
@@ -272,7 +272,7 @@ def _side_file(folder: Path) -> bytes:
 
 
 def _images(folder: Path) -> list[bytes]:
-    """Small programs, with debug information and without."""
+    """Return small programs, with and without debug information."""
     made = []
     for number, flags in enumerate((["-g", "-no-pie"], ["-g", "-gdwarf-4", "-gz", "-pie"], ["-s", "-O1"])):
         program = folder / str(number)
@@ -283,7 +283,7 @@ def _images(folder: Path) -> list[bytes]:
 
 
 def _arm_image(thumb: bool) -> bytes:
-    """A waiting thread's registers and stack, functions with tables and without."""
+    """Return a waiting thread's registers and stack, and functions with and without tables."""
     whole = arm_images.image([(0x100, 1), (0x200, 0x8002A8B0), (0x240, arm_images.TABLES[0]), (0x280, 1)], arm_images.CODE)
     registers = [0] * 13 + [256 - 24, BIAS + 0x213, BIAS + (0x21E if thumb else 0x280), 0x20 if thumb else 0, 0]
     stack = [7, BIAS + 0x213, 0, 0, 4, BIAS + 0x203]

@@ -1,8 +1,9 @@
-"""Damage words of the images that unit tests make of allocators and runtimes: thousands of trials a minute, all in this process.
+"""Damage words of the synthetic images that unit tests make for allocators and runtimes: thousands of trials a minute, all in this process.
 
-    python tests/fuzz/images.py [--count N] [--seed FIRST] [--only NAME,…]
+python tests/fuzz/images.py [--count N] [--seed FIRST] [--only NAME,…]
 
-As fuzz.py, a seed makes one mutation: words that findleaks reads of the sound image become others. Every command looks at it.
+As in fuzz.py, a seed determines one mutation: some words that findleaks reads in the undamaged image get other values. Then every command
+runs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from findleaks.errors import FindleaksError  # noqa: E402
 from findleaks.session import Session  # noqa: E402
 
 SECONDS = 20.0
-"""Of a processor, that one trial may take; a sound image takes less than one."""
+"""Processor seconds that one trial may take; an undamaged image takes less than one."""
 LINES = [line for line in COMMANDS if "PAGE" not in line]
 
 
@@ -64,7 +65,7 @@ MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
 
 
 class Image:
-    """A sound image, and the addresses of the words that findleaks reads of it."""
+    """An undamaged image, and the addresses of the words that findleaks reads in it."""
 
     def __init__(self, sound: FakeTarget) -> None:
         self.sound = sound
@@ -113,7 +114,7 @@ class Image:
         return made
 
     def damage(self, rng: random.Random) -> dict[int, int]:
-        """Addresses of words, and what they become."""
+        """Return new values of words, by address."""
         first = rng.choice(self.words)
         near = [at for at in self.words if abs(at - first) < 64]
         count = rng.choice((1, 1, 1, 2, 3, 8))
@@ -140,7 +141,7 @@ class Image:
 
 
 def ask(session: Session, lines: Sequence[Sequence[str]]) -> None:
-    """Each of these commands; what it may not do is raised."""
+    """Run each of these commands. Exceptions that a command must not raise are passed on."""
     for words in lines:
         out = io.StringIO()
         try:

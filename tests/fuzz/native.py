@@ -1,6 +1,6 @@
-"""Coverage-guided: the C engine's loops over memory, by libFuzzer under sanitizers, for each size and byte order of words.
+"""Coverage-guided fuzzing of the C engine's loops over memory, with libFuzzer under sanitizers, for each word size and byte order.
 
-usage: python tests/fuzz/native.py [SECONDS [RUNS]]     SECONDS: for all four together; RUNS: of each
+usage: python tests/fuzz/native.py [SECONDS [RUNS]]     SECONDS: for all four variants together; RUNS: for each
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMITS = ("-max_len=20000", "-len_control=0", "-timeout=20", "-rss_limit_mb=2000
 
 
 def build(folder: Path) -> list[Path]:
-    """The harness for each kind of words, in `folder`."""
+    """Build the harness for each word size and byte order in `folder`."""
     sources = [*map(str, sorted(ROOT.glob("common/native/*.c"))), str(ROOT / "tests/fuzz/native.c")]
     warnings = ("-Wall", "-Wextra", "-Werror")
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,13 +31,13 @@ def build(folder: Path) -> list[Path]:
         program = folder / f"fuzz{name}"
         words = (f"-DWORD={word}u", f"-DBIG={int(order == 'big')}")
         made.append((program, subprocess.Popen([CLANG, *FLAGS, *warnings, *words, "-o", str(program), *sources])))
-    if sum(abs(process.wait()) for _, process in made):  # of all, so that none is left running
+    if sum(abs(process.wait()) for _, process in made):  # waits for all of them, so that none is left running
         raise SystemExit("the harness does not compile")
     return [program for program, _ in made]
 
 
 def write_seeds(folder: Path, word: int, order: Literal["little", "big"]) -> None:
-    """Inputs of the harness that are glibc heaps (glibc_chunks.c) whose words refer to one another; random bytes hardly are."""
+    """Write initial inputs that are glibc heaps (glibc_chunks.c) whose words refer to each other. Random bytes rarely are."""
     for number in range(SEEDS):
         chance, heap = random.Random(number), b""
         sizes = [2 * word * chance.randint(2, 40) for _ in range(chance.randint(4, 60))]
@@ -52,7 +52,7 @@ def write_seeds(folder: Path, word: int, order: Literal["little", "big"]) -> Non
 
 
 def run(program: Path, words: tuple[int, str], seconds: int, runs: int) -> int:
-    """The exit status of libFuzzer; what fails is kept beside the program."""
+    """Return the exit status of libFuzzer. Inputs that fail are stored next to the program."""
     corpus = program.with_name(f"corpus-{program.name}")
     corpus.mkdir(exist_ok=True)
     write_seeds(corpus, words[0], "big" if words[1] == "big" else "little")

@@ -32,7 +32,7 @@ public class Figures {
             threads[i].start();
         }
         String said = "";
-        for (int round = 0; round < 2; round++) // what the first one loads and makes, the second one counts
+        for (int round = 0; round < 2; round++) // the first round also loads classes and allocates; the second round counts this
             said = ask("compilerCodecache") + ask("gcHeapInfo") + ask("vmNativeMemory", "summary", "scale=b");
         System.out.println(said);
         System.out.println("ready");

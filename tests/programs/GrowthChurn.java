@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.zip.Deflater;
 
-/** Reads numbers from standard input, a line each: that many threads come and go, each with deflaters of its own that it ends. */
+/** For each number on standard input, runs this number of threads to their end. Each thread makes and ends its own deflaters. */
 public class GrowthChurn {
     static void work(int seed) {
         List<Deflater> held = new ArrayList<>();

@@ -6,7 +6,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntUnaryOperator;
 
-/** Threads that wait in Java methods of every kind, and what Thread.getAllStackTraces says of them. Argument: calls before they wait. */
+/** Threads that wait in Java methods of every kind. Prints their stacks from Thread.getAllStackTraces. Argument: calls before they wait. */
 public class JavaFrames {
     static final CountDownLatch NEVER = new CountDownLatch(1);
     static final Object MONITOR = new Object();
@@ -127,7 +127,7 @@ public class JavaFrames {
         }
     }
 
-    /** Waits until so many threads of the program wait. */
+    /** Waits until this number of the program's threads wait. */
     static void await(int threads) throws InterruptedException {
         for (int waiting = 0, rounds = 0; rounds < 3; rounds = waiting < threads ? 0 : rounds + 1) {
             Thread.sleep(50);

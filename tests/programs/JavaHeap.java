@@ -48,7 +48,7 @@ public class JavaHeap {
         }
     }
 
-    /** As Kept, but nothing refers to the first one. */
+    /** Like Kept, but nothing refers to the first object. */
     static class Forgotten extends Kept {
         Forgotten(long number, Kept next) {
             super(number, next);

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 
-/** Keeps 40 MB in a way that the first word chooses: objects to which the stack of the main thread refers, too. */
+/** Keeps 40 MB in objects. The first argument selects what holds them. The stack of the main thread also refers to them. */
 public class JavaHolders {
     static final int EACH = 20_000, COUNT = 2000, THREADS = 20, MUCH = 40_000_000;
     static final Map<String, Object> REGISTRY = new HashMap<>();

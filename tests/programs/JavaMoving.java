@@ -18,7 +18,7 @@ public class JavaMoving {
         }
     }
 
-    /** Many small ones. */
+    /** Many small objects. */
     static class Small extends Node {
         Small[] others = new Small[0];
 
@@ -27,12 +27,12 @@ public class JavaMoving {
         }
     }
 
-    /** Each is only on the stack of a thread. */
+    /** Only the stack of a thread refers to each of them. */
     static class Local {
         long number;
     }
 
-    /** These are garbage soon. */
+    /** Objects that soon become garbage. */
     static class Brief {
         final Object other;
         final byte[] data;

@@ -92,7 +92,7 @@ public class JavaNativeCalls {
         System.out.print("ready\n");
         System.out.flush();
         while (input.readLine() != null) {
-            System.gc();  // changes the JVM's data of the classes
+            System.gc();  // changes the data that the JVM has about classes
             round();
             StringBuilder text = new StringBuilder();
             STACKS.forEach((stack, count) -> text.append("calls ").append(count).append('\n').append(stack));

@@ -1,4 +1,4 @@
-/** Starts and ends many threads, has the agent say what it kept of them, and sleeps. */
+/** Starts and ends many threads, lets the agent print what it still keeps of them, and sleeps. */
 public class Threads {
     static native void report();
 

@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.zip.Deflater;
 
-/** Threads come and go, each with deflaters of its own: native memory that Java's heap knows nothing of. */
+/** Short-lived threads, each with its own deflaters: native memory that is not in the Java heap. */
 public class VerdictDeflaters {
     static void work(int seed) {
         List<Deflater> held = new ArrayList<>();

@@ -53,7 +53,7 @@ static void fill_all() {
     tables++;
 }
 
-static void lose_some() { // before anything is freed: no word that was left over has these addresses
+static void lose_some() { // before anything is freed: no stale word may contain the addresses of lost blocks
     for (int i = 0; i < LOST; i++) {
         void *volatile lost = malloc(216);
         memset(lost, 'x', 216);
@@ -68,7 +68,7 @@ static void wipe() {
 }
 
 int main() {
-    std::thread(lose_some).join(); // leaves no registers behind
+    std::thread(lose_some).join(); // in a thread, so that no register keeps an address
     std::thread(fill_all).join();
     wipe();
     printf("%d\n%d\nready\n", LOST, tables);

@@ -20,7 +20,7 @@ static apr_pool_t *create_server(int unmanaged) {
     return server;
 }
 
-/* Put the address of a block into a pool, behind other memory. */
+/* Store the address of a block in a pool, after other memory. */
 static void put(apr_pool_t *pool, const char *kind) {
     apr_pcalloc(pool, 300);
     void **member = apr_palloc(pool, sizeof(void *));

@@ -1,6 +1,6 @@
 /* Free memory in several arenas of glibc: `arenas FIRST OTHERS THREADS`.
  *
- * The first thread makes and frees blocks of FIRST MiB, each other one of OTHERS MiB; each keeps its last block, and all stay. */
+ * The first thread allocates and frees FIRST MiB of blocks, each other thread OTHERS MiB. Each keeps its last block, and none ends. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static void *run(void *word) {
     long number = (long)word, count = sizes[number] * (1l << 20) / 2000;
     char **all = malloc((size_t)count * sizeof *all);
     for (long i = 0; i < count; i++) all[i] = memset(malloc(2000), 'A', 2000);
-    pthread_barrier_wait(&made); /* each has an arena of its own by now */
+    pthread_barrier_wait(&made); /* every thread has its own arena now */
     for (long i = 0; i + 1 < count; i++) free(all[i]);
     pins[number] = all[count - 1];
     free(all);

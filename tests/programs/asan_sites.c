@@ -19,7 +19,7 @@ __attribute__((weak)) size_t __asan_get_alloc_stack(void *address, void **trace,
 __attribute__((weak)) size_t __asan_get_free_stack(void *address, void **trace, size_t size, int *thread);
 __attribute__((weak)) int __lsan_do_recoverable_leak_check(void);
 
-/* What is noted is hidden: the list must hold nothing. */
+/* Addresses in the list are complemented, so that the list refers to no block. */
 struct noted {
     unsigned long hidden, size;
     const char *state, *function;
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     static char output[1 << 16];
     setvbuf(stdout, output, _IOFBF, sizeof output);
     if (argc < 2 || !__asan_get_alloc_stack) return 1;
-    for (int i = 0; i < 2; i++) /* not the main thread, whose stack and registers may hold some of the blocks afterwards */
+    for (int i = 0; i < 2; i++) /* not in the main thread, whose stack and registers may later still contain addresses of blocks */
         if (pthread_create(&thread, NULL, work, (void *)strtoul(argv[1], NULL, 10)) || pthread_join(thread, NULL)) return 1;
     __lsan_do_recoverable_leak_check();
     for (unsigned i = 0; i < count; i++) {

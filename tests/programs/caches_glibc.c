@@ -32,7 +32,7 @@ static void hold(size_t size) {
     pthread_mutex_unlock(&lock);
 }
 
-/* `count` blocks of `size` with kept neighbours, all freed: the thread cache takes its share, the others go to fastbins or bins. */
+/* `count` blocks of `size` with kept neighbours, all freed: some go to the thread cache, the others to fastbins or bins. */
 static void lists(size_t size, int count) {
     void *blocks[64];
     for (int i = 0; i < count; i++) {
@@ -53,21 +53,21 @@ static void mixture(int number) {
     lists(1033, 20);
     lists(3000, 20);
     lists(70000, 3);
-    hold(60000); /* sorts what is unsorted into its bins */
+    hold(60000); /* moves chunks from the unsorted bin to their bins */
     lists(600, 21);
     lists(5000, 9);
-    hold(200000 + 4096 * (size_t)number); /* mapped */
+    hold(200000 + 4096 * (size_t)number); /* in mappings */
     free(make(300000));
 }
 
 static void *thread(void *argument) {
     int number = (int)(intptr_t)argument;
     mixture(number);
-    if (number == last) return 0; /* its cache goes back, its arena stays */
+    if (number == last) return 0; /* at its end, the thread's cache is freed, and its arena stays */
     if (number == 1)
-        for (int i = 0; i < 800; i++) hold(100000); /* a second heap; hardly touched */
+        for (int i = 0; i < 800; i++) hold(100000); /* fills a second heap, most of which is not touched */
     if (number == 2) {
-        void *blocks[60]; /* the heap grows and shrinks again */
+        void *blocks[60]; /* the heap grows and shrinks */
         for (int i = 0; i < 60; i++) blocks[i] = make(20000);
         for (int i = 60; i-- > 0;) free(blocks[i]);
     }
@@ -92,16 +92,16 @@ int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 4;
     FILE *file = fmemopen(written, sizeof written, "w");
     if (!file || setvbuf(file, buffer, _IOFBF, sizeof buffer)) return 1;
-    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* and no other, whatever is freed */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10); /* stays the threshold, even after mapped blocks are freed */
     last = threads;
-    pthread_barrier_init(&made, 0, (unsigned)threads); /* with this one, without the last */
+    pthread_barrier_init(&made, 0, (unsigned)threads); /* with this thread, without the last one */
     pthread_t started;
     for (int i = 1; i <= threads; i++)
         if (pthread_create(&started, 0, thread, (void *)(intptr_t)i)) return 1;
     if (pthread_join(started, 0)) return 1;
     mixture(0);
     pthread_barrier_wait(&made);
-    usleep(100000); /* the last thread out of the barrier */
+    usleep(100000); /* time for the last thread to leave the barrier */
 #if __GLIBC_PREREQ(2, 33)
     struct mallinfo2 told = mallinfo2();
 #else

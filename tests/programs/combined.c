@@ -24,7 +24,7 @@ struct cell {
     struct cell *previous;
     long number;
 } *g_last;
-char *g_pin; /* keeps the end of the heap in use */
+char *g_pin; /* stays in use at the end of the heap */
 
 static long usable(void *block) { return (long)malloc_usable_size(block); }
 
@@ -82,14 +82,14 @@ __attribute__((noinline)) static void bump(long mib) {
 __attribute__((noinline)) static void wipe(void) {
     volatile char stack[30000];
     memset((void *)stack, 0, sizeof stack);
-    __asm__ volatile("" : : "r"(stack) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps GCC from removing the array */
 }
 
 int main(int argc, char **argv) {
     if (argc != 5) return 2;
     setvbuf(stdout, NULL, _IONBF, 0);
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
-    leak(atol(argv[1])); /* first: freed memory would be reused */
+    leak(atol(argv[1])); /* first: otherwise it would reuse freed memory */
     hold(atol(argv[2]));
     release(atol(argv[3]));
     bump(atol(argv[4]));

@@ -18,9 +18,9 @@
 
 #define TEXT "The quick brown fox jumps over the lazy dog. "
 
-static int corrupt_target[2] = {0x11223344, 0x11223344}; /* what planted pointers point to */
+static int corrupt_target[2] = {0x11223344, 0x11223344}; /* the target of planted pointers */
 
-static size_t skipped; /* bytes of the text, and members of corrupt_target, that are left out: see differ */
+static size_t skipped; /* number of bytes of the text, and of members of corrupt_target, to skip: see differ */
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -38,7 +38,7 @@ __attribute__((unused)) static void block(const char *name, void *address, const
     say("block %s %#lx %zu %s\n", name, (unsigned long)address, malloc_usable_size(address), state);
 }
 
-/* Write `count` bytes of text or pointers from `at` on; the compiler must not see to which block they belong. */
+/* Write `count` bytes of text or pointers from `at` on. The compiler must not know to which block they belong. */
 __attribute__((noinline, unused)) static void scribble(volatile char *at, size_t count, const char *what) {
     for (size_t i = 0; i < count; i++) {
         uintptr_t pointer = (uintptr_t)&corrupt_target[skipped];
@@ -46,7 +46,7 @@ __attribute__((noinline, unused)) static void scribble(volatile char *at, size_t
     }
 }
 
-/* What is written by scribble from now on begins with another byte than stands at `at`: an allocator could not see the same byte. */
+/* Let scribble begin with another byte than the one that is at `at`, so that each overwritten byte changes. */
 __attribute__((unused)) static void differ(const volatile char *at, const char *what) {
     char first = 0;
     skipped = 0;

@@ -15,7 +15,7 @@ enum { WIDTH = 400 };
 static char *all[WIDTH];
 static char *chosen, *next_to;
 
-/* Right in front of the chosen block lies one that is in use: of a free one an allocator keeps nothing there. */
+/* The block before the chosen one must be in use: an allocator stores nothing before a block if the block before it is free. */
 static void choose(size_t size) {
     uintptr_t places[WIDTH], closest = UINTPTR_MAX;
     for (int i = 0; i < WIDTH; i++) places[i] = (uintptr_t)(all[i] = keep(size));
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     } else if (!strcmp(scenario, "double")) {
         say("block victim %#lx %zu freed\n", (unsigned long)chosen, usable);
         free(chosen);
-        scribble(chosen + sizeof(void *), sizeof(void *), "zero"); /* glibc's mark against double frees */
+        scribble(chosen + sizeof(void *), sizeof(void *), "zero"); /* glibc's mark that detects double frees */
         free(all[WIDTH - 2]);
         free(chosen);
         say("damage %#lx %zu\n", (unsigned long)chosen, usable);

@@ -16,7 +16,7 @@
 #include <pthread.h>
 
 #define WORD ((long)sizeof(size_t))
-#define USABLE (48 - sizeof(size_t)) /* of a chunk of 48 bytes; in the following chunk's size word begins what is past it */
+#define USABLE (48 - sizeof(size_t)) /* usable bytes of a chunk of 48 bytes, which end where the size word of the next chunk begins */
 
 static int argc_;
 static char **argv_;
@@ -24,7 +24,7 @@ static void *hold[64];
 
 static void *own(int index, size_t size) { return hold[index] = keep(size); }
 
-/* A chunk of the wanted state between two that stay in use; `before` is the one in front of it. */
+/* A chunk with the requested state between two chunks that stay in use; `before` is the first of these. */
 static char *victim(const char *kind, char **before) {
     size_t size = !strcmp(kind, "large") || !strcmp(kind, "unsorted") ? 2000 : !strcmp(kind, "small") ? 208 - sizeof(size_t) : USABLE;
     void *fill[40];
@@ -35,14 +35,14 @@ static char *victim(const char *kind, char **before) {
     char *made = own(1, size);
     own(2, USABLE);
     if (made != *before + 48) _exit(5);
-    char *other = own(3, size); /* a second one for the same list, so that links lead somewhere */
+    char *other = own(3, size); /* a second chunk in the same list, so that links refer to a chunk */
     own(4, USABLE);
     if (!strcmp(kind, "used")) return made;
     for (int i = 0; i < fills; i++) own(10, 24), own(11, 24);
     for (int i = 0; i < fills && i < 16; i++) free(fill[i]);
     free(made);
     free(other);
-    if (!strcmp(kind, "small") || !strcmp(kind, "large")) own(5, 5000); /* sorts the unsorted bin */
+    if (!strcmp(kind, "small") || !strcmp(kind, "large")) own(5, 5000); /* moves chunks from the unsorted bin to their bins */
     return made;
 }
 
@@ -113,11 +113,11 @@ static void story(void) {
         made = own(0, USABLE);
         block("before", made, "in-use");
         scribble(made, USABLE, "text");
-        memset(made + USABLE, 0xff, sizeof(size_t)); /* by the address of the last block: it is in front of top */
+        memset(made + USABLE, 0xff, sizeof(size_t)); /* written relative to the last block, which is before top */
         wrote(made + USABLE, sizeof(size_t), "pattern");
         say("damage %#lx 8\n", (unsigned long)(made + USABLE));
     } else if (!strcmp(scenario, "mapped")) {
-        char *first = own(0, 200000), *second = own(1, 300000); /* the second is mapped right below the first */
+        char *first = own(0, 200000), *second = own(1, 300000); /* the second block is mapped directly below the first */
         made = second < first ? first : second;
         before = second < first ? second : first;
         block("before", before, "in-use");

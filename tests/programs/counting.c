@@ -1,4 +1,4 @@
-/* Threads that call `event` through known stacks, in and out of scopes, and say how often.
+/* Threads that call `event` through known stacks, inside and outside of scopes, and print the number of calls.
  * usage: counting THREADS: prints "ready", waits for a file "go" in its folder, makes its calls, prints them as "FRAMES COUNT OUTSIDE"
  * (innermost function first), then "done". For a file "again" it calls `event` once more, and prints "alive". For one named "crash" it
  * calls it, and ends by SIGSEGV; for "end" it calls it, and ends. */
@@ -31,7 +31,7 @@ NOINLINE int beta(volatile int *n, int depth) {
     return *n;
 }
 
-/* A frame of variable size: found by its frame pointer. */
+/* A frame of variable size, which is unwound by its frame pointer. */
 NOINLINE void room(volatile int *n, int size) {
     volatile char *space = alloca((size_t)size * 16 + 16);
     space[0] = (char)size;

@@ -20,7 +20,7 @@ static void *work(void *unused) {
   volatile int n = 0;
   for (int i = 0; i < calls; i++) {
     event(&n);
-    if (alarming && i % 4 == 3) kill(getpid(), SIGALRM); /* the kernel chooses who takes it */
+    if (alarming && i % 4 == 3) kill(getpid(), SIGALRM); /* the kernel chooses the thread that receives it */
   }
   return unused;
 }

@@ -38,10 +38,10 @@ static node *taken(size_t size, node *one, node *other) {
     return made;
 }
 
-/* Use up all memory that was in use before: stale pointers to it stand in the unused ends of the interpreter's objects. */
+/* Use up all memory that was in use before: unused ends of the interpreter's objects may contain stale pointers to it. */
 static void use_up(void) {
     static void *plugs;
-    for (int at = 0; at < 300; at++) { /* beyond where the heap ever ended, too */
+    for (int at = 0; at < 300; at++) { /* also beyond the former end of the heap */
         void **one = calloc(1, 100000);
         if (!one)
             abort();
@@ -72,7 +72,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static void dealloc(PyObject *self) { (void)self; /* never: they are kept */ }
+static void dealloc(PyObject *self) { (void)self; /* is never called: the objects are kept */ }
 
 static PyType_Slot holder_slots[] = {{Py_tp_dealloc, (void *)dealloc}, {0, NULL}};
 static PyType_Spec holder_spec = {"cpython_native.Holder", sizeof(holder), 0, Py_TPFLAGS_DEFAULT, holder_slots};
@@ -102,7 +102,7 @@ static PyObject *watch(PyObject *module, PyObject *one) {
     holder *made = (holder *)PyType_GenericAlloc((PyTypeObject *)watcher_type, 0);
     if (!made)
         return NULL;
-    made->more = ((holder *)one)->more = calloc(1, 777); /* held by objects of both types: counted for neither */
+    made->more = ((holder *)one)->more = calloc(1, 777); /* held by objects of both types, so it counts for neither */
     return (PyObject *)made;
 }
 

@@ -62,8 +62,8 @@ if TRACE:
     statistics = snapshot.statistics("traceback")
     truth["sites"] = [[[f"{frame.filename}:{frame.lineno}" for frame in reversed(s.traceback)], s.count, s.size] for s in statistics[:10]]
     del snapshot, statistics
-json.dumps(truth)  # what it makes at its first use is there from here on
-tracked, written = {Session: 0}, {Session: 0}  # the collector knows of them
+json.dumps(truth)  # creates the objects of its first use before they are counted
+tracked, written = {Session: 0}, {Session: 0}  # tracked by the collector
 truth["tracked"] = tracked
 truth["stats"] = gc.get_stats()
 truth["thresholds"] = gc.get_threshold()

@@ -1,4 +1,4 @@
-/* Crashes, and has Crashpad's handler write a minidump of it, as Crashpad's own client does (client/crashpad_client_linux.cc): the signal's
+/* Crashes, and lets Crashpad's handler write a minidump, as Crashpad's own client does (client/crashpad_client_linux.cc): the signal's
    handler starts the program, which traces its parent. Prints the crashed thread's id and a block's address first.
    usage: crashpad HANDLER FOLDER */
 #include <pthread.h>

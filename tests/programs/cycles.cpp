@@ -1,7 +1,7 @@
-// Loses cycles whose members were allocated in every order: prints how many of each kind, then "ready", and waits.
+// Leaks cycles whose members were allocated in every order. Prints the number of each kind, then "ready", and waits.
 //
 // objects: three classes of one size, each of which refers to the next. structures: three plain ones of different sizes. owner: an
-// object and its array, which is larger and refers back. The last cycle of each kind is held, so that words that registers still have do
+// object and its array, which is larger and refers back. The last cycle of each kind is held, so that stale words in registers do
 // not matter.
 #include <algorithm>
 #include <cstdio>

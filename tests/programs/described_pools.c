@@ -104,7 +104,7 @@ static __attribute__((noinline)) void make(void) {
     for (struct session *free_ = session_pool.free; free_; free_ = free_->next) say("session-pool", free_, sizeof *free_, "free");
 }
 
-/* Nothing of what make() computed may stay on the stack. */
+/* Overwrite what make() has left on the stack. */
 static __attribute__((noinline)) void clear(void) {
     volatile char space[16384];
     for (size_t i = 0; i < sizeof space; i++) space[i] = 0;

@@ -1,4 +1,4 @@
-/* A program that refers to its blocks by disguised pointers, and that knows what must be said of each of its blocks.
+/* A program that refers to its blocks by disguised pointers, and prints the expected result for each block.
  *
  *   disguised KIND COUNT [EVERY]
  *
@@ -14,9 +14,9 @@
 
 enum { ITEM = 72, LOST = 136 };
 
-static unsigned char *table; /* of disguised pointers */
-static uintptr_t base;       /* of compressed ones */
-static uintptr_t first;      /* another base: the first block */
+static unsigned char *table; /* table of disguised pointers */
+static uintptr_t base;       /* base of compressed pointers */
+static uintptr_t first;      /* address of the first block: another base */
 static size_t table_size;
 static volatile uint32_t alone[2]; /* numbers that happen to be the compressed addresses of lost blocks */
 static volatile uintptr_t distance;  /* a number that happens to be the distance to a lost block */
@@ -57,7 +57,7 @@ static void counters(size_t i, uintptr_t p) { (void)p; for (uint32_t n = 0; n < 
 static void numbers(size_t i, uintptr_t p) { (void)p; for (int n = 0; n < 16; n++) { uint32_t word = random_word() & 0xffffff; put(64 * i + 4 * n, &word, 4); } }
 
 #ifdef __x86_64__
-static volatile uint64_t key = UINT64_C(0x8f1bbcdc5a82799e); /* of the program itself */
+static volatile uint64_t key = UINT64_C(0x8f1bbcdc5a82799e); /* a key that the program itself has */
 static void keyed(size_t i, uintptr_t p) { put_word(8 * i, p ^ key); }
 static void rotated(size_t i, uintptr_t p) { put_word(8 * i, (p ^ key) << 17 | (p ^ key) >> 47); }
 static void swapped(size_t i, uintptr_t p) { put_word(8 * i, p << 32 | p >> 32); }
@@ -88,7 +88,7 @@ static void context(size_t i, uintptr_t p) {
     makecontext(made, (void (*)(void))start, 2, (unsigned)p, (unsigned)(p >> 32));
 }
 
-/* setjmp, called by a function that has `p` in rbp and nothing in the other registers that setjmp saves. */
+/* setjmp, called by a function that has `p` in rbp and no pointer in the other registers that setjmp saves. */
 int save_in_rbp(jmp_buf at, uintptr_t p);
 __asm__("save_in_rbp: push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15; sub $8, %rsp\n"
         "xor %ebx, %ebx; xor %r12d, %r12d; xor %r13d, %r13d; xor %r14d, %r14d; xor %r15d, %r15d; mov %rsi, %rbp; call _setjmp@PLT\n"
@@ -96,7 +96,7 @@ __asm__("save_in_rbp: push %rbp; push %rbx; push %r12; push %r13; push %r14; pus
 
 static void jump(size_t i, uintptr_t p) { save_in_rbp(((jmp_buf *)table)[i], p); }
 
-/* Odd addresses near the block, in two halves and in six bytes. (Odd: with two zero bytes after it, such an address would be a plain one.) */
+/* Odd addresses near the block, in two halves and in six bytes. (Odd, because an even one followed by two zero bytes would be a plain pointer.) */
 static uintptr_t near(uintptr_t p) { return (p + random_word() % 0x4000 - 0x2000) | 1; }
 static void random_halves(size_t i, uintptr_t p) { p = near(p); put_word(16 * i, (uint32_t)p), put_word(16 * i + 8, p >> 32); }
 static void random_six_bytes(size_t i, uintptr_t p) { p = near(p); put(6 * i, &p, 6); }
@@ -164,7 +164,7 @@ int main(int argc, char **argv) {
     base = (uintptr_t)sbrk(0);
     if (!strcmp(argv[1], "first")) first = (uintptr_t)plain(1000).p, note_reachable((struct block){(void *)first, 1000, 0}, "first");
 #ifdef __x86_64__
-    getcontext(&model); /* before there are blocks whose addresses may be in registers */
+    getcontext(&model); /* before there are blocks whose addresses registers may contain */
 #endif
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         if (strcmp(kinds[k].name, argv[1])) continue;

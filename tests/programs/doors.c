@@ -1,5 +1,5 @@
-/* A process for the front ends to look at: blocks of every kind, some held by nothing but a register of a thread.
-   Prints each block as "name address", then "ready", and stands still; on SIGUSR1 it prints "goes on".
+/* A process with blocks of every kind for tests of the front ends. Some are held only by a thread's register.
+   Prints each block as "name address", then "ready", and waits. On SIGUSR1 it prints "goes on".
    usage: doors [EXTRA BLOCKS] */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ struct node *g_extra;
 char g_array[64];
 void *volatile g_interior;
 
-/* As complements: no pointer to them stands in memory. */
+/* Complements of addresses: no pointer to the blocks is in memory. */
 enum { GENERAL, VECTOR, LOST, LEADER, HIDDEN };
 static uintptr_t hidden[HIDDEN];
 static const char *const names[HIDDEN] = {"general", "vector", "lost", "leader"};
@@ -43,7 +43,7 @@ static void *hold(void *unused) {
       "mov %0, %%rbx\n not %%rbx\n"
       "mov %1, %%rax\n not %%rax\n"
       "movq %%rax, %%xmm9\n pslldq $8, %%xmm9\n"
-      "1: mov $34, %%eax\n syscall\n movmskpd %%xmm9, %%eax\n jmp 1b\n" /* pause; xmm9 is used again */
+      "1: mov $34, %%eax\n syscall\n movmskpd %%xmm9, %%eax\n jmp 1b\n" /* pause; xmm9 is read afterwards */
       :
       : "m"(hidden[GENERAL]), "m"(hidden[VECTOR])
       : "rax", "rbx", "rcx", "r11", "xmm9", "memory");
@@ -74,7 +74,7 @@ static void __attribute__((noinline)) make(long extra) {
   g_pair.first = 1;
 }
 
-/* What make() left in registers and on the stack is overwritten. */
+/* Overwrite what make() has left in registers and on the stack. */
 static void __attribute__((noinline)) sweep(void) {
   volatile char waste[1 << 16];
   memset((char *)waste, 0, sizeof waste);

@@ -5,7 +5,7 @@
 #ifdef LIBRARY
 
 __thread void *held[40];
-__thread _Alignas(256) char wide[3000]; /* an alignment that malloc does not give by itself */
+__thread _Alignas(256) char wide[3000]; /* an alignment larger than malloc's default */
 
 void hold_here(int at, void *p) {
     held[at] = p;

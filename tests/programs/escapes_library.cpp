@@ -22,7 +22,7 @@ static thread_local void *volatile NAME_LOCAL;
 static volatile int waiting;
 void *kept[2];
 
-/* Sleeps for ever in a system call of its own, so that its frame is found without libc's file. */
+/* Waits in a system call that it makes itself, so that its frame is found without libc's file. */
 [[gnu::noinline]] static void NAME_FUNCTION()
 {
     waiting++;

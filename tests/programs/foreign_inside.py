@@ -1,5 +1,5 @@
-"""Runs inside an emulated machine: installs findleaks and capstone from the wheels beside it, starts a program that says "ready", asks
-findleaks of the live process, and prints what both said, and what there is, as three lines of JSON.
+"""Inside an emulated machine: installs findleaks and capstone from the wheels beside it, runs a program until it prints "ready", runs
+findleaks on the live process, and prints the output of both and the available packages as three lines of JSON.
 usage: foreign_inside.py WORDS -- COMMAND"""
 
 import json

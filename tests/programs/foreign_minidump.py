@@ -1,6 +1,6 @@
-"""Inside an emulated machine: runs a program until it says "ready", has LLDB write minidumps of it, and the kernel its core.
+"""Inside an emulated machine: runs a program until it prints "ready"; then LLDB writes minidumps, and the kernel a core.
 
-full.dmp, stack.dmp and process.core are left in the working folder; then what the program said is printed.
+full.dmp, stack.dmp and process.core are written to the working folder; then the program's output is printed.
 usage: foreign_minidump.py PROGRAM ARGUMENTS
 """
 

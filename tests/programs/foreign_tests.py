@@ -1,4 +1,4 @@
-"""Runs inside an emulated machine: tests of the checkout in findleaks.tar. usage: foreign_tests.py PYTEST'S WORDS"""
+"""Runs tests of the checkout in findleaks.tar, inside an emulated machine. usage: foreign_tests.py PYTEST-ARGUMENTS"""
 
 import os
 import signal

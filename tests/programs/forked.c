@@ -1,4 +1,4 @@
-/* Threads that notice if anything is done to them while the process is cloned.
+/* Threads that detect any disturbance while the process is cloned.
  * usage: forked [busy | kept | storm | forbids NUMBER | limited | namespace | dispatched]
  * Prints the address of each counter, ("kept": of mappings, with their sizes), "signals" last. `bad`: what went wrong, by thread;
  * `foreign`: SIGCHLDs of children that it did not make; `rounds`: how often each thread went round.
@@ -41,9 +41,9 @@ static void on_child(int number, siginfo_t *about, void *context) {
 }
 static void on_alarm(int number) { signals += number == SIGALRM; }
 
-/* Every general register, the flags, the red zone, an SSE register and its control register, held over a wait in user mode. */
+/* Holds values in every general register, the flags, the red zone, an SSE register and its control register while it waits in user mode. */
 static void *keeps_registers(void *unused) {
-    __builtin_ia32_ldmxcsr(0x5f80); /* rounds up */
+    __builtin_ia32_ldmxcsr(0x5f80); /* selects rounding up */
     for (;; rounds[REGISTERS]++) {
         unsigned long wrong;
         __asm__ volatile("push %%rbp\n sub $256, %%rsp\n movq $77, -8(%%rsp)\n movq $78, -128(%%rsp)\n"
@@ -144,13 +144,13 @@ static void *polls(void *unused) {
     for (int epoll = epoll_create1(0);; rounds[EPOLL]++) {
         double began = now();
         int result = epoll_wait(epoll, &event, 1, 3);
-        /* signal(7): a stop interrupts it, as it does with any debugger. */
+        /* A stop interrupts this system call, with any debugger: see signal(7). */
         bad[EPOLL] += result == 0 ? now() - began < 0.002 : result != -1 || errno != EINTR;
     }
     return unused;
 }
 
-/* A signal that is let in by sigsuspend only, sent by the thread that ticks. */
+/* A signal that only sigsuspend unblocks. The ticking thread sends it. */
 static pthread_t suspended;
 static void *suspends(void *unused) {
     sigset_t all, none;
@@ -192,7 +192,7 @@ static void filtered(unsigned number) {
         exit(1);
 }
 
-/* Memory that a clone has none of, or only shares. */
+/* Mappings that a clone does not get, or shares with its parent. */
 static void map_kept(void) {
     static const char *const names[] = {"dontfork", "wiped", "shared", "private", "large"};
     for (int i = 0; i < 5; i++) {
@@ -212,7 +212,7 @@ int main(int count, char **words) {
     struct sigaction child = {.sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART}, alarmed = {.sa_handler = on_alarm};
     sigaction(SIGCHLD, &child, NULL);
     sigaction(SIGALRM, &alarmed, NULL);
-    signal(SIGTRAP, SIG_IGN); /* stays so: no signal is raised in the process */
+    signal(SIGTRAP, SIG_IGN); /* no signal may change this during the test */
     if (!strcmp(how, "limited")) {
         struct rlimit limit = {1, 1};
         if (setrlimit(RLIMIT_NPROC, &limit) || setresgid(54321, 54321, 54321) || setresuid(54321, 54321, 54321))
@@ -234,7 +234,7 @@ int main(int count, char **words) {
         sigaction(SIGALRM, &alarmed, NULL);
         setitimer(ITIMER_REAL, &every, NULL);
     }
-    sigset_t children; /* their signals are for the first thread only: they would interrupt what the others wait for */
+    sigset_t children; /* their signals are blocked in all threads but the first, because they would interrupt the waits of others */
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, &children, NULL);

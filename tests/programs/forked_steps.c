@@ -27,7 +27,7 @@
 enum { PRIVATE = 0x2000, SWITCHES = 0x1000, SMALL_FILTER = 0x1800, SMALL_ENTRIES = 1024, REQUESTS = 16, TRAP_FLAG = 0x100, CALLS = 6, BREAKPOINT = 0xcc };
 
 static uint64_t code, code_bytes, walk, walk_end;
-static unsigned char *interrupted; /* for each instruction, the calls in which it was interrupted */
+static unsigned char *interrupted; /* for each instruction, a bit for each call in which it was interrupted */
 static int call_bit, child_is_late, gate[2];
 static unsigned char *walk_returns, covered; /* where the walk returns to, and the byte that a breakpoint covers there */
 static pid_t made;
@@ -48,7 +48,7 @@ static void on_step(int number, siginfo_t *info, void *context) {
     }
     uint64_t at = registers[REG_RIP] - code;
     int walks = at + code >= walk && at + code < walk_end;
-    if (walks && call_bit != 1) { /* nothing to do up to the end of the walk */
+    if (walks && call_bit != 1) { /* continue at the end of the walk */
         walk_returns = *(unsigned char **)registers[REG_RSP];
         covered = *walk_returns;
         *walk_returns = BREAKPOINT;
@@ -69,7 +69,7 @@ static void on_step(int number, siginfo_t *info, void *context) {
         waitpid(made, NULL, 0);
 }
 
-/* Call a stub in front of a function that returns `result`. If `is_interrupted`, a signal comes after each instruction. */
+/* Call a stub before a function that returns `result`. If `is_interrupted`, a signal comes after each instruction. */
 static uint64_t call(uint64_t stub, uint64_t result, uint64_t first, uint64_t second, int is_interrupted) {
     uint64_t returned, flag = is_interrupted ? TRAP_FLAG : 0;
     register uint64_t r9 __asm__("r9") = result;

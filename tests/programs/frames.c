@@ -17,7 +17,7 @@ NOINLINE long ten(long a, long b, long c, long d, long e, long f, long g, long i
     return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * i + 9 * j + 10 * k;
 }
 NOINLINE long passes_on(long a, long b, long c, long d, long e, long f, long g, long i, long j, long k) {
-    return ten(b, a, c, d, e, f, g, i, j, k); /* the same words of the stack, as a jump with -O2 */
+    return ten(b, a, c, d, e, f, g, i, j, k); /* shares the same stack words: with -O2, the call is a jump */
 }
 NOINLINE long nested(long n) { return ten(n, n + 1, 2, 3, 4, 5, ten(n, 1, 1, 1, 1, 1, 1, 1, 1, n), 7, passes_on(1, 2, 3, 4, 5, 6, n, 8, 9, 10), n); }
 NOINLINE long by_value(struct big one, long n) { mix((uint64_t)n); return one.a[0] + one.a[8] * n; }

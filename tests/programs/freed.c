@@ -13,7 +13,7 @@ static char out[1 << 16];
 
 int main(void) {
     unsigned seed = 5;
-    setvbuf(stdout, out, _IOFBF, sizeof out); /* no buffer from malloc */
+    setvbuf(stdout, out, _IOFBF, sizeof out); /* a buffer that is not from malloc */
     for (int at = 0; at < COUNT; at++) {
         size_t size = at % 100 ? 40 + (seed = seed * 1103515245 + 12345) / 65536 % 2000 : 100000;
         blocks[at] = malloc(size);

@@ -59,7 +59,7 @@ NOINLINE static void *work(void *argument) {
   return 0;
 }
 
-/* Called by Python's threads, which have the lock. */
+/* Called by Python's threads, which hold the lock. */
 NOINLINE static object *of_python(object *self, object *unused) {
   (void)self, (void)unused;
   void *kept = PyEval_SaveThread();

@@ -1,4 +1,4 @@
-"""Threads of C code and one of Python's own call the module gil_scoped.c; $THREADS says how many there are in all."""
+"""Threads of C code and a Python thread call the module gil_scoped.c. $THREADS: the number of all threads."""
 
 import os
 import threading

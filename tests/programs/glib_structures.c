@@ -6,11 +6,11 @@
 
 #define EACH 300
 
-typedef struct { void **items; guint32 count, room; guint64 users; void *next; } vector; /* as GPtrArray without a function */
-typedef struct { char *text; gsize length, room; } buffer;                             /* as GString */
-typedef struct { guint32 id, kind; char *name; } entry;                                /* as GError */
+typedef struct { void **items; guint32 count, room; guint64 users; void *next; } vector; /* the layout of GPtrArray without an element_free_func */
+typedef struct { char *text; gsize length, room; } buffer;                             /* the layout of GString */
+typedef struct { guint32 id, kind; char *name; } entry;                                /* the layout of GError */
 
-static void *dropped; /* the last structure, so that no register has its address */
+static void *dropped; /* address of the last structure, so that no register contains it */
 
 static void lost(const char *type, void *structure) {
     printf("lost %s %p\n", type, structure);

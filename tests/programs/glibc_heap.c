@@ -1,4 +1,4 @@
-/* Heaps in unusual states, and malloc's own opinion of them.
+/* Heaps in unusual states, and malloc's own counters for them.
  *
  * Usage: glibc_heap SCENARIO [THREADS]. Prints a line a block as it is made or freed, "in-use ADDRESS USABLE" or "freed ADDRESS USABLE",
  * then "total NAME VALUE" lines of what mallinfo(3) says, then "ready", and sleeps. */
@@ -16,7 +16,7 @@
 
 static pthread_barrier_t started, made;
 
-/* Lines go out by write(2): stdio would allocate its buffer in the heap under test. */
+/* Lines are written with write(2), because stdio would allocate its buffer in the heap under test. */
 static void say(const char *state, void *block, size_t usable) {
     char line[96];
     int length = snprintf(line, sizeof line, "%s %#lx %zu\n", state, (unsigned long)block, usable);
@@ -47,8 +47,8 @@ static void drop(void *block) {
     free(block);
 }
 
-/* Twelve blocks of a fastbin's size with kept neighbours: the cache takes 7 (2.42 on: 16), the rest go to a fastbin. Three too large for
- * either go to the unsorted bin. */
+/* Twelve blocks of a fastbin's size with kept neighbours: 7 go to the cache (16 since 2.42),
+ * the others to a fastbin. Three blocks that are too large for both go to the unsorted bin. */
 static void mixture(void) {
     void *small[12], *large[3];
     for (int i = 0; i < 12; i++) {
@@ -65,7 +65,7 @@ static void mixture(void) {
 
 static void *thread(void *argument) {
     pthread_barrier_wait(&started); /* starting a thread calls malloc, too */
-    for (uintptr_t i = 0; i < (uintptr_t)argument; i++) { /* hardly touched: they cost addresses, not memory */
+    for (uintptr_t i = 0; i < (uintptr_t)argument; i++) { /* most pages are not touched: they use addresses, but no memory */
         void *block = malloc(100000);
         say("in-use", block, malloc_usable_size(block));
     }
@@ -86,7 +86,7 @@ static void threads(int count, uintptr_t large) {
     pthread_barrier_wait(&made);
 }
 
-/* Others use the break, too: by pages, and by a few bytes that leave it unaligned. What they put there is theirs. */
+/* Other code also moves the break: by pages, and by a few bytes that leave it unaligned. The memory that it gets is not malloc's. */
 static void foreign_break(void) {
     static const intptr_t sizes[] = {4096, 24, 70000, 8};
     for (unsigned i = 0; i < 4; i++) {
@@ -95,7 +95,7 @@ static void foreign_break(void) {
         memset(theirs, i & 1 ? 0x21 : 0, (size_t)sizes[i]);
         void **held = (void **)(((uintptr_t)theirs + 7) & ~(uintptr_t)7);
         *held = 0;
-        if (sizes[i] >= 4096) *held = keep(3333); /* reached through foreign memory only */
+        if (sizes[i] >= 4096) *held = keep(3333); /* reachable only through memory that is not malloc's */
         for (int j = 0; j < 80; j++) keep(3000);
     }
     void *last = make(1000);
@@ -119,14 +119,14 @@ static void mapped(void) {
             void *block = memalign(alignment, 150000);
             say("in-use", block, malloc_usable_size(block));
         }
-        void *other = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* merges with its neighbours */
+        void *other = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* freed, it merges with its neighbours */
         memset(other, 1, 8192);
     }
     void *grown = realloc(memalign(4096, 140000), 900000);
     say("in-use", grown, malloc_usable_size(grown));
 }
 
-/* A second libc in a namespace of its own, with its own main arena, which never uses the break. */
+/* A second libc in a separate namespace, with its own main arena, which never uses the break. */
 static void namespace(void) {
     void *libc = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
     void *(*other)(size_t) = (void *(*)(size_t))(libc ? dlsym(libc, "malloc") : 0);
@@ -156,7 +156,7 @@ int main(int count, char **words) {
     else if (!strcmp(scenario, "mapped")) mapped();
     else if (!strcmp(scenario, "namespace")) namespace();
     else if (strcmp(scenario, "nothing")) return 2;
-    if (strcmp(scenario, "nothing") && strcmp(scenario, "only-threads")) { /* else main_arena would be set up by the call */
+    if (strcmp(scenario, "nothing") && strcmp(scenario, "only-threads")) { /* otherwise, the call would initialise main_arena */
         struct mallinfo info = mallinfo();
         total("arena", info.arena);
         total("hblks", info.hblks);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A text in a block whose rest is zeros: behind the end of a text, g_strdup() may leave half a pointer of the block's former content. */
+/* A text in a block with zeros after it: after the end of a text, the block of g_strdup() may contain half a pointer of former content. */
 static char *text_of(const char *format, int number) {
     char *made = g_malloc0(40);
     g_snprintf(made, 40, format, number);
@@ -21,7 +21,7 @@ struct _AppSessionClass {
 typedef struct {
     char *user;
     guint8 buffer[200];
-} AppSessionPrivate; /* precedes an instance in its block */
+} AppSessionPrivate; /* stored before the instance in the same block */
 G_DEFINE_TYPE_WITH_PRIVATE(AppSession, app_session, G_TYPE_OBJECT)
 
 static void finalize(GObject *object) {

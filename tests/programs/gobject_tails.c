@@ -9,7 +9,7 @@
 
 typedef struct {
     GObject parent;
-    void *last; /* Large has 32 bytes */
+    void *last; /* a Large has 32 bytes */
 } Large;
 typedef struct {
     GObjectClass parent;
@@ -25,7 +25,7 @@ static void large_init(Large *large) {
 }
 
 typedef struct {
-    GObject parent; /* 24 bytes, in a block of 32 */
+    GObject parent; /* 24 bytes in a block of 32 */
 } Small;
 typedef struct {
     GObjectClass parent;
@@ -46,7 +46,7 @@ __attribute__((noinline)) static void fill(void) {
     Large *used[NUMBER];
     for (int number = 0; number < NUMBER; number++) {
         used[number] = g_object_new(large_get_type(), NULL);
-        used[number]->last = g_object_new(large_get_type(), NULL); /* no g_object_unref */
+        used[number]->last = g_object_new(large_get_type(), NULL); /* without g_object_unref */
     }
     for (int number = 0; number < NUMBER; number++)
         g_object_unref(used[number]);

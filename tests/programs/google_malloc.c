@@ -1,5 +1,5 @@
-/* malloc and its relatives by way of Google's tcmalloc, when it was built so that its functions have names of their own
- * (TCMALLOC_INTERNAL_METHODS_ONLY). To be linked with its archive into a program or a library. */
+/* Defines malloc and related functions by Google's tcmalloc, if it was built with separate names for its
+ * functions (TCMALLOC_INTERNAL_METHODS_ONLY). To be linked with its archive into a program or a library. */
 #include <stddef.h>
 
 #define FORWARD(type, name, internal, parameters, arguments)                                                                               \

@@ -1,4 +1,4 @@
-// What tcmalloc_stats.c asks of gperftools' MallocExtension, answered by that of Google's tcmalloc.
+// The functions of gperftools' MallocExtension that tcmalloc_stats.c calls, implemented with Google's tcmalloc.
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -15,7 +15,7 @@ int MallocExtension_GetNumericProperty(const char *name, size_t *value) {
 }
 
 void MallocExtension_GetStats(char *buffer, int length) {
-    static std::string text; // grows the first time only
+    static std::string text; // static: grows only in the first call
     MallocExtension_Internal_GetStats(&text);
     size_t size = text.size() < static_cast<size_t>(length) ? text.size() : static_cast<size_t>(length) - 1;
     memcpy(buffer, text.data(), size);

@@ -19,9 +19,9 @@ static boost::lockfree::queue<char *> jobs(1);
 
 struct Record { Record *next, *previous; char text[80]; };
 static struct { Record *first, *last; long count; } records;
-static Record *forgotten;  // a stale pointer to one record
+static Record *forgotten;  // a stale pointer to a record
 
-template <class T> struct Ring {  // a container that findleaks does not know
+template <class T> struct Ring {  // a container that findleaks does not recognise
     T **slots;
     unsigned used, size;
 };
@@ -33,7 +33,7 @@ static std::pmr::vector<std::pmr::string> *names;
 static std::string text(long number) { return "a text that is too long for the string itself, number " + std::to_string(number); }
 
 static void add(const char *kind, long number) {
-    if (!strcmp(kind, "resource")) {  // at most 100 names, but the resource frees nothing
+    if (!strcmp(kind, "resource")) {  // at most 100 names, because the resource frees nothing
         if (names->size() > 100) names->clear();
         names->emplace_back(text(number));
     } else if (!strcmp(kind, "records")) {
@@ -67,7 +67,7 @@ int main(int, char **words) {
     scratch = new std::pmr::monotonic_buffer_resource;
     names = new std::pmr::vector<std::pmr::string>(scratch);
     for (long number = 0; number < atol(words[2]); number++) add(words[1], number);
-    volatile char dead[65536];  // no stale word of the stack refers to a block
+    volatile char dead[65536];  // overwrites stale words of the stack
     memset((char *)dead, 0, sizeof dead);
     puts("ready");
     fflush(stdout);

@@ -1,5 +1,5 @@
-/* Grows, round by round, and says by how much.
- * usage: grows [ROUNDS]: makes so many rounds (1), prints "ready" after them, and waits: SIGUSR1 is a further round, SIGUSR2 starts the
+/* Grows in rounds, and prints by how much.
+ * usage: grows [ROUNDS]: makes this number of rounds (1), prints "ready", and waits. SIGUSR1 requests a further round, SIGUSR2 starts the
  * program anew in the same process (exec), SIGTERM ends it. A round adds NODES nodes to the list g_sessions, and loses LOST blocks of
  * 40 bytes. After each the function `grown` is called, for breakpoints, and a line is printed: "round N: NODES nodes, LOST lost". */
 #include <signal.h>
@@ -36,7 +36,7 @@ __attribute__((noinline)) static void add(void) {
     }
 }
 
-/* Nothing of the lost blocks stays where it could be taken for a root. */
+/* Leave no address of a lost block where it would be a root. */
 __attribute__((noinline)) static void wipe(void) {
     volatile char scratch[4096];
     memset((char *)scratch, 0, sizeof scratch);

@@ -1,4 +1,4 @@
-// Reads numbers from standard input, a line each; keeps as many buffers with memory of their own, and says "ready".
+// For each number on standard input, keeps this number of buffers, each with its own memory, and prints "ready".
 const fs = require('fs'), byte = Buffer.alloc(1), kept = [];
 
 function asked() {

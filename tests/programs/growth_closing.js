@@ -1,4 +1,4 @@
-// Reads numbers from standard input, a line each; closes as many TCP handles with a callback, and says "ready". Written for Node 0.10.
+// For each number on standard input, closes this number of TCP handles with a callback, and prints "ready". Written for Node 0.10.
 var TCP = process.binding('tcp_wrap').TCP, fs = require('fs'), byte = new Buffer(1);
 
 function asked() {

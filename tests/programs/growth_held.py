@@ -1,5 +1,5 @@
-"""A dictionary that grows among others. Reads numbers from standard input, a line each: adds as many sessions, and makes as many strings
-that do not stay. Prints how many entries there are."""
+"""A growing dictionary. For each number on standard input, adds this number of sessions, and makes the same number of strings
+that are dropped. Prints the number of entries."""
 
 import sys
 

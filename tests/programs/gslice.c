@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-void *g_slice_alloc(size_t size); /* libglib-2.0.so.0, whose headers are not needed */
+void *g_slice_alloc(size_t size); /* from libglib-2.0.so.0, whose headers are not needed */
 void g_slice_free1(size_t size, void *chunk);
 
 enum { EACH = 40, STEP = 24, SIZES = 42, ALL = SIZES * EACH };
@@ -21,7 +21,7 @@ static void *made(const char *kind, size_t size) {
     return chunk;
 }
 
-/* Each third chunk is held, each third is lost, each third freed at the end, in another order. */
+/* Of three chunks, one is held, one is lost, and one is freed at the end, in another order. */
 static void __attribute__((noinline)) make(void) {
     for (int number = 0; number < ALL; number++) {
         size_t size = 8 + STEP * (number % SIZES);

@@ -1,4 +1,4 @@
-/* A program whose own allocator puts a header in front of each block, and that knows what must be said of each of its blocks.
+/* A program whose own allocator puts a header before each block. It prints the expected result for each block.
  *
  *   headers BYTES COUNT [l|r|k]
  *
@@ -10,7 +10,7 @@
 
 static size_t header;
 static int lengths, kinds;
-static void *volatile held;     /* a list through the first words of what is behind the headers */
+static void *volatile held;     /* a list that is linked by the first words after the headers */
 static void *volatile roots[512];
 static unsigned root_count;
 

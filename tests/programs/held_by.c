@@ -1,5 +1,5 @@
-/* Says that two blocks are lost, and holds the first (which points to the second) by a word in the place that the argument names:
- * "library" a variable of libc's, "stack" the main thread's, "own" a variable of the program's own, "block" a block that it lists,
+/* Prints two blocks as lost, and holds the first (which points to the second) by a word in the place that the argument names:
+ * "library" a variable of libc, "stack" the main thread's stack, "own" a variable of the program, "block" a block that it lists,
  * "nothing". The list is that of truth.c. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

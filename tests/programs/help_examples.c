@@ -1,4 +1,4 @@
-/* Something for each command's example to be tried on: a variable that holds memory, a leak, calls of malloc(48). */
+/* A program for the examples of all commands: a variable that holds memory, a leak, and calls of malloc(48). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

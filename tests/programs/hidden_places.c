@@ -179,7 +179,7 @@ static void in_keys_of_a_thread(void) {
     settle(1);
 }
 
-/* In pause, with the pointer in one register only. */
+/* Waits in pause, with the pointer only in one register. */
 static void *with_mmx(void *unused) {
     void *own = held();
     __asm__ volatile("movq %0, %%mm3; xor %0, %0; mov $34, %%eax; syscall; emms" : "+r"(own)::"rax", "rcx", "r11", "memory", "mm3");

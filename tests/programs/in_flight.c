@@ -1,9 +1,9 @@
-/* A program that does little else than call malloc and free, and whose truth is simple: at no moment is any block lost.
+/* A program that calls malloc and free. At no instruction is any block lost.
  *
  *     in_flight step WHAT     one thread; two breakpoint instructions enclose the calls that WHAT names, for a tracer that steps through
  *     in_flight spin N        N threads that allocate and free until they are killed
  *
- * Every block is in a slot of `held` until the very call that frees it, which has the only pointer to it then. */
+ * Every block is in a slot of `held` until it is freed; the argument of free is then the only pointer to it. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -39,19 +39,19 @@ static void empty(int first, int count) {
     for (int i = 0; i < count; i++) drop(0, first + i);
 }
 
-static void small(void) { /* from the thread's cache, and back */
+static void small(void) { /* from the thread's cache and back */
     fill(300, 2, 24);
     empty(300, 2);
 }
 
-static void several(void) { /* more than thread caches hold: they are filled and emptied, chunks are cut, freed and merged */
+static void several(void) { /* more blocks than thread caches hold: caches are filled and emptied, chunks are split, freed and merged */
     fill(300, 40, 72);
     empty(300, 40);
     fill(300, 20, 700);
     empty(300, 20);
 }
 
-static void large(void) { /* neither cached nor mapped one by one */
+static void large(void) { /* neither cached nor mapped separately */
     fill(300, 3, 40000);
     drop(0, 301);
     drop(0, 300);
@@ -59,7 +59,7 @@ static void large(void) { /* neither cached nor mapped one by one */
     empty(300, 3);
 }
 
-static void mapped(void) { /* by mmap, moved by mremap, given back by munmap */
+static void mapped(void) { /* mapped by mmap, moved by mremap, unmapped by munmap */
     fill(300, 1, 1 << 20);
     again(0, 300, 3 << 20);
     drop(0, 300);
@@ -85,7 +85,7 @@ static void aligned(void) {
     empty(300, 2);
 }
 
-static void grown(void) { /* past the end of what the heap has, and trimmed at its end */
+static void grown(void) { /* extends the heap, and trims it at its end */
     fill(300, 4, 100000);
     empty(300, 4);
 }
@@ -133,7 +133,7 @@ int main(int count, char **words) {
     if (count != 3) return 2;
     for (int i = 0; i < 64; i++) put(0, i, malloc(16 + 24 * (i % 12)));
     fill(64, 40, 72);
-    for (int i = 64; i < 104; i += 2) drop(0, i); /* thread caches and bins have something in them */
+    for (int i = 64; i < 104; i += 2) drop(0, i); /* fill thread caches and bins */
     fill(104, 6, 24);
     empty(104, 6);
     fill(104, 12, 700);

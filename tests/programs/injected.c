@@ -51,7 +51,7 @@ NOINLINE int plain(volatile int *n) {
     return *n;
 }
 
-/* Its stack is realigned, and of varying size: found through the word that the frame pointer leads to. */
+/* Its stack is realigned and has a variable size: the caller's frame is found through the word to which the frame pointer points. */
 NOINLINE int aligned(volatile int *n, int size) {
     _Alignas(64) volatile char room[64];
     volatile char *more = alloca((size_t)size * 32 + 16);
@@ -67,7 +67,7 @@ NOINLINE void handle(int number) {
     handled += number;
 }
 
-/* Code without call frame information, which keeps the chain of frame pointers. */
+/* Code without call frame information that keeps a chain of frame pointers. */
 int chained(volatile int *n);
 __asm__(".macro without name callee\n function \\name\n .cfi_endproc\n push %rbp\n mov %rsp, %rbp\n sub $32, %rsp\n call \\callee\n leave\n ret\n"
         " .cfi_startproc\n ends \\name\n .endm\n"

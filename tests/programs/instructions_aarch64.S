@@ -1,4 +1,4 @@
-/* Instructions of which effects.py's counterpart for AArch64 says what they overwrite, and others that keep a part: beside those of libc. */
+/* Instructions in addition to libc's: some that findleaks treats as overwriting a whole register on AArch64, and some that keep a part of it. */
     .arch armv8.5-a+crypto+sha2+aes
     .text
     adc x0, x1, x2; adcs w0, w1, w2; ands x0, x1, #7; asr x0, x1, #3; bic x0, x1, x2; bics x0, x1, x2; cinc x0, x1, eq; cinv x0, x1, ne

@@ -22,7 +22,7 @@
 
 static constexpr int COUNT = 40, LOST = 25;
 
-// -- a list of awaiters, as mutexes and events of coroutine libraries keep it
+// -- a list of awaiters, like those of mutexes and events in coroutine libraries
 
 struct Task {
     struct promise_type {
@@ -55,9 +55,9 @@ static Task wait_with(int number) {
     printf("%zu", value->size());
 }
 
-// -- stacks: a switch that saves what Boost.Context saves, in the same order
+// -- stacks: a switch that saves the same registers as Boost.Context, in the same order
 
-extern "C" void *switch_to(void *to, void **from); // `from`: where the context that is left is stored
+extern "C" void *switch_to(void *to, void **from); // `from`: where the suspended context is stored
 __asm__(".text\n.globl switch_to\n.type switch_to, @function\nswitch_to:\n"
         "leaq -0x38(%rsp), %rsp\n"
         "stmxcsr (%rsp)\nfnstcw 4(%rsp)\nmovq %r12, 8(%rsp)\nmovq %r13, 16(%rsp)\nmovq %r14, 24(%rsp)\nmovq %r15, 32(%rsp)\n"
@@ -146,7 +146,7 @@ int main() {
         texts.emplace_back("a text that is too long for the string itself, number " + std::to_string(i));
         pooled.emplace_back("a text that is too long for the string itself, number " + std::to_string(i));
     }
-    for (auto &one : *many) { // each chunk holds a block that nothing else does
+    for (auto &one : *many) { // each chunk contains a block that nothing else holds
         void **cell = static_cast<void **>(one.allocate(64));
         *cell = malloc(100);
     }
@@ -159,7 +159,7 @@ int main() {
 #ifdef BOOST
     start_boost();
 #endif
-    std::thread(lose_some).join(); // leaves no registers behind
+    std::thread(lose_some).join(); // in a thread, so that no register keeps an address
     wipe();
     printf("%d\nready\n", LOST);
     fflush(stdout);

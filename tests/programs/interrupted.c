@@ -18,7 +18,7 @@ static volatile int handling;
 static char other_stack[1 << 16];
 static int alternate;
 
-/* Even ones are read again behind the loop, odd ones are not. (The processor need not have AVX.) */
+/* Blocks with even numbers are read again after the loop, those with odd numbers are not. (The processor need not have AVX.) */
 uintptr_t spin(void *shared);
 __asm__(".text\n.globl spin\n.type spin, @function\nspin:\n.cfi_startproc\n"
         "mov (%rdi), %rax; not %rax; mov %rax, -16(%rsp)\n"

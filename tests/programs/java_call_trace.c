@@ -72,7 +72,7 @@ static void *print(void *nothing) {
   return NULL;
 }
 
-/* AsyncGetCallTrace only knows methods with an identifier. This gives one to each method of a class. */
+/* AsyncGetCallTrace returns only methods with an identifier. This gives an identifier to each method of a class. */
 static void identify(jclass class) {
   jint number;
   jmethodID *methods;

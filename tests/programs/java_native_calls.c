@@ -6,7 +6,7 @@ enum { MOST = 1 << 12 };
 static void *kept[MOST];
 static int count;
 
-/* The function whose calls are counted. Its blocks of 48 bytes are lost; of the others, the last ones are kept. */
+/* The function whose calls are counted. Its blocks of 48 bytes are lost; of the other blocks, the last ones are kept. */
 __attribute__((noinline)) int probed(int bytes) {
     void *block = malloc((size_t)bytes);
     if (bytes != 48) {

@@ -1,8 +1,8 @@
-/* A program that ends with malloc_stats_print: what jemalloc itself says of its bins, as text and as JSON, and then "ready".
+/* A program that ends with malloc_stats_print, which prints jemalloc's own counters of its bins as text and as JSON; then "ready".
  *
  *   jemalloc_stats THREADS
  *
- * Every thread makes blocks of every small class and of some large ones, frees some of its own, and some of its neighbour's. */
+ * Every thread allocates blocks of every small class and of some large ones, frees some of them, and some of its neighbour's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < threads; i++)
         if (pthread_create(&thread, NULL, work, (void *)(intptr_t)i)) abort();
     work(NULL);
-    usleep(20000); /* the others are in pause() by then; nothing depends on it but the pictures */
+    usleep(20000); /* the other threads are in pause() then; if not, only the stacks differ */
     print(add, NULL, "gmdlxeh");
     add(NULL, "\n--json--\n");
     print(add, NULL, "Jx");

@@ -1,11 +1,11 @@
-/* Native code of JniAddresses.java: gives it blocks, and says in which of them the program has forgotten. */
+/* Native code of JniAddresses.java: allocates its blocks, and prints which of them the program has forgotten. */
 #include <jni.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A block of `size` bytes; the truth of it goes straight to the kernel, so that no buffer keeps it. */
+/* A block of `size` bytes. Its state is written with a system call, so that no buffer contains the address. */
 JNIEXPORT jlong JNICALL Java_JniAddresses_make(JNIEnv *env, jclass class, jint size, jboolean kept) {
   char line[80];
   void *block = malloc(size);
@@ -17,7 +17,7 @@ JNIEXPORT jlong JNICALL Java_JniAddresses_make(JNIEnv *env, jclass class, jint s
   return (jlong)block;
 }
 
-/* Writes a word where no collector looks; so that what a vector register has of a block is overwritten, too. */
+/* Writes a word to memory that no collector examines. This also overwrites the block's address in a vector register. */
 JNIEXPORT void JNICALL Java_JniAddresses_ready(JNIEnv *env, jclass class) {
   (void)env, (void)class;
   if (write(1, "ready\n", 6) != 6) abort();

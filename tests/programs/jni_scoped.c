@@ -1,11 +1,11 @@
-/* Native code of JniScoped.java that makes local references in frames of its own and, in `forgets`, in none. See scoped.h. */
+/* Native code of JniScoped.java that makes local references in its own frames or, in `forgets`, without one. See scoped.h. */
 #include <jni.h>
 
 #define PLACES(X) X(forgets, "forgets;work", 1) X(framed, "framed;work", 0) X(nested, "nested;work", 0) X(after, "after;work", 1)
 #include "scoped.h"
 
 NOINLINE void forgets(JNIEnv *env, jobject it) {
-  (*env)->DeleteLocalRef(env, (*env)->NewLocalRef(env, it)); /* so that it can be done often */
+  (*env)->DeleteLocalRef(env, (*env)->NewLocalRef(env, it)); /* deleted at once, so that the function can be called often */
   COUNT(forgets);
 }
 
@@ -25,7 +25,7 @@ NOINLINE void nested(JNIEnv *env, jobject it) {
   (*env)->PopLocalFrame(env, 0);
 }
 
-/* Its frame is gone already. */
+/* Its frame no longer exists. */
 NOINLINE void after(JNIEnv *env, jobject it) {
   (*env)->PushLocalFrame(env, 4);
   (*env)->PopLocalFrame(env, 0);
@@ -34,7 +34,7 @@ NOINLINE void after(JNIEnv *env, jobject it) {
 }
 
 NOINLINE static void work(JNIEnv *env, jobject it, jint times, jint first) {
-  __atomic_add_fetch(&threads_left, first, __ATOMIC_SEQ_CST); /* the first thread says how many there are */
+  __atomic_add_fetch(&threads_left, first, __ATOMIC_SEQ_CST); /* the first thread adds the number of threads */
   if (first) {
     puts("ready");
     fflush(stdout);

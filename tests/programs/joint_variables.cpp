@@ -33,7 +33,7 @@ std::unordered_map<long, std::shared_ptr<User>> by_id;
 std::map<std::string, std::shared_ptr<User>> by_name;
 } // namespace people
 
-std::vector<char *> first_own, second_own; /* each retains most of its memory alone */
+std::vector<char *> first_own, second_own; /* each also retains most of its memory alone */
 
 static void fill_tables() {
     conns_by_id.size = conns_by_name.size = 4096;
@@ -63,7 +63,7 @@ static void fill_maps() {
     }
 }
 
-/* A list that counts its nodes, and an array of pointers to them. `newest` is one more pointer to a node, like a stale one. */
+/* A list that counts its nodes, and an array of pointers to them. `newest` is one more pointer to a node, as a stale one would be. */
 struct job { struct job *next, *before, *chain; long id; char *text; };
 struct job *job_slots[512], **job_table, *newest;
 struct { struct job *first, *last; long count; } jobs;

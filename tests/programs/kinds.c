@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     int rw = PROT_READ | PROT_WRITE;
     char *at = map("shared", 16 * PAGE, rw, MAP_SHARED | MAP_ANONYMOUS, -1);
     void **word = (void **)(at + 5 * PAGE);
-    *word = malloc(777); /* held by shared memory alone */
+    *word = malloc(777); /* held only by shared memory */
     int memory = memfd_create("tables", 0);
     if (ftruncate(memory, 1024 * PAGE)) return 1;
     at = map("memfd", 1024 * PAGE, rw, MAP_SHARED, memory);
@@ -58,8 +58,8 @@ int main(int argc, char **argv) {
     strcpy(at + 7 * PAGE, "written");
     int other = open("shared_file", O_RDWR | O_CREAT, 0600);
     if (ftruncate(other, 62 * PAGE)) return 1;
-    at = map("shared_file", 64 * PAGE, rw, MAP_SHARED, other); /* two pages are beyond its end */
-    *(void **)(at + 9 * PAGE) = malloc(888); /* held by the file alone */
+    at = map("shared_file", 64 * PAGE, rw, MAP_SHARED, other); /* two pages are beyond the end of the file */
+    *(void **)(at + 9 * PAGE) = malloc(888); /* held only by the file's mapping */
     map("unwritten", 64 * PAGE, PROT_READ, MAP_PRIVATE, file);
     map("reserved", 1L << 32, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
     at = map("untouched", 1L << 26, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { SIZE = 1 << 20, BLOCKS = 100, LOST = 3 };
-void **lacking_table; /* not static: nothing reads them */
+void **lacking_table; /* not static: no code reads them */
 struct lacking_owner {
   char name[40];
   void **table;

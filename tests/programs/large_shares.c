@@ -131,7 +131,7 @@ int main(int count, char **words) {
             if (fd < 0 || ftruncate(fd, PART)) return 3;
             made = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             close(fd);
-        } else if (!strcmp(words[1], "shm")) { /* each has a different name, which is removed at once */
+        } else if (!strcmp(words[1], "shm")) { /* each has a different name, which is removed immediately */
             char name[64];
             snprintf(name, sizeof name, "/findleaks-%d-frame-%d", (int)getpid(), i);
             int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0600);

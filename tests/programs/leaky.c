@@ -1,4 +1,4 @@
-/* Loses what main's comments say; used where a test needs some core or process, and few exact numbers.
+/* Leaks the blocks that main's comments list. For tests that need any core or process, with few exact numbers.
    usage: leaky [blocks held: 1000] */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ struct node {
     long value;
 };
 
-struct node *held; /* a list that is no leak */
+struct node *held; /* a list, not a leak */
 
 static void __attribute__((noinline)) lose(void) {
     for (int i = 0; i < 50; i++) { /* 50 single blocks of 40 usable bytes */
@@ -18,7 +18,7 @@ static void __attribute__((noinline)) lose(void) {
         strcpy(text, "GET /lost HTTP/1.1");
         __asm__ volatile("" ::"r"(text) : "memory");
     }
-    for (int i = 0; i < 5; i++) { /* 5 heads of 104 usable bytes, 2 blocks behind each */
+    for (int i = 0; i < 5; i++) { /* 5 heads of 104 usable bytes, from each of which 2 blocks hang */
         struct node *head = NULL;
         for (int j = 0; j < 3; j++) {
             struct node *one = calloc(1, 100);
@@ -29,7 +29,7 @@ static void __attribute__((noinline)) lose(void) {
     }
 }
 
-/* Clears what the calls before left on the stack and in registers. */
+/* Overwrites what earlier calls have left on the stack and in registers. */
 static void __attribute__((noinline)) wipe(void) {
     char deep[1 << 16];
     memset(deep, 0, sizeof deep);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 enum { LEFT = 40 };
-static uintptr_t left[LEFT]; /* as complements: no address stands in memory */
+static uintptr_t left[LEFT]; /* complements: no address is in memory */
 static uintptr_t kept[4];
 
 static void *wait_elsewhere(void *unused) {
@@ -33,13 +33,13 @@ static void __attribute__((noinline)) make(void) {
     fflush(stdout);
 }
 
-/* What make() and stdio left on the stack is overwritten. */
+/* Overwrite what make() and stdio have left on the stack. */
 static void __attribute__((noinline)) sweep(void) {
     volatile char waste[1 << 15];
     for (unsigned i = 0; i < sizeof waste; i++) waste[i] = 0;
 }
 
-/* 16 words to the vector registers, 6 to general ones, 18 below the stack pointer; four that stay: rbx, r12, r13, r14. */
+/* 16 words go to vector registers, 6 to general ones, 18 below the stack pointer. rbx, r12, r13 and r14 keep their values. */
 void wait_with(const uintptr_t *left, const uintptr_t *kept);
 __asm__(".text\n.globl wait_with\n.type wait_with, @function\nwait_with:\n.cfi_startproc\n"
         "sub $8, %rsp\n.cfi_adjust_cfa_offset 8\n"

@@ -22,7 +22,7 @@ static struct left of_main, of_read, of_futex, of_spin;
 static volatile pid_t ids[3];
 static volatile int handling;
 
-/* Each takes a struct left: the word at 8 * MOST is set as soon as all registers are. */
+/* Each function gets a struct left. It sets the word at 8 * MOST as soon as all registers are set. */
 void wait_with(struct left *left);
 void read_with(struct left *left);
 void futex_with(struct left *left);
@@ -33,7 +33,7 @@ __asm__(".text\n.altmacro\n"
         ".macro function name\n.globl \\name\n.type \\name, %function\n\\name:\n.cfi_startproc\n .endm\n"
         ".macro ends name\n.cfi_endproc\n.size \\name, .-\\name\n .endm\n"
 
-        /* pause() may overwrite all but four; it is called by the procedure linkage table. */
+        /* pause() may overwrite all but four of the registers. It is called through the procedure linkage table. */
         "function wait_with\n stp x29, x30, [sp, #-16]!\n.cfi_adjust_cfa_offset 16\n.cfi_offset 29, -16\n.cfi_offset 30, -8\n"
         ".irp n, 0, 1, 2, 3, 4, 5, 6, 7\n pair \\n, \\n\n .endr\n"
         ".irp n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31\n pair \\n-8, \\n\n .endr\n"
@@ -53,7 +53,7 @@ __asm__(".text\n.altmacro\n"
         "ldr x10, [x9]; str x10, [x12]; mov x10, v18.d[1]; ldr x11, [x10]; dup v16.2d, x11; csel x7, x9, x10, eq; b 1b\n"
         "ends read_with\n"
 
-        /* futex(x0, FUTEX_WAIT, 0, NULL): the word is in a block; the other two arguments are not taken. */
+        /* futex(x0, FUTEX_WAIT, 0, NULL): the word is in a block. The other two arguments are not used. */
         "function futex_with\n"
         "word 0, x4; word 1, x5; word 2, x9; word 3, x13; pair 4, 2; pair 5, 30\n"
         "word 44, x12; word 45, x14; word 46, x11; word 47, x10\n"
@@ -62,7 +62,7 @@ __asm__(".text\n.altmacro\n"
         "ldr w9, [x14]; ldr w13, [x11, x9]; bfi x10, x13, #0, #8; str x10, [x14]; mov x0, x12; b 1b\n"
         "ends futex_with\n"
 
-        /* A leaf function: what it has not set to 0 behind the loop is read by it or, perhaps, by what called it. */
+        /* A leaf function. Registers that it has not set to 0 after the loop are read by it, or may be read by its caller. */
         "function spin_with\n"
         "word 0, x1; word 1, x2; word 2, x3; word 3, x4; word 4, x16; word 5, x17; pair 6, 6; pair 7, 21\n"
         "word 44, x9; word 45, x10; pair 46, 5; pair 47, 20\n"
@@ -106,7 +106,7 @@ static void sleeps(pid_t id) {
     } while (!after || after[2] != 'S');
 }
 
-/* What make() and stdio left on the stack is overwritten. */
+/* Overwrite what make() and stdio have left on the stack. */
 static void __attribute__((noinline)) sweep(void) {
     volatile char waste[1 << 15];
     for (unsigned i = 0; i < sizeof waste; i++) waste[i] = 0;

@@ -25,7 +25,7 @@
 
 #include "library_leaks.h"
 
-/* Clears what the calls before left on the stack. */
+/* Overwrites what earlier calls have left on the stack. */
 static APART void wipe(void) {
     char deep[1 << 19];
     memset(deep, 0, sizeof deep);
@@ -133,7 +133,7 @@ static APART void tls_connection(int forget) { /* no SSL_free of the server's en
     if (!forget) SSL_free(server);
 }
 
-static APART void tls_peer(int forget) { /* no X509_free of what SSL_get_peer_certificate gave */
+static APART void tls_peer(int forget) { /* no X509_free of the result of SSL_get_peer_certificate */
     SSL *client, *server;
     tls_connect(&client, &server);
     X509 *peer = SSL_get_peer_certificate(client);
@@ -142,7 +142,7 @@ static APART void tls_peer(int forget) { /* no X509_free of what SSL_get_peer_ce
     SSL_free(client), SSL_free(server);
 }
 
-static APART void tls_key(int forget) { /* no EVP_PKEY_free of what X509_get_pubkey gave */
+static APART void tls_key(int forget) { /* no EVP_PKEY_free of the result of X509_get_pubkey */
     X509 *read = read_certificate();
     EVP_PKEY *key = X509_get_pubkey(read);
     CHECK(key);
@@ -244,7 +244,7 @@ static APART void zlib_inflate(int forget) { /* no inflateEnd */
     squeeze(&stream, packed, sizeof packed);
     CHECK(inflateInit(&back) == Z_OK);
     back.next_in = packed, back.avail_in = (unsigned)stream.total_out;
-    back.next_out = text, back.avail_out = any(50, 90); /* the rest is never asked for */
+    back.next_out = text, back.avail_out = any(50, 90); /* the rest is never requested */
     CHECK(inflate(&back, Z_NO_FLUSH) == Z_OK);
     deflateEnd(&stream);
     if (!forget) inflateEnd(&back);
@@ -353,14 +353,14 @@ static const struct {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* Work that forgets nothing: what it leaves behind is in the heap when blocks are lost. */
+/* Work that leaks nothing. What it leaves in the heap is there when blocks are lost. */
 static APART void work(unsigned times) {
     void *between[100] = {0};
     for (unsigned i = 0; i < times; i++) {
         unsigned at = any(0, 99);
         ways[any(0, WAYS - 1)].use(0);
         free(between[at]);
-        between[at] = calloc(1, any(1, any(0, 9) ? 200 : 5000)); /* so that nothing stays at its place */
+        between[at] = calloc(1, any(1, any(0, 9) ? 200 : 5000)); /* so that blocks are not always at the same place */
     }
     for (unsigned at = 0; at < 100; at++) free(between[at]);
 }
@@ -369,7 +369,7 @@ static APART void lose(int which, unsigned count) {
     way = which + 1;
     for (unsigned i = 0; i < count; i++) ways[which].use(1);
     way = 0;
-    for (int i = 0; i < 3; i++) ways[which].use(0); /* what the library remembers of the last is of one that is not lost */
+    for (int i = 0; i < 3; i++) ways[which].use(0); /* a library may remember the last object: that one is not lost */
     wipe();
 }
 
@@ -383,7 +383,7 @@ int main(int argc, char **argv) {
     tls_prepare();
     connection = PQconnectdb(argv[2]);
     CHECK(PQstatus(connection) == CONNECTION_OK);
-    for (int i = 0; i < WAYS; i++) ways[i].use(0); /* what libraries keep for themselves is there then */
+    for (int i = 0; i < WAYS; i++) ways[i].use(0); /* allocates what libraries keep for themselves */
     work(any(50, 500));
     unsigned order[WAYS];
     for (unsigned i = 0; i < WAYS; i++) order[i] = i;

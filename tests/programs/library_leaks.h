@@ -1,4 +1,4 @@
-/* What library_leaks.c is built on: a malloc that remembers for which way of losing each block was made, and chance. */
+/* What library_leaks.c is built on: a malloc that remembers for which way of losing each block was made, and random numbers. */
 #ifndef LIBRARY_LEAKS_H
 #define LIBRARY_LEAKS_H
 
@@ -21,11 +21,11 @@ void __libc_free(void *);
 
 enum { SLOTS = 1 << 20 };
 struct slot {
-    uint64_t hidden; /* the complement of the address, which is no pointer */
-    int way;         /* 0: of none */
+    uint64_t hidden; /* the complement of the address, so that it is not a pointer */
+    int way;         /* 0: the block belongs to none */
 };
-static struct slot *slots; /* by address, the next slot if it is taken */
-static int way;            /* whose blocks are made now; 0: no way's */
+static struct slot *slots; /* a hash table by address: if a slot is taken, the next one is used */
+static int way;            /* the way whose blocks are allocated now; 0: none */
 
 static struct slot *slot_of(uint64_t hidden) {
     uint64_t at = hidden * 0x9e3779b97f4a7c15u >> 44;

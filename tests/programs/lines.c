@@ -13,7 +13,7 @@ uint64_t lines, most;
 
 int count(void *self, void *frame, int what, void *argument) {
     (void)self, (void)frame, (void)argument;
-    if (what != LINE || lines++ != most) /* once: what handles the error has lines, too */
+    if (what != LINE || lines++ != most) /* only once, because the code that handles the error also has lines */
         return 0;
     PyErr_SetString(PyExc_RuntimeError, "more lines ran than the test allows");
     return -1;

@@ -92,7 +92,7 @@ static NOINLINE void build(void) {
         o->links.list.previous = i % 2 ? &rows : NULL;
         strays[i] = i % 2 ? &o->links : (void *)&o->rest;
     }
-    struct block head = made(SIZE, "definite", NULL, "lost"); /* a list whose head is lost */
+    struct block head = made(SIZE, "definite", NULL, "lost"); /* a list whose head is leaked */
     struct object *o = head.p;
     o->links.list = (struct list){&o->links.list, &o->links.list};
     for (unsigned i = 0; i < COUNT; i++) append(&o->links.list, &object("indirect", &head, "lost")->links.list);

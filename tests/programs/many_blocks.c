@@ -1,4 +1,4 @@
-// Many blocks of 4,000 bytes, all written to; every tenth is lost, and the others are a list.
+// Many blocks of 4,000 bytes, all written to; every tenth is lost, and the others form a list.
 // usage: many_blocks COUNT
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,7 +32,7 @@ struct handle {
     char *stack;
 };
 
-struct handle *handles[1000]; /* not static: the compiler leaves out what is only written */
+struct handle *handles[1000]; /* not static: the compiler would remove a variable that is only written */
 void *table[1000];
 uint32_t numbers[1000];
 char *pool;

@@ -19,7 +19,7 @@ static void *map(const char *name, size_t size, int protection, int flags, int f
     return made;
 }
 
-/* Every page a different text; only one in `step`. */
+/* Every page has a different text; of `step` pages, only one is written. */
 static void fill(char *at, long pages, long step, int seed) {
     for (long page = 0; page < pages; page += step)
         for (int i = 0; i < PAGE; i += 512)

@@ -1,4 +1,4 @@
-/* Uses mimalloc's own functions beside libc's malloc, or as the process' malloc, from several threads, then has mimalloc list its areas
+/* Uses mimalloc's own functions next to libc's malloc, or as the process's malloc, from several threads, then has mimalloc list its areas
  * and blocks (mi_heap_visit_blocks) as the last thing each thread does, and stops.
  *
  * Lines: "area FIRST-BLOCK BLOCK-SIZE USED COMMITTED RESERVED" for each area, "block ADDRESS SIZE" for each block in use, "ready". */
@@ -19,7 +19,7 @@ static void *held[THREADS + 1][BLOCKS];
 static pthread_barrier_t together;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Without buffers: printf's could come from the heap that is being listed. */
+/* Without buffers: printf's buffer could be in the heap that is being listed. */
 static void say(const char *word, uint64_t a, uint64_t b, int64_t c, int64_t d, int64_t e) {
     char line[160];
     int n = c < 0 ? snprintf(line, sizeof line, "%s %llx %llu\n", word, (unsigned long long)a, (unsigned long long)b)
@@ -42,7 +42,7 @@ static bool visit(const mi_heap_t *heap, const mi_heap_area_t *area, void *block
     return true;
 }
 
-/* Collecting, and a first visit, take home what other threads freed: an area's count of used blocks has them up to then. */
+/* Collecting and a first visit process the blocks that other threads freed. Until then, an area's count of used blocks includes them. */
 static void list(void) {
     pthread_mutex_lock(&lock);
     mi_heap_collect(mi_heap_get_default(), false);

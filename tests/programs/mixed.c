@@ -1,4 +1,4 @@
-/* Copies, sorts, prints, computes, jumps: all kinds of code to be stopped in. Prints a number that depends on every step.
+/* A program with all kinds of code in which it can be stopped. Prints a number that depends on every step.
    usage: mixed [trap]: stop at an int3 when main begins */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Blocks of all sizes in every state, and what the program and musl's own malloc know of them at the moment it stops.
+/* Blocks of all sizes in every state. Prints what the program and musl's malloc know about them when it stops.
  *
  *   musl_caches [LETTER]
  *
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         blocks[i] = checked(i % 17 == 5 ? memalign((size_t)64 << i % 8, asked[i]) : malloc(asked[i]));
         memset(blocks[i], 'a' + i % 26, asked[i]);
     }
-    uintptr_t freed = 0; /* one whose neighbours stay in use */
+    uintptr_t freed = 0; /* a freed block whose neighbours stay in use */
     for (unsigned i = 0; i < BLOCKS; i++)
         if (i % 5 == 1 || i % 7 == 3 || (i > 900 && i < 1300)) {
             if (i > 2000 && !freed && asked[i] > 100 && asked[i] < 120) freed = (uintptr_t)blocks[i];

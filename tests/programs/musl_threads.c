@@ -1,4 +1,4 @@
-/* What musl keeps of threads in other places than glibc: a main thread with so much thread-local storage that ld.so takes it from malloc;
+/* Data of threads that musl and glibc store differently: a main thread with so much thread-local storage that ld.so allocates it by malloc;
  * threads that ended and were not joined, whose stacks stay mapped; detached ones. Prints the same list as truth.c.
  *
  *   musl_threads */
@@ -6,14 +6,14 @@
 
 #define ENDED 3
 
-static __thread void *volatile held[600]; /* more than musl has room for in its own data */
+static __thread void *volatile held[600]; /* more than musl can store in its own data */
 static pthread_t handles[ENDED];
 static struct rng generators[ENDED + 2] = {{{11}}, {{22}}, {{33}}, {{44}}, {{55}}};
 static hidden returned[ENDED];
 static hidden nothing_in[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
 static atomic_int gone;
 
-/* Held by nothing but the dead stack and the thread-local storage of a thread that ended; what it returned waits to be joined. */
+/* Only the stack and the thread-local storage of an ended thread hold it; the thread's result has not been joined. */
 static NOINLINE void leave(struct rng *r, int at) {
     volatile uint64_t frame[1024];
     struct block on_stack = make_any(r), next = make_any(r), in_tls = make_any(r), result = make_any(r);
@@ -67,7 +67,7 @@ int main(void) {
     pthread_detach(handle);
     handle = 0;
     while (atomic_load(&gone) < ENDED + 1) usleep(1000);
-    usleep(50000); /* musl unmaps a detached thread's stack, and unlinks the others, when they are told to have ended */
+    usleep(50000); /* musl unmaps a detached thread's stack, and unlinks other threads, when it notices that they have ended */
     __asm__ volatile("" : : "r"(&handle) : "memory");
     main_holds(&generators[ENDED + 1]);
     scrub();

@@ -1,4 +1,4 @@
-/* A small heap with something of everything, as mutated.cpp's, for the libcs that no C++ library is here for. Prints "ready", and waits. */
+/* A small heap with a structure of every kind, like mutated.cpp's, for libcs without a C++ library. Prints "ready", and waits. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -86,7 +86,7 @@ int main(int count, char **words) {
         lock_one(&accounts);
         pthread_mutex_timedlock(&accounts, &until);
     }
-    /* Locks of other libraries look like a mutex, or like a read-write lock, of which a thread that does not exist has the number. */
+    /* Locks of other libraries that look like a mutex or a read-write lock, with the ID of a thread that does not exist. */
     if (!strcmp(word, "own-lock") || !strcmp(word, "own-table")) {
         static const int lock[5] = {2, 0, 4999, 1, 0}, locked_table[8] = {2, 0, 7, 2, 0, 0, 4999, 0};
         int *other = word[4] == 'l' ? memcpy(allocated, lock, sizeof lock) : memcpy(&table, locked_table, sizeof locked_table);

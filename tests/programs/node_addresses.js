@@ -15,7 +15,7 @@ function fill(into) {
   }
 }
 
-// Between these steps nothing of JavaScript's is on the stack.
+// Between these steps, no JavaScript frame is on the stack.
 const steps = [
   () => fill(old),
   () => (gc(), gc()),
@@ -31,6 +31,6 @@ const steps = [
     setTimeout(next, 50);
   } else {
     setTimeout(addon.ready, 500);
-    setTimeout(() => kept, 1e8); // does not end
+    setTimeout(() => kept, 1e8); // keeps the process alive
   }
 })();

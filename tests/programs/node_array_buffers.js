@@ -1,4 +1,4 @@
-// Buffers in use and buffers that nothing refers to, and messages that no port has received; prints what the process counts, and waits in JavaScript.
+// Buffers in use, buffers without references, and messages that no port has received. Prints Node's memory counters, and waits in JavaScript.
 'use strict';
 const { MessageChannel } = require('worker_threads');
 const KEPT = 100, DROPPED = 600, SIZE = 50000, MESSAGES = 2000;

@@ -1,4 +1,4 @@
-// Closes as many TCP handles, each with a callback, and then says "ready". Written for Node 0.10.
+// Closes a number of TCP handles, each with a callback, and then prints "ready". Written for Node 0.10.
 var TCP = process.binding('tcp_wrap').TCP, left = +process.argv[2], fs = require('fs');
 function batch() {
   var count = Math.min(left, 1000), open = count;

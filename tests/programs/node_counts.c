@@ -1,4 +1,4 @@
-/* For any Node: says how many handles V8 itself counts, and stops, all while it is being loaded as an addon. */
+/* For any Node: prints how many handles V8 itself counts, and stops, while it is being loaded as an addon. */
 #include <stdio.h>
 #include <unistd.h>
 

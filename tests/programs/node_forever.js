@@ -1,4 +1,4 @@
-// Closes handles, each with a callback, and fires timers, for ever; "ready" once it has begun. Written for Node 0.10.
+// Closes handles, each with a callback, and fires timers, endlessly. Prints "ready" after the first ones. Written for Node 0.10.
 var TCP = process.binding('tcp_wrap').TCP, fs = require('fs');
 function batch() {
   var open = 20;

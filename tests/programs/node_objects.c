@@ -55,7 +55,7 @@ __attribute__((noinline)) static void stop(void) {
     for (;;) pause();
 }
 
-/* Makes as many objects in the scope that Node opened for the callback. */
+/* Makes this number of objects in the scope that Node opened for the callback. */
 static napi_value objects(napi_env env, napi_info info) {
   unsigned count;
   numbers(env, info, &count, 1);
@@ -64,7 +64,7 @@ static napi_value objects(napi_env env, napi_info info) {
   return 0;
 }
 
-/* Opens as many scopes, one in another, and makes as many objects in each. */
+/* Opens this number of nested scopes, and makes this number of objects in each. */
 static napi_value scopes(napi_env env, napi_info info) {
   unsigned wanted[2];
   napi_scope opened;
@@ -79,7 +79,7 @@ static napi_value scopes(napi_env env, napi_info info) {
   return 0;
 }
 
-/* Makes as many references, which are persistent handles. */
+/* Makes this number of references, which are persistent handles. */
 static napi_value references(napi_env env, napi_info info) {
   unsigned count;
   numbers(env, info, &count, 1);

@@ -1,4 +1,4 @@
-/* A Node-API addon that makes objects in scopes of its own and, in `forgets`, in none: work(TIMES, FIRST). See scoped.h. */
+/* A Node-API addon that makes objects in its own scopes or, in `forgets`, without one: work(TIMES, FIRST). See scoped.h. */
 #include <stdlib.h>
 
 #define PLACES(X) X(forgets, "forgets;work", 1) X(scoped, "scoped;work", 0) X(escapes, "escapes;work", 0) X(after, "after;work", 1)
@@ -52,7 +52,7 @@ NOINLINE void escapes(napi_env env) {
   need(napi_close_escapable_handle_scope(env, scope), "napi_close_escapable_handle_scope");
 }
 
-/* Its scope is closed already. */
+/* Its scope is already closed. */
 NOINLINE void after(napi_env env) {
   napi_scope scope;
   napi_value object;
@@ -69,7 +69,7 @@ NOINLINE napi_value work(napi_env env, napi_info info) {
   need(napi_get_cb_info(env, info, &there, given, 0, 0), "napi_get_cb_info");
   need(napi_get_value_uint32(env, given[0], &times), "a number");
   need(napi_get_value_uint32(env, given[1], &first), "a number");
-  __atomic_add_fetch(&threads_left, first ? first : 0, __ATOMIC_SEQ_CST); /* the first thread says how many there are */
+  __atomic_add_fetch(&threads_left, first ? first : 0, __ATOMIC_SEQ_CST); /* the first thread adds the number of threads */
   if (first) {
     puts("ready");
     fflush(stdout);

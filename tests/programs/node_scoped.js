@@ -1,4 +1,4 @@
-// Calls the addon node_scoped.c in this thread and in as many workers more, each a different number of times: ADDON WORKERS
+// Calls the addon node_scoped.c in this thread and in WORKERS workers, each a different number of times. Arguments: ADDON WORKERS
 const { Worker, isMainThread, workerData } = require('worker_threads');
 const addon = isMainThread ? process.argv[2] : workerData.addon;
 const work = require(addon);

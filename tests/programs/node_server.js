@@ -1,4 +1,4 @@
-// Answers HTTP requests on 127.0.0.1, and says "ready" when as many connections have closed. Written for Node 0.10.
+// Answers HTTP requests on 127.0.0.1, and prints "ready" when the number of connections in its argument have closed. Written for Node 0.10.
 var fs = require('fs'), left = +process.argv[2];
 var server = require('http').createServer(function (request, response) {
   response.end('hello');

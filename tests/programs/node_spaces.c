@@ -1,7 +1,7 @@
-/* A Node-API addon: told() prints what V8 itself says of the spaces of this thread's isolate, one line of JSON, and stops for good.
+/* A Node-API addon: told() prints V8's own statistics of the spaces of this thread's isolate as one line of JSON, and never returns.
  *
- * V8 is asked in a child of fork(), for asking gives areas back that are allocated from. V8 has its heap left out of children
- * (MADV_DONTFORK); so that is undone first. Declared here as
+ * A child of fork() asks V8, because V8 then closes the areas in which it allocates. V8 excludes its heap from children
+ * (MADV_DONTFORK); this is undone first. Declared here as
  * js_native_api.h and v8-statistics.h have it, so that no headers are needed; node itself exports the functions. */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -8,13 +8,13 @@ function fill(scale) {
   for (let i = 0; i < 60000 * scale; i++) kept.push({number: i, text: 'text ' + i});
   for (let i = 0; i < 5 * scale; i++) kept.push(new Array(200000).fill(i));
   for (let i = 0; i < 200; i++) kept.push(new Function('a', `let s = 0; for (let i = 0; i < a; i++) s += ${i}; return s;`)(20000));
-  kept.splice(0, 30000 * scale); // whole pages become free
+  kept.splice(0, 30000 * scale); // leaves whole pages free
   gc();
   for (let i = 0; i < 3000 * scale; i++) kept.push({late: i});
   kept.push(new Array(90000).fill(1.5));
 }
 
-// What V8 does beside the program (sweeping, compiling) is over by then.
+// By then, V8's background work (sweeping, compiling) is complete.
 const settle = (then) => setTimeout(then, 1000);
 const addon = () => require('./spaces.node');
 

@@ -1,4 +1,4 @@
-// Buffers, compressing streams and timers; prints what the process counts of its memory, and waits in JavaScript.
+// Keeps buffers, compressing streams and timers; prints Node's own memory counters, and waits in JavaScript.
 'use strict';
 const zlib = require('zlib');
 const kept = (globalThis.kept = []);

@@ -1,4 +1,4 @@
-// As many worker threads, of which the first stops inside a callback and the others wait for events.
+// Starts worker threads. The first one stops inside a callback, the others wait for events.
 const workers = require('worker_threads'), fs = require('fs');
 if (workers.isMainThread) {
   let left = +process.argv[2];

@@ -1,4 +1,4 @@
-/* Each kind of mapping that can hold a pointer has the only pointers to blocks of its own. Prints "mapping KIND ADDRESS SIZE", "block KIND
+/* A mapping of each kind that can hold pointers contains the only pointers to some blocks. Prints "mapping KIND ADDRESS SIZE", "block KIND
  * ADDRESS" for each block, "lost ADDRESS" for those that nothing points to, then "ready". The folder gets the mapped files. What follows on
  * the command line are the kinds to make; without any: all that the kernel has. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 enum { PAGE = 4096, SIZE = 16 * PAGE, HUGE = 2 << 20, BLOCKS = 5, KINDS = 20 };
 
 static const int both = PROT_READ | PROT_WRITE;
-static uintptr_t *mappings[KINDS]; /* as a program has them: to find its memory again */
+static uintptr_t *mappings[KINDS]; /* as a program keeps them, to find its memory */
 static int count;
 
 static int file(const char *name, int remove) {
@@ -74,7 +74,7 @@ static void finish(const char *kind, void *at, size_t size) {
     if (IS("read-only")) mprotect(at, size, PROT_READ);
 }
 
-/* A kind's blocks are of a size that no other kind has. */
+/* The blocks of each kind have a size that no other kind has. */
 static void fill(const char *kind, int number) {
     size_t size = !strncmp(kind, "huge", 4) ? HUGE : SIZE;
     void *made = mapped(kind);

@@ -51,7 +51,7 @@ static void story(void) {
     if (!strcmp(kind, "cached"))
         free(row[CULPRIT + 1]);
     else if (!strcmp(kind, "free")) {
-        for (int i = 0; i < 7; i++) free(crowd[i]); /* the thread cache's list is full: the next goes to a bin */
+        for (int i = 0; i < 7; i++) free(crowd[i]); /* fill the thread cache's list, so that the next block goes to a bin */
         free(row[CULPRIT + 1]);
     }
     fill(row[CULPRIT], usable, usable + bytes);

@@ -1,4 +1,4 @@
-/* A program whose chains of nodes are linked in a form of its own, and that knows what must be said of each of its blocks.
+/* A program with chains of nodes that have links in a special form. It prints the expected result for each block.
  *
  *   own_links KIND COUNT
  *
@@ -16,13 +16,13 @@ struct node {
     uint64_t id;
     uint64_t link;
     char *text;
-    uint32_t hash, half; /* `half`: links of 32 bits */
+    uint32_t hash, half; /* `half`: a link of 32 bits */
     uint64_t payload[4];
 };
 
-static char *base;          /* of compressed links */
-static uint64_t key;        /* of combined ones */
-static uint64_t *table;     /* of first nodes */
+static char *base;          /* base of compressed links */
+static uint64_t key;        /* key of combined links */
+static uint64_t *table;     /* first nodes of the chains */
 
 static uint64_t random_word(void) {
     static uint64_t state = 88172645463325252u;

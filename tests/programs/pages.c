@@ -1,5 +1,5 @@
 /* A glibc heap whose pages are known: blocks in use, cached, free and kept, free and returned, in use and never touched; the same in an
- * arena of a thread. Tells every live block, every page's presence as its own pagemap has it, and what malloc_trim(0) returns, which a
+ * arena of a thread. Prints every live block, whether each page is resident (pagemap), and what malloc_trim(0) returns, which a
  * forked child tries out. Lines: "block ADDRESS USABLE", "cached ADDRESS USABLE", "pages START 0110…", "trim BYTES", "ready". */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static void *touched(size_t size) {
     return block;
 }
 
-/* What malloc_trim does to a free chunk: all whole pages behind its header and links. */
+/* The pages that malloc_trim returns of a free chunk: all whole pages after its header and links. */
 static void give_back(void *block) {
     uintptr_t chunk = (uintptr_t)block - 16, size = malloc_usable_size(block) + 8;
     uintptr_t low = (chunk + 48 + PAGE - 1) & -PAGE, high = (chunk + size) & -PAGE;
@@ -60,7 +60,7 @@ static void fill(unsigned seed) {
     void *large[60], *cached[7], *fast[200];
     for (int at = 0; at < 60; at++) {
         large[at] = touched(2000 + (seed = seed * 1103515245 + 12345) % 60000);
-        keep(touched(24 + at % 5 * 16)); /* keeps free neighbours apart */
+        keep(touched(24 + at % 5 * 16)); /* keeps free neighbours from merging */
     }
     for (int at = 0; at < 7; at++)
         cached[at] = touched(1032);
@@ -68,7 +68,7 @@ static void fill(unsigned seed) {
     for (int at = 0; at < 200; at++)
         fast[at] = touched(100);
     keep(touched(24));
-    char *sparse = malloc(1 << 20); /* mostly never touched */
+    char *sparse = malloc(1 << 20); /* most of it is never touched */
     sparse[0] = sparse[(1 << 20) - 1] = 1;
     keep(sparse);
     for (int at = 0; at < 60; at++) {
@@ -83,7 +83,7 @@ static void fill(unsigned seed) {
         to_cache(cached[at]);
     for (int at = 0; at < 7; at++)
         to_cache(fast[at]);
-    for (int at = 7; at < 200; at++) /* to a fastbin: whole pages, once they are merged */
+    for (int at = 7; at < 200; at++) /* to a fastbin: whole pages after they are merged */
         free(fast[at]);
     keep(touched(24));
 }
@@ -117,8 +117,8 @@ static unsigned long presence(uintptr_t start, uintptr_t end, int print) {
 int main(void) {
     static char out[1 << 16], maps[1 << 16];
     pthread_t thread;
-    setvbuf(stdout, out, _IOFBF, sizeof out); /* no buffer from malloc */
-    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* 2.31 takes no more */
+    setvbuf(stdout, out, _IOFBF, sizeof out); /* a buffer that is not from malloc */
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* 2.31 accepts no larger value */
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     mallopt(M_MXFAST, 128);
     uintptr_t start = (uintptr_t)sbrk(0);
@@ -127,7 +127,7 @@ int main(void) {
     if (pthread_create(&thread, NULL, work, NULL))
         return 1;
     pthread_barrier_wait(&filled);
-    keep((char *)((void **)thread)[1] - 16); /* its table of thread-local storage (tcbhead_t.dtv), which ld.so has from malloc */
+    keep((char *)((void **)thread)[1] - 16); /* the thread's DTV (tcbhead_t.dtv), which ld.so allocates with malloc */
 
     /* The thread's heap ends where its writable mapping does. */
     int fd = open("/proc/self/maps", O_RDONLY);

@@ -1,4 +1,4 @@
-/* Preloaded into a program that uses libpq: sums what PQresultMemorySize truly says, and says 0 in its place where PG_UNCOUNTED is set. */
+/* Preloaded into a program that uses libpq: adds up the true results of PQresultMemorySize, and returns 0 instead if PG_UNCOUNTED is set. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -17,7 +17,7 @@
 std::pmr::unsynchronized_pool_resource session_pool;
 static std::vector<void *> kept;
 static std::mutex lock;
-static std::map<uintptr_t, std::pair<const char *, size_t>> record;  // by inverted address
+static std::map<uintptr_t, std::pair<const char *, size_t>> record;  // by complemented address
 
 static size_t rounded(size_t size) {
     static const size_t sizes[] = {8,   16,  24,  32,  48,  64,  80,  96,   112,  128,  192,
@@ -37,7 +37,7 @@ static void use(std::pmr::memory_resource &pool, unsigned seed) {
     for (int number = 0; number < 3000; number++) {
         size_t size = std::max<size_t>(16, number % 50 ? random() % 300 : 64 * (1 + random() % 90));
         void *block = pool.allocate(size, alignof(std::max_align_t));
-        std::fill_n(static_cast<char *>(block), size > 4096 ? malloc_usable_size(block) : rounded(size), 0);  // no stale word is left
+        std::fill_n(static_cast<char *>(block), size > 4096 ? malloc_usable_size(block) : rounded(size), 0);  // overwrites stale words in the block
         blocks.push_back({block, size});
     }
     std::shuffle(blocks.begin(), blocks.end(), random);
@@ -79,7 +79,7 @@ int main() {
             use(*shared, seed);
             clear_stack();
             if (seed > 3)
-                gate.lock();  // two threads end, two stay
+                gate.lock();  // two threads end, two continue
         });
     threads[0].join();
     threads[1].join();

@@ -1,5 +1,5 @@
-"""Validate a model with a field of type Iterable, as often as the argument says: pydantic 2.7.0 keeps two iterators and a list each
-time. Prints "ready" and waits."""
+"""Validate a model with a field of type Iterable, as often as the argument says. Each time, pydantic 2.7.0 keeps two iterators and a
+list. Prints "ready" and waits."""
 
 import gc
 import sys

@@ -1,8 +1,8 @@
-"""pyproj up to 3.4.0 leaks the objects that proj_identify() lists: one PJ a call, and all that hangs from it.
+"""pyproj up to 3.4.0 leaks the objects that proj_identify() lists: one PJ per call, and all memory that is reachable from it.
 
 https://github.com/pyproj4/pyproj/pull/1178, fixed in 3.4.1: "BUG: Fix CRS.to_authority memory leak (pull #1178)".
-The loop is the one of the pull request, in a thread as a server would have it; when the thread ends, so does its connection to
-PROJ's database, whose own caches of memory would else keep old pointers.
+The loop is that of the pull request, in a thread, as in a server. When the thread ends, so does its connection to
+PROJ's database; otherwise the connection's caches would contain old pointers.
 """
 
 import sys

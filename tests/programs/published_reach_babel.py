@@ -1,4 +1,4 @@
-"""Babel up to 2.11.0 keeps every date pattern that it ever parsed, in a dictionary of the module that nothing empties.
+"""Babel up to 2.11.0 keeps every date pattern that it has parsed in a dictionary of the module, and never removes one.
 
 https://github.com/python-babel/babel/issues/962, fixed in 2.12.0 by a cache of 1,024 patterns (pull request #967).
 Each pattern names another request, as formats do that users write, or that messages are put into.

@@ -1,7 +1,7 @@
-"""SQLObject up to 3.10.2 keeps the SQLite connection of each thread that ever asked it something, when the thread has ended, too.
+"""SQLObject up to 3.10.2 keeps the SQLite connection of each thread that used it, even after the thread has ended.
 
-https://github.com/sqlobject/sqlobject/issues/186, fixed in 3.10.3: connections of ended threads are let go before the next one is made.
-The threads run at one time, as those of a busy server; an identifier that a later thread got again would replace the entry.
+https://github.com/sqlobject/sqlobject/issues/186, fixed in 3.10.3: it drops connections of ended threads before it makes the next one.
+All threads run at the same time, as in a busy server. If a later thread got the identifier of an earlier one, it would replace the entry.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ del worker, workers
 Person.select().count()
 gc.collect()
 
-# SQLite's own count of the bytes that it uses, without the eight in front of each block where it notes the size.
+# SQLite's own count of the bytes that it uses, without the eight bytes before each block that contain its size.
 library = ctypes.CDLL("libsqlite3.so.0")
 library.sqlite3_memory_used.restype = ctypes.c_int64
 kept = [one for one in gc.get_objects() if type(one) is sqlite3.Connection]

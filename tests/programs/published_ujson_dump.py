@@ -27,10 +27,10 @@ def serve() -> None:
     data = "x" * 998
     for _ in range(int(sys.argv[1])):
         fail(data)
-    fail("short")  # so that no freed tuple of arguments, in memory that the interpreter keeps, points to the last text any more
+    fail("short")  # otherwise a freed tuple of arguments may still point to the last text
 
 
-# In a thread, as a server would have it: with an arena of its own, far above the numbers below 2**32 that a Python process is full of.
+# In a thread, as in a server: its arena is far above 2**32, and a Python process contains many numbers below 2**32.
 worker = threading.Thread(target=serve)
 worker.start()
 worker.join()

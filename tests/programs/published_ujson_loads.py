@@ -1,7 +1,7 @@
 """ujson 5.4.0 to 5.11.0 leaks the text of each integer outside [-2**63, 2**64 - 1] that it parses, and one byte more.
 
 CVE-2026-32874, GHSA-wgvc-ghv9-3pmm, https://github.com/ultrajson/ultrajson, fixed in 5.12.0.
-Integers of 1,000 digits: pymalloc hands what is above 512 bytes to malloc.
+Integers of 1,000 digits: pymalloc allocates more than 512 bytes with malloc.
 """
 
 import sys
@@ -18,7 +18,7 @@ def serve() -> None:
         ujson.loads(text)
 
 
-# In a thread, as a server would have it: with an arena of its own, far above the numbers below 2**32 that a Python process is full of.
+# In a thread, as in a server: its arena is far above 2**32, and a Python process contains many numbers below 2**32.
 worker = threading.Thread(target=serve)
 worker.start()
 worker.join()

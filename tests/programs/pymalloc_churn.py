@@ -1,4 +1,4 @@
-"""Objects come and go, arenas too; then the allocator's own statistics, as the last act, and "ready". With "quiet": no statistics."""
+"""Makes and drops objects and arenas. At the end, prints the allocator's own statistics (not with "quiet"), and "ready"."""
 
 import gc
 import os
@@ -18,7 +18,7 @@ class Slotted:
 
 
 def more(count):
-    """Objects of all sorts: with and without a collector's header, larger than pymalloc's, with managed dictionaries."""
+    """Objects of all sorts: with and without a collector's header, too large for pymalloc, with managed dictionaries."""
     made = [Plain(i) for i in range(count)]
     made += [Slotted() for _ in range(count)]
     made += [tuple(range(i, i + i % 90)) for i in range(count)]

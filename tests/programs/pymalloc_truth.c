@@ -1,5 +1,5 @@
-/* A module for CPython whose function `stop` makes blocks with the interpreter's allocators, tells of each what a leak hunter must say
- * of it (one line a block, as truth.c does), writes "ready" and waits for ever.
+/* A module for CPython whose function `stop` makes blocks with the interpreter's allocators, prints the expected result for each
+ * (one line for each block, as truth.c does), prints "ready" and waits for ever.
  *
  * Requests of up to 512 bytes are pymalloc's, rounded up to 16; larger ones the process's malloc's. An object that the garbage collector
  * knows stands 16 bytes into its block. */
@@ -24,7 +24,7 @@ static uint64_t usable(hidden block, size_t size) {
 static NOINLINE hidden obtain(size_t size, int object_domain) {
     hidden made = hide(object_domain ? PyObject_Malloc(size) : PyMem_Malloc(size));
     if (!~made) abort();
-    fill(reveal(made), usable(made, size)); /* whole: what stood there before may have been pointers */
+    fill(reveal(made), usable(made, size)); /* all of it: its former content may have been pointers */
     return made;
 }
 
@@ -34,8 +34,8 @@ static NOINLINE int is_zero(hidden block, size_t size) {
     return !size;
 }
 
-/* Take what the interpreter freed before, up to a pool's worth of memory that was never used: stale pointers to it may stand in the
- * interpreter's dictionaries, lists and frames. */
+/* Allocate the blocks that the interpreter has freed, and a pool of memory that was never used: the
+ * interpreter's dictionaries, lists and frames may contain stale pointers to the freed blocks. */
 static NOINLINE void plug(size_t size, size_t count, size_t fresh) {
     static void *volatile plugs;
     for (size_t zeros = 0; count && zeros < fresh; count--) {
@@ -48,7 +48,7 @@ static NOINLINE void plug(size_t size, size_t count, size_t fresh) {
 }
 
 static NOINLINE void take_old_places(void) {
-    plug(512, 20000, 2100); /* an arena and more */
+    plug(512, 20000, 2100); /* more than an arena */
     plug(1500, 3000, 3000);
     for (size_t size = 16; size <= 1520; size += 16) plug(size, size <= 512 ? 20000 : 20, 16384 / size);
 }
@@ -63,7 +63,7 @@ static void put(hidden block, size_t offset, hidden target, size_t into) {
 
 static void hold_it(hidden block, size_t into) { held[holders++] = (char *)reveal(block) + into; }
 
-/* Of one size: a single one lost, a held one, one held in its middle, a lost pair, a lost cycle, freed ones and what those held. */
+/* Of one size: a lost block, a held one, one held by its middle, a lost pair, a lost cycle, freed ones and blocks that these held. */
 static NOINLINE void shapes(size_t size, int domain) {
     hidden single = obtain(size, domain), kept = obtain(size, domain);
     say(single, size, "definite", single, "single");
@@ -90,7 +90,7 @@ static NOINLINE void shapes(size_t size, int domain) {
     say(orphan, size, "definite", orphan, "behind-freed");
 }
 
-/* Objects whose last reference is forgotten, and such that only C holds. */
+/* Objects whose last reference is lost, and objects that only C code holds. */
 static NOINLINE void objects(void) {
     for (int64_t length = 20; length < 1000; length += 140) {
         size_t size = 33 + (size_t)length;
@@ -101,14 +101,14 @@ static NOINLINE void objects(void) {
         hold_it(kept, 0);
         say(kept, size, "reachable", 0, "held-bytes");
     }
-    for (int64_t items = 26; items < 200; items += 30) { /* shorter ones come from a list of free ones; 3.14 has a word more */
+    for (int64_t items = 26; items < 200; items += 30) { /* shorter tuples come from a free list; 3.14 has one word more */
         for (int way = 0; way < 3; way++) {
             object *tuple = PyTuple_New(items);
             if (way) PyObject_GC_UnTrack(tuple);
             hidden block = hide((char *)tuple - HEADER);
             size_t size = HEADER + 24 + 8 * (size_t)items;
             tuple = NULL;
-            if (way == 0) say(block, size, "definite", block, "tracked-tuple"); /* only the collector's list has it */
+            if (way == 0) say(block, size, "definite", block, "tracked-tuple"); /* only the collector's list refers to it */
             if (way == 1) say(block, size, "definite", block, "lost-tuple");
             if (way == 2) hold_it(block, HEADER);
             if (way == 2) say(block, size, "reachable", 0, "held-tuple");
@@ -116,7 +116,7 @@ static NOINLINE void objects(void) {
     }
 }
 
-/* At last, so that nothing takes their places. */
+/* Last, so that nothing reuses the freed blocks. */
 static NOINLINE void release(void) {
     for (unsigned at = 0; at < leaving_count; at++) {
         size_t size = leaving[at].size;

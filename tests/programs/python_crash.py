@@ -1,4 +1,4 @@
-"""Reads at an address that is not mapped, in functions called by others, while three threads wait."""
+"""Reads at an address that is not mapped, in nested functions, while three threads wait."""
 
 import ctypes
 import threading

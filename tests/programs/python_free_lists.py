@@ -10,7 +10,7 @@ import sys
 
 COUNT = int(sys.argv[1])
 try:
-    from python_increment import increment  # an extension, where there is no ctypes
+    from python_increment import increment  # an extension, for interpreters without ctypes
 except ImportError:
     import ctypes
 

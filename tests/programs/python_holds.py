@@ -1,5 +1,5 @@
-"""Holds most of its memory in one variable of a module, and says how much that is: the address of the variable's value, of a string far
-inside, of a local variable's list, and the bytes and objects that only the variable leads to."""
+"""Holds most of its memory in one variable of a module. Prints the addresses of the variable's value, of a string deep
+inside it, and of a local variable's list, and the bytes and objects that are reachable only from the variable."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def look_up(number):
 
 
 def measured():
-    """sys.getsizeof, without the collector's headers, of what the cache leads to."""
+    """Return the sum of sys.getsizeof, without the collector's headers, of everything that is reachable from the cache."""
     total = sys.getsizeof(CACHE)
     count = 1
     for one in CACHE.values():

@@ -1,5 +1,5 @@
-"""Leaks COUNT Python objects of each of four kinds, prints each kind's class and the addresses of some, then "ready"; leaks as many again
-at each SIGUSR1, and prints "more".
+"""Leaks COUNT Python objects of each of four kinds. Prints each kind's class and the addresses of some, then "ready". Leaks COUNT more
+at each SIGUSR1, and then prints "more".
 
 A Session and a tuple have a reference too many, as after a missing Py_DECREF; an Owner and its Parts refer to each other, and the
 collector is off; a list holds itself. What belongs to one object is allocated in changing order and differs in size.
@@ -12,7 +12,7 @@ import sys
 
 COUNT, SHOWN = int(sys.argv[1]), 20
 try:
-    from python_increment import increment  # an extension, where there is no ctypes
+    from python_increment import increment  # an extension, for interpreters without ctypes
 except ImportError:
     import ctypes
 

@@ -1,4 +1,4 @@
-"""Loses the states of inflated streams of zlib: each has one, which only inflateEnd would free. Prints their number, then "ready"."""
+"""Leaks the states of zlib's inflate streams, because inflateEnd is not called. Prints their number, then "ready"."""
 
 import ctypes
 import time

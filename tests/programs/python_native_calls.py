@@ -122,7 +122,7 @@ def run(coroutine):
 
 
 def changing():
-    """Functions whose code objects are freed. Others get their addresses."""
+    """Calls functions whose code objects are freed. Later functions get the same addresses."""
     for number in range(CHANGING):
         lines = "\n" * (number % 7)
         names = {"probed": probed, "note": note}

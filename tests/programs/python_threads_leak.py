@@ -1,6 +1,6 @@
 """Leaks Python objects in threads that have ended and in threads that wait, prints how many, then "ready".
 
-Each thread makes COUNT objects and leaks every second one, with a reference too many; others go through a list that threads share.
+Each thread makes COUNT objects and leaks every second one, by an additional reference. The others go into a list that the threads share.
 """
 
 import gc

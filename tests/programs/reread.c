@@ -42,7 +42,7 @@ static void __attribute__((noinline)) make(int known) {
     }
 }
 
-/* What make() and stdio left on the stack is overwritten. */
+/* Overwrite what make() and stdio have left on the stack. */
 static void __attribute__((noinline)) sweep(void) {
     volatile char waste[1 << 15];
     for (unsigned i = 0; i < sizeof waste; i++) waste[i] = 0;

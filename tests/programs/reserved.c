@@ -27,14 +27,14 @@ static void *work(void *argument) {
     return NULL;
 }
 
-static char *volatile mapped[8]; // the program refers to each of its mappings
+static char *volatile mapped[8]; // references to all mappings of the program
 static int mappings;
 
-// Anonymous memory with a closed page behind it, so that no two mappings become one.
+// Anonymous memory with an inaccessible page after it, so that the kernel does not merge two mappings.
 static char *mapping(size_t size) {
     char *start = mmap(NULL, size + APART, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED || mprotect(start, size, PROT_READ | PROT_WRITE)) exit(1);
-    madvise(start, size, MADV_NOHUGEPAGE); // else one look maps 2 MiB
+    madvise(start, size, MADV_NOHUGEPAGE); // otherwise, one read maps 2 MiB
     mapped[mappings++] = start;
     return start;
 }

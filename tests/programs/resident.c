@@ -10,7 +10,7 @@ int main(void) {
         return 1;
     for (long page = 0; page < 1000; page += 2)
         base[page * 4096] = 1;
-    if (madvise(base, 200 * 4096, MADV_DONTNEED)) /* the first 100 of the touched ones */
+    if (madvise(base, 200 * 4096, MADV_DONTNEED)) /* the first 100 of the touched pages */
         return 1;
     printf("%p %d\nready\n", (void *)base, 400 * 4096);
     fflush(stdout);

@@ -9,13 +9,13 @@
 #include <mutex>
 #include <new>
 
-static thread_local long *counting; // blocks and bytes of what is being changed
+static thread_local long *counting; // number of blocks and bytes in the map that is being changed
 
 void *operator new(std::size_t size) {
     void *made = std::malloc(size);
     if (!made)
         std::abort();
-    memset(made, 0, malloc_usable_size(made)); // a block is up to 16 bytes longer than asked for, and the JVM may have left a pointer there
+    memset(made, 0, malloc_usable_size(made)); // a block is up to 16 bytes longer than requested, and the JVM may have left a pointer in its end
     if (counting) {
         counting[0]++;
         counting[1] += (long)malloc_usable_size(made);
@@ -42,8 +42,8 @@ public:
     virtual ~Profiler() = default;
     std::mutex lock;
     long threads = 0;
-    std::map<long, char *> names; // cleaned by a number that no thread has
-    std::map<long, Span> spans;   // never cleaned
+    std::map<long, char *> names; // entries are removed by a key that does not exist
+    std::map<long, Span> spans;   // entries are never removed
     long counted[2][2] = {};
 
     void started(const char *name) {

@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     *three = (struct three){written(100), made(sizeof(struct record)), made(400)};
     three->record->name = written(56);
     say("three", 3);
-    four = made(sizeof *four + 8); /* by its words alone an array */
+    four = made(sizeof *four + 8); /* looks like an array by its content */
     *four = (struct four){made(24), made(24), made(24), made(24)};
     say("four", 4);
     text.start = written(4000);

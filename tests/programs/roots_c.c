@@ -113,7 +113,7 @@ static void *worker(void *nothing) {
     struct item *volatile local = items(count / 4);
     say("local", count / 4);
     pthread_barrier_wait(&barrier);
-    while (local) /* it is read again, so it holds its list */
+    while (local) /* reads `local` again, so that it holds its list */
         pause();
     return nothing;
 }

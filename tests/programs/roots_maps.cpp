@@ -55,14 +55,14 @@ static void end(const void *field, const void *owner, long length) {
 int main(int argc, char **argv) {
     long events = argc > 1 ? std::atol(argv[1]) : 1000;
     Profiler *agent = new Profiler;
-    Profiler *volatile again = agent; // a stack points to it too: it is the variable's all the same
+    Profiler *volatile again = agent; // a stack also points to it; it is still attributed to the variable
     std::printf("agent 0 1 1 %ld\n", (long)malloc_usable_size(agent));
-    long empty_blocks = counted_blocks - 1, empty_bytes = counted_bytes - (long)malloc_usable_size(agent); // a deque is never without a chunk
+    long empty_blocks = counted_blocks - 1, empty_bytes = counted_bytes - (long)malloc_usable_size(agent); // a deque always has at least one chunk
     begin("names");
     for (long i = 0; i < events; i++)
         agent->names[i * 7919 % 1000003] = i % 2 ? "short" : "a name long enough for a block of its own #" + std::to_string(i % 10);
     for (long i = 0; i < events; i++)
-        agent->names.erase(-i - 1); // wrongly: no such key
+        agent->names.erase(-i - 1); // the error: there is no such key
     end(&agent->names, agent, (long)agent->names.size());
     begin("sites");
     for (long i = 0; i < events; i++)

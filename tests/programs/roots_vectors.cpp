@@ -39,7 +39,7 @@ static void say(const char *name, long length) {
 int main(int argc, char **argv) {
     long count = argc > 1 ? std::atol(argv[1]) : 100000;
     g_pool = new Pool;
-    g_pool->items.reserve(count); // no copies are left behind
+    g_pool->items.reserve(count); // no reallocation, so that no stale copies remain
     for (long at = 0; at < count; at++)
         g_pool->items.push_back(written(at));
     say("g_pool", count);

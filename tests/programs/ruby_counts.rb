@@ -1,4 +1,4 @@
-# Some objects; prints the interpreter's counters, and sleeps.
+# Makes some objects, prints the interpreter's counters, and sleeps.
 $kept = []
 300.times { |number| $kept << "long enough to be elsewhere, surely #{number}" << [number] * 40 << { number => 1 } }
 GC.start

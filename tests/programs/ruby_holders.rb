@@ -1,4 +1,4 @@
-# Objects each of which exactly one thing keeps alive: a constant, a class variable, a closure, a local variable of a method … It prints
+# Objects that are each kept alive by exactly one holder: a constant, a class variable, a closure, a local variable of a method … It prints
 # the class and address of each, then "ready", and waits.
 require "json"
 require "objspace"

@@ -70,7 +70,7 @@ buffer_in_threads(texts("buffer"))
 Thread.new { in_thread }
 FIBER = Fiber.new { in_fiber }
 FIBER.resume
-# A local variable of the main program takes nothing away from a global variable.
+# A local variable of the main program does not reduce what a global variable retains.
 $all = [texts("global")]
 local = $all[0]
 # Blocks that were created in the main program refer to its local variables, which retain what they retain.

@@ -1,4 +1,4 @@
-/* What programs share that call a function in and out of scopes: counters by place, and who waits for whom.
+/* Shared by programs that call a function inside and outside of scopes: counters by place, and waiting between threads.
  *
  * A program defines PLACES(X) as X(function, frames, outside): `frames` are the functions of the stack from the place on, innermost first, up
  * to `work`; `outside` is 1 where its calls are made outside a scope. Each place counts what it calls. The program prints "ready", waits for a
@@ -20,7 +20,7 @@ static void wait_for(const char *file) {
   while (access(file, F_OK)) usleep(10000);
 }
 
-/* For each thread, when it has made its calls; the last one tells. */
+/* For each thread, after its calls. The last thread prints the result. */
 static void made(const char *guarded) {
   if (__atomic_sub_fetch(&threads_left, 1, __ATOMIC_SEQ_CST)) return;
 #define TELL(function, frames, outside) \
@@ -30,7 +30,7 @@ static void made(const char *guarded) {
   fflush(stdout);
 }
 
-/* Then the first thread goes on, with a call for each file "again". */
+/* Then the first thread makes one more call for each file "again". */
 static int again(void) {
   wait_for("again");
   unlink("again");

@@ -11,7 +11,7 @@
 
 enum { THREADS = 3, BLOCKS = 400 };
 
-__attribute__((weak)) void __scudo_print_stats(void); /* it may be preloaded */
+__attribute__((weak)) void __scudo_print_stats(void); /* weak: scudo may be preloaded */
 
 static pthread_barrier_t done;
 static void *volatile held[THREADS + 1][BLOCKS];

@@ -55,7 +55,7 @@ __attribute__((noinline)) static void leak(long count) {
   }
 }
 
-/* No address of a request may be left in dead parts of the stack that become alive again. */
+/* No unused part of the stack may contain a request's address, because later frames may include it. */
 __attribute__((noinline)) static void scrub(void) {
   char room[16384];
   memset(room, 0, sizeof room);

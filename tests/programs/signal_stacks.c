@@ -59,7 +59,7 @@ static void __attribute__((noinline)) lose(int count) {
 }
 
 #ifdef INSIDE
-static char *inside[INSIDE]; /* only pointers to the inside of blocks */
+static char *inside[INSIDE]; /* pointers to the inside of blocks only */
 static void keep(void) {
     for (int i = 0; i < INSIDE; i++)
         if ((inside[i] = malloc(4000))) inside[i] += 104;

@@ -1,5 +1,5 @@
-/* A program that knows which of its functions allocated each of its blocks. It prints a line a block that is in use in the end, has the
- * heap profiler it runs with write its own account, and says "ready".
+/* A program that records which of its functions allocated each block. It prints a line for each block that is in use at the end, lets the
+ * heap profiler with which it runs write a profile, and prints "ready".
  *
  *   sites THREADS SCALE FILE
  *
@@ -20,10 +20,10 @@
 #define MOST 16
 #define KINDS 6
 #define SITE __attribute__((noinline, noclone))
-#define BEHIND __asm__ volatile("" ::: "memory") /* not a tail call: the caller stays on the stack */
+#define BEHIND __asm__ volatile("" ::: "memory") /* prevents a tail call, so that the caller stays on the stack */
 
 struct made {
-    uintptr_t hidden; /* the complement of the address: no reference */
+    uintptr_t hidden; /* the complement of the address, so that it is not a reference */
     size_t size;
     const char *stack;
     int held;
@@ -98,8 +98,8 @@ SITE static void fill(struct worker *worker, size_t kind, size_t blocks) {
     for (size_t i = 0; i < blocks; i++) {
         void *block = kinds[kind].make(i);
         struct made *made = &worker->made[worker->count];
-        memset(block, 'x', malloc_usable_size(block)); /* no remains */
-        if (i % 4 == 3) { /* a quarter is freed */
+        memset(block, 'x', malloc_usable_size(block)); /* overwrites former content */
+        if (i % 4 == 3) { /* free a quarter */
             free(block);
             continue;
         }
@@ -113,7 +113,7 @@ SITE static void fill(struct worker *worker, size_t kind, size_t blocks) {
     BEHIND;
 }
 
-static void scrub(void) { /* the remains of pointers on the stack */
+static void scrub(void) { /* Overwrites pointers that are left on the stack. */
     volatile char old[65536];
     for (size_t i = 0; i < sizeof old; i++) old[i] = 0;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 enum { WORDS = 6, FRAME = 56 };
-static uintptr_t words[WORDS]; /* as complements: no address stands in memory */
+static uintptr_t words[WORDS]; /* complements: no address is in memory */
 
 /* spoil: what an earlier call leaves below the stack pointer, in the words of the frame that comes next.
    Of this frame the words 0, 1 and 4 are padding, 2 is read after each call, 3 is written first, 5 is padding, too. */

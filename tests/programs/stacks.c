@@ -41,7 +41,7 @@ NOINLINE void alpha(volatile int *n) {
         gamma_(n);
     *n += 1;
 }
-/* each level has work left when it returns: no loop can take its place */
+/* each level has work left after the call, so that the compiler cannot replace the recursion by a loop */
 NOINLINE void down(volatile int *n) {
     if ((*n)-- == 0)
         hold();
@@ -76,7 +76,7 @@ static const unsigned char code[] = {0x55, 0x89, 0xe5, 0x83, 0xec, 0x18, 0xff, 0
 /* addi sp, sp, -16; sd ra, 8(sp); sd fp, (sp); addi fp, sp, 16; jalr a0; ld ra, 8(sp); ld fp, (sp); addi sp, sp, 16; ret */
 static const unsigned code[] = {0xff010113, 0x00113423, 0x00813023, 0x01010413, 0x000500e7, 0x00813083, 0x00013403, 0x01010113, 0x00008067};
 #else
-#define NO_FRAME_POINTERS /* code of these machines has no chain of them */
+#define NO_FRAME_POINTERS /* code of these machines has no chain of frame pointers */
 #endif
 __attribute__((optimize("no-omit-frame-pointer"))) NOINLINE void by_frame_pointer(volatile int *n) {
 #ifdef NO_FRAME_POINTERS

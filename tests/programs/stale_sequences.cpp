@@ -24,7 +24,7 @@ struct Order {
     char pad[200];
 };
 
-static uintptr_t hidden[20000]; /* complemented, so that they hold nothing */
+static uintptr_t hidden[20000]; /* complemented, so that they are not references */
 static bool is_lost[20000];
 static int noted;
 
@@ -82,7 +82,7 @@ NOINLINE static void vectors() {
         shorten(g_shop->by_name[name].orders);
 }
 
-/* -- deques: 300 elements, of which 100 and 50 were removed at the ends */
+/* -- deques: 300 elements, of which 100 were removed at one end and 50 at the other */
 
 struct Server {
     long id;
@@ -127,7 +127,7 @@ NOINLINE static void deques() {
     g_whole.shrink_to_fit();
 }
 
-/* -- in use, whatever it looks like */
+/* -- structures that are in use, but look like containers with stale slots */
 
 struct Cursor {
     long id;
@@ -228,7 +228,7 @@ NOINLINE static void reused() {
     }
 }
 
-/* Overwrites what calls left below the stack pointer. */
+/* Overwrites what earlier calls have left below the stack pointer. */
 NOINLINE static void wipe() {
     volatile char space[65536];
     memset(const_cast<char *>(space), 0, sizeof space);

@@ -17,7 +17,7 @@ struct Order {
     char pad[200];
 };
 
-static uintptr_t hidden[20000]; /* complemented, so that they hold nothing */
+static uintptr_t hidden[20000]; /* complemented, so that they are not references */
 static bool is_lost[20000];
 static int noted;
 
@@ -48,7 +48,7 @@ std::vector<Order *> g_popped, g_moved_from, g_grown;
 Server g_server;
 std::vector<std::unique_ptr<Order>> g_owned;
 Cursor g_cursor;             /* elements on both sides of `at` are in use */
-own::vector<Order *> g_same; /* a vector only by its name */
+own::vector<Order *> g_same; /* only its name is that of a vector */
 
 NOINLINE static void vectors() {
     for (int i = 0; i < 100; i++) {
@@ -167,7 +167,7 @@ NOINLINE static void fill_map(Map &map, int keys, bool lost, word length) {
     map = {nodes[0], 1, length ? length : 35};
 }
 
-/* Overwrites what calls left below the stack pointer. */
+/* Overwrites what earlier calls have left below the stack pointer. */
 NOINLINE static void wipe() {
     volatile char room[65536];
     memset(const_cast<char *>(room), 0, sizeof room);
@@ -180,7 +180,7 @@ int main() {
     g_list_like = list_channel(false);
     g_array_like = array_channel(false);
     fill_map(g_numbers, 1, true, 0);
-    fill_map(g_intervals, 2, false, 0); /* both words of its keys ascend together */
+    fill_map(g_intervals, 2, false, 0); /* both words of its keys are in ascending order */
     fill_map(g_wrong, 1, false, 34);
     wipe();
     for (int i = 0; i < noted; i++)

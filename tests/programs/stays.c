@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
             add(1);
             add(3);
         }
-        if (round) { /* what was there before is freed when the new ones are made */
+        if (round) { /* the blocks of the previous round are freed after the new ones are allocated */
             for (size_t n = 0; n < blocks; n++) {
                 free(kinds[1].items[n]);
                 kinds[1].items[n] = kinds[1].items[blocks + n];

@@ -1,6 +1,6 @@
-/* Runs the stub on a stack that the caller made up, and on registers and flags that it would notice a change of. */
+/* Runs the stub on a stack that the caller prepared, with known values in registers and flags, to detect changes of them. */
 
-/* `stack` is what the stack pointer is on entry; its first word becomes the return address. Returns that. */
+/* `stack`: the stack pointer at entry. Its first word is replaced by the return address, which is returned. */
 unsigned long run(void *stub, unsigned long *stack, unsigned long fp) {
     unsigned long back;
     __asm__ volatile("push %%rbp\n\t"
@@ -19,8 +19,8 @@ unsigned long run(void *stub, unsigned long *stack, unsigned long fp) {
     return back;
 }
 
-/* Fills the general registers and the flags after `seed`, and calls the stub, whose end returns. Afterwards `out` has the flags, rax, rbx,
- * rcx, rdx, rsi, rdi, rbp, r8 to r15, and the word that lay deepest in the red zone. */
+/* Sets the general registers and the flags from `seed`, and calls the stub, which returns at its end. Afterwards
+ * `out` has the flags, rax, rbx, rcx, rdx, rsi, rdi, rbp, r8 to r15, and the last word of the red zone. */
 void preserved(void *stub, unsigned long seed, unsigned long *out) {
     __asm__ volatile("push %%rbp\n\t"
                      "push %%rdx\n\t"

@@ -19,7 +19,7 @@ static void *tagged(void *p, unsigned tag) { return own ? p : (void *)((uintptr_
 __attribute__((noinline)) static void *make(const char *kind, size_t size) {
     char *p = malloc(size);
     memset(p, 0, malloc_usable_size(p));
-    printf("%s %#lx\n", kind, ~(unsigned long)p); /* the complement: no pointer is left in the buffer of stdout */
+    printf("%s %#lx\n", kind, ~(unsigned long)p); /* the complement, so that the buffer of stdout contains no pointer */
     return p;
 }
 
@@ -30,10 +30,10 @@ __attribute__((noinline)) static void build(size_t number) {
     held[3] = tagged(child, 0xff);
     child[5] = tagged((char *)inside + 9, 0x01);
     lost[2] = tagged(make("indirect", 500 + number), 0x80);
-    memcpy((char *)child + 160, "words\0\0g", 8); /* text whose seventh byte is 0: it is no pointer, whatever the eighth is */
+    memcpy((char *)child + 160, "words\0\0g", 8); /* text whose seventh byte is 0: it is not a pointer, whatever its eighth byte is */
 }
 
-/* What calls left on the stack and in registers. */
+/* Overwrite what earlier calls have left on the stack and in registers. */
 __attribute__((noinline)) static void wipe(void) {
     volatile char dead[1 << 16];
     for (size_t i = 0; i < sizeof dead; i++) dead[i] = 0;

@@ -33,7 +33,7 @@ struct xa_node {
 void *records;               /* root of tsearch's tree */
 struct red_black *intervals; /* root of rb.h's tree */
 void *names;                 /* root of a crit-bit tree */
-uintptr_t cached;            /* root of an XArray; this pointer has a tag, too */
+uintptr_t cached;            /* root of an XArray, a pointer with a tag */
 
 static NOINLINE void *made(size_t size, const char *what) {
     struct block b = {malloc(size), size, 0};

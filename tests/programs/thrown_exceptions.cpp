@@ -39,7 +39,7 @@ int main() {
     std::thread([] {
         for (int i = 0; i < LOST; i++) {
             alignas(std::exception_ptr) unsigned char storage[sizeof(std::exception_ptr)];
-            new (storage) std::exception_ptr(fail(100 + i)); // never destroyed
+            new (storage) std::exception_ptr(fail(100 + i)); // the object is never destroyed
             memset(storage, 0, sizeof storage);
         }
         wipe();

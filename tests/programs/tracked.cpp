@@ -13,7 +13,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 
-/* Addresses are kept complemented, so that the notes hold nothing. */
+/* Addresses are stored as complements, so that the list does not hold blocks. */
 struct Note {
     const char *site, *fate;
     uintptr_t hidden;
@@ -40,7 +40,7 @@ struct Node {
     long values[5];
 };
 
-/* Each of these is a site, and returns a block: `volatile` keeps the call from being the function's last, which would have no frame. */
+/* Each of these functions is a site, and returns a block. `volatile` prevents a tail call, which would have no frame. */
 #define SITE(name, call)                                                                                                                         \
     NOINLINE static void *name([[maybe_unused]] size_t size) {                                                                                                  \
         void *volatile made = call;                                                                                                              \
@@ -99,7 +99,7 @@ NOINLINE static void one(const Site &site, int turn) {
     size_t size = aligned ? 64 : 40;
     static_assert(sizeof(Node) == 40);
     void *block = site.allocate(size);
-    memset(block, 0, malloc_usable_size(block)); /* with what a former block left there */
+    memset(block, 0, malloc_usable_size(block)); /* the former content of the block */
     switch (turn % 3) {
     case 0:
         note(site.name, "freed", block, size);
@@ -114,7 +114,7 @@ NOINLINE static void one(const Site &site, int turn) {
     }
 }
 
-/* bad_alloc passes from the allocator through the caller: the stubs are not in its way. */
+/* bad_alloc passes from the allocator to the caller. The stubs must not prevent this. */
 NOINLINE static void fails() {
     static volatile size_t much = (size_t)1 << 62;
     for (int i = 0; i < 3; i++) {
@@ -134,18 +134,18 @@ NOINLINE static void fails() {
             abort();
         void *volatile stays = malloc(40);
         memset(stays, 0, malloc_usable_size(stays));
-        if (realloc(stays, much)) /* fails: the block is as before */
+        if (realloc(stays, much)) /* this fails and leaves the block unchanged */
             abort();
         note("fails", "held", stays, 40);
         keep(stays);
     }
 }
 
-/* Overwrites what calls left below the stack pointer. */
+/* Overwrites what earlier calls have left below the stack pointer. */
 NOINLINE static void wipe() {
     volatile char room[16384];
     memset((void *)room, 0, sizeof room);
-    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(room) : "memory"); /* keeps GCC from removing the array */
 }
 
 static void *worker(void *) {

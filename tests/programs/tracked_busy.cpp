@@ -18,7 +18,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 static std::atomic<long> rounds, children, alarms;
-static std::mutex failing; /* jemalloc's operator new takes a lock where it fails, which a child would inherit locked */
+static std::mutex failing; /* if jemalloc's operator new fails, it takes a lock, which a child would inherit locked */
 
 NOINLINE static void churn(unsigned seed) {
     std::vector<std::string> words;
@@ -62,7 +62,7 @@ static void *work(void *argument) {
     return nullptr;
 }
 
-/* Deep frames, and allocating below them in a child: its stubs record nothing. */
+/* Deep frames, and allocations below them in a child, where stubs record nothing. */
 static void *fork_children(void *) {
     for (unsigned turn = 0;; turn++) {
         failing.lock();

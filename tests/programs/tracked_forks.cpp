@@ -14,7 +14,7 @@
 #define NOINLINE __attribute__((noinline, noclone))
 enum { LEAST = 5000, MOST = 400000, FORKS = 100 };
 
-/* Addresses are kept complemented, so that the notes hold nothing. */
+/* Addresses are stored as complements, so that the list does not hold blocks. */
 struct Note {
     const char *site, *fate;
     uintptr_t hidden;
@@ -22,7 +22,7 @@ struct Note {
 };
 static Note notes[2 * MOST];
 static int noted, keeping;
-static void *volatile kept[MOST]; /* of some rounds, a block in fifty */
+static void *volatile kept[MOST]; /* in some rounds, one of fifty blocks is kept */
 static volatile sig_atomic_t child, forks;
 
 static void note(const char *site, const char *fate, void *block, size_t size) { notes[noted++] = {site, fate, ~(uintptr_t)block, size}; }
@@ -38,9 +38,9 @@ NOINLINE static void *by_realloc(void *block, size_t size) {
 }
 
 static void on_alarm(int) {
-    if (child || forks == FORKS) /* a debugger may take longer for a step than it is to the next alarm */
+    if (child || forks == FORKS) /* in a debugger, a step may take longer than the time to the next alarm */
         return;
-    pid_t made = _Fork(); /* takes no lock: the interrupted function may hold it */
+    pid_t made = _Fork(); /* takes no lock, because the interrupted function may hold it */
     if (made == 0)
         child = 1;
     else if (made > 0)
@@ -85,11 +85,11 @@ NOINLINE static void one(int turn) {
         ends_as_child();
 }
 
-/* Overwrites what calls left below the stack pointer. */
+/* Overwrites what earlier calls have left below the stack pointer. */
 NOINLINE static void wipe() {
     volatile char room[65536];
     memset((void *)room, 0, sizeof room);
-    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(room) : "memory"); /* keeps GCC from removing the array */
 }
 
 int main() {

@@ -1,4 +1,4 @@
-// Node at work: native memory allocated below JavaScript that is interpreted, compiled, deoptimized and built in; on V8's and libuv's threads.
+// A busy Node: native memory is allocated by interpreted, compiled, deoptimized and built-in JavaScript, and by threads of V8 and libuv.
 const crypto = require('crypto'), fs = require('fs'), http = require('http'), zlib = require('zlib');
 const kept = [];
 let turn = 0;

@@ -34,7 +34,7 @@ __attribute__((noinline)) void drop(void) {
     print("drop", "freed", made, 2 * PART);
 }
 
-/* An aligned mapping, as allocators make: what is too much at both ends is unmapped. */
+/* An aligned mapping, as allocators make it: the excess at both ends is unmapped. */
 __attribute__((noinline)) void align(void) {
     char *made = map(8 * PART), *aligned = made + PART;
     munmap(made, PART);

@@ -9,7 +9,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 #define SIZE 64
-#define EACH 10 /* blocks of each stack */
+#define EACH 10 /* number of blocks of each stack */
 
 static void *volatile kept[1000];
 static int keeping;
@@ -42,7 +42,7 @@ NOINLINE static void keep(void) {
         kept[keeping++] = xmalloc(SIZE);
 }
 
-/* A stack for each depth. */
+/* Each depth is a different stack. */
 NOINLINE static int descend(int depth, void (*last)(void)) {
     volatile int made = 0;
     if (depth)
@@ -55,7 +55,7 @@ NOINLINE static int descend(int depth, void (*last)(void)) {
 NOINLINE static void wipe(void) {
     volatile char room[65536];
     memset((void *)room, 0, sizeof room);
-    __asm__ volatile("" : : "r"(room) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(room) : "memory"); /* keeps GCC from removing the array */
 }
 
 int main(void) {

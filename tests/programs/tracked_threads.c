@@ -35,7 +35,7 @@ NOINLINE static void *by_memalign(size_t size) {
     return made;
 }
 
-/* Frees what another thread put there. */
+/* Frees a block that another thread stored there. */
 static void put(unsigned at, void *block) { free(atomic_exchange(&slots[at % SLOTS], block)); }
 
 static void *work(void *number) {
@@ -45,8 +45,8 @@ static void *work(void *number) {
         random = random * 1664525u + 1013904223u;
         size_t size = 64 + (random >> 8) % 3000, more = random >> 20;
         void *block = by_malloc(size);
-        if (random >> 30 == 0) block = by_realloc(block, size + 8 + 48 * more); /* mostly moved */
-        if (random >> 30 == 1) block = by_realloc(block, size - 16);            /* in place */
+        if (random >> 30 == 0) block = by_realloc(block, size + 8 + 48 * more); /* usually moved */
+        if (random >> 30 == 1) block = by_realloc(block, size - 16);            /* usually in place */
         void *volatile failed = random >> 30 == 2 ? realloc(block, PTRDIFF_MAX) : NULL;
         if (failed) abort();
         put(random >> 10, block);

@@ -16,11 +16,11 @@
 namespace {
 
 std::mt19937 draw;
-std::vector<void *> kept; // reachable, so that there is something to refer to
+std::vector<void *> kept; // reachable objects, to which lost ones can refer
 
 unsigned any(unsigned low, unsigned high) { return low + draw() % (high - low + 1); }
 
-/* Pointers are printed after all is lost, from a table in which they are no pointers. */
+/* Pointers are printed after all blocks are lost, from a table in which they are complemented. */
 struct Said {
     const char *name;
     uintptr_t hidden;
@@ -33,7 +33,7 @@ void say(const char *name, void *leader, unsigned blocks, size_t bytes) {
     said.push_back({name, ~reinterpret_cast<uintptr_t>(leader), blocks, bytes});
 }
 
-/* What was in the heap before: freed blocks with text, numbers and pointers in them. */
+/* Former content of the heap: freed blocks with text, numbers and pointers. */
 __attribute__((noinline)) void churn() {
     std::vector<void *> all;
     for (int i = 0; i < 3000; i++) {
@@ -52,7 +52,7 @@ __attribute__((noinline)) void churn() {
     for (void *one : all) free(one);
 }
 
-/* 1. Requests as text, of any length. */
+/* 1. Requests as text of any length. */
 __attribute__((noinline)) void texts(unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         char path[200];
@@ -64,7 +64,7 @@ __attribute__((noinline)) void texts(unsigned count) {
     }
 }
 
-/* 2. Objects of a class with virtual functions, which hold a string. */
+/* 2. Objects of a class with virtual functions that own a string. */
 struct Shape {
     virtual ~Shape() = default;
     virtual double area() const { return 0; }
@@ -83,11 +83,11 @@ __attribute__((noinline)) void objects(unsigned count) {
     }
 }
 
-/* 3. Records of 48 bytes, lists of them, with a key, and a value that most have not. */
+/* 3. Records of 48 bytes in lists, with a key, and a value that most of them do not have. */
 struct Record {
     Record *next;
     char *key;
-    Record *parent; /* held */
+    Record *parent; /* reachable */
     char *value;
     uint64_t hash;
     uint32_t flags;
@@ -113,7 +113,7 @@ __attribute__((noinline)) void records(unsigned count) {
     }
 }
 
-/* 4. Two that hold one another, by shared pointers. */
+/* 4. Two objects that own each other through shared pointers. */
 struct Peer {
     std::shared_ptr<Peer> other;
     uint64_t number = 0;
@@ -130,9 +130,9 @@ __attribute__((noinline)) void cycles(unsigned count) {
     }
 }
 
-/* 5. Callbacks, as large as the records: a function, and what the program has as a constant and as a variable. */
+/* 5. Callbacks, as large as the records: a function, a constant of the program, and a variable. */
 struct Callback {
-    void *user; /* held */
+    void *user; /* reachable */
     void (*run)(void *);
     const char *what;
     unsigned *counter;
@@ -148,7 +148,7 @@ __attribute__((noinline)) void callbacks(unsigned count) {
     }
 }
 
-/* 6. Samples, as large again: numbers, of which the program sets the first three. */
+/* 6. Samples of the same size: numbers, of which the program sets the first three. */
 __attribute__((noinline)) void samples(unsigned count) {
     for (unsigned i = 0; i < count; i++) {
         auto *one = static_cast<uint64_t *>(malloc(48));
@@ -157,7 +157,7 @@ __attribute__((noinline)) void samples(unsigned count) {
     }
 }
 
-/* Clears what the calls before left on the stack. */
+/* Overwrites what earlier calls have left on the stack. */
 __attribute__((noinline)) void wipe() {
     char deep[1 << 16];
     memset(deep, 0, sizeof deep);

@@ -1,4 +1,4 @@
-/* A program that knows of each of its blocks what a leak hunter must say of it, and tells.
+/* A program that prints for each of its blocks what a leak detector must report.
  *
  *   truth THREADS SEED SCALE [OPTIONS]
  *
@@ -21,11 +21,11 @@ static unsigned thread_count, scale;
 static const char *tunables = "";
 static int option_heaps, option_blocked, option_sbrk, option_return, option_bare, option_default, option_trim, option_fake, option_early;
 
-static void *(*volatile own_malloc)(size_t) = malloc; /* a compiler may leave out calls of malloc itself */
+static void *(*volatile own_malloc)(size_t) = malloc; /* a compiler may remove direct calls of malloc */
 
 static void meet(void) { pthread_barrier_wait(&together); }
 
-/* More than one heap's worth of large blocks, every third of them held by the next, the others lost. */
+/* More large blocks than fit into one heap: every third is held by the next one, the others are lost. */
 static NOINLINE void many_heaps(struct thread *me) {
     void *volatile *held = &me->global[GLOBAL_HEAPS];
     for (int i = 0; i < 1000; i++) {
@@ -40,14 +40,14 @@ static NOINLINE void many_heaps(struct thread *me) {
     }
 }
 
-/* Something else sits right above the program break: the main arena cannot grow there any more. */
+/* Another mapping follows the program break, so that the main arena cannot grow there any more. */
 static NOINLINE void block_break(void) {
     char *end = sbrk(0);
     end = (char *)(((uintptr_t)end + 4095) & ~(uintptr_t)4095);
     if (mmap(end, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != end) abort();
 }
 
-/* While no_owner else allocates: sbrk and malloc do not go together with several threads. */
+/* Only one thread may allocate here: sbrk and malloc must not be used by several threads at the same time. */
 static NOINLINE void disturb_break(struct thread *me) {
     for (unsigned i = 0; i <= scale; i++) {
         reachable_shapes(&me->rng);
@@ -70,13 +70,13 @@ static NOINLINE void build(struct thread *me) {
     for (unsigned i = 0; i < scale; i++) prepare_frees(me, r);
 }
 
-/* What was freed before main may still stand in its callers' frames, where nothing can wipe it: whoever gets it next must be held. */
+/* Blocks that were freed before main: frames of main's callers may still refer to them. Blocks that reuse their memory must be held. */
 static NOINLINE void take_what_was_freed(void) {
     for (size_t size = 1; size <= 1024; size += size < 128 ? 8 : 64)
         for (int i = 0; i < 3; i++) {
             struct block b = {calloc(1, size), size, 0};
             if (!b.p) abort();
-            memset(b.p, 0, malloc_usable_size(b.p)); /* behind what was asked for stands what was there before */
+            memset(b.p, 0, malloc_usable_size(b.p)); /* overwrite former content after the requested size */
             root(b.p);
             note_reachable(b, "startup");
         }
@@ -92,7 +92,7 @@ static void live(struct thread *me) {
     give(me, &me->rng);
     meet();
     take(me, &threads[(me->index + 1) % thread_count], &me->rng);
-    meet(); /* from here on no_owner allocates but what sorts the bins */
+    meet(); /* from here on, nothing allocates except the call that sorts the bins */
     free_to_bins(me);
     meet();
     free_to_caches(me);
@@ -114,7 +114,7 @@ static void *worker(void *argument) {
 
 static void *leaver(void *argument) {
     struct thread *me = argument;
-    pthread_barrier_wait(&leaving); /* both at once, or the second would take over the stack of the first */
+    pthread_barrier_wait(&leaving); /* both threads exist at the same time: otherwise the second would reuse the stack of the first */
     leave_and_exit(me, &me->rng);
     return NULL;
 }
@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
         threads[i].index = i;
         seed(&threads[i].rng, 0x9e3779b97f4a7c15u * ((uint64_t)atoi(argv[2]) * 1000 + i + 1));
     }
-    /* Before any block is made: a new thread inherits registers of its maker, and keeps them in its first frame. */
+    /* Before any block exists: a new thread inherits registers of its creator, and keeps them in its first frame. */
     pthread_barrier_init(&together, NULL, thread_count);
     for (unsigned i = 1; i < thread_count; i++) start(&handles[i], worker, &threads[i]);
 
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
     for (unsigned i = MAX_THREADS; i < MAX_THREADS + LEAVERS; i++) start(&handles[i], leaver, &threads[i]);
     for (unsigned i = MAX_THREADS; i < MAX_THREADS + LEAVERS; i++) {
         pthread_join(handles[i], NULL);
-        handles[i] = 0; /* musl unmaps such a thread's stack: blocks may come to stand where this handle points */
+        handles[i] = 0; /* musl unmaps such a thread's stack, and blocks may then be at the address in this handle */
     }
     if (truth_other) take_what_was_freed();
     live(&threads[0]);

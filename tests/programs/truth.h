@@ -24,13 +24,13 @@
 #endif
 #define WORD sizeof(void *)
 
-#define HELPER __attribute__((unused)) NOINLINE /* not every program uses all of them */
+#define HELPER __attribute__((unused)) NOINLINE /* not every program uses all of these functions */
 
 typedef uintptr_t hidden; /* the complement of a pointer */
 
 static inline hidden hide(const void *p) {
     uintptr_t v = ~(uintptr_t)p;
-    __asm__ volatile("" : "+r"(v)); /* the compiler must not see through it and keep p */
+    __asm__ volatile("" : "+r"(v)); /* hides the value from the compiler, which otherwise keeps p */
     return v;
 }
 
@@ -41,9 +41,9 @@ static inline void *reveal(hidden h) {
 
 /* ---- the list ------------------------------------------------------------------------------------------------------ */
 
-static __thread hidden truth_key __attribute__((unused)); /* the mark malloc writes into the second word of a block in this thread's cache; 0: there is no cache */
+static __thread hidden truth_key __attribute__((unused)); /* malloc's mark in the second word of each block in this thread's cache; 0: no cache */
 
-static int truth_other __attribute__((unused)); /* another malloc than glibc's: whether a freed block is cached cannot be told ("freed") */
+static int truth_other __attribute__((unused)); /* a malloc other than glibc's: it is not known whether a freed block is cached ("freed") */
 
 static inline char *put_hex(char *at, uint64_t v) {
     for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[v >> shift & 15];
@@ -55,7 +55,7 @@ static inline char *put_text(char *at, const char *text) {
     return at;
 }
 
-/* One line: address usable requested state kind leader category alignment. Text in a buffer is no pointer; it is wiped all the same. */
+/* One line: address usable requested state kind leader category alignment. The buffer is overwritten, although text is no pointer. */
 static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, const char *state, const char *kind, uint64_t leader,
                                const char *category, uint64_t alignment) {
     char line[256];
@@ -79,7 +79,7 @@ static HELPER void note_line(uint64_t p, uint64_t usable, uint64_t requested, co
     explicit_bzero(line, sizeof line);
 }
 
-struct block { /* never kept in memory while the program is stopped */
+struct block { /* never in memory while the program is stopped */
     void *p;
     size_t requested : 8 * WORD - 8;
     size_t aligned : 8; /* the binary logarithm of what memalign was asked for; 0: not aligned. Two words in all: they stay in registers */
@@ -94,11 +94,11 @@ static inline void note_possible(struct block b, const char *category) { note(b,
 static inline void note_definite(struct block b, const char *category) { note(b, "definite", b.p, category); }
 static inline void note_indirect(struct block b, struct block leader, const char *category) { note(b, "indirect", leader.p, category); }
 
-/* Free a block and note whether it went to the thread cache: malloc's own mark in it tells. */
+/* Free a block and record whether it went to the thread cache: then it contains malloc's mark. */
 static HELPER void free_and_note(struct block b, const char *category) {
     uint64_t usable = malloc_usable_size(b.p);
     hidden again = hide(b.p);
-    int gone = truth_key && ((volatile uintptr_t *)b.p)[-1] & 2; /* IS_MMAPPED: the block goes with its mapping */
+    int gone = truth_key && ((volatile uintptr_t *)b.p)[-1] & 2; /* IS_MMAPPED: free unmaps the block */
     ((volatile uintptr_t *)b.p)[1] = 0;
     free(b.p);
     volatile uintptr_t *words = reveal(again);
@@ -107,8 +107,8 @@ static HELPER void free_and_note(struct block b, const char *category) {
     note_line((uintptr_t)words, usable, b.requested, state, "none", 0, category, 0);
 }
 
-/* Learn that mark. (2.31 marks with the address of the thread's cache.) The first block may find the cache full of what a bin had of
- * its size; in either case the cache has one then, which the second request takes, and gives back. */
+/* Read that mark from a cached block. (2.31 uses the address of the thread's cache.) The first free may find the
+ * cache filled from a bin. In both cases the cache then has a block, which the second request takes and returns. */
 static HELPER void learn_key(void) {
     for (int i = 0; i < 2; i++) {
         hidden block = hide(malloc(24));
@@ -122,7 +122,7 @@ static HELPER void learn_key(void) {
 /* ---- allocation ---------------------------------------------------------------------------------------------------- */
 
 struct rng {
-    uintptr_t parts[4]; /* of 16 bits each: together they might look like an address */
+    uintptr_t parts[4]; /* of 16 bits each: a word of them might look like an address */
 };
 
 static inline void seed(struct rng *r, uint64_t state) {
@@ -139,7 +139,7 @@ static inline uint64_t draw(struct rng *r, uint64_t below) {
     return (state >> 11) % below;
 }
 
-/* Text, so that a block is full of words which are no addresses; and no leftovers of what stood there before. */
+/* Fill a block with text: its words are not addresses, and no former content remains. */
 static inline void fill(void *p, size_t size) {
     for (size_t i = 0; i < size; i++) ((volatile char *)p)[i] = (char)('a' + i % 26);
 }
@@ -149,7 +149,7 @@ static inline size_t pick_size(struct rng *r, size_t least) {
     return least + draw(r, spans[draw(r, 8)]);
 }
 
-/* A block of at least `size` bytes from one of malloc's doors, all of it filled. */
+/* A block of at least `size` bytes from one of malloc's functions, completely filled. */
 static HELPER struct block make(struct rng *r, size_t size) {
     void *p = NULL;
     unsigned aligned = 0;
@@ -172,7 +172,7 @@ static HELPER struct block make(struct rng *r, size_t size) {
 
 static inline struct block make_any(struct rng *r) { return make(r, pick_size(r, 24)); }
 
-/* Store `value` at a word of `b` that `nth` (0, 1, 2) and chance choose; the words differ for different `nth`. */
+/* Store `value` in a word of `b`, chosen by `nth` (0, 1, 2) and at random. The words differ for different `nth`. */
 static inline void **slot(struct rng *r, struct block b, unsigned nth) {
     size_t words = b.requested / WORD / 3;
     return (void **)b.p + nth + 3 * draw(r, words ? words : 1);
@@ -189,7 +189,7 @@ static inline struct block lowest(const struct block *b, size_t n) {
 
 /* ---- wiping and stopping ------------------------------------------------------------------------------------------- */
 
-/* Overwrite the dead stack, so that the frames to come have no old pointers in their holes. */
+/* Overwrite the stack below the current frame, so that unused words of later frames contain no old pointers. */
 static HELPER void scrub(void) {
     volatile char dead[48 << 10];
     for (size_t i = 0; i < sizeof dead; i++) dead[i] = 0;
@@ -197,7 +197,7 @@ static HELPER void scrub(void) {
 }
 
 #define IN_REGISTERS 8 /* stop() in truth_stop.h says which */
-#define BELOW_STACK 8  /* index of the one below the stack pointer */
+#define BELOW_STACK 8  /* index of the word below the stack pointer */
 
 __attribute__((used)) static atomic_int stopped;
 __attribute__((used)) static const char ready_text[] = "ready\n";

@@ -1,11 +1,11 @@
-/* Freed blocks, in every place glibc keeps them, and lost blocks to which only they refer. */
+/* Freed blocks in every kind of list that glibc has, and lost blocks to which only freed blocks refer. */
 #ifndef TRUTH_FREES_H
 #define TRUTH_FREES_H
 #include "truth.h"
 #include "truth_shapes.h"
 
-/* A block that will be freed. What is left in it behind the allocator's own links refers to a block that is lost then, which
- * again refers to another. */
+/* A block that will be freed. After the allocator's links, it still contains
+ * a reference to a block, which is then lost, and refers to another one. */
 static NOINLINE void prepare(struct rng *r, hidden *list, unsigned *count, size_t size) {
     if (*count == MAX_FREES) return;
     struct block b = {malloc(size), size, 0};
@@ -33,15 +33,15 @@ static NOINLINE void prepare_frees(struct thread *me, struct rng *r) {
         for (int i = 0; i < 20; i++) prepare(r, me->bin_frees, &me->bin_count, small[k]);
     for (unsigned k = 0; k < 4; k++)
         for (int i = 0; i < 3; i++) prepare(r, me->bin_frees, &me->bin_count, large[k] + 16 * draw(r, 8));
-    for (int i = 0; i < 2; i++) prepare(r, me->cache_frees, &me->cache_count, 2000); /* these stay in the unsorted bin */
+    for (int i = 0; i < 2; i++) prepare(r, me->cache_frees, &me->cache_count, 2000); /* these blocks stay in the unsorted bin */
 }
 
 static NOINLINE void free_to_bins(struct thread *me) {
     for (unsigned i = 0; i < me->bin_count; i++)
         free_and_note((struct block){reveal(me->bin_frees[i]), 0, 0}, "bin-freed");
-    /* Asking for more than any of them has sorts them into their bins. */
+    /* A request that is larger than all of them moves them to their bins. */
     struct block b = {calloc(1, 100000), 100000, 0};
-    memset(b.p, 0, malloc_usable_size(b.p)); /* calloc clears no more than was asked for */
+    memset(b.p, 0, malloc_usable_size(b.p)); /* calloc clears only the requested bytes */
     note_definite(b, "sorter");
 }
 
@@ -72,7 +72,7 @@ static NOINLINE void take(struct thread *me, struct thread *from, struct rng *r)
     from->given[0] = from->given[1] = from->given[2] = 0;
 }
 
-/* Freed by a thread that did not make it: it goes to the cache of the one that freed it. */
+/* Freed by a thread that did not allocate it: it goes to the cache of the thread that freed it. */
 static NOINLINE void free_others(struct thread *from) {
     free_and_note((struct block){reveal(from->given[3]), 0, 0}, "freed-by-another");
 }

@@ -1,10 +1,10 @@
-/* What a thread itself holds: thread-local storage, keys, stack, registers; and what it no longer holds: dead stack. */
+/* Blocks that a thread itself holds (thread-local storage, keys, stack, registers), and blocks to which only dead stack refers. */
 #ifndef TRUTH_HOLDERS_H
 #define TRUTH_HOLDERS_H
 #include "truth.h"
 #include "truth_shapes.h"
 
-#define KEYS 40 /* 32 of a thread's values stand in its struct pthread, further ones in a block that libc allocates */
+#define KEYS 40 /* struct pthread has 32 values of a thread; further values are in a block that libc allocates */
 
 static pthread_key_t keys[KEYS];
 static __thread void *volatile tls_zero[3];
@@ -15,7 +15,7 @@ static void make_keys(void) {
         if (pthread_key_create(&keys[i], NULL)) abort();
 }
 
-/* `bare`: the thread's stack and registers shall hold nothing (its function will return, or could as well). */
+/* `bare`: the thread's stack and registers must hold no block (its function returns, or could return). */
 static NOINLINE void held_shapes(struct thread *me, struct rng *r, int bare) {
     struct block b = make_any(r), c = make_any(r), low = make_any(r), high = make_any(r), child = make_any(r), part = make_any(r);
     tls_zero[1] = b.p;
@@ -61,14 +61,14 @@ static NOINLINE void held_shapes(struct thread *me, struct rng *r, int bare) {
     }
 }
 
-/* Pointers in a frame far below the ones to come; nothing else of the frame is written. */
+/* Pointers in a frame far below later frames; the rest of the frame is not written. */
 static NOINLINE void leave_on_dead_stack(struct thread *me) {
     volatile uintptr_t frame[1024];
     for (int i = 0; i < 8; i++) frame[i] = me->dead[i] ? ~me->dead[i] : 0;
     __asm__ volatile("" : : "r"(frame) : "memory");
 }
 
-/* The frame a thread waits in, with pointers of its own. */
+/* The frame in which a thread waits, with pointers. */
 static NOINLINE void hold(struct thread *me, unsigned say) {
     volatile uintptr_t frame[4];
     for (int i = 0; i < 4; i++) frame[i] = me->held[i] ? ~me->held[i] : 0;
@@ -78,7 +78,7 @@ static NOINLINE void hold(struct thread *me, unsigned say) {
 
 /* ---- threads that end ---------------------------------------------------------------------------------------------- */
 
-/* libc keeps the stack of a thread that ended for the next one, with all that was left on it and in its thread-local storage. */
+/* libc reuses the stack of an ended thread for the next one, with the old content of the stack and of thread-local storage. */
 static NOINLINE void leave_and_exit(struct thread *me, struct rng *r) {
     volatile uintptr_t frame[1024];
     struct block on_stack = make_any(r), next = make_any(r), in_tls = make_any(r), specific = make_any(r), held = make_any(r);

@@ -1,4 +1,4 @@
-/* Blocks that refer to each other in every shape: what holds them is a global, an interior pointer, or nothing. */
+/* Blocks that refer to each other in every shape. A global variable, an interior pointer, or nothing holds them. */
 #ifndef TRUTH_SHAPES_H
 #define TRUTH_SHAPES_H
 #include "truth.h"
@@ -9,7 +9,7 @@
 
 enum { GLOBAL_HEAPS, GLOBAL_GIVEN, GLOBAL_LEAVER, GLOBAL_OTHER };
 
-/* What a thread keeps. Pointers stand only in `global` (a chain through blocks where there are several); the rest is hidden. */
+/* What a thread keeps. Pointers are only in `global` (if there are several, as a chain of blocks); all others are complemented. */
 struct thread {
     unsigned index;
     struct rng rng;
@@ -32,7 +32,7 @@ static unsigned root(const void *p) {
     return at;
 }
 
-static volatile size_t nothing; /* 0, but not for the compiler to know */
+static volatile size_t nothing; /* always 0, but the compiler does not know this */
 
 static const char *interior(struct rng *r, struct block b) { return (const char *)b.p + 1 + draw(r, b.requested - 1); }
 
@@ -94,15 +94,15 @@ static NOINLINE void possible_shapes(struct rng *r) {
     struct block a = make_any(r), b = make_any(r), c = make_any(r), d = make_any(r), e = make_any(r), lost = make_any(r);
     root(interior(r, a));
     note_possible(a, "interior");
-    link_to(r, a, 0, b.p); /* a start pointer, but from a possible one */
+    link_to(r, a, 0, b.p); /* a pointer to the start, but from a block that is only possibly lost */
     note_possible(b, "interior-child");
-    link_to(r, b, 1, a.p); /* and back: still no start pointer from outside */
+    link_to(r, b, 1, a.p); /* and back: still no pointer to the start from outside */
     root(c.p);
     note_reachable(c, "interior-parent");
     link_to(r, c, 0, (void *)interior(r, d));
     note_possible(d, "interior-from-block");
     root((char *)e.p + malloc_usable_size(e.p) - 1);
-    if (e.requested < malloc_usable_size(e.p)) root((char *)e.p + e.requested - 1); /* LeakSanitizer's end */
+    if (e.requested < malloc_usable_size(e.p)) root((char *)e.p + e.requested - 1); /* the end of the block for LeakSanitizer */
     note_possible(e, "last-byte");
     link_to(r, lost, 0, b.p);
     note_definite(lost, "lost-parent");
@@ -136,7 +136,7 @@ static struct block grow_lost(struct rng *r, struct block leader, int depth) {
     return node;
 }
 
-/* A cycle of `n`; `tail` more hang from it; with `head` a chain of two leads into it. */
+/* A cycle of `n` blocks; `tail` more blocks hang from it. With `head`, a chain of two leads to it. */
 static NOINLINE void lost_cycle(struct rng *r, unsigned n, unsigned tail, int head) {
     struct block nodes[8], tails[4], heads[2];
     for (unsigned i = 0; i < n; i++) nodes[i] = make_any(r);
@@ -154,13 +154,13 @@ static NOINLINE void lost_cycle(struct rng *r, unsigned n, unsigned tail, int he
     }
     for (unsigned i = 0; i < n; i++)
         if (nodes[i].p == leader.p)
-            note_definite(nodes[i], "cycle"); /* LeakSanitizer: indirect, as all of a cycle */
+            note_definite(nodes[i], "cycle"); /* LeakSanitizer reports all blocks of a cycle as indirect */
         else
             note_indirect(nodes[i], leader, head ? "into-cycle" : "cycle");
     for (unsigned i = 0; i < tail; i++) note_indirect(tails[i], leader, "cycle-tail");
 }
 
-/* Two cycles, the one leading to the other. */
+/* Two cycles, of which one refers to the other. */
 static NOINLINE void lost_cycles(struct rng *r) {
     struct block nodes[6];
     for (int i = 0; i < 6; i++) nodes[i] = make_any(r);
@@ -174,7 +174,7 @@ static NOINLINE void lost_cycles(struct rng *r) {
             note_indirect(nodes[i], leader, "cycle");
 }
 
-/* Two lost heads share a tail: the lower one leads it. */
+/* Two lost heads share a tail, which counts under the one with the lower address. */
 static NOINLINE void lost_shared(struct rng *r) {
     struct block heads[2] = {make_any(r), make_any(r)}, tail = make_any(r);
     for (int i = 0; i < 2; i++) {
@@ -184,7 +184,7 @@ static NOINLINE void lost_shared(struct rng *r) {
     note_indirect(tail, lowest(heads, 2), "shared-tail");
 }
 
-/* Doubly linked: every node can be reached from every other, so the whole list is one cycle. */
+/* Doubly linked: every node is reachable from every other node, so the whole list is one cycle. */
 static NOINLINE void lost_list(struct rng *r) {
     struct block nodes[9];
     for (int i = 0; i < 9; i++) nodes[i] = make(r, 48);
@@ -202,15 +202,15 @@ static NOINLINE void lost_singles(struct rng *r) {
     struct block zero = {malloc(nothing), 0, 0};
     fill(zero.p, malloc_usable_size(zero.p));
     note_definite(zero, "zero-size");
-    for (int i = 0; i < 2; i++) { /* refers to itself, by its start and from inside */
+    for (int i = 0; i < 2; i++) { /* refers to its own start and inside */
         struct block self = make_any(r);
         link_to(r, self, 0, self.p);
         link_to(r, self, 1, (void *)interior(r, self));
         note_definite(self, "self");
     }
-    /* No whole number of granules: behind what was asked for LeakSanitizer's allocator has a gap, as glibc has its size word. */
+    /* Not a multiple of the granule: after the requested bytes, LeakSanitizer's allocator has a gap, as glibc has its size word. */
     struct block past = make(r, 41 + 16 * draw(r, 40)), odd = make_any(r), coded = make_any(r), wiped = make_any(r);
-    /* Right behind the block: nobody's. Where blocks stand side by side, as in a slab, it is the next block's start. */
+    /* Directly after the block: belongs to no block. In a slab, it would be the start of the next block. */
     if (!truth_other) root((char *)past.p + malloc_usable_size(past.p));
     note_definite(past, "past-end");
     static _Alignas(16) char unaligned[64 * 16];
@@ -221,7 +221,7 @@ static NOINLINE void lost_singles(struct rng *r) {
     note_definite(coded, "coded");
     roots[root(wiped.p)] = NULL;
     note_definite(wiped, "overwritten");
-    struct block to_held = make_any(r), held = make_any(r); /* lost, but refers to one that is held */
+    struct block to_held = make_any(r), held = make_any(r); /* lost, but refers to a held block */
     root(held.p);
     note_reachable(held, "held-by-lost-too");
     link_to(r, to_held, 0, held.p);
@@ -244,7 +244,7 @@ static NOINLINE void lost_shapes(struct rng *r) {
 
 static struct block make_large(void *p, size_t size) {
     if (!p) abort();
-    /* Fresh from the kernel it is clean. What a size word without IS_MMAPPED precedes came from an arena. */
+    /* New memory from the kernel is clean. If the size word before a block has no IS_MMAPPED, the block came from an arena. */
     fill(p, !truth_other && ((size_t *)p)[-1] & 2 ? 256 : malloc_usable_size(p));
     return (struct block){p, size, 0};
 }
@@ -275,7 +275,7 @@ static NOINLINE void mmapped_shapes(struct rng *r, int fake) {
     note_indirect(tail, aligned, "mmapped-aligned");
     root(far.p);
     note_reachable(far, "mmapped-aligned");
-    memset(cleared.p, 0, malloc_usable_size(cleared.p)); /* calloc clears no more than was asked for */
+    memset(cleared.p, 0, malloc_usable_size(cleared.p)); /* calloc clears only the requested bytes */
     note_definite(cleared, "mmapped-calloc");
     note_definite(grown, "mmapped-realloc");
     if (fake) mapping[1] = (void *)((64 << 10) | 2);

@@ -1,14 +1,14 @@
-/* How a thread of the truth program stops: what each machine's registers hold then, in its own instructions. */
+/* How a thread of the truth program stops: for each machine, the instructions that set its registers. */
 #ifndef TRUTH_STOP_H
 #define TRUTH_STOP_H
 #include "truth.h"
 
 #if defined(__x86_64__)
 
-#define RED_ZONE 1 /* what is below the stack pointer may be in use */
+#define RED_ZONE 1 /* memory below the stack pointer may be in use */
 #define FORGET_SAVED() __asm__ volatile("" : : : "rbx", "r12", "r13", "r14", "r15", "memory")
 
-/* Put every register of the FPU and vector units into its initial state (XRSTOR of an empty image). */
+/* Set every register of the FPU and vector units to its initial state (XRSTOR of an empty image). */
 static inline void clear_vectors(void) {
     static _Alignas(64) unsigned char empty[4096];
     uint32_t a = 1, b, c = 0, d;

@@ -34,7 +34,7 @@ namespace { struct Hidden { virtual ~Hidden() {} }; }
 struct alignas(16) Aligned { virtual ~Aligned() {} long pad[3] = {}; };
 struct Plain { unsigned long a = 0x11223344; };
 
-#ifdef __arm__ // its C++ ABI keeps the size of an element, too, and aligns nothing
+#ifdef __arm__ // this C++ ABI also stores the size of an element, and aligns nothing
 #define COOKIE 8
 #define ALIGNED_COOKIE 8
 #else
@@ -48,7 +48,7 @@ static void say(const void *block, const char *type) {
     std::printf("%p %zu %s\n", block, malloc_usable_size(const_cast<void *>(block)), type);
 }
 
-// Stops inside the constructor of a base: the object's first word is then of a construction vtable.
+// Stops inside the constructor of a base class: the object's first word then refers to a construction vtable.
 struct Throwing : virtual Base {
     long t = 8;
     Throwing();

@@ -1,4 +1,4 @@
-// Classes that live in a shared library.
+// Classes of a shared library.
 #pragma once
 namespace library {
 struct Shape { virtual ~Shape(); virtual int sides(); long s = 1; };

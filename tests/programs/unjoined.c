@@ -13,7 +13,7 @@ static size_t bytes = 20000;
 static void *ends(void *word) {
   volatile char deep[20000];
   memset((void *)deep, 1, sizeof deep);
-  __asm__ volatile("" : : "r"(deep) : "memory"); /* or GCC leaves it out */
+  __asm__ volatile("" : : "r"(deep) : "memory"); /* keeps GCC from removing the array */
   void *result = malloc(RESULT);
   memset(result, 0, RESULT);
   return word ? result : 0;

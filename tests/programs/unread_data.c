@@ -59,7 +59,7 @@ static void make_queue(void) {
     close(ended[0]);
 }
 
-/* In its last page, so that the reader must not stop at the zeros before it. */
+/* In its last page: the reader must not stop at the zeros before it. */
 static void fill_memfd(void) {
     enum { SIZE = 1 << 18, PAGE = 4096 };
     int memfd = memfd_create("table", MFD_CLOEXEC);
@@ -82,7 +82,7 @@ static void __attribute__((noinline)) make(int unreadable) {
     } message = {1, NULL};
     struct mq_attr form = {.mq_maxmsg = 10, .mq_msgsize = sizeof(void *)};
     fill_memfd();
-    char name[40]; /* another process may run this program at the same time */
+    char name[40]; /* other processes may run this program at the same time */
     snprintf(name, sizeof name, "/findleaks-unread-%d", (int)getpid());
     mqd_t posix = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &form);
     must(posix < 0 || mq_unlink(name), "mq_open");

@@ -1,4 +1,4 @@
-/* Memory that is lost, kept by the allocator, and held by threads no_owner joins, as much of each as is asked for:
+/* Memory that is leaked, free but not returned, and held by threads that nobody joins. The arguments are the amounts:
  *
  *   verdict LOST KEPT UNJOINED [STRIDE] [LISTED]
  *
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-char **held; /* not static, lest the compiler leaves out what is never read */
+char **held; /* not static: the compiler would remove a variable that is never read */
 static long pinned;
 static volatile sig_atomic_t asked;
 
@@ -27,7 +27,7 @@ static void ask(int number) {
 static void *ends(void *word) {
     volatile char deep[10000];
     memset((void *)deep, 1, sizeof deep);
-    __asm__ volatile("" : : "r"(deep) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(deep) : "memory"); /* keeps GCC from removing the array */
     return word;
 }
 
@@ -75,7 +75,7 @@ __attribute__((noinline)) static void keep(long count, long stride) {
 __attribute__((noinline)) static void wipe(void) {
     volatile char stack[30000];
     memset((void *)stack, 0, sizeof stack);
-    __asm__ volatile("" : : "r"(stack) : "memory"); /* or GCC leaves it out */
+    __asm__ volatile("" : : "r"(stack) : "memory"); /* keeps GCC from removing the array */
 }
 
 static long anonymous(void) {

@@ -1,4 +1,5 @@
-"""Run the program that knows the truth about its blocks (tests/programs/truth.c), take a picture of it, compare block by block."""
+"""Run the truth program (tests/programs/truth.c), which prints the true state of its blocks, and compare findleaks' result block by
+block."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g")
 
 
 Settle = Callable[[Sequence[truth.Record], Sequence[Mapping[str, Any]]], Sequence[truth.Record]]
-"""Makes the program's list fit what an allocator's metadata can tell at all, given the blocks that were found."""
+"""Corrects the program's list of blocks where an allocator's metadata cannot tell the difference, given the blocks that findleaks found."""
 
 
 def check(
@@ -31,7 +32,8 @@ def check(
     settle: Optional[Settle] = None,
     **environment: str,
 ) -> None:
-    """Run, take the picture, compare block by block (and on a core what hangs from what)."""
+    """Run the program, take its core or examine it live, and compare block by block. On a core, also compare which blocks hang from which
+    head."""
     command = [str(program), str(threads), str(threads + scale), str(scale), options]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         records = truth.parse(running.output)
@@ -44,7 +46,7 @@ def check(
         if verdict.held:
             verdict = evidence.explain(verdict, records, blocks, core or running.kernel_core(), own_files(program))
     assert verdict.perfect, str(verdict)
-    # Its own mappings are the only thing about which findleaks may have doubts.
+    # Only the program's own mappings may make the result uncertain.
     assert [warning for warning in warnings if "is unattributed" not in warning] == []
     if core is not None:
         if as_compared.perfect:
@@ -53,8 +55,9 @@ def check(
 
 
 def own_files(program: Path) -> tuple[str, ...]:
-    """The files whose data the program itself writes. One at fixed addresses lies below 4 GiB, where numbers of libc's (flags, sizes,
-    the bits of cpuid) may be addresses of blocks; where libc is linked in, they are in the program's own file."""
+    """Return the names of the files that contain the program's own data. A program at fixed addresses is below 4 GiB, where numbers in
+    libc's data (flags, sizes, the bits of cpuid) may look like addresses of blocks. If libc is linked statically, these numbers are in the
+    program's own file."""
     with program.open("rb") as file:
         head = ELFFile(file)
         return () if head["e_type"] == "ET_EXEC" else (program.name,)

@@ -1,4 +1,4 @@
-"""What two pictures of one process must have in common."""
+"""Checks that two targets of the same process (live, core, …) agree."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ int main(int argc, char **argv) {
 
 
 def placed(output: str) -> dict[str, int]:
-    """The addresses the program printed."""
+    """Parse the addresses that the program printed."""
     pairs = (line.split() for line in output.splitlines() if line.count(" ") == 1)
     return {name: int(address, 16) for name, address in pairs}
 
 
 def check_truth(target: Target, at: Mapping[str, int], threads: int) -> None:
-    """The target shows what the program says it did."""
+    """Check that the target agrees with what the program printed."""
     assert target.read(at["constant"], 26) == b"a constant of the program\0"
     assert target.word(at["in_data"]) == 0x11223344
     assert target.read(at["shared"], 13) == b"shared memory"
@@ -113,7 +113,8 @@ def check_truth(target: Target, at: Mapping[str, int], threads: int) -> None:
 
 
 def writable(target: Target) -> dict[int, int]:
-    """Start -> end of the writable memory, neighbours joined: how it is cut into regions is not the same everywhere."""
+    """Return the end of each writable range by its start, with adjacent regions joined: targets divide the same memory into different
+    regions."""
     joined: dict[int, int] = {}
     start = end = 0
     for region in target.regions():
@@ -127,7 +128,7 @@ def writable(target: Target) -> dict[int, int]:
 
 
 def content(target: Target, start: int, end: int) -> bytes:
-    """The bytes of a range, zeros where there is nothing."""
+    """Return the bytes of a range; unreadable memory is zeros."""
     data = bytearray(end - start)
     for piece in target.pieces(start, end):
         data[piece.address - start : piece.address - start + len(piece.data)] = piece.data
@@ -135,21 +136,21 @@ def content(target: Target, start: int, end: int) -> bytes:
 
 
 def is_rseq(address: int, one: Target, other: Target) -> bool:
-    """Whether a word is of a thread's struct rseq (Linux uapi/linux/rseq.h; glibc keeps it in its struct pthread): the number of
-    the processor, which the kernel writes whenever the thread wakes up on another one."""
+    """Return whether a word belongs to a thread's struct rseq (Linux uapi/linux/rseq.h; glibc keeps it in its struct pthread). The kernel
+    stores the number of the processor there whenever the thread wakes up on another processor."""
     near = any(0 <= address - t.thread_pointer < 0x1000 for t in one.threads())
     return near and all(half < 4096 for t in (one, other) for half in divmod(t.word(address), 1 << 32))
 
 
 def differing_words(start: int, left: bytes, right: bytes) -> list[int]:
-    """The addresses of the words that differ in two contents of the same range, which begins at `start`."""
+    """Return the addresses of the words that differ in two contents of the same range, which begins at `start`."""
     pages = [at for at in range(0, len(left), 4096) if left[at : at + 4096] != right[at : at + 4096]]
     return [start + at for page in pages for at in range(page, page + 4096, 8) if left[at : at + 8] != right[at : at + 8]]
 
 
 def check_agree(one: Target, other: Target) -> None:
-    """Two pictures of a process that did nothing in between: the same writable memory with the same bytes, the same modules, and
-    the same registers, those aside that a stop in a system call changes."""
+    """Check that two targets of a process that did nothing in between have the same writable memory with the same bytes, the same modules,
+    and the same registers, except those that a stop in a system call changes."""
     assert writable(one) == writable(other)
     for start, end in writable(one).items():
         left, right = content(one, start, end), content(other, start, end)

@@ -1,8 +1,8 @@
-"""`make test-arm64`: a part of the tests run on AArch64 itself, inside an emulated Debian. TESTS says which; words of pytest's run others:
-python tests/support/arm64_tests.py tests/unit/test_graph.py -k wild
+"""`make test-arm64`: run some of the tests on AArch64, inside an emulated Debian. TESTS names them; arguments of pytest select other tests:
+`python tests/support/arm64_tests.py tests/unit/test_graph.py -k wild`.
 
-The machine is foreign.py's. Its tree has Debian's GDB, LLDB, gcc and Python, and what the tests import; findleaks comes as a checkout, with
-the C engine's libraries out of a wheel that is built here, for there.
+The machine is that of foreign.py, with Debian's GDB, LLDB, gcc and Python, and the packages that the tests import. findleaks is copied
+there as a checkout. The libraries of its C engine are built here, as a wheel for AArch64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLAGS = Path("common/native/flags")
 KERNELS = "findleaks/engine/native"
 SUITE = "bookworm"
 PATIENCE = 6 * 3600
-"""Seconds for the machine."""
+"""Seconds for the whole run of the machine."""
 PYTHON = "3.11"
 PACKAGES = (
     *("bash", "coreutils", "grep", "mount", "procps", "sed", "xz-utils", "zstd", "git", "make"),
@@ -44,13 +44,13 @@ PACKAGES = (
     *("gcc", "g++", "libc6-dev", "libc6-dbg", "libc-dev-bin", "linux-libc-dev", "libcrypt-dev", "libgcc-12-dev", "libstdc++-12-dev"),
     *("libjemalloc2", "libtcmalloc-minimal4", "libmimalloc2.0", "musl", "musl-dev"),
 )
-"""Those that debian.py would leave out as idle have to be named."""
+"""Packages that debian.py leaves out as dependencies (_IDLE) must be named here."""
 IMPORTED = ("capstone", "hypothesis", "jsonschema", "pillow", "protobuf", "pyelftools", "pytest", "pytest-xdist")
 THERE = (
     *("--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp"),
     *(f"--platform=manylinux{form}_aarch64" for form in ("2014", "_2_17", "_2_28", "_2_34")),
 )
-"""Words for pip: packages for that machine."""
+"""Arguments of pip: packages for the emulated machine."""
 VARIABLES = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8", "DEBUGINFOD_URLS": ""}
 
 TESTS = (
@@ -59,14 +59,15 @@ TESTS = (
     *(f"tests/integration/test_doors_agree.py::test_{test}" for test in ("core_of_the_kernel", "core_of_gcore", "live_process")),
     *(f"tests/integration/test_count.py::test_{test}" for test in ("every_call_by_its_stack", "outside_a_scope_of_ones_own")),
     "tests/integration/refused_inside.py",
-    "--deselect=tests/unit/test_graph.py::test_both_engines_agree_on_larger_heaps_cut_anywhere",  # two minutes there
+    "--deselect=tests/unit/test_graph.py::test_both_engines_agree_on_larger_heaps_cut_anywhere",  # takes two minutes in the emulator
 )
-"""Of the kernel and its twin; each block of the truth program; the same answer in GDB, in LLDB and on the command line; `count`."""
+"""Comparison of the C engine with the Python engine; each block of the truth program; the same answer in GDB, in LLDB and on the command
+line; `count`."""
 
 
 @functools.cache
 def tree() -> Path:
-    """Debian with compilers and debuggers, and what the tests import where its Python, and the debuggers', find it."""
+    """Unpack Debian with compilers and debuggers. The packages that the tests import are where its Python and its debuggers find them."""
     root = foreign.tree(ARM64, SUITE, PACKAGES, "workshop", dependencies=True)
     wanted = sorted(
         one.split(";")[0].strip() for one in requires("findleaks") or () if re.split(r"\W", one.replace("-", "_"))[0] in _names()
@@ -86,17 +87,17 @@ def _names() -> set[str]:
 
 
 def wheel(machine: Machine, folder: Path) -> Path:
-    """findleaks as a wheel for that machine, built here, of the checkout as it is now, which is copied to folder/source."""
+    """Build a wheel of findleaks for the emulated machine from the current checkout, which is copied to folder/source."""
     platform = f"linux-{machine.triplet.split('-')[0]}"
     compiler = {"CC": machine.compiler, "LDSHARED": f"{machine.compiler} -shared", "_PYTHON_HOST_PLATFORM": platform}
-    compiler["SOURCE_DATE_EPOCH"] = "315532800"  # of the archive's files: the same sources make the same wheel
+    compiler["SOURCE_DATE_EPOCH"] = "315532800"  # the time of the files in the archive: the same sources make the same wheel
     source = layouts.checkout(folder / "source", whole=True)
-    shutil.copy(ROOT / FLAGS, source / FLAGS)  # optimized, unlike the copy's
+    shutil.copy(ROOT / FLAGS, source / FLAGS)  # with optimization, unlike the flags in the copy
     return layouts.build(source, folder / "dist", **compiler)
 
 
 def capstone(folder: Path) -> Path:
-    """capstone's wheel for there, of the release that findleaks wants."""
+    """Return capstone's wheel for the emulated machine, of the release that findleaks requires."""
     (wanted,) = (one.split(";")[0].strip() for one in requires("findleaks") or () if one.startswith("capstone"))
     subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"--dest={folder}", *THERE, wanted], check=True)
     (found,) = folder.glob("capstone-*.whl")
@@ -104,7 +105,7 @@ def capstone(folder: Path) -> Path:
 
 
 def checkout(machine: Machine, folder: Path) -> Path:
-    """An archive of the checkout with the machine's kernels, and of the wheel that this is from."""
+    """Pack the checkout with the emulated machine's C engine libraries, which come from the wheel."""
     archive, built = folder / "findleaks.tar", wheel(machine, folder)
     with zipfile.ZipFile(built) as packed:
         kernels = [Path(packed.extract(f"{KERNELS}/{name}", folder)) for name in options()]
@@ -124,7 +125,8 @@ def without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run these tests (words of pytest), or TESTS, inside the machine; what they print is shown as it comes. Their exit status."""
+    """Run these tests (arguments of pytest), or TESTS, in the emulated machine. Show the output as it is printed; return the exit
+    status."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=debian.cache() / ARM64.name) as folder:
         archive = checkout(ARM64, Path(folder))
@@ -145,7 +147,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _show(path: Path, done: threading.Event) -> None:
-    """Print what is added to a file, until `done`."""
+    """Print what is appended to a file, until `done`."""
     at, last = 0, False
     while not last:
         last = done.wait(1)

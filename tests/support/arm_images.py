@@ -12,12 +12,13 @@ PT_ARM_EXIDX = 0x70000001
 
 
 def relative(to: int, place: int) -> int:
-    """The word at `place` that refers to `to` (prel31)."""
+    """Return the word at the address `place` that refers to the address `to` (prel31)."""
     return to - place & 0x7FFFFFFF
 
 
 def image(entries: Sequence[tuple[int, Union[int, bytes]]], code: bytes = b"", code_at: int = 0x200) -> bytes:
-    """An image with functions at these addresses: the second word of its entry, or the words of the table that it refers to."""
+    """Build an image with functions at these addresses. The value is the second word of the function's index entry, or the words of the
+    table that the entry refers to."""
     header = b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 3, 40, 1, 0, 52, 0, 0, 52, 32, 1, 0, 0, 0)
     header += struct.pack("<IIIIIIII", PT_ARM_EXIDX, INDEX, INDEX, INDEX, 8 * len(entries), 8 * len(entries), 4, 4)
     made, table = bytearray(header.ljust(SIZE, b"\0")), TABLE

@@ -1,4 +1,4 @@
-"""Programs under AddressSanitizer: how they are built and run, and what they say of their blocks (tests/programs/asan_sites.c)."""
+"""Build and run programs under AddressSanitizer, and read what they print about their blocks (tests/programs/asan_sites.c)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BUILDS = {
     "clang": ("clang-19",),
     "clang-shared": ("clang-19", "-shared-libasan", f"-Wl,-rpath,{LLVM}"),
 }
-"""GCC links its runtime as a library unless asked to do otherwise, clang the other way round."""
+"""By default, GCC links its runtime dynamically, and clang statically. -static-libasan and -shared-libasan select the other way."""
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-fsanitize=address")
 STACKS = ("-O1", "-fno-builtin", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
-"""So that the runtime, which follows frame pointers, sees all callers."""
+"""The runtime follows frame pointers: these options let it see all callers."""
 
 
 def build(name: str, source: str, output: Path, *flags: str) -> Path:
@@ -31,7 +31,7 @@ def build(name: str, source: str, output: Path, *flags: str) -> Path:
 
 
 def build_plain(source: str, output: Path) -> Path:
-    """Without a runtime, which is to be preloaded."""
+    """Compile without a runtime, for programs with a preloaded one."""
     words = ["gcc", "-std=gnu11", "-g", *STACKS, "-o", str(output), str(truth.PROGRAMS / source), "-pthread"]
     subprocess.run(words, check=True)
     return output
@@ -51,7 +51,7 @@ OLDER = ("gcc-10",)
 
 
 def library(release: str) -> Path:
-    """The runtime of a release. Raises debian.PackagesMissing."""
+    """Return the path of a release's runtime library. Raises debian.PackagesMissing."""
     suite, package = RELEASES[release]
     folder = debian.cache() / "asan" / release
     debian.unpacked(suite, (package,), folder, {})
@@ -59,13 +59,14 @@ def library(release: str) -> Path:
 
 
 def environment(**options: str) -> dict[str, str]:
-    """With cores, without the search for leaks at the end; `options` are the runtime's."""
+    """Return an environment in which crashes dump core and LeakSanitizer does not run at the end. `options`: further options of the
+    runtime."""
     chosen = {"disable_coredump": "0", "handle_abort": "0", "detect_leaks": "1", "symbolize": "0", **options}
     return {**os.environ, "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in chosen.items()), "LSAN_OPTIONS": "report_objects=1"}
 
 
 class Block(NamedTuple):
-    """A block as the runtime knows it. Stacks are return addresses, innermost first; () if it has none."""
+    """A block as the runtime describes it. Stacks are return addresses, innermost first; () if it has none."""
 
     address: int
     size: int
@@ -76,7 +77,8 @@ class Block(NamedTuple):
 
 
 def blocks(output: str, call: int = 1) -> list[Block]:
-    """The runtime's addresses are those of the call's last byte, on AArch64 of the call, of 4 bytes (GetPreviousInstructionPc)."""
+    """Parse the blocks that the program printed. For a call, the runtime reports the address of the call's last byte; on AArch64, the
+    address of the call, which has 4 bytes (GetPreviousInstructionPc)."""
     found = []
     for line in output.splitlines():
         if line.startswith("block "):
@@ -87,7 +89,7 @@ def blocks(output: str, call: int = 1) -> list[Block]:
 
 
 class Leak(NamedTuple):
-    """Lost blocks of one stack, as LeakSanitizer reports them."""
+    """Lost blocks with the same stack, as LeakSanitizer reports them."""
 
     kind: str  # Direct, Indirect
     bytes: int
@@ -97,7 +99,7 @@ class Leak(NamedTuple):
 
 
 def leaks(report: str, call: int = 1) -> list[Leak]:
-    """The leaks of LeakSanitizer's report."""
+    """Parse LeakSanitizer's report."""
     found = []
     for part in re.split(r"\n(?=Direct leak|Indirect leak)", report)[1:]:
         head = re.match(r"(\w+) leak of (\d+) byte\(s\) in (\d+) object", part)

@@ -1,4 +1,4 @@
-"""What is asked of a process or core under AddressSanitizer: every block and every stack, as its own runtime says (asan.py)."""
+"""Compare every block and every stack in a process or core under AddressSanitizer with what the runtime itself reports (asan.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from debuggers import ran
 
 
 class Stopped(NamedTuple):
-    """A program, or its core: the words that name it, what it says of its blocks, and LeakSanitizer's report."""
+    """A program or its core: the command-line arguments that name it, the blocks that it printed, and LeakSanitizer's report."""
 
     words: tuple[str, ...]
     blocks: dict[int, asan.Block]
@@ -39,7 +39,7 @@ def every_block(stopped: Stopped) -> None:
 
 
 def every_stack(stopped: Stopped) -> None:
-    """Also those of freed blocks, by whom they were freed."""
+    """Check the allocation stack of every block, and for freed blocks the stack of the free."""
     freed = [block for block in stopped.blocks.values() if block.state == "freed"]
     rows = {int(row["address"], 16): row for row in stopped.rows()}
     assert "find --by site" in stopped.ask("find")["next"]
@@ -60,7 +60,7 @@ def every_stack(stopped: Stopped) -> None:
 
 
 def stacks_of_each_class(stopped: Stopped) -> None:
-    """As many blocks of as many bytes as the class has in use: each has a stack."""
+    """Check that each size class in use has stacks for all its blocks and bytes."""
     classes = {row["name"]: (row["in_use"], row["in_use_bytes"]) for row in stopped.ask("caches")["caches"] if row["in_use"]}
     found: dict[str, list[int]] = {}
     for row in stopped.ask("caches", "--sites", "--limit", "0")["sites"]:

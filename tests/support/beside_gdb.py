@@ -1,9 +1,10 @@
-"""Stacks of `track` beside GDB's own backtraces of the same calls, of a process in which `track` is recording.
+"""Compare the stacks that `track` records with GDB's backtraces of the same calls, while `track` records in the process.
 
-A call is one where a thread enters an allocator's function, at a breakpoint there, and then records its block, at a breakpoint on the
-routine that does so: there the stub's frame says which stack it found, and where on the thread's stack it was entered. GDB unwinds by call
-frame information, as the stub does. In code that has none GDB would guess; where that code is V8's, which keeps frame pointers, an unwinder
-in Python follows these instead. Frames that are inlined or gone (tail calls), of which GDB knows from debug information, are left out.
+One breakpoint is at the entry of an allocator's function; another is at the routine that then records the block. At the second one, the
+frame of findleaks' stub contains the stack that the stub found, and the stack pointer at the function's entry. GDB and the stub both unwind
+by call frame information. Where a function has none, GDB would guess. If that function is V8's, which keeps frame pointers, an unwinder in
+Python follows the frame pointers instead. Frames of inlined functions and of tail calls, which GDB knows from debug information, are left
+out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from findleaks.target.live import LiveTarget
 from findleaks.tracking.generated import track as trackcode
 from findleaks.tracking.hooks import find_hooks
 
-RECORD, REVIVE = 0x98, 0xA8  # in the table: addresses of the routine that records a block, and of the one for a failed realloc
+RECORD, REVIVE = 0x98, 0xA8  # words of the table: address of the routine that records a block, and of the routine for a failed realloc
 SCRIPT = """
 import gdb, json
 from gdb.unwinder import Unwinder, register_unwinder
@@ -105,14 +106,15 @@ SETTINGS = ("set pagination off", "handle all nostop noprint pass", "set print t
 
 
 class Call(NamedTuple):
-    """Program counters of a call's stack, innermost first: GDB's, and those of `track`; 0 at the end if it cannot be followed further."""
+    """Program counters of one call's stack, innermost first, from GDB and from `track`. A 0 at the end: the stack cannot be followed
+    further."""
 
     gdb: tuple[int, ...]
     track: tuple[int, ...]
 
 
 class Calls:
-    """Those compared so far."""
+    """The calls that were compared so far."""
 
     def __init__(self, output: Path) -> None:
         self._output = output
@@ -136,8 +138,8 @@ class Calls:
 
 @contextmanager
 def compared(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[Calls]:
-    """All calls from now on, until it is left. `frame_pointers`: code without call frame information, made at run time or V8's built-in
-    functions, keeps them."""
+    """Context manager that compares all calls until it ends. `frame_pointers`: code without call frame information (JIT-compiled code, or
+    V8's built-in functions) keeps frame pointers."""
     script, output = folder / "entries.py", folder / "calls"
     with closing(LiveTarget(pid)) as target, closing(writable_memory(pid)) as memory:
         made, _ = find_hooks(target, lambda address, name: Patch(address, address, 0, b"", (), b""))

@@ -1,4 +1,4 @@
-"""A page opened in headless Chromium, with a script of the test's own that drives it and tells what it saw. No network is there."""
+"""Open a page in headless Chromium, without network. A script of the test operates the page and returns what it saw."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ addEventListener("load", async () => {
 
 
 def drive(page: Path, script: str, folder: Path, dark: bool = False) -> dict[str, Any]:
-    """What `script`, the body of an async function, returns as `answer`; errors of the page as `wrong`; what it loaded as `loaded`."""
+    """Run `script`, the body of an async function, in the page. Return its result as `answer`, errors of the page as `wrong`, and the URLs
+    that the page loaded as `loaded`."""
     copy = folder / "driven.html"
     text = page.read_text(encoding="utf-8")
     assert text.count("</body>") == 1
@@ -54,7 +55,7 @@ def drive(page: Path, script: str, folder: Path, dark: bool = False) -> dict[str
 
 
 def screenshot(page: Path, image: Path, folder: Path, dark: bool = False) -> None:
-    """A picture of what it shows at once."""
+    """Take a screenshot of the page as it looks right after loading."""
     _chromium(page, folder, f"--screenshot={image}", *_theme(dark))
 
 

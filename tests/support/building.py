@@ -1,5 +1,5 @@
-"""Compile the programs of tests/programs, and make fixtures for them: a program, a process that runs it, and a core of the process. The
-fixtures last for one module of tests."""
+"""Compile the programs of tests/programs, and define fixtures for a program, a process that runs it, and a core of the process. The
+fixtures have module scope."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STRICT = ("-Wall", "-Wextra", "-Werror")
 
 
 def compiled(folder: Path, source: str, *words: str, name: str = "", compiler: str = "") -> Path:
-    """Compile a source of tests/programs into `folder`, with warnings as errors, and return the program. `words` are options and libraries.
-    `name`: of the program, by default that of the source. `compiler`: by default GCC's for the language."""
+    """Compile a source of tests/programs into `folder`, with warnings as errors, and return the path of the program. `words`: compiler
+    options and libraries. `name`: the program's name; by default, the source's name. `compiler`: by default, GCC's for the language."""
     made = folder / (name or source.partition(".")[0])
     libraries = [word for word in words if word.startswith("-l") or not word.startswith("-")]
     options = [word for word in words if word not in libraries]
@@ -38,7 +38,7 @@ def fixture(source: str, *words: str, name: str = "") -> Any:
 
 
 def by(build: Callable[[Path], Path]) -> Any:
-    """Return a fixture with the path of a program. `build` compiles it in a folder."""
+    """Return a fixture with the path of a program that `build(folder)` compiles."""
 
     @pytest.fixture(scope="module")
     def program(tmp_path_factory: pytest.TempPathFactory) -> Path:

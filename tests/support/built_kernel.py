@@ -1,6 +1,6 @@
-"""Linux kernels that Debian does not build, made of its own sources, with what an emulated machine (foreign.py) needs and no more.
+"""Build Linux kernels that Debian provides only as source, with just the features that an emulated machine (foreign.py) needs.
 
-A kernel is built once, in minutes, and kept beside Debian's own by the hash of the source package, the configuration and the compiler.
+A kernel is built once, in minutes, and cached by the hash of the source package, the configuration and the compiler.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ SOURCE = ("bookworm", "linux-source-6.1")
 """Debian's suite, and its package with the patched source as an archive, /usr/src/linux-source-6.1.tar.xz."""
 PINS = {("linux-source-6.1", "6.1.176-1"): "9305d1a151b8e83dcb88aa11361e7b9513f0c252bdf7f5647e4542762d99c094"}
 PAGES_OF_64_KIB = (
-    "# CONFIG_EXPERT is not set",  # what only experts may leave out is there: futexes, epoll, rseq, /proc, /sys, cores…
+    "# CONFIG_EXPERT is not set",  # keeps the features that only CONFIG_EXPERT can turn off: futexes, epoll, rseq, /proc, /sys, cores…
     *("CONFIG_ARM64_64K_PAGES=y", "CONFIG_ARM64_VA_BITS_48=y"),
-    # As Debian's kernel: signatures and tags in pointers, large vector registers, and timers.
+    # As in Debian's kernel: pointer authentication, memory tags, large vector registers, and timers.
     *("CONFIG_ARM64_PTR_AUTH=y", "CONFIG_ARM64_BTI=y", "CONFIG_ARM64_PAN=y", "CONFIG_ARM64_TAGGED_ADDR_ABI=y", "CONFIG_ARM64_MTE=y"),
     *("CONFIG_ARM64_SVE=y", "CONFIG_HIGH_RES_TIMERS=y", "CONFIG_NO_HZ_IDLE=y"),
-    # Programs, and cores as Debian's kernel dumps them.
+    # For programs, and for cores in the form in which Debian's kernel dumps them.
     *("CONFIG_BINFMT_ELF=y", "CONFIG_BINFMT_SCRIPT=y", "CONFIG_COREDUMP=y", "CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS=y"),
     "CONFIG_CROSS_MEMORY_ATTACH=y",
-    # The first process's archive and console, and the host's folders: foreign_init.c mounts them.
+    # For the first process's archive and console, and the host's folders: foreign_init.c mounts them.
     *("CONFIG_BLK_DEV_INITRD=y", "CONFIG_SERIAL_AMBA_PL011=y", "CONFIG_SERIAL_AMBA_PL011_CONSOLE=y", "CONFIG_DEVTMPFS=y", "CONFIG_TMPFS=y"),
     *("CONFIG_NET=y", "CONFIG_INET=y", "CONFIG_UNIX=y", "CONFIG_VIRTIO_MENU=y", "CONFIG_VIRTIO_MMIO=y"),
     *("CONFIG_NET_9P=y", "CONFIG_NET_9P_VIRTIO=y", "CONFIG_NETWORK_FILESYSTEMS=y", "CONFIG_9P_FS=y"),
-    # /proc/PID/task/*/schedstat, by which foreign_init.c sees that all threads rest.
+    # For /proc/PID/task/*/schedstat, with which foreign_init.c checks that all threads are idle.
     *("CONFIG_DEBUG_KERNEL=y", "CONFIG_SCHEDSTATS=y"),
 )
-"""AArch64 with pages of 64 KiB, and addresses of 48 bits. Modules are not built: all is in the image."""
+"""AArch64 with pages of 64 KiB and addresses of 48 bits. No modules are built: everything is in the image."""
 IDLE = ("*/Documentation/*/*", "*/tools/testing", "*/drivers/gpu/drm/amd/include")
-"""Parts of the source that such a kernel is not made of, half a gigabyte."""
+"""Parts of the source that this kernel does not need (half a gigabyte)."""
 
 
 def tree(machine: str, compiler: str, configuration: Sequence[str]) -> Path:
-    """A folder with a kernel in boot/, as Debian's packages have it unpacked; beside it, in `unpacked`, what it was made of.
+    """Return a folder with a kernel in boot/, like an unpacked Debian package; `unpacked`, next to it, has the sources.
 
     `machine` is Debian's name of the architecture, `compiler` a name that ends with "-gcc". Raises debian.PackagesMissing.
     """
@@ -62,13 +62,13 @@ def tree(machine: str, compiler: str, configuration: Sequence[str]) -> Path:
 
 
 def _built(architecture: str, prefix: str, configuration: Sequence[str], scratch: Path) -> Path:
-    """The kernel's image. Raises RuntimeError if the sources do not have all of the configuration, or do not compile."""
+    """Build the kernel and return its image. Raises RuntimeError if the sources lack a part of the configuration, or do not compile."""
     (archive,) = (debian.cache() / "kernel-source/root/usr/src").glob("linux-source-*.tar.xz")
     subprocess.run(["tar", "-xJf", archive, "-C", scratch, *(f"--exclude={pattern}" for pattern in IDLE)], check=True)
     (source,) = scratch.glob("linux-source-*")
     wanted, output = scratch / "wanted", scratch / "output"
     wanted.write_text("\n".join([*configuration, ""]))
-    # The same source shall make the same bytes.
+    # The same source must produce the same bytes.
     variables = {"KBUILD_BUILD_TIMESTAMP": "1980-01-01", "KBUILD_BUILD_USER": "findleaks", "KBUILD_BUILD_HOST": "findleaks"}
     make = ["nice", "make", "-s", f"-j{os.cpu_count()}", "-C", str(source)]
     make += [f"O={output}", f"ARCH={architecture}", f"CROSS_COMPILE={prefix}"]

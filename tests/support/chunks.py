@@ -1,4 +1,4 @@
-"""A heap of glibc's chunks that is large enough for the kernel to share its work among threads, and what an engine says of it."""
+"""A heap of glibc chunks that is large enough for the C engine to use several threads, and all results of an engine for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChunkHeap(NamedTuple):
 
 
 def chunk_heap(seed: int, size: int, damage: int = 0) -> ChunkHeap:
-    """About `size` bytes of chunks that refer to each other, and some roots; so many headers are overwritten."""
+    """Make about `size` bytes of chunks that refer to each other, and some roots. Overwrite `damage` headers."""
     rng = random.Random(seed)
     words = array("Q", bytes(size + (1 << 20)))
     sizes, at = [], 0
@@ -67,7 +67,7 @@ def pieces(heap: ChunkHeap, end: int) -> list[Piece]:
 
 
 def walked(blocks: Blocks, heap: ChunkHeap) -> list[ChunkWalk]:
-    """The results of walking on, as `allocators.glibc.walk` does, past damage to the next megabyte."""
+    """Walk the heap as `allocators.glibc.walk` does: after damage, continue in the next megabyte. Return all results."""
     data, chunk, found = memoryview(heap.words).cast("B"), BASE, []
     while chunk < heap.end:
         end = min(chunk - BASE + PIECE, heap.end + 16 - BASE)
@@ -81,7 +81,7 @@ def walked(blocks: Blocks, heap: ChunkHeap) -> list[ChunkWalk]:
 
 
 def everything(engine: Engine, heap: ChunkHeap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 14) -> dict[str, Any]:
-    """All that an engine says of the heap."""
+    """Return all results of an engine for the heap."""
     blocks = engine.blocks(X86_64, 16)
     walks = walked(blocks, heap)
     blocks.seal()

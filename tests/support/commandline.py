@@ -1,8 +1,9 @@
-"""The command line, in processes that are forked from one that has imported findleaks: the start of Python and the imports are most of
-what a command on a small core costs. Tests of the start itself, of terminals, pipes and signals start `python -m findleaks`.
+"""Run the command line in processes that are forked from one that has imported findleaks. Python's start and the imports are most of the
+time of a command on a small core. Tests of the start itself, of terminals, pipes and signals start `python -m findleaks` instead.
 
-Commands on the same cores run in one process, which keeps the cores open, and what was computed from them, as debuggers do. This is done
-for the last few sets of cores. A command on a process, or with another environment, has a process of its own."""
+Commands on the same cores run in one process. It keeps the cores open, and the results computed from them, as debuggers do. Such processes
+are kept for the last few sets of cores. A command on a live process, or with a different environment, gets its own process.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ from pathlib import Path
 from typing import IO, Any, Optional
 
 PATIENCE = 600.0
-"""Seconds after which a command hangs, on however busy a machine."""
+"""Seconds after which a command is considered to hang, even on a busy machine."""
 PACKED = 1 << 16
-"""Bytes that the words of a command take at most, as they are sent."""
+"""The maximum size in bytes of a command's arguments when they are sent."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 KEPT = 3
-"""The number of sets of cores that are kept open: some tests use a few in turn."""
+"""The number of sets of cores that are kept open. Some tests alternate between a few sets."""
 UNLIKE = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
-"""Variables that pytest changes, and findleaks does not read."""
+"""Variables that pytest changes, and that findleaks does not read."""
 
 
 class Parent:
-    """A process that has imported findleaks, and forks one that runs `main` for each command it is asked for."""
+    """A process that has imported findleaks, and that forks a child which runs `main` for each requested command."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -48,14 +49,14 @@ class Parent:
             )
 
     def run(self, words: Sequence[str], outputs: Sequence[IO[bytes]]) -> int:
-        """The exit status of `findleaks words…`, which writes its standard output and error to these files."""
+        """Run `findleaks words…` with its standard output and error in these files; return the exit status."""
         self._asked.settimeout(PATIENCE)
         try:
             message = json.dumps([os.getcwd(), *words]).encode()
             socket.send_fds(self._asked, [message], [output.fileno() for output in outputs])
             return int(self._asked.recv(PACKED))
         except BaseException:
-            self.end()  # and what it has forked, which sees that we hang up no more than it would on a plain start
+            self.end()  # also ends its forked children, which would otherwise not notice that this side closed the connection
             raise
 
     @property
@@ -69,11 +70,11 @@ class Parent:
 
 
 _parents: list[Parent] = []
-"""None before the first command, then one."""
+"""None before the first command; a Parent afterwards."""
 
 
 def run(words: Sequence[str], environment: Mapping[str, str], merged: bool = False) -> subprocess.CompletedProcess[str]:
-    """`findleaks words…`, ended; `merged`: standard error is among standard output, in the order written."""
+    """Run `findleaks words…` to its end. `merged`: standard error is part of standard output, in the order of writing."""
     like = {name: value for name, value in environment.items() if name not in UNLIKE}
     if _parents and not _parents[0].alive:
         _parents.pop().end()
@@ -82,7 +83,7 @@ def run(words: Sequence[str], environment: Mapping[str, str], merged: bool = Fal
     with open(os.memfd_create("stdout"), "r+b") as out, open(os.memfd_create("stderr"), "r+b") as err:
         if _parents[0].environment == like and len(json.dumps(words)) < PACKED // 2:
             status = _parents[0].run(words, (out, out if merged else err))
-        else:  # a variable may act on Python's start, or on what findleaks does when it is imported
+        else:  # a variable may affect Python's start, or findleaks at import time
             command = [sys.executable, "-m", "findleaks", *words]
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out if merged else err, env=dict(environment), timeout=PATIENCE
@@ -93,7 +94,7 @@ def run(words: Sequence[str], environment: Mapping[str, str], merged: bool = Fal
 
 
 def end() -> None:
-    """No more commands are forked."""
+    """End the process that forks commands."""
     while _parents:
         _parents.pop().end()
 
@@ -104,12 +105,12 @@ def _written(output: IO[bytes]) -> str:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Fork for each command, until nothing asks any more."""
+    """Fork for each requested command, until the other side closes the connection."""
     import findleaks
 
     for module in pkgutil.walk_packages(findleaks.__path__, "findleaks."):
         if not module.name.startswith(("findleaks.gdb", "findleaks.lldb", "findleaks.__main__")):
-            with suppress(ImportError):  # the kernel is no Python module, and what needs a library that is missing is not imported either
+            with suppress(ImportError):  # not a module, or one that needs a missing library
                 import_module(module.name)
     main = str(Path(str(findleaks.__file__)).with_name("__main__.py"))
     kept: dict[Cores, Keeper] = {}
@@ -128,7 +129,7 @@ def _serve(asked: socket.socket) -> None:
             ended = keeper.end()
             status = ended if status is None else status
         else:
-            kept[cores] = keeper  # it is now the last one in the order, and is ended last
+            kept[cores] = keeper  # move it to the end of the order, so that it is ended last
         paths = [path for path, _ in cores]
         changed = [one for one in kept if one != cores and [path for path, _ in one] == paths]
         for one in {*changed, *[*kept][:-KEPT]}:
@@ -141,7 +142,8 @@ Cores = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def _cores(words: Sequence[str]) -> Cores:
-    """Return the files that a command reads; () if it needs a process of its own: it reads a process, or FINDLEAKS_TEST_FRESH is 1."""
+    """Return the files that a command reads. Return () if the command needs its own process: it reads a process, or FINDLEAKS_TEST_FRESH is
+    1."""
     if os.environ.get("FINDLEAKS_TEST_FRESH") == "1" or "--pid" in words:
         return ()
     return tuple(_stamped(os.path.abspath(word)) for word in words if os.path.isfile(word))
@@ -168,19 +170,19 @@ class Keeper:
         if self._pid == 0:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             for one in (self, *others):
-                one._asked.close()  # otherwise that process would not see that this one closes it
+                one._asked.close()  # otherwise the child keeps a copy of this descriptor, and the process does not see it close
             _keep(its, main)
             os._exit(0)
         its.close()
 
     def run(self, message: bytes, outputs: Sequence[int]) -> Optional[int]:
-        """The exit status of a command; None if the process ended."""
+        """Run a command; return its exit status, or None if the process ended."""
         socket.send_fds(self._asked, [message], list(outputs))
         answer = self._asked.recv(PACKED)
         return int(answer) if answer else None
 
     def end(self) -> int:
-        """The exit status of the process."""
+        """End the process; return its exit status."""
         self._asked.close()
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
@@ -200,7 +202,7 @@ def _keep(asked: socket.socket, main: str) -> None:
 
 
 def opening_once(opened: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function like `cli._open` that opens each core once."""
+    """Return a function like `cli._open` that opens each core only once."""
     kept: dict[tuple[str, ...], Any] = {}
 
     def open_(args: Any, core: str, progress: Any) -> Any:
@@ -238,6 +240,6 @@ def _command(words: list[str], outputs: Sequence[int]) -> int:
 
 
 if __name__ == "__main__":
-    # The folder of this file has modules that are named as ours are, `report` for one.
+    # Some modules in this file's folder have the same names as findleaks' modules, such as `report`.
     sys.path.remove(str(Path(__file__).parent))
     _serve(socket.socket(fileno=int(sys.argv[1])))

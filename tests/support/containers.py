@@ -1,4 +1,4 @@
-"""A made-up heap on which tests build containers word by word, and damage them."""
+"""A synthetic heap in which tests build containers word by word, and damage them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOM = 1 << 20
 
 
 class Building:
-    """Blocks are handed out one behind the other; `data` is a module's variables, in which owners stand."""
+    """Allocates blocks one behind the other. `data` has the variables of a module, which own the containers."""
 
     def __init__(self) -> None:
         self.heap, self.data = bytearray(ROOM), bytearray(1 << 14)
@@ -30,7 +30,7 @@ class Building:
         self._next = HEAP
 
     def block(self, size: int, *words: int) -> int:
-        """A block of `size` usable bytes that begins with these words."""
+        """Allocate a block of `size` usable bytes that begins with these words."""
         address = self._next
         self._next += -(-max(size, 1) // 16) * 16 + 16
         self.blocks.append(Listed(address, size))
@@ -46,7 +46,7 @@ class Building:
         return int(struct.unpack_from("<Q", where, address - start)[0])
 
     def variable(self, name: str, offset: int, size: int) -> int:
-        """A variable of this name in the data."""
+        """Add a variable with this name to the data."""
         self.symbols.append(Symbol(name, DATA + offset, size, "prog"))
         return DATA + offset
 
@@ -61,13 +61,14 @@ class Building:
         return session(target, [ListAllocator(HEAP, HEAP + ROOM, self.blocks)], engine)
 
     def found(self, start: int, count: int, engine: Engine | None = None) -> list[Container]:
-        """The containers in the owner of `count` words at `start`."""
+        """Return the containers that findleaks finds in the owner of `count` words at `start`."""
         reader = ContainerReader(self.session(engine))
         words = {start + 8 * n: self.get(start + 8 * n) for n in range(count)}
         return find_containers(reader, {address: value for address, value in words.items() if reader.place(value) is not None})
 
     def map(self, head: int, count: int, size: int = 56, seed: int = 1) -> list[int]:
-        """libstdc++'s std::map of `count` nodes with its object at `head`, as a red-black tree that is balanced; its nodes in order."""
+        """Build libstdc++'s std::map with `count` nodes, as a balanced red-black tree whose object is at `head`. Return its nodes in
+        order."""
         header = head + 8
         nodes = [self.block(size) for _ in range(count)]
         random.Random(seed).shuffle(nodes)
@@ -78,7 +79,7 @@ class Building:
                 return 0
             middle = (low + high) // 2
             node = nodes[middle]
-            black = depth < deepest or depth == 1  # only the last level is red
+            black = depth < deepest or depth == 1  # only nodes of the last level are red
             left, right = grow(low, middle, node, depth + 1), grow(middle + 1, high, node, depth + 1)
             self.put(node, int(black) | 0xDEAD << 32, parent, left, right, middle)
             return node
@@ -88,7 +89,7 @@ class Building:
         return nodes
 
     def unordered(self, head: int, count: int, buckets: int = 13, size: int = 24) -> list[int]:
-        """libstdc++'s std::unordered_map with its object at `head`."""
+        """Build libstdc++'s std::unordered_map with its object at `head`."""
         table = self.block(8 * buckets)
         nodes = [self.block(size) for _ in range(count)]
         for n, (node, after) in enumerate(zip(nodes, [*nodes[1:], 0])):
@@ -99,14 +100,14 @@ class Building:
         return nodes
 
     def chain(self, count: int, size: int, link: int) -> list[int]:
-        """A list whose nodes have their link `link` bytes in."""
+        """Build a list whose nodes have their link at offset `link`."""
         nodes = [self.block(size) for _ in range(count)]
         for node, after in zip(nodes, [*nodes[1:], 0]):
             self.put(node + link, after)
         return nodes
 
     def ring(self, head: int, count: int, size: int, link: int) -> list[int]:
-        """A circular list whose links {next, previous} stand `link` bytes into their nodes, head at `head`."""
+        """Build a circular list whose nodes have links {next, previous} at offset `link`, with the list head at `head`."""
         nodes = [self.block(size) + link for _ in range(count)]
         around: Sequence[int] = [head, *nodes, head]
         for at in range(1, len(around) - 1):
@@ -115,9 +116,9 @@ class Building:
         return nodes
 
     def btree(self, head: int, rust: bool = True, fan: int = 4, levels: int = 3) -> tuple[list[int], int]:
-        """A B-tree whose inner nodes have `fan` children, and whose leaves have `fan` - 1 entries: its nodes from the root on, and its
-        number of entries. Rust's has its height in the head, Abseil's the rightmost leaf; the parent of Abseil's root is the leftmost
-        leaf."""
+        """Build a B-tree whose inner nodes have `fan` children and whose leaves have `fan` - 1 entries. Return its nodes, root first, and
+        the number of entries. Rust's tree has its height in the head. Abseil's has the rightmost leaf there, and the parent of its root is
+        the leftmost leaf."""
         root = self.block(8 * (1 + 2 * fan))
         nodes = level = [root]
         for depth in range(1, levels):

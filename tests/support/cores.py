@@ -1,4 +1,4 @@
-"""Run a program until it says "ready", and take pictures of it: the kernel's core, gcore's, or leave it alive."""
+"""Run a program until it prints "ready", then have the kernel or gcore write a core, or examine it live."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Optional
 
 READY = "ready\n"
 PATIENCE = 180.0
-"""Seconds to wait for a program or a core, on however busy a machine."""
+"""Seconds to wait for a program or a core, even on a busy machine."""
 
 
 PERIODIC = {b"VM Periodic Tas", b"Monitor Deflati", b"G1 Service", b"ZDirector", b"ZStat"}
-"""Names of JVM threads that wake up for a moment many times a second, even if the program is idle."""
+"""Names of JVM threads that run briefly many times a second, even if the program is idle."""
 
 
 class Running:
-    """A program in a folder of its own, up to the line "ready" on its standard output. Ended on leaving the `with` block."""
+    """A program that runs in its own folder and has printed "ready" to its standard output. It is ended at the end of the `with` block."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None, stdin: int = subprocess.DEVNULL
@@ -47,7 +47,7 @@ class Running:
             self._process.wait()
 
     def gcore(self) -> Path:
-        """A core made by GDB's gcore; the program runs on."""
+        """Write a core with GDB's gcore; the program continues to run."""
         done = subprocess.run(
             ["gcore", "-o", "gcore", str(self.pid)], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE * 4
         )
@@ -57,7 +57,7 @@ class Running:
         return made
 
     def kernel_core(self) -> Path:
-        """A core made by the kernel; the program is gone then. Needs a kernel.core_pattern that names a file in the working folder."""
+        """Have the kernel write a core; this ends the program. Needs a kernel.core_pattern that names a file in the working folder."""
         pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
         if pattern.startswith("|") or "/" in pattern:
             raise RuntimeError(f"kernel.core_pattern is {pattern!r}: this test needs `sysctl -w kernel.core_pattern=core`")
@@ -71,7 +71,7 @@ class Running:
         return made[0]
 
     def _wait(self) -> str:
-        """The program's output, once it ends in "ready" and every thread sleeps."""
+        """Wait until the program's output ends with "ready" and every thread sleeps; return the output."""
         limit = time.monotonic() + PATIENCE
         while time.monotonic() < limit:
             if self._process.poll() is not None:
@@ -85,8 +85,8 @@ class Running:
 
 
 def threads(pid: int) -> dict[str, tuple[str, str]]:
-    """Each thread's state, and the nanoseconds that it has run; none once the process is gone. "R" runs or waits for a processor, "D" waits
-    for a disk or the like, "t" is a debugger's stop, "T" that of a SIGSTOP. Threads in PERIODIC are left out."""
+    """Return each thread's state letter, and the nanoseconds that it has run; empty if the process has ended. "R": runs or waits for a
+    processor; "D": waits for a disk, for example; "t": stopped by a debugger; "T": stopped by SIGSTOP. Threads in PERIODIC are left out."""
     found = {}
     folder = f"/proc/{pid}/task"
     with contextlib.suppress(OSError):  # the process has ended
@@ -113,8 +113,8 @@ def states(pid: int) -> set[str]:
 
 
 def all_sleep(pid: int) -> bool:
-    """No thread runs, so nothing changes any more. They are looked at one after the other: one that has been seen asleep may have been
-    woken by the next, which then has run between two looks."""
+    """Return whether all threads sleep. Threads are examined one after the other, and one that was already seen asleep may be woken by a
+    later one. Therefore all are examined twice: a thread that was woken has run in between."""
     before = threads(pid)
     return not {state for state, _ in before.values()} & {"R", "D"} and threads(pid) == before
 

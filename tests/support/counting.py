@@ -1,4 +1,5 @@
-"""A program that counts as long as it runs, in several unusual states: who holds it, and whether it runs on, can be seen."""
+"""A program that counts for as long as it runs, in several unusual states. Tests can see whether a tracer holds it, and whether it
+continues to run."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ int main(int argc, char **argv) {
 
 
 class Counter:
-    """The program that counts: `ticks` is at least 1, and goes on as long as it runs."""
+    """The counting program: `ticks` is at least 1, and increases while the program runs."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -90,7 +91,7 @@ class Counter:
 
 
 def suspended(pid: int) -> bool:
-    """Whether all threads have stopped, which SIGSTOP does to one after the other."""
+    """Return whether all threads have stopped: SIGSTOP stops them one after the other."""
     return {state(pid, tid) for tid in tasks(pid)} == {"T"}
 
 
@@ -109,7 +110,7 @@ def wait_for(what: Callable[[], bool]) -> bool:
 
 
 def compiled(folder: Path, **sources: str) -> Path:
-    """The folder, each C source in it built as a program of its name."""
+    """Compile each of `sources` (C code by name) to a program with this name in `folder`, and return the folder."""
     for name, source in sources.items():
         (folder / f"{name}.c").write_text(source)
         subprocess.run(["gcc", "-O1", "-g", "-pthread", "-o", folder / name, folder / f"{name}.c"], check=True)
@@ -118,7 +119,7 @@ def compiled(folder: Path, **sources: str) -> Path:
 
 @contextmanager
 def counters(program: Path) -> Iterator[Callable[..., Counter]]:
-    """What starts counters, each ended on leaving."""
+    """Return a function that starts counters; each is ended at the end of the `with` block."""
     made: list[Counter] = []
 
     def make(how: str = "") -> Counter:

@@ -1,4 +1,5 @@
-"""`count` in GDB, in LLDB and from the command line, at work on a program that says what it calls; and whether that was harmed."""
+"""Run `count` in GDB, in LLDB and from the command line on a program that prints its own calls; check the result, and that the program is
+undamaged."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from cores import Running
 
 Words = Callable[[int, Sequence[str]], list[str]]
 Places = Mapping[str, int]
-"""Functions that get breakpoints, by name: where they are in memory."""
+"""Addresses of the functions that get breakpoints, by name."""
 
 
 def by_command_line(pid: int, words: Sequence[str]) -> list[str]:
@@ -39,7 +40,7 @@ DOORS = {"command line": by_command_line, "gdb": by_gdb, "lldb": by_lldb}
 
 
 def places(pid: int, file: Path, names: Sequence[str], symbols: Path | None = None, *options: str) -> Places:
-    """Where functions of a file are in the process; `symbols` is the file that has its symbols, `options` are nm's."""
+    """Return the addresses of a file's functions in the process. `symbols`: the file that has its symbols; `options`: options of nm."""
     mappings = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     base = next(int(words[0].split("-")[0], 16) for words in mappings if words[-1] == str(file.resolve()))
     with open(file, "rb") as binary:
@@ -70,7 +71,7 @@ def printed(running: Running) -> str:
 
 
 def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
-    """Nothing holds the process, its code is as it was, and it runs through the places that had breakpoints."""
+    """Check that no tracer holds the process, that its code is unchanged, and that it still executes the addresses that had breakpoints."""
     assert "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text()
     assert code(running.pid, at) == before
     (running.folder / "go").touch()
@@ -80,7 +81,7 @@ def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
 
 
 class Working:
-    """A counter at work, once it has changed the code: `finish` gives what it printed."""
+    """A counter that has already changed the code of the process. `finish` returns its output."""
 
     def __init__(self, command: Sequence[str], pid: int, at: Places, before: Mapping[str, bytes]) -> None:
         self._out = open(os.memfd_create("stdout"), "rb")  # noqa: SIM115
@@ -90,7 +91,7 @@ class Working:
         until(lambda: self.process.poll() is not None or code(pid, at) != before, "the breakpoint or jump")
 
     def printed(self) -> str:
-        """So far."""
+        """Return the output so far."""
         return os.pread(self._out.fileno(), 1 << 30, 0).decode()
 
     def wait_for_tables(self, number: int) -> None:
@@ -106,7 +107,7 @@ class Working:
 
 
 class Counting(Working):
-    """A counter at work, of the function that is the first of `words`, which has its breakpoint."""
+    """A counter of the function named by the first of `words`; the function already has its breakpoint."""
 
     def __init__(self, door: Words, words: Sequence[str], running: Running, at: Places) -> None:
         function = {words[0]: at[words[0]]}
@@ -114,24 +115,25 @@ class Counting(Working):
 
 
 def reported(output: str) -> list[dict[str, Any]]:
-    """The tables of which the whole line is there."""
+    """Return the tables whose lines are complete."""
     return [json.loads(line) for line in output.splitlines(keepends=True) if line.startswith('{"schema"') and line.endswith("\n")]
 
 
 def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Counter[str]:
-    """Calls by stack: the functions up to `work`, or so many where it is not in the stack. `whole`: all reach their beginning."""
+    """Return the number of calls by stack: the function names up to `work`, or the first `frames` names if `work` is not in the stack.
+    `whole`: check that all stacks are complete."""
     found: Counter[str] = Counter()
     for stack in table["stacks"]:
         assert stack["complete"] or not whole
         names = [frame["function"] or "" for frame in stack["frames"]]
-        if not names[1] or names[1].startswith("checked_jni_"):  # what -Xcheck:jni puts between
+        if not names[1] or names[1].startswith("checked_jni_"):  # -Xcheck:jni adds these frames
             del names[1]
         found[";".join(names[: names.index("work") + 1 if "work" in names else frames])] += stack["count"]
     return found
 
 
 def expected(running: Running, column: int) -> Counter[str]:
-    """What the program says it called, by stack: in all (1), or outside a scope (2)."""
+    """Return the calls that the program reports, by stack: all calls (1), or those outside a scope (2)."""
     until(lambda: "done" in printed(running), "the program to say what it did")
     rows = [line.split() for line in printed(running).splitlines() if ";" in line]
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})

@@ -1,6 +1,6 @@
-"""`pytest --cpu-times FILE`: the CPU seconds that each test takes, with those of the processes that it starts.
+"""`pytest --cpu-times FILE`: write the CPU seconds that each test and its child processes take.
 
-Wall time says little on a machine that runs other programs, and where tests run side by side; CPU time stays within some ten percent.
+Wall time depends on other programs and on parallel tests. CPU time varies by about ten percent only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class CpuTimes:
-    """Appends a line a test to a file: seconds, a tab and the test's name. The first is what collecting the tests took."""
+    """Appends a line for each test to a file: seconds, a tab and the test's name. The first line is the time of collecting the tests."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -32,13 +32,13 @@ class CpuTimes:
 
     def _write(self, name: str) -> None:
         now = seconds()
-        with open(self.path, "a") as file:  # workers append to it side by side
+        with open(self.path, "a") as file:  # several workers append to it at the same time
             file.write(f"{now - self.before:.2f}\t{name}\n")
         self.before = now
 
 
 def seconds() -> float:
-    """CPU seconds of this process, of its descendants that run, and of those that have ended and were waited for."""
+    """Return the CPU seconds of this process, of its running descendants, and of those that ended and were waited for."""
     ticks: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

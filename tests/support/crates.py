@@ -1,4 +1,4 @@
-"""Sources that crates of Rust's registry bring. Cargo fetches them into a home of their own; nothing is installed."""
+"""Sources from crates of Rust's registry. Cargo downloads them into a separate folder; nothing is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import debian
 
 
 def source(folder: Path, name: str, version: str, digest: str) -> Path:
-    """The unpacked crate of this version, whose archive has this SHA-256. It is fetched into `folder` on first use."""
+    """Return the unpacked crate of this version, whose archive has this SHA-256. It is downloaded into `folder` at the first use."""
     home = folder / "home"
     with debian.locked(folder):
         found = list(home.glob(f"registry/src/*/{name}-{version}"))

@@ -1,4 +1,4 @@
-"""Ctrl-C at a debugger's prompt while `leaks find` runs: how soon the prompt is back."""
+"""Press Ctrl-C in a debugger while `leaks find` runs, and measure the time until the prompt is back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stopwatch import Stopwatch
 
 MAX_SECONDS = 0.3
 DELAYS = (0.3, 1.0, 2.5)
-"""Seconds after the command at which Ctrl-C is pressed; each is in another phase of it."""
+"""Seconds after the command at which Ctrl-C is pressed. Each is in a different phase of the command."""
 MAX_PART = 1 / 30
-"""Of a whole run's time: neighbours take caches and half of a core, and then all is slower alike."""
+"""The limit as a part of the whole run's time. On a machine that runs other programs, both times grow alike."""
 
 
 def check_interrupts(terminal: Terminal, ended: str) -> None:
-    """Press Ctrl-C at three moments of a run; `ended` matches what is shown then. The next command
-    works each time, and no traceback appears."""
+    """Press Ctrl-C at three times of a run; `ended` matches the text that is shown then. The next command must work each time, and no
+    traceback may appear."""
     took = []
     for delay in DELAYS:
         start = len(terminal.text)

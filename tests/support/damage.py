@@ -1,4 +1,4 @@
-"""What programs that damage a heap say they did (tests/programs/corrupt.h), and what `verify` says of it."""
+"""Programs that damage a heap and print what they did (tests/programs/corrupt.h), and what `verify` reports about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
 
 
 class Story(NamedTuple):
-    """What a program says it did: where the first metadata is wrong, its blocks by name, and how many bytes it wrote."""
+    """What a program printed: the address of the first wrong metadata, its blocks by name, and how many bytes it wrote."""
 
     damage: int
     blocks: dict[str, int]
@@ -34,14 +34,14 @@ def story(output: str) -> Story:
 
 
 def ask(*words: str) -> tuple[dict[str, Any], int]:
-    """What `verify --json` says, and its exit status."""
+    """Return the output of `verify --json`, and its exit status."""
     done = ran("verify", "--json", *words)
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 
 
 def look(running: cores.Running, picture: str) -> tuple[dict[str, Any], int]:
-    """`ask` of a program that runs ("live"), or of its core ("kernel"), which is gone afterwards."""
+    """Run `ask` on a running program ("live"), or on its core ("kernel"). The core is removed afterwards."""
     if picture == "live":
         return ask("--pid", str(running.pid))
     core: Path = running.kernel_core()
@@ -51,7 +51,8 @@ def look(running: cores.Running, picture: str) -> tuple[dict[str, Any], int]:
 
 
 def check(said: Story, scenario: str, what: str, *target: str) -> None:
-    """The first problem is the damage, at its place, with the right neighbours and the right words. `what` was written."""
+    """Check that the first problem is the damage, with its address, its neighbours and its description. `what`: the bytes that were
+    written."""
     reported, status = ask(*target)
     assert status == 1, reported
     assert reported["sound"] is False
@@ -64,7 +65,7 @@ def check(said: Story, scenario: str, what: str, *target: str) -> None:
     neighbours = first["neighbours"]
     if "before" in said.blocks and neighbours["at"] is None:
         assert int(neighbours["before"]["address"], 16) == said.blocks["before"], first
-        assert first["past_end"] is not None and 0 <= first["past_end"] <= 8  # 2.43 leaves a word of a mapped block unused
+        assert first["past_end"] is not None and 0 <= first["past_end"] <= 8  # glibc 2.43 leaves one word of an mmapped block unused
         if scenario.startswith("overrun"):
             assert 0 < first["overrun"] <= said.wrote
             assert f"{said.blocks['before']:#x} was written past its end" in first["cause"]

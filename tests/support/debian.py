@@ -1,7 +1,7 @@
-"""Packages of other Debian releases, unpacked beside the system's own; nothing is installed.
+"""Packages of other Debian releases, unpacked outside the system; nothing is installed.
 
-They come through the machine's own apt: its mirror (asked of `apt-get indextargets`), its proxies, its keys; only the suite
-differs, and lists and archives live in a private directory.
+The machine's apt downloads them, with its mirror (from `apt-get indextargets`), proxies and keys. Only the suite differs, and lists and
+archives are in a private folder.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 Pins = Mapping[tuple[str, str], str]
-"""SHA-256 of packages by name and version. apt checks every package against the signed index; pins hold the tests to the very
-bytes they were written with, as long as the suites have those versions."""
+"""SHA-256 of packages by name and version. apt checks every package against the signed index. These hashes also ensure that tests use the
+same bytes as when they were written, for as long as the suites have those versions."""
 
 _IDLE = re.compile(
     r".*-dev$|.*-dev-bin$|llvm-.*|debconf|dpkg|perl-base|tar|tzdata|ucf|procps|sensible-utils|media-types|icu-devtools|rpcsvc-proto|ncurses-bin"
 )
-"""Dependencies that programs do not need in order to run from where they are unpacked."""
+"""Dependencies that programs do not need to run from an unpacked folder."""
 
 
 PAUSES = (2.0, 10.0, 30.0)
@@ -33,20 +33,20 @@ answers with an error, such as 503 if it is overloaded."""
 
 
 class PackagesMissing(Exception):
-    """A suite or package cannot be had; the message says what was tried."""
+    """A suite or package cannot be downloaded; the message lists what was tried."""
 
 
 def cache() -> Path:
-    """Where downloads and unpacked trees are kept: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
+    """Return the folder for downloads and unpacked packages: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
     return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
 
 
 def unpacked(
     suite: str, packages: Sequence[str], folder: Path, pins: Pins, dependencies: bool = False, architecture: str = "amd64"
 ) -> list[Path]:
-    """Unpack packages of a suite in `folder`/root, unless they lie there already. The package files are returned.
+    """Unpack packages of a suite in `folder`/root, unless they are already there, and return the package files.
 
-    With `dependencies` those come along that let the programs run. Raises PackagesMissing.
+    `dependencies`: include the packages that the programs need to run. Raises PackagesMissing.
     """
     with locked(folder):
         root, stamp = folder / "root", folder / "unpacked"
@@ -61,7 +61,7 @@ def unpacked(
             for deb in debs:
                 subprocess.run(["dpkg", "-x", str(deb), str(root)], check=True)
             _keep_links_inside(root)
-            for merged in ("lib", "lib64"):  # suites with a merged /usr leave these two links to the package base-files
+            for merged in ("lib", "lib64"):  # in suites with a merged /usr, these two links come from the package base-files
                 if not (root / merged).exists():
                     (root / merged).symlink_to(Path("usr") / merged)
             stamp.write_text(hashes)
@@ -74,7 +74,7 @@ def version_of(package: str, debs: Sequence[Path]) -> str:
 
 
 def _keep_links_inside(root: Path) -> None:
-    """Make absolute links relative: /lib/… must mean the tree's, not the machine's."""
+    """Make absolute links relative: /lib/… must refer to the unpacked tree, not to the machine's files."""
     for folder, folders, files in os.walk(root):
         for link in (Path(folder, name) for name in (*folders, *files)):
             if link.is_symlink() and os.readlink(link).startswith("/"):
@@ -84,7 +84,7 @@ def _keep_links_inside(root: Path) -> None:
 
 
 def _hashes(debs: Sequence[Path], pins: Pins) -> str:
-    """Names and hashes of the packages; checks the pinned ones."""
+    """Return a line with name and SHA-256 for each package. Raises PackagesMissing if a hash differs from `pins`."""
     lines = []
     for deb in debs:
         digest = hashlib.sha256(deb.read_bytes()).hexdigest()
@@ -97,9 +97,9 @@ def _hashes(debs: Sequence[Path], pins: Pins) -> str:
 
 
 def source(suite: str, package: str, folder: Path, digest: str) -> Path:
-    """The original archive (.orig.tar.*) of a source package, whose SHA-256 must be `digest`. Raises PackagesMissing."""
+    """Return the original archive (.orig.tar.*) of a source package, whose SHA-256 must be `digest`. Raises PackagesMissing."""
     with locked(folder):
-        there = sorted((folder / "debs").glob("*.orig.tar.*[!c]"))  # not the signature beside it, .asc
+        there = sorted((folder / "debs").glob("*.orig.tar.*[!c]"))  # without its signature, .asc
         if not there:
             run = _apt(suite, folder, "deb-src")
             run("source", "--download-only", "--tar-only", package)
@@ -114,7 +114,7 @@ def source(suite: str, package: str, folder: Path, digest: str) -> Path:
 
 
 def built(suite: str, package: str, folder: Path, digest: str, commands: Iterable[Sequence[str]]) -> Path:
-    """The folder of a source package in which these commands were run, once. `digest`: see `source`. Raises PackagesMissing, and
+    """Run these commands once in the folder of a source package, and return the folder. `digest`: see `source`. Raises PackagesMissing, and
     RuntimeError if a command fails."""
     archive = source(suite, package, folder, digest)
     made, building = folder / "built", folder / "building"
@@ -136,7 +136,7 @@ def run_in(folder: Path, *command: str) -> None:
 
 
 def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: bool, architecture: str) -> list[Path]:
-    """Fetch packages of `suite` into folder/debs."""
+    """Download packages of `suite` into folder/debs."""
     run = _apt(suite, folder, "deb", architecture)
     wanted = list(packages)
     if dependencies:
@@ -149,12 +149,12 @@ def _download(suite: str, packages: Sequence[str], folder: Path, dependencies: b
 
 
 def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Callable[..., str]:
-    """apt-get with lists of its own in folder/apt, which are up to date; it leaves what it fetches in folder/debs."""
+    """Return the apt-get command with separate, updated lists in folder/apt; downloads go to folder/debs."""
     private = folder / "apt"
     for part in ("lists/partial", "cache/archives/partial", "../debs"):
         (private / part).mkdir(parents=True, exist_ok=True)
     sources, status = private / "sources.list", private / "status"
-    suites = (suite, "sid") if suite == "experimental" else (suite,)  # which is incomplete without the other
+    suites = (suite, "sid") if suite == "experimental" else (suite,)  # experimental is incomplete without sid
     sources.write_text("".join(f"{kind} {_mirror()} {one} main\n" for one in suites))
     status.write_text("")
     options = {
@@ -169,7 +169,7 @@ def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Ca
         "APT::Sandbox::User": "",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
-        "APT::Update::Error-Mode": "any",  # without it, apt-get only warns if lists are missing
+        "APT::Update::Error-Mode": "any",  # without this option, apt-get only warns if lists are missing
     }
     apt = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in options.items())]
 
@@ -183,13 +183,13 @@ def _apt(suite: str, folder: Path, kind: str, architecture: str = "amd64") -> Ca
             time.sleep(pause)
         raise PackagesMissing(f"Debian {suite}: `apt-get {' '.join(command)}` failed:\n{done.stdout}")
 
-    # A suite past its support may keep an index that is no longer renewed; the signature is checked all the same.
+    # The index of a suite without support may be expired; its signature is still checked.
     run("-oAcquire::Check-Valid-Until=false", "update")
     return run
 
 
 def _mirror() -> str:
-    """The Debian archive this machine is set up to use."""
+    """Return the URL of the Debian archive that this machine uses."""
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)"], capture_output=True, text=True, check=True
     ).stdout
@@ -202,7 +202,7 @@ def _mirror() -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process unpacks at a time."""
+    """Context manager: only one process at a time runs the body."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""GDB and LLDB with findleaks loaded: whole command lists, and sessions at a terminal with keys pressed."""
+"""Run GDB and LLDB with findleaks loaded: lists of commands, and sessions at a terminal in which keys are pressed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ROOT = Path(__file__).parents[2]
 GDB_LOADER = ROOT / "gdb" / "findleaks_gdb.py"
 LLDB_LOADER = ROOT / "lldb" / "findleaks_lldb.py"
 PATIENCE = 180.0
-"""Seconds after which something hangs, on however busy a machine."""
+"""Seconds after which a command is considered to hang, even on a busy machine."""
 LLDB = "lldb-19"
 INDEXED = (
     *("-iex", f"set index-cache directory {debian.cache() / 'gdb-index'}"),
     *("-iex", "set index-cache enabled on"),
 )
-"""Options that make GDB keep its index of debug information, by build-id. Without them, a third of its start is the indexing of libc."""
+"""Options that make GDB cache its index of debug information, by build-id. Without the cache, indexing libc is a third of GDB's start."""
 REWRITTEN = ("-iex", "set index-cache enabled off")
 """Options for a program whose debug information was rewritten (for example by dwz) without a new build-id."""
 QUICKLY = "settings set target.preload-symbols false"
-"""LLDB reads a module's symbols when it needs them: to read all at the start takes it seconds on Node or a JVM. `lldb_terminal` has the
-default."""
+"""Let LLDB read a module's symbols only when it needs them: reading all at the start takes seconds for Node or a JVM. `lldb_terminal` uses
+LLDB's default."""
 _ENVIRONMENT = {"DEBUGINFOD_URLS": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"}
 
 
@@ -47,7 +47,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def gdb(commands: Sequence[str], *arguments: str, **more: str) -> str:
-    """What GDB prints while it runs these commands on what `arguments` name (exe core, or -p PID), standard error among it."""
+    """Run these commands in GDB on `arguments` (exe core, or -p PID), and return the output with standard error."""
     words = ["gdb", "-nx", "-batch", *INDEXED, "-ex", f"source {GDB_LOADER}"]
     for command in commands:
         words += ["-ex", command]
@@ -55,9 +55,9 @@ def gdb(commands: Sequence[str], *arguments: str, **more: str) -> str:
 
 
 def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
-    """What LLDB prints while it runs these commands on what `arguments` name (exe -c core, or -p PID)."""
+    """Run these commands in LLDB on `arguments` (exe -c core, or -p PID), and return the output with standard error."""
     with tempfile.NamedTemporaryFile("w", prefix="findleaks-", suffix=".lldb") as file:
-        # From a file, as on standard input LLDB goes on while a process still starts or stops, and -o ends at the first error.
+        # The commands are in a file. From standard input, LLDB continues while a process is still starting; -o ends at the first error.
         file.writelines(command + "\n" for command in commands)
         file.flush()
         words = [LLDB, "-x", "--no-use-colors", "-O", QUICKLY, "-O", f"command script import {LLDB_LOADER}"]
@@ -65,14 +65,15 @@ def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
 
 
 def findleaks(*words: str, **more: str) -> str:
-    """What the command line prints, standard error among it."""
+    """Run the command line, and return its output with standard error."""
     printed = commandline.run(words, environment(**more), merged=True).stdout
     schemas.check_output(words, printed)
     return printed
 
 
 def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
-    """The command line's exit status, standard output and standard error; `check`: RuntimeError unless the status is 0."""
+    """Run the command line; return its exit status, standard output and standard error. `check`: raise RuntimeError unless the status is
+    0."""
     done = commandline.run(words, environment())
     if check and done.returncode:
         raise RuntimeError(f"findleaks {' '.join(words)} ended with {done.returncode}: {done.stderr}")
@@ -92,7 +93,7 @@ def runtime_page(name: str, *words: str) -> dict[str, Any]:
 
 
 def place(reference: Mapping[str, Any]) -> str:
-    """Where a reference of `refs --json` stands, as the command describes it: in memory, or in a register of a thread."""
+    """Return the place of a reference in `refs --json`, in the words of the command: in memory, or in a register of a thread."""
     in_register = f"register {reference.get('register')} of thread {reference.get('thread')}"
     return str(reference["from"]["text"]) if "from" in reference else in_register
 
@@ -105,12 +106,12 @@ def _run(words: Sequence[str], given: str, **more: str) -> str:
 
 
 def objects(output: str) -> list[str]:
-    """The lines of `output` that are JSON objects."""
+    """Return the lines of `output` that are JSON objects."""
     return [line for line in output.splitlines() if line.startswith("{")]
 
 
 class Terminal:
-    """A program at a terminal of its own. `text` is all it printed so far."""
+    """A program in its own pseudo-terminal. `text` is everything that it has printed so far."""
 
     def __init__(self, words: Sequence[str], **more: str) -> None:
         self.text = ""
@@ -118,7 +119,7 @@ class Terminal:
         if self.pid == 0:
             try:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
-                # Without a size LLDB does not take it for a terminal.
+                # LLDB accepts it as a terminal only if it has a size.
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
                 os.execvpe(words[0], list(words), environment(**more))
             finally:
@@ -136,7 +137,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def until(self, pattern: str, start: int = 0, patience: float = PATIENCE) -> str:
-        """What was printed from `start` on, once that holds `pattern`."""
+        """Wait until the output after position `start` matches `pattern`, and return this output."""
         limit = time.monotonic() + patience
         while re.search(pattern, self.text[start:]) is None:
             left = limit - time.monotonic()
@@ -149,21 +150,21 @@ class Terminal:
         return self.text[start:]
 
     def run(self, command: str, pattern: str) -> str:
-        """Type a command, and wait for what it is to print."""
+        """Type a command, and wait for the output that `pattern` matches."""
         start = len(self.text)
         self.press(command + "\n")
         return self.until(pattern, start)
 
 
 def gdb_terminal(*arguments: str, **more: str) -> Terminal:
-    """GDB at a terminal, ready for commands."""
+    """Start GDB in a terminal, and wait for its prompt."""
     made = Terminal(["gdb", "-nx", "-q", *INDEXED, "-ex", f"source {GDB_LOADER}", *arguments], **more)
     made.run("python print('is-' + 'ready')", "is-ready")
     return made
 
 
 def lldb_terminal(*arguments: str, **more: str) -> Terminal:
-    """LLDB at a terminal, ready for commands."""
+    """Start LLDB in a terminal, and wait for its prompt."""
     made = Terminal([LLDB, "-x", "--no-use-colors", "-O", f"command script import {LLDB_LOADER}", *arguments], **more)
     made.run("script print('is-' + 'ready')", "is-ready")
     return made

@@ -1,7 +1,7 @@
-"""GDBs and LLDBs of other Debian releases, with findleaks loaded.
+"""GDB and LLDB of other Debian releases, with findleaks loaded.
 
-Each is unpacked with all it needs and started through its own dynamic linker, so that it brings its own libc and its own Python
-without changing what the programs it starts are linked with.
+Each is unpacked with its dependencies and started through its own dynamic linker. It thus uses its own libc and its own Python, and the
+programs that it starts are not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUITES = {
     "lldb-19": "bookworm",
     "lldb-23": "sid",
 }
-"""Which Debian suite has which debugger. sid moves on: `get` warns when it did, and tests run with what it has."""
+"""The versions of debuggers in each Debian suite. sid changes: `get` then warns, and tests run with sid's current version."""
 
 GDBS = tuple(name for name in SUITES if name.startswith("gdb"))
 LLDBS = tuple(name for name in SUITES if name.startswith("lldb"))
@@ -51,12 +51,12 @@ PINNED: debian.Pins = {
     ("python3-lldb-19", "1:19.1.7-3~deb12u1"): "466f509d83cb790eb88afeabfda4e9f122fc5944e536720c0dd195b0f2611a19",
     ("python3-lldb-23", "1:23.1.4-2"): "caaf4d884dcd61ebf8287346886d6845ed81318b531c8310e2153edf24e3e7ce",
 }
-"""SHA-256 of the debuggers themselves by package and version; what they depend on is what the suites have."""
+"""SHA-256 of the debuggers by package and version. Their dependencies are the current ones of the suites."""
 
 
 @dataclass(frozen=True)
 class Debugger:
-    """A debugger that is ready to start. `version` is its package's; `variables` are what its Python and its server need."""
+    """A debugger that is ready to start. `version`: of its package; `variables`: environment of its Python and its server."""
 
     name: str
     version: str
@@ -68,22 +68,22 @@ class Debugger:
         return self.name.startswith("gdb")
 
     def run(self, commands: Sequence[str], *, exe: str = "", core: str = "", pid: int = 0) -> str:
-        """What it prints while it runs these commands with findleaks loaded, on a core or a process, standard error among it."""
+        """Run these commands with findleaks loaded, on a core or a process, and return the output with standard error."""
         words, given = self._loaded(), ""
         if self.is_gdb:
             words += ["-batch", *(word for command in commands for word in ("-ex", command))]
-        else:  # on standard input, as LLDB leaves out all commands of its own line behind one that fails
+        else:  # on standard input: with -o, LLDB skips all commands after one that fails
             given = "".join(command + "\n" for command in commands)
         return self._run([*words, *self._on(exe, core, pid)], given)
 
     def terminal(self, *, exe: str = "", core: str = "", pid: int = 0, **more: str) -> Terminal:
-        """It at a terminal, ready for commands."""
+        """Start it in a terminal, and wait for its prompt."""
         made = Terminal([*self._loaded(), *self._on(exe, core, pid)], **self.variables, **more)
         made.run(f"{'python' if self.is_gdb else 'script'} print('is-' + 'ready')", "is-ready")
         return made
 
     def gcore(self, pid: int, path: Path) -> Path:
-        """A core that this GDB makes of a process, which runs on."""
+        """Write a core of a process with this GDB; the process continues to run."""
         reported = self._run([*self.words, "-nx", "-batch", "-ex", f"gcore {path}", "-p", str(pid)], "")
         if not path.exists():
             raise RuntimeError(f"{self.name} made no core: {reported}")
@@ -118,7 +118,7 @@ class Debugger:
 
 @functools.cache
 def get(name: str) -> Debugger:
-    """This debugger, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return this debugger, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     packages = (name.split("-")[0],) if name.startswith("gdb") else (name, f"python3-{name}")
     folder = debian.cache() / "debuggers" / name
     debs = debian.unpacked(SUITES[name], packages, folder, PINNED, dependencies=True)
@@ -129,7 +129,7 @@ def get(name: str) -> Debugger:
 
 
 def _started(root: Path, program: Path, *more: Path) -> tuple[str, ...]:
-    """The words that start a program of this tree."""
+    """Return the command that starts a program of this tree."""
     libraries = [root / "lib/x86_64-linux-gnu", root / "usr/lib/x86_64-linux-gnu", *more]
     return (str(root / "lib64/ld-linux-x86-64.so.2"), "--library-path", os.pathsep.join(map(str, libraries)), str(program))
 
@@ -141,7 +141,7 @@ def _gdb(name: str, version: str, root: Path) -> Debugger:
 
 def _lldb(name: str, version: str, root: Path) -> Debugger:
     llvm = root / "usr/lib" / name.replace("lldb", "llvm")
-    # Its own modules by their real place: in LLDB 14 and 16 the one that LLDB itself puts on the path has a broken link.
+    # Resolve the path of LLDB's modules: in LLDB 14 and 16, the folder that LLDB itself puts on sys.path has a broken link.
     modules = next(path.parent for path in sorted(llvm.glob("lib/python3.*/*-packages/lldb")))
     server = root.parent / "lldb-server"
     script = f'#!/bin/sh\nexec {shlex.join(_started(root, llvm / "bin/lldb-server", llvm / "lib"))} "$@"\n'

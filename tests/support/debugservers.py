@@ -1,4 +1,4 @@
-"""Servers of debug files: Debian's debuginfod over a folder, and ones that misbehave. All on 127.0.0.1."""
+"""Servers of debug files: Debian's debuginfod for a folder, and servers that misbehave. All listen on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @contextmanager
 def debuginfod(folder: Path, build_id: str) -> Iterator[str]:
-    """The URL of a debuginfod over the files in `folder`, once it serves that of `build_id`."""
+    """Start a debuginfod for the files in `folder`, and yield its URL once it serves the file with `build_id`."""
     port = free_port()
     words = ["debuginfod", "-F", "-d", ":memory:", "-p", str(port), "-t", "1", str(folder)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -45,7 +45,7 @@ def _serves(url: str) -> bool:
 
 
 class Misbehaving:
-    """A server that answers each connection with `answer(socket)`, and counts them."""
+    """A server that handles each connection with `answer(socket)`, and counts the connections."""
 
     def __init__(self, answer: Callable[[socket.socket], None]) -> None:
         self._answer = answer
@@ -80,7 +80,7 @@ class Misbehaving:
 
 
 def _request(one: socket.socket) -> None:
-    """Read a request up to its end."""
+    """Read a request to its end."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = one.recv(1 << 12)
@@ -90,13 +90,13 @@ def _request(one: socket.socket) -> None:
 
 
 def silent(one: socket.socket) -> None:
-    """Accept, and say nothing."""
+    """Accept the connection, and send nothing."""
     while one.recv(1 << 12):
         pass
 
 
 def garbage(one: socket.socket) -> None:
-    """Something else than what was asked for, as a gateway's page of good wishes."""
+    """Send something else than the requested file, such as the welcome page of a gateway."""
     _request(one)
     page = b"<html>Welcome</html>"
     one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(page), page))
@@ -110,7 +110,7 @@ def no_http(one: socket.socket) -> None:
 
 
 def endless(one: socket.socket) -> None:
-    """More and more."""
+    """Send data without an end."""
     _request(one)
     one.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
     while True:
@@ -118,14 +118,14 @@ def endless(one: socket.socket) -> None:
 
 
 def huge(one: socket.socket) -> None:
-    """More than anybody has room for, as it says beforehand."""
+    """Announce a file that is larger than any memory."""
     _request(one)
     one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000000000\r\n\r\n")
     silent(one)
 
 
 def dripping(one: socket.socket) -> None:
-    """A byte now and then."""
+    """Send one byte now and then."""
     _request(one)
     one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     while True:
@@ -146,7 +146,7 @@ def failing(one: socket.socket) -> None:
 
 
 def circular(one: socket.socket) -> None:
-    """A redirection to itself."""
+    """Redirect to the same URL."""
     _request(one)
     one.sendall(b"HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     one.close()

@@ -23,7 +23,7 @@ MANGLED = Form(Disguise.MANGLED, KEY, 17)
 
 
 def encoded(form: Form, address: int, extra: int, arch: Arch, place: int = 0) -> bytes:
-    """A pointer to `address` in this form; `extra`: bits for tags; `place`: the address of the pointer."""
+    """Return a disguised pointer of this form to `address`. `extra`: bits for tags; `place`: the address of the pointer itself."""
     word: int = {
         Disguise.TAGGED: address | (extra % 0xFFFF + 1) << 48 | extra % 4,
         Disguise.UNALIGNED: address,
@@ -79,7 +79,7 @@ class Heap:
     def word(self, value: int) -> bytes:
         return value.to_bytes(self.arch.word, self.arch.byteorder)
 
-    # graph.disguises.Memory
+    # interface of graph.disguises.Memory
 
     @property
     def roots(self) -> Sequence[Range]:
@@ -113,7 +113,7 @@ def finish(graph: Graph) -> None:
 
 
 def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
-    """Blocks that hold pointers, disguised and not, text, numbers and noise."""
+    """Make blocks that contain pointers, disguised pointers, text, numbers and random bytes."""
     rng = random.Random(seed)
     start = rng.choice((LOW, MIDDLE, HIGH) if arch.word == 8 else (LOW, 0xB7340000))
     heap = Heap(arch, start, [rng.choice((16, 24, 40, 40, 200, 1000)) for _ in range(rng.randrange(1, 40))], rng.randrange(20) * 8)
@@ -131,7 +131,7 @@ def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
             else:
                 data = rng.choice((heap.word(target), rng.randbytes(8), b"some text", heap.word(rng.getrandbits(10))))
             memory[at : at + len(data)] = data[: len(memory) - at]
-            if way < 0.1 and arch.word == 8:  # another upper half, near a lower one
+            if way < 0.1 and arch.word == 8:  # another upper half with a lower half close to the original
                 near = min(max(at // 4 * 4 + rng.randrange(-9, 10) * 4, 0), len(memory) - 4)
                 memory[near : near + 4] = (start >> 32).to_bytes(4, arch.byteorder)
     return heap, forms
@@ -154,8 +154,8 @@ def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
 
 
 def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: int = MIDDLE, size: int = 72, low_tags: int = 1) -> Heap:
-    """A block that a root refers to. It has a pointer in this form to each other block: relative pointers in random order, others in the
-    order of the addresses. The low bits contain numbers below `low_tags`."""
+    """Make a block that a root refers to, with a pointer of this form to each other block. Relative pointers are in random order, others in
+    the order of the addresses. The low bits contain numbers below `low_tags`."""
     heap = Heap(graphs.X86_64, start, [32 * count, *[size] * count], 64)
     heap.root_memory[8:16] = heap.word(start)
     targets = random.Random(count).sample(range(count), count) if form.kind in (Disguise.RELATIVE, Disguise.RELATIVE_32) else range(count)

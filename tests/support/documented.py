@@ -1,4 +1,4 @@
-"""The commands that README and the documentation show, with the output below them, and what each command line means."""
+"""The commands in README and the documentation, with the output below them, and the meaning of each command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PROMPT = re.compile(r"(\$|\(gdb\)|\(lldb\)) (.*)")
 PLACEHOLDER = re.compile(r"…|\.\.\.|\[|\{|<|\|")
-"""In the text of a command line: it shows a form, and is not meant to be typed as it is."""
+"""Characters of command lines that only show a form, and cannot be typed as they are."""
 
 
 class Example(NamedTuple):
-    """A command that a page shows. `prompt`: "$", "(gdb)" or "(lldb)"; "" for a command in a sentence."""
+    """A command on a page. `prompt`: "$", "(gdb)" or "(lldb)"; "" for a command in a sentence."""
 
     page: str
     line: int
@@ -30,18 +30,19 @@ class Example(NamedTuple):
 
 
 def pages() -> list[str]:
-    """The pages that a reader is led to, as paths below the repository's root."""
+    """Return the user documentation, as paths below the repository's root."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "cores/README.md", ROOT / "tests/README.md"]
     return sorted(str(page.relative_to(ROOT)) for page in found)
 
 
 def examples() -> list[Example]:
-    """All commands of all pages."""
+    """Return all commands of all pages."""
     return [example for page in pages() for example in parse(page, (ROOT / page).read_text(encoding="utf-8"))]
 
 
 def parse(page: str, text: str) -> Iterator[Example]:
-    """The commands of a page: those after a prompt in a block of code, those at the beginning of a line there, and those in sentences."""
+    """Parse the commands of a page: those after a prompt in a code block, those at the beginning of a line there, and those in
+    sentences."""
     inside = set()
     for block in blocks(text):
         inside.update(line for line, _ in block)
@@ -53,7 +54,7 @@ def parse(page: str, text: str) -> Iterator[Example]:
 
 
 def blocks(text: str) -> Iterator[list[tuple[int, str]]]:
-    """The blocks of code of a page, fenced or indented by four columns, as numbered lines without the indentation."""
+    """Return the code blocks of a page, fenced or indented by four columns, as numbered lines without the indentation."""
     block: list[tuple[int, str]] = []
     fence, indented, blank = "", False, True
     for number, line in enumerate(text.splitlines(), 1):
@@ -104,7 +105,7 @@ def _of_block(page: str, block: list[tuple[int, str]]) -> Iterator[Example]:
 
 
 def calls(example: Example) -> Iterator[list[str]]:
-    """The words of each findleaks command in a command line: of `findleaks` in a shell, of `leaks` in a debugger, without that word."""
+    """Return the arguments of each findleaks command in a command line: those of `findleaks` in a shell, and of `leaks` in a debugger."""
     if not re.search(r"\b(findleaks|leaks) ", example.command) or (not example.prompt and PLACEHOLDER.search(example.command)):
         return
     if example.prompt.startswith("(") or example.command.startswith("leaks "):
@@ -119,14 +120,14 @@ def calls(example: Example) -> Iterator[list[str]]:
 
 
 def shell_words(command: str) -> list[str]:
-    """The words of a line of shell: operators are words of their own, and comments are left out."""
+    """Split a line of shell into words. Operators are separate words, and comments are left out."""
     made = shlex.shlex(command, posix=True, punctuation_chars="();<>|&")
     made.whitespace_split = True
     return list(made)
 
 
 def _simple_commands(words: list[str]) -> Iterator[list[str]]:
-    """The commands between the operators of a shell, without redirections."""
+    """Return the commands between the operators of a shell, without redirections."""
     command: list[str] = []
     skip = False
     for word in words:
@@ -145,7 +146,7 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 SHIPPED = re.compile(r"cores/[\w.-]+\.(gz|xz)|sample\.core\.gz")
 """Names of cores that the repository contains."""
 COLUMNS = "100"
-"""The width of the examples."""
+"""The output width of the examples."""
 
 
 def is_shipped(words: list[str]) -> bool:
@@ -153,13 +154,13 @@ def is_shipped(words: list[str]) -> bool:
 
 
 def comparable(lines: Iterable[str]) -> list[str]:
-    """Lines of output without what differs from run to run: the seconds that the command took."""
+    """Return lines of output without the parts that differ from run to run: the seconds that the command took."""
     return [re.sub(r"\b\d+\.\d\d s$", "0.12 s", line.rstrip()) for line in lines]
 
 
 def differences(shown: Iterable[str], printed: Iterable[str]) -> str:
-    """The first difference of an example from what its command prints, or "". A line "…" stands for any lines. The commands after `next:`
-    and warnings may be left out at the end."""
+    """Return the first difference between an example and the output of its command, or "". A line "…" stands for any lines. The commands
+    after `next:` and warnings may be missing at the end."""
     want, got, at = comparable(shown), comparable(printed), 0
     while want and not want[-1]:
         want.pop()
@@ -182,7 +183,8 @@ def differences(shown: Iterable[str], printed: Iterable[str]) -> str:
 
 
 def likeness(shown: Iterable[str], printed: Iterable[str]) -> float:
-    """The part of an example's words that its command prints in the same order, from 0 to 1. All numbers, units and bars are equal."""
+    """Return which part of an example's words the command prints in the same order, from 0 to 1. All numbers, units and bars count as
+    equal."""
     want, got = (list(_plain_words(lines)) for lines in (shown, printed))
     found = difflib.SequenceMatcher(None, want, got, autojunk=False).get_matching_blocks()
     return sum(block.size for block in found) / max(1, len(want))
@@ -196,5 +198,5 @@ def _plain_words(lines: Iterable[str]) -> Iterator[str]:
 
 
 def pool_file() -> str:
-    """Return the pool file of docs/pool-files.md, which has an entry in each of two places."""
+    """Return the pool file of docs/pool-files.md, which has two entries."""
     return "\n".join(re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "pool-files.md").read_text(encoding="utf-8"), re.S | re.M))

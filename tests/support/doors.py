@@ -1,4 +1,4 @@
-"""The program tests/programs/doors.c for tests of the front ends: built, what it printed, and what to ask of it."""
+"""The program tests/programs/doors.c for tests of the front ends: its build, its output, and the commands that tests run on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from debuggers import findleaks, objects
 
 NAMES = ("first", "interior", "general", "vector", "lost", "leader")
 Placed = dict[str, str]
-"""Name of a block -> its address as JSON has it."""
+"""Address of each block, as in JSON, by the block's name."""
 KINDS = {
     "first": "reachable",
     "general": "reachable",
@@ -19,21 +19,21 @@ KINDS = {
     "lost": "definite",
     "leader": "definite",
 }
-"""Name of a block -> what it is."""
+"""Kind of each block, by its name."""
 
 
 def build(folder: Path) -> Path:
-    """The program, compiled into `folder`."""
+    """Compile the program into `folder`."""
     return building.compiled(folder, "doors.c", "-g", "-O1", "-pthread")
 
 
 def placed(output: str) -> Placed:
-    """The blocks the program named."""
+    """Parse the blocks that the program printed."""
     return {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[0] in NAMES}
 
 
 def counts(output: str) -> list[tuple[int, int]]:
-    """Of every text result of `find`: blocks in use, and blocks that hang from a definite one or are one."""
+    """Return two numbers from each text result of `find`: blocks in use, and blocks that are a definite leak or hang from one."""
     found: list[tuple[int, int]] = []
     used = 0
     for line in output.splitlines():
@@ -46,7 +46,7 @@ def counts(output: str) -> list[tuple[int, int]]:
 
 
 def questions(at: Placed) -> list[list[str]]:
-    """Command lines that every door answers alike."""
+    """Return command lines to which every front end gives the same answer."""
     everything = [*at.values(), hex(int(at["first"], 16) + 9), "4096", "0x10", "0x7fffffffffff"]
     return [
         ["find", "--json"],
@@ -67,7 +67,7 @@ def questions(at: Placed) -> list[list[str]]:
 
 
 def on_core(at: Placed, core: Path, *more: str) -> list[str]:
-    """What the command line answers, all lines of JSON."""
+    """Run the commands on the command line; return all lines of JSON."""
     lines = []
     for words in questions(at):
         lines += objects(findleaks(*words, str(core), *more))
@@ -75,12 +75,12 @@ def on_core(at: Placed, core: Path, *more: str) -> list[str]:
 
 
 def inside(at: Placed) -> list[str]:
-    """The same, as typed in a debugger."""
+    """Return the same commands as typed in a debugger."""
     return ["leaks " + " ".join(words) for words in questions(at)]
 
 
 def check_truth(lines: list[str], at: Placed) -> None:
-    """These are the program's blocks, in their kinds, nothing is doubtful, and every question was answered."""
+    """Check that the blocks are those of the program, with their kinds, that there are no warnings, and that every command was answered."""
     answers = [json.loads(line) for line in lines]
     assert [a["command"] for a in answers if "command" in a][:2] == ["find", "find"]
     assert {a["command"] for a in answers if "command" in a} >= {"find", "caches", "whatis", "refs", "path", "roots"}

@@ -1,4 +1,4 @@
-"""A writer of ELF cores, as the kernel, GDB, or nothing in his right mind would write them.
+"""Write ELF cores as the kernel or GDB write them, and damaged ones.
 
 Layouts: Linux include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (NT_FILE); System V gABI for the rest.
 """
@@ -18,7 +18,7 @@ NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_FILE = 1, 3, 6, 0x46494C45
 
 @dataclass
 class Load:
-    """A PT_LOAD: `data` is what was dumped of the `size` bytes mapped at `start`; `mode` like "rw-"."""
+    """A PT_LOAD: `data` has the dumped bytes of the `size` bytes that are mapped at `start`; `mode` is like "rw-"."""
 
     start: int
     size: int
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass
 class Task:
-    """A thread: `registers` by name, others 0; `extra` are further notes of it, (owner, type, bytes)."""
+    """A thread: `registers` by name, others are 0; `extra`: further notes of the thread (owner, type, bytes)."""
 
     tid: int
     registers: Mapping[str, int] = field(default_factory=dict)
@@ -36,13 +36,13 @@ class Task:
 
 
 def note(owner: bytes, kind: int, desc: bytes, order: str = "<") -> bytes:
-    """One Elf_Nhdr with its owner and its bytes, padded to 4."""
+    """Return one Elf_Nhdr with its owner and its bytes, padded to 4."""
     owner += b"\0"
     return struct.pack(order + "III", len(owner), len(desc), kind) + owner + bytes(-len(owner) % 4) + desc + bytes(-len(desc) % 4)
 
 
 def prstatus(task: Task, arch: Arch = X86_64) -> bytes:
-    """NT_PRSTATUS: the thread's id and its general registers."""
+    """Return the NT_PRSTATUS: the thread's id and its general registers."""
     words = [task.registers.get(name, 0) for name in arch.registers]
     size = arch.prstatus_registers + len(words) * arch.word + 8
     desc = bytearray(size)
@@ -52,20 +52,20 @@ def prstatus(task: Task, arch: Arch = X86_64) -> bytes:
 
 
 def prpsinfo(pid: int, name: str, command: str) -> bytes:
-    """NT_PRPSINFO of a 64-bit process."""
+    """Return the NT_PRPSINFO of a 64-bit process."""
     desc = struct.pack("<4bxxxxQIIiiii16s80s", 0, 82, 0, 0, 0, 0, 0, pid, 1, pid, pid, name.encode(), command.encode())
     return note(b"CORE", NT_PRPSINFO, desc)
 
 
 def files(rows: Sequence[tuple[int, int, int, str]], page: int = 4096) -> bytes:
-    """NT_FILE of (start, end, file offset in bytes, path); `page` is 4096 in the kernel's cores and 1 in GDB's."""
+    """Return the NT_FILE of (start, end, file offset in bytes, path). `page` is 4096 in the kernel's cores and 1 in GDB's."""
     desc = struct.pack("<QQ", len(rows), page)
     desc += b"".join(struct.pack("<QQQ", start, end, offset // page) for start, end, offset, _ in rows)
     return note(b"CORE", NT_FILE, desc + b"".join(path.encode() + b"\0" for *_, path in rows))
 
 
 def auxv(values: Mapping[int, int]) -> bytes:
-    """NT_AUXV, with the end marker."""
+    """Return the NT_AUXV, with the end marker."""
     return note(b"CORE", NT_AUXV, b"".join(struct.pack("<QQ", k, v) for k, v in [*values.items(), (0, 0)]))
 
 
@@ -83,7 +83,7 @@ def core(
     machine: int = X86_64.machine,
     kind: int = 4,
 ) -> bytes:
-    """A whole 64-bit little-endian core. `unaligned` puts the segments at odd offsets and `notes_last` the notes at the end, as
+    """Return a complete 64-bit little-endian core. `unaligned` puts the segments at odd offsets, and `notes_last` the notes at the end, as
     GDB does. More than 65,534 segments are counted in section 0 (PN_XNUM). `notes` replaces all notes."""
     if notes is None:
         notes = b""

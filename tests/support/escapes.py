@@ -1,5 +1,5 @@
-"""Names that act on a terminal, in everything a core carries: a real program's core and files, whose names are replaced by others of the
-same length; and what no output may hold."""
+"""Names with terminal escapes, everywhere in a core. The names in a real program's core and files are replaced by others of the same
+length; the checks find characters that no output may contain."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ import cores
 from findleaks import cli
 
 FORGED = "FORGED"
-"""Stands at the beginning of a line where a name's line feed was let through."""
+"""A text that begins a line of output only if the line feed in a name was printed."""
 
 ACTING = (
-    b"\x1b[31m\x9b2J\xc2\x9b3J\n" + FORGED.encode() + b"\r\x08\x7f"  # colour, C1 as a byte and as UTF-8, line ends, erasing
+    b"\x1b[31m\x9b2J\xc2\x9b3J\n" + FORGED.encode() + b"\r\x08\x7f"  # colour, a C1 control as a byte and as UTF-8, line ends, erasing
     b"\x1b]0;T\x07\x1b]52;c;QQ==\x07\x1b]8;;x:y\x1b\\"  # title, clipboard, hyperlink
     b"\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c"  # U+202E, U+2066, U+200F, U+061C
     b"\xe2\x80\xa8\xe2\x80\x8b\xef\xbb\xbf\xf3\xa0\x81\x81"  # U+2028, U+200B, U+FEFF, U+E0041
     b"'\";&$(x)`<script>"
 )
 ACTING_TYPE = b"\xc2\x9b3J\x9b2J\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c\xe2\x80\xa8\xe2\x80\x8b\xef\xbb\xbf\xf3\xa0\x81\x81"
-"""What may are in a type's name: no ASCII but letters, digits and the like, or it is taken for none."""
+"""Escapes that may be in the name of a type: only ASCII letters, digits and the like. Otherwise it is not recognised as a name."""
 
 LONG = 132
 SHORT = "escapes_program"
@@ -45,17 +45,17 @@ LIBC = b"/libc.so.6\0"
 
 
 def acting(name: str) -> bytes:
-    """A name of the same length that acts."""
+    """Return a name with terminal escapes that has the same length."""
     if name == SHORT:
         return b"\x1b[2J\x9b\nFORGED\xe2\x80\xae"
-    if name == TEXT:  # mostly text: findleaks shows no other as one
+    if name == TEXT:  # mostly text: findleaks shows no other bytes as text
         return (b"lorem \x1b[31m dolor\xe2\x80\xae \n" + FORGED.encode() + b" " + name.encode())[:LONG]
     made = ACTING_TYPE if name == SYMBOLS["type"] else ACTING
     return (name[:12].encode() + made).ljust(len(name), name[-1:].encode())
 
 
 def replaced(data: bytes) -> bytes:
-    """All names of the process in these bytes of a file or a core replaced."""
+    """Replace all names of the process in these bytes of a file or a core."""
     for name in (PROGRAM, LIBRARY, DATA, TEXT, *SYMBOLS.values(), SHORT):
         made = acting(name)
         assert len(made) == len(name)
@@ -64,7 +64,7 @@ def replaced(data: bytes) -> bytes:
 
 
 def harmless(core: bytes) -> bytes:
-    """A core in which only libc's name is another, so that its file is not found either."""
+    """Return a core in which only libc's name is replaced, so that its file is not found."""
     return core.replace(LIBC, b"/libc_so_6\0")
 
 
@@ -75,7 +75,7 @@ class Built(NamedTuple):
 
 
 def build(folder: Path) -> Built:
-    """The program with harmless names."""
+    """Build the program with names that have no escapes."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Built(folder / PROGRAM, folder / LIBRARY, folder / DATA)
     names = [f"-DNAME_{name.upper()}={value}" for name, value in SYMBOLS.items()]
@@ -88,7 +88,7 @@ def build(folder: Path) -> Built:
 
 
 def renamed(built: Built) -> Built:
-    """The same files beside them, the names in them and their own replaced."""
+    """Copy the files, and replace the names in them and their own names."""
     return Built(*map(_renamed, built))
 
 
@@ -104,18 +104,18 @@ def running(built: Built, folder: Path, how: str = "sound") -> cores.Running:
     return cores.Running([*map(str, built), how], folder)
 
 
-# -- what is printed
+# -- output
 
 
 class Printed(NamedTuple):
-    """The bytes of both streams."""
+    """The bytes of standard output and standard error."""
 
     status: int
     out: bytes
     err: bytes
 
     def objects(self) -> list[Any]:
-        """The JSON objects, which any parser takes: lone surrogates have no UTF-8."""
+        """Return the JSON objects, which any parser accepts. UTF-8 cannot encode lone surrogates."""
         found = [json.loads(line) for line in self.out.splitlines()]
         json.dumps(found, ensure_ascii=False).encode()
         return found
@@ -136,20 +136,21 @@ def ask(*words: str, width: int = 10_000) -> Printed:
 
 
 def check(output: bytes, what: object) -> None:
-    """No character acts on a terminal, or cannot be seen; all is UTF-8; no line begins as a name's second line would."""
-    text = output.decode("utf-8")  # strictly
+    """Check that no character controls a terminal or is invisible, that all output is UTF-8, and that no line begins with the second line
+    of a name."""
+    text = output.decode("utf-8")  # with strict error handling
     wrong = sorted({f"U+{ord(c):04X}" for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")})
     assert not wrong, (what, wrong, text[:4000])
     assert not re.search(rf"^\W*{FORGED}", text, re.MULTILINE), (what, text[:4000])
 
 
 def as_json(name: bytes) -> str:
-    """A name of the target as JSON hands it on: what is no UTF-8 as four characters."""
+    """Return a name of the target as it is in JSON: each byte that is not UTF-8 is written as four characters."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def shape(value: Any) -> Any:
-    """The structure of JSON: keys, lengths and numbers, and of texts whether there are any."""
+    """Return the structure of JSON: keys, lengths, numbers, and for each string whether it is empty."""
     if isinstance(value, dict):
         return {key: shape(one) for key, one in value.items() if key not in ("seconds", "hint", "text", "what", "warnings")}
     if isinstance(value, list):
@@ -158,7 +159,7 @@ def shape(value: Any) -> Any:
 
 
 def printed(words: Sequence[str], environment: dict[str, str]) -> bytes:
-    """What a program prints on both streams, between the lines @@begin and @@end."""
+    """Return what a program prints on both streams between the lines @@begin and @@end."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180, env=environment)
     _, begin, rest = done.stdout.partition(b"\n@@begin\n")
     inner, end, _ = rest.partition(b"\n@@end\n")

@@ -1,17 +1,19 @@
-"""Which blocks a stale word holds, by evidence: the word is found without findleaks, in a place that the program under test never wrote.
+"""Find stale words that hold lost blocks, without the help of findleaks, in memory that the program under test never wrote.
 
-A register that libc left full, a slot of a frame that was never written, a number in libc's own data: each may by chance be the
-address of a block that the program has lost, and a leak hunter then rightly calls that block reachable, or possible. Such a block
-is excused only if
+A register or a stack slot with an old value, or a number in libc's data, may by chance be the address of a lost block. findleaks then
+correctly reports the block as reachable or possibly lost. Such a block is excused only in these cases:
 
-- a scan of the core that shares no code with findleaks (pyelftools reads the file, every aligned word is compared) finds a word that
-  points into it, in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
-  program, or in a block in use that is none of the program's own (a word in free memory, in an allocator's metadata or below a stack
-  pointer excuses nothing), and `findleaks refs` names that very place as one that holds the block; or
-- the word is in anonymous memory without blocks, as the loader takes before there is a malloc (tables, thread-local storage), and
-  points into the block's inside: the program keeps no such pointers there; or
-- the word is half of a pointer which the program has put where no pointer may be (its records say "unaligned"); or
-- a block that is excused points to it.
+- A scan that shares no code with findleaks finds a word that points into the block (pyelftools reads the core, and every aligned word is
+compared). The word is in a thread's registers, in a stack above the stack pointer, in the data of a library, in read-only data of the
+program, or in a block in use that is not the program's. In addition, `findleaks refs` must list the same address as a reference to the
+block. Words in free memory, in an allocator's metadata or below a stack pointer do not count.
+
+- The word is in anonymous memory without blocks, such as the loader maps before malloc exists (tables, thread-local storage), and points to
+the inside of the block: the program has no such pointers there.
+
+- The word is half of a pointer that the program has put at an unaligned address (its list says "unaligned").
+
+- Another excused block points to the block.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from debuggers import ran
 from elftools.elf.elffile import ELFFile
 
 MOST = 12
-"""Blocks that stale words may hold, not counting what hangs from them. Four times as many where words have 4 bytes: many more numbers are
-addresses."""
+"""The maximum number of blocks that stale words hold, not counting blocks that hang from them. The limit is four times as large for words
+of 4 bytes, because many more numbers are addresses."""
 NT_PRSTATUS, NT_X86_XSTATE = "NT_PRSTATUS", 0x202
 SP = {"EM_X86_64": 19, "EM_386": 15, "EM_AARCH64": 31, "EM_ARM": 13, "EM_RISCV": 2, "EM_PPC64": 1, "EM_S390": 17}
-"""Which word of pr_reg is the stack pointer (each machine's asm/ptrace.h); pr_reg is at 112 in struct elf_prstatus (linux/elfcore.h) where
-words have 8 bytes, at 72 where they have 4."""
+"""Index of the stack pointer in pr_reg (each machine's asm/ptrace.h). In struct elf_prstatus (linux/elfcore.h), pr_reg is at offset 112 if
+words have 8 bytes, and at 72 if they have 4."""
 
 
 class Word(NamedTuple):
-    """A word of the core whose value lies in a block. `address` is None for one in a thread's saved registers."""
+    """A word of the core whose value is an address inside a block. `address` is None for a word in a thread's saved registers."""
 
     address: Optional[int]
     value: int
@@ -46,14 +48,14 @@ class Word(NamedTuple):
 
 @dataclass
 class Segment:
-    """A PT_LOAD. `file`: the file that it was mapped from or, for a library's .bss, the file whose last mapping it follows."""
+    """A PT_LOAD. `file`: the file that it was mapped from or, for a library's .bss, the file whose last mapping precedes it."""
 
     start: int
     data: bytes
     writable: bool = True
     file: str = ""
     stack: int = 0
-    """The lowest stack pointer in it, or 0."""
+    """The lowest stack pointer in the segment, or 0."""
 
     @property
     def end(self) -> int:
@@ -62,7 +64,7 @@ class Segment:
 
 @dataclass
 class Picture:
-    """A core file as the scan sees it. `registers`: the bytes of each note of registers."""
+    """A core file as the scan reads it. `registers`: the bytes of each note of registers."""
 
     segments: list[Segment] = field(default_factory=list)
     registers: list[bytes] = field(default_factory=list)
@@ -73,7 +75,7 @@ class Picture:
         return next((one for one in self.segments if one.start <= address < one.end), None)
 
     def words(self, low: int, high: int) -> Iterator[Word]:
-        """All aligned words with low <= value < high."""
+        """Return all aligned words with low <= value < high."""
         for segment in self.segments:
             whole = self._unpacked(segment.data)
             yield from (Word(segment.start + self.word * place, value) for place, value in enumerate(whole) if low <= value < high)
@@ -81,7 +83,7 @@ class Picture:
             yield from (Word(None, value) for value in self._unpacked(note) if low <= value < high)
 
     def without_blocks(self, word: Word, starts: Sequence[int]) -> bool:
-        """Whether the word is in anonymous memory, no stack, in which no block starts; `starts` ascend."""
+        """Return whether the word is in anonymous memory, not a stack, in which no block starts. `starts` is in ascending order."""
         segment = self.at(word.address) if word.address is not None else None
         if segment is None or segment.file or segment.stack:
             return False
@@ -98,7 +100,8 @@ class Picture:
 def explain(
     verdict: truth.Verdict, records: Sequence[truth.Record], blocks: Sequence[Mapping[str, Any]], core: Path, own: Sequence[str]
 ) -> truth.Verdict:
-    """The verdict without what stale words explain. `own`: names of the files whose data the program under test writes itself."""
+    """Return the verdict without the blocks that stale words explain. `own`: names of the files whose data the program under test
+    writes."""
     held = {record.address: record for record, _ in verdict.held}
     if not held:
         return verdict
@@ -141,7 +144,7 @@ def explain(
 
 
 def read(core: Path) -> Picture:
-    """Raises elftools' ELFError for what is no core file."""
+    """Read a core. Raises elftools' ELFError if the file is not one."""
     picture, pointers, mapped = Picture(), [], []
     with core.open("rb") as file:
         elf = ELFFile(file)
@@ -169,7 +172,7 @@ def read(core: Path) -> Picture:
 
 
 def _foreign_blocks(records: Sequence[truth.Record], blocks: Sequence[Mapping[str, Any]]) -> list[range]:
-    """Blocks in use that something holds, and that the program does not list."""
+    """Return the blocks in use that are referenced and that the program does not list."""
     listed = {record.address for record in records}
     found = ((int(block["address"], 16), block) for block in blocks if block["state"] == "in-use" and block["kind"] == "reachable")
     return [range(address, address + block["size"]) for address, block in found if address not in listed]
@@ -183,12 +186,12 @@ def is_foreign(word: Word, picture: Picture, foreign: Sequence[range], own: Sequ
     if segment.stack:
         return word.address >= segment.stack
     if any(word.address in block for block in foreign):
-        return True  # before files are asked: the memory of an allocator may follow a file's last mapping, as .bss does
+        return True  # before files are checked: an allocator's memory may follow a file's last mapping, as .bss does
     return bool(segment.file) and (Path(segment.file).name not in own or not segment.writable)
 
 
 def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
-    """Whether one of these pointers begins in the middle of the word, or ends there."""
+    """Return whether one of these pointers begins in the middle of the word, or ends there."""
     segment = picture.at(word.address) if word.address is not None else None
     if segment is None or word.address is None:
         return False
@@ -198,7 +201,7 @@ def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
 
 
 def _named_by_refs(block: int, words: Sequence[Word], core: Path) -> bool:
-    """Whether refs names one of these words as holding the block."""
+    """Return whether `refs` lists one of these words as a reference to the block."""
     done = ran("refs", "--json", "--limit", "0", hex(block), str(core), check=True)
     live = [one for one in json.loads(done.stdout)["references"] if one["live"]]
     named = {(one.get("address"), int(one["value"], 16)) for one in live}

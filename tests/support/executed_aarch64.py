@@ -1,6 +1,5 @@
-"""Execute single instructions of a program's libraries twice, with other contents of all registers that an instruction is said not to read:
-it must do the same. And what it is said not to change must stay.
-"""
+"""Execute single instructions of a program's libraries twice, with other contents in all registers that the instruction is said not to
+read: the result must be the same. Registers that it is said not to change must keep their values."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from findleaks.disasm.aarch64_effects import AARCH64
 from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.disasm.machine import Effect
 
-_EXAMPLES = 2  # of instructions of one name with such operands
+_EXAMPLES = 2  # instructions that are tested of one mnemonic with the same kinds of operands
 _CORE = 31 * 8
-_ROOM = 2048  # bytes around the place that memory operands are made to point to
+_ROOM = 2048  # bytes around the address that memory operands point to
 
 
 class Checked(NamedTuple):
-    """How many instructions were executed, and had a fault; what was wrong, in words; their names."""
+    """The number of instructions that were executed, and of those that had a fault; the errors as sentences; the mnemonics."""
 
     executed: int
     faults: int
@@ -32,7 +31,7 @@ class Checked(NamedTuple):
 
 
 def instructions(library: Path) -> Iterator[Any]:
-    """Capstone's instructions of a library, at the addresses of the file."""
+    """Return capstone's instructions of a library, at the addresses in the file."""
     capstone: Any = require_capstone()
     decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     decoder.detail = decoder.skipdata = True
@@ -43,7 +42,7 @@ def instructions(library: Path) -> Iterator[Any]:
 
 
 def examples(library: Path, kinds: Counter[Any]) -> Iterator[Any]:
-    """A few of each kind, which `kinds` counts."""
+    """Yield a few instructions of each kind; `kinds` counts them."""
     for insn in instructions(library):
         first = [(insn.reg_name(one.reg) or "?")[0] if one.type == 1 else "" for one in insn.operands]
         kind = insn.insn_name(), tuple((one.type, one.vector_index >= 0) for one in insn.operands), tuple(first), insn.writeback
@@ -53,7 +52,7 @@ def examples(library: Path, kinds: Counter[Any]) -> Iterator[Any]:
 
 
 def checked(program: Stopped, libraries: dict[Path, int], seed: int) -> Checked:
-    """`libraries`: what each was moved by when it was loaded."""
+    """Execute instructions of all libraries. `libraries`: the load bias of each."""
     chance, kinds, made = random.Random(seed), Counter[Any](), Checked(0, 0, [], set())
     stub = program.stub
     sp = stub.registers()[31] - 4 * _ROOM & -1024
@@ -94,7 +93,7 @@ def _check(made: Checked, stub: Stub, insn: Any, one: Effect, bias: int, sp: int
 
 
 def _whole(name: str) -> str:
-    """Findleaks' name of a register."""
+    """Return findleaks' name of a register."""
     name = {"fp": "x29", "lr": "x30"}.get(name, name)
     if name[:1] == "w" and name[1:].isdigit():
         return f"x{name[1:]}"
@@ -102,7 +101,7 @@ def _whole(name: str) -> str:
 
 
 def _execute(stub: Stub, pc: int, sp: int, general: list[int], vectors: dict[int, int], memory: bytes) -> Any:
-    """(Flags, general registers, vector registers, memory) after the instruction; None at a fault."""
+    """Execute the instruction. Return (flags, general registers, vector registers, memory); None after a fault."""
     for at in range(0, len(memory), 1024):
         assert stub.ask(f"M{sp - _ROOM + at:x},400:{memory[at : at + 1024].hex()}") == "OK"
     words = b"".join(value.to_bytes(8, "little") for value in (*general, sp, pc))

@@ -1,4 +1,4 @@
-"""The tests' target: memory given as {address: bytes}, and everything else given too."""
+"""A target for tests, with memory given as {address: bytes}."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.target.residency.presence import Presence
 def thread(
     tid: int = 1, sp: int = 0, registers: Optional[Mapping[str, int]] = None, thread_pointer: int = 0, arch: Arch = X86_64
 ) -> Thread:
-    """A thread with these registers, the others 0."""
+    """Return a thread with these registers, the others 0."""
     values = dict.fromkeys(arch.registers, 0)
     values.update(registers or {})
     values[arch.sp] = sp
@@ -24,13 +24,13 @@ def thread(
 
 
 class FakeTarget(ExtentReader, Target):
-    """A whole Target over bytes in memory.
+    """A complete Target over bytes in memory.
 
-    `names` and `permissions` ("rw-", "r-x", "---" …) are per start address; without them regions are "rw-" and anonymous.
-    `absent` are ranges that are mapped but cannot be read. `stop_after` makes `interrupted()` true from that many polls on.
+    `names` and `permissions` ("rw-", "r-x", "---" …) are by start address; without them regions are "rw-" and anonymous. `absent` are
+    ranges that are mapped but cannot be read. `stop_after`: from this number of polls on, `interrupted()` returns True.
     """
 
-    auxv: Mapping[int, int] = {}  # tests replace it
+    auxv: Mapping[int, int] = {}  # tests replace this
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class FakeTarget(ExtentReader, Target):
         self.pages: Optional[Presence] = None
 
     def stop_after(self, polls: int) -> None:
-        """Make `interrupted()` true from that many polls on."""
+        """Make `interrupted()` return True from this number of polls on."""
         self._left = polls
 
     def write(self, address: int, data: bytes) -> None:
-        """Change the fake's memory; the range must lie in one region."""
+        """Change the fake's memory; the range must be in one region."""
         for start, memory in self._memory.items():
             if start <= address and address + len(data) <= start + len(memory):
                 memory[address - start : address - start + len(data)] = data
@@ -86,7 +86,7 @@ class FakeTarget(ExtentReader, Target):
         return None
 
     def presence(self, tell: Callable[[float], None]) -> Optional[Presence]:
-        """What a test put into `pages`."""
+        """Return what a test stored in `pages`."""
         return self.pages
 
     def modules(self) -> Sequence[Module]:

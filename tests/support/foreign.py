@@ -1,9 +1,9 @@
-"""Cores of other machines, made by real kernels: Debian's of the architecture, or one that is built (built_kernel.py). Emulated by
-qemu-system, it runs a program of that architecture with its libc until it says "ready", and dumps its core
+"""Cores of other machines, written by real kernels: Debian's kernel for the architecture, or one that is built here (built_kernel.py).
+qemu-system emulates the machine. It runs a program with the architecture's libc until the program prints "ready", and dumps its core
 (tests/programs/foreign_init.c is the machine's first process).
 
-Packages are unpacked beside the system's own (debian.py), and cores are kept beside them by the hash of all that they were made of: a
-core that was made once costs nothing any more, a new one some 10 s of emulation.
+Packages are unpacked outside the system (debian.py). Cores are cached by the hash of everything that they depend on; a new core takes about
+10 s of emulation.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ import debian
 
 INIT = Path(__file__).resolve().parent.parent / "programs" / "foreign_init.c"
 PATIENCE = 1800
-"""Seconds for a machine with all its programs, on however busy a host."""
+"""Seconds for a machine with all its programs, even on a busy host."""
 ANYWHERE = (f"-ffile-prefix-map={INIT.parents[2]}=.",)
-"""For compilers: debug information does not say where this tree is, so that the cores of one copy of it serve another."""
+"""Compiler options: debug information does not contain the path of this checkout, so that another checkout can use the same cores."""
 UNUSED_DAYS = 7
-"""Cores that no test has asked for in so many days are removed."""
+"""Cores that no test has used for this number of days are removed."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture: Debian's name, the GNU triplet, the kernel's suite and package, and what qemu emulates."""
+    """An architecture: Debian's name, the GNU triplet, the kernel's suite and package, and the machine that qemu emulates."""
 
     name: str
     triplet: str
     kernel: tuple[str, str]
     qemu: tuple[str, ...]
-    transport: str  # the module that finds virtio's devices
+    transport: str  # the module that detects virtio's devices
     device: str  # qemu's name of its 9p device
     console: str = ""  # an argument of the kernel
     memory: str = "3G"
-    compiles_for: str = ""  # the triplet that the compiler's name begins with, if it is another one
-    emulator: str = ""  # Debian's suite whose qemu is taken; "": what is installed
-    configuration: tuple[str, ...] = ()  # of a kernel that is built for it (built_kernel.py), in place of Debian's
+    compiles_for: str = ""  # the triplet in the compiler's name, if it differs
+    emulator: str = ""  # Debian's suite whose qemu is used; "": the installed one
+    configuration: tuple[str, ...] = ()  # the configuration of a kernel that is built for it (built_kernel.py) in place of Debian's
 
     @property
     def compiler(self) -> str:
@@ -65,11 +65,11 @@ ARM64 = Machine(
     "virtio-9p-device",
 )
 ARM64_16K = replace(ARM64, kernel=("trixie", "linux-image-arm64-16k"))
-"""The same with pages of 16 KiB."""
+"""AArch64 with pages of 16 KiB."""
 ARM64_64K = replace(ARM64, kernel=built_kernel.SOURCE, configuration=built_kernel.PAGES_OF_64_KIB)
-"""The same with pages of 64 KiB, by a kernel that Debian has the sources of, but does not build."""
+"""AArch64 with pages of 64 KiB, with a kernel that Debian provides only as source."""
 ARM64_MTE = replace(ARM64, qemu=tuple("virt,mte=on" if word == "virt" else word for word in ARM64.qemu), emulator="trixie")
-"""The same with the memory tagging extension, whose tags QEMU 7.2 writes to wrong places."""
+"""AArch64 with the memory tagging extension. QEMU 7.2 writes its tags to wrong addresses."""
 RISCV64 = Machine(
     "riscv64",
     "riscv64-linux-gnu",
@@ -86,7 +86,7 @@ PPC64EL = Machine(
     "virtio_pci",
     "virtio-9p-pci",
 )
-"""Its pages have 64 KiB."""
+"""This machine has pages of 64 KiB."""
 S390X = Machine(
     "s390x",
     "s390x-linux-gnu",
@@ -120,7 +120,8 @@ MACHINES = (ARM64, RISCV64, PPC64EL, S390X, ARMHF, I386)
 
 @dataclass(frozen=True)
 class Program:
-    """A program to run: `files` are copied to /programs/NAME, its working folder, `command` is run there. `tree` is what it sees as /."""
+    """A program to run: `files` are copied to /programs/NAME, which is its working folder; `command` is run there. `tree` is its root
+    folder."""
 
     tree: Path
     command: tuple[str, ...]
@@ -130,7 +131,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Picture:
-    """What came of a program: its output, up to "ready", and its core. `root` is the tree to give as --sysroot."""
+    """The result of a program: its output, up to "ready", and its core. `root` is the tree to give as --sysroot."""
 
     core: Path
     output: str
@@ -138,7 +139,7 @@ class Picture:
 
 
 def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", dependencies: bool = False) -> Path:
-    """Debian packages of the architecture, unpacked as a tree that programs can have as their /. Raises debian.PackagesMissing."""
+    """Unpack Debian packages of the architecture into a tree that can be the root folder of programs. Raises debian.PackagesMissing."""
     folder = debian.cache() / machine.name / (name or suite)
     debian.unpacked(suite, packages, folder, {}, dependencies, machine.name)
     for mount_point in ("programs", "proc", "dev", "tmp"):
@@ -147,7 +148,7 @@ def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", 
 
 
 def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Picture]:
-    """A picture of each program. Those that are not known are made, one after another in one machine a tree."""
+    """Return a picture of each program. Missing ones are made, one after another, in one machine for each tree."""
     kept = {name: debian.cache() / machine.name / "cores" / _hash(machine, one) for name, one in programs.items()}
     for root in dict.fromkeys(one.tree for one in programs.values()):
         with debian.locked(debian.cache() / machine.name / "cores"):
@@ -176,7 +177,8 @@ def picture(machine: Machine, program: Program) -> Picture:
 
 
 def _hash(machine: Machine, program: Program) -> str:
-    """Of all that a core depends on: the program, its libraries' packages, how it is run, and the kernel that dumps it."""
+    """Return the hash of everything that a core depends on: the program, its libraries' packages, its command, and the kernel that dumps
+    it."""
     made = hashlib.sha256(INIT.read_bytes())
     made.update(json.dumps([machine.qemu, program.command, sorted(program.environment.items())]).encode())
     made.update((program.tree.parent / "unpacked").read_bytes() + (_native(machine).parent / "unpacked").read_bytes())
@@ -187,7 +189,7 @@ def _hash(machine: Machine, program: Program) -> str:
 
 
 def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: Path, patience: int = PATIENCE) -> list[str]:
-    """Start the machine, and wait until it is off. Names of the programs of which there is a core; what each wrote is in `folder`."""
+    """Start the machine, and wait until it is off. Return the names of the programs that have a core; their output is in `folder`."""
     for name, program in programs.items():
         place = folder / "work" / name
         place.mkdir(parents=True)
@@ -197,7 +199,7 @@ def run(machine: Machine, root: Path, programs: Mapping[str, Program], folder: P
         variables = (f"{key}={value}" for key, value in program.environment.items())
         (place / "environment").write_bytes(b"".join(one.encode() + b"\0" for one in variables))
     (folder / "initrd").write_bytes(_initrd(machine, folder))
-    # Since Linux 7 Debian has it beside its modules.
+    # Since Linux 7, Debian's package has the kernel next to its modules.
     (kernel,) = (*(_native(machine) / "boot").glob("vmlinu*-*"), *(_native(machine) / "usr/lib/modules").glob("*/vmlinuz"))
     command = [*_emulator(machine), *machine.qemu[1:], "-smp", "2", "-m", machine.memory, "-nographic", "-no-reboot", "-nic", "none"]
     command += [
@@ -230,7 +232,7 @@ def _native(machine: Machine) -> Path:
 
 @functools.cache
 def _emulator(machine: Machine) -> list[str]:
-    """The emulator's command; one of another suite is run by the ld.so of that."""
+    """Return the emulator's command. An emulator of another suite is run by the ld.so of that suite."""
     if not machine.emulator:
         return [machine.qemu[0]]
     folder = debian.cache() / f"qemu-{machine.emulator}"
@@ -241,7 +243,7 @@ def _emulator(machine: Machine) -> list[str]:
 
 
 def _initrd(machine: Machine, folder: Path) -> bytes:
-    """A cpio archive (newc) of the first process and the modules that it loads. Layout: Linux,
+    """Write a cpio archive (newc) of the first process and the modules that it loads. Layout: Linux,
     Documentation/driver-api/early-userspace/buffer-format.rst."""
     init = folder / "init"
     flags = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-D_FILE_OFFSET_BITS=64", "-static")
@@ -261,7 +263,7 @@ def _initrd(machine: Machine, folder: Path) -> bytes:
 
 
 def _modules(machine: Machine, wanted: Sequence[str]) -> dict[str, bytes]:
-    """The kernel's modules of these names, unpacked, each after those it depends on; what is built in has none."""
+    """Return the kernel's modules with these names, unpacked, each after its dependencies. Built-in modules are left out."""
     there = {file.name.split(".")[0].replace("-", "_"): file for file in (_native(machine) / "lib/modules").rglob("*.ko*")}
     found: dict[str, bytes] = {}
 

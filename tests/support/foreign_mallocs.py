@@ -1,5 +1,5 @@
-"""Mallocs of other machines that Debian does not build, or builds into compilers: cross-compiled from the sources that the tests of x86-64
-take (mallocs_musl.py, mallocs_google.py). Each is made on first use, which takes minutes, and kept in debian.cache()."""
+"""Mallocs of other machines that Debian does not package, or that compilers contain. They are cross-compiled from the same sources as in
+the x86-64 tests (mallocs_musl.py, mallocs_google.py). Each is built at the first use, which takes minutes, and cached in debian.cache()."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from foreign import Machine
 
 @functools.cache
 def old_musl(machine: Machine, version: str) -> Path:
-    """Where a whole libc with oldmalloc is installed: headers, archive, startup files, and lib/libc.so, its ld.so, too."""
+    """Return the folder with a complete libc that has oldmalloc: headers, archive, startup files, and lib/libc.so, which is also its
+    ld.so."""
     source = mallocs_musl.unpacked_source(version)
     prefix = debian.cache() / machine.name / "old-musl" / version
     with debian.locked(prefix.parent):
@@ -43,12 +44,12 @@ def old_musl(machine: Machine, version: str) -> Path:
 
 
 def compiled_for_old_musl(machine: Machine, version: str, source: Path, output: Path, static: bool) -> Path:
-    """A program for it. A dynamic one has its libc.so in its working folder."""
+    """Compile a program for it. The working folder of a dynamic one contains libc.so."""
     prefix = old_musl(machine, version)
     libraries = prefix / "lib"
     command = [machine.compiler, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(prefix / "include"), "-isystem", _headers(machine)]
     command += ["-O2", "-static", "-no-pie", "-fno-pie"] if static else ["-O1", "-fPIE", "-pie", "-Wl,--dynamic-linker=./libc.so"]
-    command += ["-mno-outline-atomics", "-o", str(output)]  # libgcc's ask glibc what the processor has
+    command += ["-mno-outline-atomics", "-o", str(output)]  # libgcc's functions ask glibc for the processor's features
     command += [str(libraries / ("crt1.o" if static else "Scrt1.o")), str(libraries / "crti.o"), str(source)]
     command += ["-Wl,--start-group", "-lc", "-lgcc", "-lgcc_eh", "-Wl,--end-group"] if static else ["-l:libc.so", "-lgcc"]
     subprocess.run([*command, f"-L{libraries}", str(libraries / "crtn.o")], check=True)
@@ -56,7 +57,7 @@ def compiled_for_old_musl(machine: Machine, version: str, source: Path, output: 
 
 
 def google_library(machine: Machine, build: str, folder: Path) -> Path:
-    """Google's tcmalloc as a library to preload. libstdc++ is in it."""
+    """Build Google's tcmalloc as a library to preload. It contains libstdc++."""
     shim, output = folder / f"google_malloc-{machine.name}.o", folder / "libgoogle.so"
     source = str(truth.PROGRAMS / "google_malloc.c")
     subprocess.run([machine.compiler, "-O2", "-fPIC", "-fno-builtin", *FLAGS[1:], "-c", source, "-o", str(shim)], check=True)
@@ -67,6 +68,6 @@ def google_library(machine: Machine, build: str, folder: Path) -> Path:
 
 
 def _headers(machine: Machine) -> str:
-    """The folder of the compiler's own headers."""
+    """Return the folder of the compiler's own headers."""
     asked = [machine.compiler, "-print-file-name=include"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

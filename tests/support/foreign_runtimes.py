@@ -1,4 +1,4 @@
-"""Interpreters of other machines: Debian's, run there, and what findleaks says of their cores."""
+"""Run Debian's interpreters on other machines, and read their cores with findleaks."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
 
 
 def functions(stack: dict[str, Any]) -> list[str]:
-    """Of a stack in JSON, innermost first."""
+    """Return the function names of a stack in JSON, innermost first."""
     return [frame["function"] or "" for frame in stack["frames"]]

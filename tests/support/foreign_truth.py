@@ -1,6 +1,6 @@
-"""The truth program (tests/programs/truth.c) on other machines: built for each libc and malloc there, run by foreign.py.
+"""The truth program (tests/programs/truth.c) on other machines: built for each libc and malloc, and run by foreign.py.
 
-Run as a program, it makes the cores that stand in cores/, with what the program said of its blocks.
+Run as a program, this file makes the cores in cores/, with the program's list of its blocks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CORES = Path(__file__).resolve().parents[2] / "cores"
 LIBCS = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
 """glibc by Debian suite."""
 KEPT = {**{machine.name: machine for machine in foreign.MACHINES}, "arm64-64k": foreign.ARM64_64K}
-"""The machines that the cores in cores/ are of, by the names of these."""
+"""The machines of the cores in cores/, by their file names."""
 OLDEST = {machine: "sid" if machine is foreign.RISCV64 else "bookworm" for machine in KEPT.values()}
-"""The suite that a machine's cores are of, where one is enough."""
+"""The Debian suite for a machine's cores, if one is enough."""
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev", "libgcc-s1", "libstdc++6", "libjemalloc2", "libjemalloc-dev", "musl", "musl-dev")
 OF_THEIR_TIME = {
     "bullseye": ("libgcc-10-dev", "libtcmalloc-minimal4"),
@@ -34,12 +34,12 @@ OF_THEIR_TIME = {
     "trixie": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3"),
     "sid": ("libgcc-14-dev", "libtcmalloc-minimal4t64", "libmimalloc3", "libatomic1"),
 }
-"""The parts of libgcc that static programs and musl's take, and mallocs."""
+"""Parts of libgcc that static programs, programs for musl, and mallocs need."""
 
 
 LLD = ("-fuse-ld=lld", "-B/usr/lib/llvm-19/bin")
 LINKER = {foreign.RISCV64: LLD}
-"""GNU ld of bookworm does not understand the objects of sid's libraries."""
+"""GNU ld of bookworm cannot link objects of sid's libraries."""
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def tree(machine: Machine, suite: str) -> Path:
 
 
 def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: str) -> Path:
-    """A program for glibc of that suite. It may be there already: the same command makes the same bytes."""
+    """Compile a program for glibc of that suite. An existing program is used again: the same command makes the same bytes."""
     root, triplet = tree(machine, suite), machine.triplet
     folders = [root / "usr/lib" / triplet, root / "lib" / triplet]
     command = [machine.compiler, f"--sysroot={root}", *ANYWHERE, *flags, "-o", str(output), str(source), "-pthread", "-ldl"]
@@ -61,7 +61,7 @@ def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: s
 
 
 def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, static: bool, *flags: str) -> Path:
-    """A program for musl of that suite."""
+    """Compile a program for musl of that suite."""
     root = tree(machine, suite)
     triplet = machine.triplet.replace("-gnu", "-musl")
     libraries = root / "usr/lib" / triplet
@@ -69,7 +69,7 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
     command = [machine.compiler, *ANYWHERE, *FLAGS, "-nostdinc", "-nostdlib", "-isystem", str(root / "usr/include" / triplet)]
     command += ["-isystem", str(gcc / "include"), *(("-O2", "-static", "-no-pie", "-fno-pie") if static else ("-O1", "-fPIE", "-pie"))]
     command += LINKER.get(machine, ())
-    # Atomic operations of libgcc's ask glibc what the processor has.
+    # libgcc's atomic operations ask glibc for the processor's features.
     command += [
         *(("-mno-outline-atomics",) if machine.name == "arm64" else ()),
         *flags,
@@ -90,13 +90,13 @@ def compiled_for_musl(machine: Machine, suite: str, source: Path, output: Path, 
 
 
 def program(machine: Machine, suite: str, built: Path, threads: int, options: str = "", scale: int = 1, **environment: str) -> Program:
-    """The truth program with so many threads."""
+    """Return the truth program with this number of threads."""
     command = (f"./{built.name}", str(threads), str(threads + scale), str(scale), *([options] if options else ()))
     return Program(tree(machine, suite), command, (built,), environment)
 
 
 def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] = None, machine: Machine = ARM64) -> None:
-    """Every block of every program is called what it is."""
+    """Check that findleaks reports the right kind and state for every block of every program."""
     sentences = []
     for name, made in foreign.pictures(machine, programs).items():
         records = truth.parse(made.output)
@@ -114,14 +114,14 @@ def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] 
 
 
 def kept(name: str, folder: Path) -> tuple[Path, str]:
-    """One of the cores in cores/, unpacked into a folder, and what its program said."""
+    """Unpack one of the cores in cores/ into a folder; return it with the program's output."""
     core = folder / f"{name}.core"
     core.write_bytes(lzma.decompress((CORES / f"{name}.core.xz").read_bytes()))
     return core, lzma.decompress((CORES / f"{name}.truth.xz").read_bytes()).decode()
 
 
 def keep(name: str, made: Picture) -> None:
-    """Put a picture into cores/."""
+    """Store a picture in cores/."""
     for kind, data in (("core", made.core.read_bytes()), ("truth", made.output.encode())):
         (CORES / f"{name}.{kind}.xz").write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
 

@@ -1,4 +1,4 @@
-"""The program of tests/programs/forked.c, whose threads notice if anything is done to them."""
+"""The program tests/programs/forked.c, whose threads notice if they are disturbed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(folder: Path) -> Path:
 
 
 class Watched(Counter):
-    """A program that counts, and what of it must be as before."""
+    """The running program, and the state of its process that must not change."""
 
     def words(self, name: str, count: int = len(THREADS)) -> list[int]:
         with open(f"/proc/{self.pid}/mem", "rb") as file:
@@ -28,7 +28,7 @@ class Watched(Counter):
 
     def looks(self) -> dict[str, object]:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        # SigBlk is one thread's, and changes for moments in a system call such as sigsuspend.
+        # SigBlk is per thread, and changes briefly in system calls such as sigsuspend.
         kept = ("SigPnd", "ShdPnd", "SigIgn", "SigCgt", "Threads", "TracerPid", "Seccomp", "NoNewPrivs")
         status = {line.partition(":")[0]: line for line in lines if line.startswith(kept)}
         descriptors = f"/proc/{self.pid}/fd"
@@ -44,7 +44,7 @@ class Watched(Counter):
 
 @contextmanager
 def started(program: Path) -> Iterator[Callable[..., Watched]]:
-    """What starts the program, each time ended on leaving."""
+    """Return a function that starts the program; each process is ended at the end of the `with` block."""
     made: list[Watched] = []
 
     def make(*how: str) -> Watched:

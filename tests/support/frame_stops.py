@@ -1,6 +1,8 @@
-"""Stop a busy program of an interpreter, and compare the managed frames that are read with what the program prints of the same stop.
+"""Stop a busy program of an interpreter, and compare the managed frames that findleaks reads with those that the program prints at the same
+stop.
 
-A signal handler of the program prints or stores the frames. It runs before any other instruction of the stopped thread."""
+A signal handler of the program prints or stores the frames. It runs before any other instruction of the stopped thread.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ _TGKILL = 234  # of x86-64
 EVALUATOR = "_PyEval_EvalFrameDefault"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
 _QUALIFIER = r"(?:(?<=^)|(?<= ))[A-Z][\w:]*[#.](?=\S+$)"
-"""The class before the name of a method, since Ruby 3.4."""
+"""The name of the class before the name of a method, since Ruby 3.4."""
 _INVALID = "  <invalid frame>\n"
 _OUTERMOST = ("<module>", "_bootstrap")
 _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
@@ -49,7 +51,7 @@ Labelled = Sequence[tuple[str, str, int]]
 
 
 class HandlerCrashed(Exception):
-    """A fault ended the program: `faulthandler` of 3.11 and 3.12 crashes at an instruction before which a frame's address is not stored."""
+    """A fault ended the program. `faulthandler` of 3.11 and 3.12 crashes at instructions before which a frame's address is not stored."""
 
 
 class Busy:
@@ -66,7 +68,7 @@ class Busy:
         self._process.wait()
 
     def read_until(self, pattern: str) -> str:
-        """Return what it printed since the last call, once that ends in a match of `pattern`."""
+        """Return what the program printed since the last call, once that ends with a match of `pattern`."""
         limit = time.monotonic() + PATIENCE
         while True:
             with open(self.output, encoding="utf-8") as file:
@@ -82,7 +84,7 @@ class Busy:
             time.sleep(0.001)
 
     def read_line(self, line: str) -> None:
-        """Read its first line, once it is printed."""
+        """Read the first line of the output, once it is printed."""
         limit = time.monotonic() + PATIENCE
         while not self.output.read_text(encoding="utf-8").startswith(line):
             assert time.monotonic() < limit and self._process.poll() is None
@@ -90,7 +92,7 @@ class Busy:
         self._at = len(line)
 
     def stop(self) -> None:
-        """Stop all threads, wherever they are."""
+        """Stop all threads, at any instruction."""
         os.kill(self.pid, signal.SIGSTOP)
         self.wait_until_stopped()
 
@@ -101,13 +103,13 @@ class Busy:
             time.sleep(0.001)
 
     def resume(self, tid: int = 0) -> None:
-        """Let it run on. The thread `tid` (0: none) handles SIGUSR1 first."""
+        """Let the program continue. The thread `tid` (0: none) handles SIGUSR1 first."""
         if tid:
             assert ctypes.CDLL(None).syscall(_TGKILL, self.pid, tid, signal.SIGUSR1) == 0
         os.kill(self.pid, signal.SIGCONT)
 
     def stacks(self) -> dict[int, ThreadGroup]:
-        """The stack of each thread, which are read without a warning."""
+        """Return the stack of each thread; reading them must not produce a warning."""
         with findleaks.attach(self.pid) as process:
             answer = group_stacks(process._session, lines=False)
         assert not [one for one in answer.warnings if one.startswith("frames of")], answer.warnings
@@ -122,12 +124,12 @@ def _state(pid: int, tid: str) -> str:
 
 
 def managed(stack: ThreadGroup) -> list[StackFrame]:
-    """The frames of managed functions."""
+    """Return the frames of managed functions."""
     return [one for one in stack.frames if one.kind]
 
 
 class DamagedMemory(Memory):
-    """Memory in which some words are those of other places."""
+    """Memory in which some words are replaced by words from other addresses."""
 
     def __init__(self, memory: Memory, seed: int) -> None:
         super().__init__(memory.target)
@@ -150,7 +152,7 @@ class DamagedMemory(Memory):
 
 @contextmanager
 def busy_python(python: mallocs_python.Python, folder: Path) -> Iterator[Busy]:
-    """The program, which executes Python functions in two threads."""
+    """Start the program, which executes Python functions in two threads."""
     program = Busy(python.command(str(truth.PROGRAMS / "python_busy_frames.py")), python.environment(), folder / "output")
     try:
         program.read_line("ready\n")
@@ -160,7 +162,7 @@ def busy_python(python: mallocs_python.Python, folder: Path) -> Iterator[Busy]:
 
 
 def resume_python(program: Busy, tid: int) -> tuple[Printed, bool]:
-    """Let the program run on. Return the traceback of a thread at the stop, and whether it is whole."""
+    """Let the program continue. Return the traceback of a thread at the stop, and whether it is complete."""
     program.resume(tid)
     ends = "|".join(rf"in {re.escape(name)}\n" for name in _OUTERMOST)
     text = program.read_until(f"{ends}|{re.escape(_INVALID)}")
@@ -168,12 +170,12 @@ def resume_python(program: Busy, tid: int) -> tuple[Printed, bool]:
 
 
 def python_frames(text: str) -> Printed:
-    """The frames in a traceback that `faulthandler` printed."""
+    """Parse the frames in a traceback that `faulthandler` printed."""
     return [(file, int(line) if line.isdigit() else 0, function) for file, line, function in _FRAME.findall(text)]
 
 
 def as_faulthandler(stack: ThreadGroup) -> Printed:
-    """The frames of Python functions as `faulthandler` prints them: with the plain name of the function, in ASCII."""
+    """Convert the frames of Python functions to the form of `faulthandler`: with the plain name of the function, in ASCII."""
     frames = [(one.file or "", one.line or 0, (one.function or "").rsplit(".", 1)[-1]) for one in managed(stack)]
     return [(_ascii(file), line, _ascii(function)) for file, line, function in frames]
 
@@ -183,14 +185,14 @@ def _ascii(text: str) -> str:
 
 
 def check_python_order(stack: ThreadGroup) -> None:
-    """Each run of Python frames precedes the function that executes them, and each such function has Python frames."""
+    """Check that each sequence of Python frames precedes the function that executes them, and that each such function has Python frames."""
     frames = list(stack.frames)
     for at, frame in enumerate(frames):
         if frame.function == EVALUATOR and at:
-            # At the innermost end it may not have entered its Python function, or have left it.
+            # The innermost function may not have entered its Python function yet, or may have left it.
             assert frames[at - 1].kind or not any(one.kind for one in frames[:at]), stack
         if frame.kind and not frames[at + 1].kind:
-            # The compiler moved parts of the function elsewhere. They have no symbol.
+            # The compiler moved parts of the function to another address, without a symbol.
             assert frames[at + 1].function in (EVALUATOR, None), (frames[at], frames[at + 1])
 
 
@@ -199,7 +201,7 @@ def check_python_order(stack: ThreadGroup) -> None:
 
 @contextmanager
 def busy_ruby(version: str, folder: Path, stops: int = 0) -> Iterator[Busy]:
-    """The program. With `stops` it prints its own backtrace at every seventh of so many places, and stops there."""
+    """Start the program. If `stops` is not 0, it prints its own backtrace at every seventh of this number of places, and stops there."""
     shim = "-" if stops else str(building.compiled(folder, "ruby_frames_shim.c", "-shared", "-fPIC", name="ruby_frames_shim.so"))
     ruby = rubies.get(version)
     program = Busy([*ruby.words, str(truth.PROGRAMS / "ruby_busy_frames.rb"), shim, str(stops)], ruby.environment, folder / "output")
@@ -211,14 +213,14 @@ def busy_ruby(version: str, folder: Path, stops: int = 0) -> Iterator[Busy]:
 
 
 def ruby_frames(text: str) -> Printed:
-    """The frames that the program printed by rb_profile_frames, without methods that are written in C: these have no path, and are listed
-    again for their internal blocks. Some versions list the interpreter's first frame, which has no line."""
+    """Parse the frames that the program printed with rb_profile_frames. Leave out methods that are written in C: they have no path, and are
+    listed a second time for their internal blocks. Some versions also list the interpreter's first frame, which has no line."""
     found = [(path, int(line), label) for path, line, label in re.findall(r"^(.+):(\d+):(.*)$", text, re.M)]
     return found[:-1] if found and not found[-1][1] else found
 
 
 def caller_frames(text: str) -> Printed:
-    """The frames in a backtrace of `caller`."""
+    """Parse the frames in a backtrace of `caller`."""
     found = re.findall(r"^(.*):(\d+):in [`'](.*)'$", text, re.M)
     return [(path, int(line), _plain(label)) for path, line, label in found]
 
@@ -228,13 +230,13 @@ def _plain(label: str) -> str:
 
 
 def without_classes(frames: Labelled) -> Labelled:
-    """Return the frames, with labels in the form that Ruby has before 3.4."""
+    """Return the frames with labels in the form of Ruby before 3.4."""
     return [(_plain(label), path, line) for label, path, line in frames]
 
 
 def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
-    """The frames as `caller` has them: those of methods that are written in C have the place of their caller. With `merges_ensure`, as
-    since 3.4, that of a `rescue` or `ensure` stands for the method that it is in."""
+    """Convert the frames to the form of `caller`: a method that is written in C has the file and line of its caller. `merges_ensure` (Ruby
+    3.4 and newer): a `rescue` or `ensure` has the name of the method that contains it."""
     frames = [(one.function or "", one.file or "", one.line or 0) for one in managed(stack)]
     return [(file, line, label) for label, file, line in listed_by_caller(frames, merges_ensure)]
 
@@ -251,14 +253,14 @@ def listed_by_caller(frames: Labelled, merges_ensure: bool) -> Labelled:
 
 
 def as_profile(frame: tuple[str, int, str]) -> tuple[str, int, str]:
-    """A frame with what `rb_profile_frames` knows: the method that a block, rescue, ensure or evaluated text is in, and the file of the
-    method."""
+    """Convert a frame to the form of `rb_profile_frames`: the method that contains a block, rescue, ensure or evaluated text, and the file
+    of the method."""
     file, line, label = frame
     return str(truth.PROGRAMS / "ruby_busy_frames.rb") if file == "made.rb" else file, line, label.rsplit(" in ", 1)[-1]
 
 
 def is_sorting(stack: ThreadGroup) -> bool:
-    """Whether a block that Array#sort calls is executed. Its frames precede the function of C, and those of its caller follow."""
+    """Return whether a block that Array#sort calls is being executed. Its frames precede the C function, and those of its caller follow."""
     frames = list(stack.frames)
     at = next((at for at, one in enumerate(frames) if one.function == "rb_ary_sort_bang"), -1)
     if at < 0:

@@ -1,4 +1,4 @@
-"""The corpus made ready: each sound core with what findleaks reads in it and what its commands take, kept beside it."""
+"""Prepare the fuzzing corpus: for each sound core, record the words that findleaks reads and the resources that its commands use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mutations import Edit, Mutation, apply
 from trials import COMMANDS, OF_SAVED, Asked, Limits, Outcome
 
 READING = ("find", "caches --by-thread", "roots", "verify", "verdict", "runtime", "scopes", "stacks")
-"""Commands that together read what there is to read."""
+"""Commands that together execute all readers."""
 _KEPT = 20_000
 
 
 class Found(NamedTuple):
-    """What a damaged core brought to light, and how to make it again."""
+    """A problem that a damaged core caused, and the edits that reproduce it."""
 
     name: str
     seed: int
@@ -34,10 +34,10 @@ class Found(NamedTuple):
 
 
 class Case:
-    """A file of the corpus, with a copy in `folder` that is damaged and mended in turn."""
+    """A file of the corpus, with a copy in `folder` that is damaged and repaired for each trial."""
 
     def __init__(self, name: str, folder: Path, reading: Sequence[str] = READING) -> None:
-        """What the commands `reading` read of the sound core is what matters in it."""
+        """The words that the commands `reading` read in the sound core are preferred for damage."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
         self.commands = OF_SAVED.get(name, COMMANDS)
@@ -51,9 +51,9 @@ class Case:
         self._copy()
 
     def _places(self, folder: Path) -> tuple[Asked, Path]:
-        """What commands are about, and the file that is damaged."""
+        """Return the arguments of the commands, and the file that is damaged."""
         beside = self.sound.with_name("sound.core")
-        if self.name in fuzz_corpus.PROGRAMS:  # found in front of the one that the core names
+        if self.name in fuzz_corpus.PROGRAMS:  # found next to the core, before the path that the core records
             program = folder / self.name / str(beside.with_name("mutated")).lstrip("/")
             program.parent.mkdir(parents=True, exist_ok=True)
             more = ("--sysroot", str(folder / self.name))
@@ -65,7 +65,7 @@ class Case:
         return Asked(core, core, self.sound), core
 
     def _add_clean(self, asked: Asked) -> None:
-        """The snapshot that a damaged core is compared with."""
+        """Add the snapshot with which that of a damaged core is compared."""
         clean = self.sound.with_name("clean.snapshot")
         if self.commands is COMMANDS:
             if not clean.exists():
@@ -73,7 +73,7 @@ class Case:
             shutil.copy(clean, f"{asked.page}.clean")
 
     def trial(self, seed: int, count: int = 4) -> tuple[Outcome, Found]:
-        """Damage the core, look at it, mend it."""
+        """Damage the core, run commands on it, and repair it."""
         mutation = Mutation(self.core, seed, (str(self.fifo), "/dev/zero", "/dev/tty", "/dev/stdin", "/dev/ptmx"))
         rng = random.Random(seed)
         commands = trials.chosen(rng, self._addresses(mutation), count, self.commands)
@@ -81,7 +81,8 @@ class Case:
         return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
 
     def run(self, edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> Outcome:
-        """What commands do with the core so edited. How long they take with the sound one matters only where they took long."""
+        """Return the problem of these commands on the edited core. Their limits come from the sound core, and are measured only for
+        commands that took long."""
         outcome = self._once(edits, commands, Limits(_slower(trials.HANGS), _slower(trials.MUCH)))
         if outcome.seconds <= _slower(trials.FLOOR) and outcome.memory <= _slower(trials.LITTLE):
             return outcome
@@ -92,13 +93,13 @@ class Case:
         try:
             return trials.run(self.asked, commands, limits)
         finally:
-            if undo is None or self.commands is not COMMANDS:  # some of which write to the file
+            if undo is None or self.commands is not COMMANDS:  # some of them write to the file
                 self._copy()
             else:
                 apply(self.path, undo)
 
     def shrunk(self, found: Found) -> Found:
-        """The fewest commands and edits with a problem of the same kind."""
+        """Return the smallest set of commands and edits that has a problem of the same kind."""
         wanted = kind(found.problem)
 
         def still(edits: Sequence[Edit], commands: Sequence[Sequence[str]]) -> bool:
@@ -123,7 +124,7 @@ class Case:
         return [mutation.address() for _ in range(8)] + [mutation.word(0)]
 
     def _limits(self, commands: Sequence[Sequence[str]]) -> Limits:
-        """By what they take with the sound core."""
+        """Return the limits of commands, from what they take on the sound core."""
         key = " ".join(word for words in commands for word in words)
         if key not in self._known:
             sound = trials.run(self.asked, commands)
@@ -137,7 +138,7 @@ class Case:
         subprocess.run(["cp", "--sparse=auto", self.sound, self.path], check=True)
 
     def _focus(self, lines: Sequence[str]) -> list[int]:
-        """What these commands read, if it is in the core: found out once."""
+        """Return the words that these commands read, if they are in the core. They are determined only once."""
         kept = self.sound.with_name("focus.json")
         state = zlib.crc32(repr((_state(self.sound), lines)).encode())
         if kept.exists():
@@ -159,12 +160,12 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def _slower(amount: int) -> int:
-    """For sanitizers' sake."""
+    """Return higher limits for builds with sanitizers."""
     return amount * (trials.SLOWER if trials.SANITIZED else 1)
 
 
 def kind(problem: str) -> str:
-    """What makes two problems one: the last line, and where it is raised."""
+    """Return a key that is equal for two reports of one problem: the last line, and where the exception is raised."""
     lines = [line.strip() for line in problem.splitlines() if line.strip()]
     places = [
         line.split(" in ")[0]

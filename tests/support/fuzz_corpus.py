@@ -1,7 +1,7 @@
-"""What tests/fuzz damages: a small core of each allocator and runtime, minidumps, and other files that findleaks reads; made once and kept
-beside the other downloads.
+"""The files that tests/fuzz damages: a small core of each allocator and runtime, minidumps, and other files that findleaks reads. They are
+made once and cached with the other downloads.
 
-tests/programs/mutated.cpp runs with each malloc, mutated.c with each libc; the runtimes run a few lines of their own language.
+tests/programs/mutated.cpp runs with each malloc, and mutated.c with each libc. Runtimes run a few lines of their own language.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ setTimeout(() => { require('fs').writeSync(1, 'ready\\n'); Atomics.wait(new Int3
 
 
 def get(name: str) -> Path:
-    """The core of this name, or another file; made on first use, and again where what makes it has changed."""
+    """Return the core or other file with this name. It is made at the first use, and again if its sources have changed."""
     folder = debian.cache() / "fuzz" / name
     made, stamp = folder / "core", folder / "stamp"
     wanted = str(zlib.crc32(b"".join(path.read_bytes() for path in (Path(__file__), Path(fuzz_pools.__file__), SOURCE, PLAIN))))
@@ -99,7 +99,7 @@ def _core(folder: Path, *command: object, **environment: str) -> Path:
 
 
 def _compiled(folder: Path, *more: str) -> Path:
-    """The program, kept beside the core: findleaks reads its debug information."""
+    """Compile the program. It is kept next to the core, because findleaks reads its debug information."""
     program = folder.parent / "mutated"
     subprocess.run(["g++", *FLAGS, str(SOURCE), "-o", str(program), *more], check=True)
     return program
@@ -162,7 +162,7 @@ def _libc(version: str) -> Callable[[Path], Path]:
 
 
 def _jemalloc(version: str) -> Callable[[Path], Path]:
-    """One that needs a newer libc than this machine's, with stacks recorded."""
+    """jemalloc with recorded stacks. It needs a newer libc than this machine's."""
 
     def make(folder: Path) -> Path:
         program = libcs.get(mallocs_jemalloc.LIBCS[version]).compile(PLAIN, folder.parent / "mutated", PLAIN_FLAGS)
@@ -179,7 +179,7 @@ def _jemalloc_profiled(folder: Path) -> Path:
 
 
 def _tcmalloc(version: str) -> Callable[[Path], Path]:
-    """With its own libc, and samples."""
+    """tcmalloc with its own libc, and with sampled allocations."""
 
     def make(folder: Path) -> Path:
         malloc = mallocs_tcmalloc.get(version)
@@ -225,7 +225,7 @@ def _ruby(version: str) -> Callable[[Path], Path]:
 
 
 def _node(version: str) -> Callable[[Path], Path]:
-    """Node 0.10 has V8's handle scopes with symbols; new ones have spaces as of today."""
+    """Node. Node 0.10 has V8's handle scopes with symbols; new versions have the current layout of spaces."""
     program = ["-e", NODE] if version != "0.10.21" else [truth.PROGRAMS / "node_closing.js", "200"]
     return lambda folder: _core(folder, nodes.get(version), *program)
 
@@ -246,7 +246,7 @@ _PUNCH = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
 def _thinned(core: Path) -> Path:
-    """Without what cannot be written to, as most systems' cores: it is in the files."""
+    """Remove memory that is not writable, as in the cores of most systems: it is in the files."""
     libc = ctypes.CDLL(None, use_errno=True)
     with core.open("r+b") as file:
         head = file.read(64)
@@ -266,21 +266,21 @@ def _go(folder: Path) -> Path:
 
 
 def _sample(folder: Path) -> Path:
-    """The core of the repository: what is found with it can be kept as a test."""
+    """The core in the repository: a problem that is found with it can become a test."""
     made = folder / "core"
     made.write_bytes(gzip.decompress((ROOT / "cores" / "sample.core.gz").read_bytes()))
     return made
 
 
 def _lldb(folder: Path) -> Path:
-    """LLDB's minidump of the repository."""
+    """LLDB's minidump in the repository."""
     made = folder / "core"
     made.write_bytes(gzip.decompress((ROOT / "cores" / "doors.dmp.gz").read_bytes()))
     return made
 
 
 def _breakpad(folder: Path) -> Path:
-    """A minidump with all memory that can be written to."""
+    """Breakpad's minidump, with all writable memory."""
     program = _compiled(folder)
     made = folder / "core"
     with cores.Running([str(program)], folder) as running:
@@ -289,14 +289,14 @@ def _breakpad(folder: Path) -> Path:
 
 
 def _program(folder: Path) -> Path:
-    """A program with debug information, which the core beside it names."""
+    """A program with debug information; the core next to it names the program."""
     program = _compiled(folder, "-gdwarf-5")
     _core(folder, program).rename(folder.parent / "sound.core")
     return _copied(program, folder)
 
 
 def _packed_program(folder: Path) -> Path:
-    """Likewise, of older and compressed debug information."""
+    """A program with older and compressed debug information."""
     program = _compiled(folder, "-gdwarf-4", "-gz", "-ffunction-sections")
     _core(folder, program).rename(folder.parent / "sound.core")
     return _copied(program, folder)
@@ -307,7 +307,7 @@ def _copied(file: Path, folder: Path) -> Path:
 
 
 def _saved(option: str, *words: str) -> Callable[[Path], Path]:
-    """A file that findleaks writes of a sound core."""
+    """A file that findleaks writes from a sound core."""
 
     def make(folder: Path) -> Path:
         sound = _glibc(folder).rename(folder.parent / "sound.core")
@@ -319,7 +319,7 @@ def _saved(option: str, *words: str) -> Callable[[Path], Path]:
 
 
 PROGRAMS = ("program", "packed-program")
-"""Programs with debug information, named by a sound core."""
+"""Programs with debug information, which a sound core names."""
 SAVED = {"snapshot": ".snapshot", "triage": ".sqlite", "map": ".residency"}
 """Files that findleaks itself wrote, by the command."""
 
@@ -378,4 +378,5 @@ MAKERS: Mapping[str, Callable[[Path], Path]] = {
     "triage": _saved("-o", "triage"),
     "map": _saved("--save-residency", "map"),
 }
-"""By name, what makes the core (or another file) in a folder that is gone afterwards; what it leaves in the folder above is kept."""
+"""Functions that make the core (or another file), by its name. They work in a folder that is removed afterwards; what they write into its
+parent folder is kept."""

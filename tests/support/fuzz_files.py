@@ -1,4 +1,5 @@
-"""What there is to damage in a file: the memory that it holds, its tables, its notes, and the addresses that findleaks itself reads."""
+"""The parts of a file that can be damaged: the memory that it contains, its tables, its notes, and the addresses that findleaks itself
+reads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _MEMORY64 = 9
 
 
 class Part(NamedTuple):
-    """Bytes of the file that are memory: [start, end) of the process is at `offset`."""
+    """Bytes of the file that are memory: [start, end) of the process is at the file offset `offset`."""
 
     start: int
     end: int
@@ -25,7 +26,7 @@ class Part(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`count` rows of `size` bytes each at `offset`: program headers, sections' headers, a minidump's directory."""
+    """`count` rows of `size` bytes each at the file offset `offset`: program headers, section headers, or a minidump's directory."""
 
     offset: int
     count: int
@@ -33,8 +34,9 @@ class Table(NamedTuple):
 
 
 class Subject:
-    """A sound file to be damaged; `path` stays as it is. `focus`: addresses that matter. `form`: "core" or "program" of ELF, "minidump",
-    or "saved" for any other. `notes`: (offset, size) of ELF notes; `data`: (offset, size, whether writable) of what is no hole."""
+    """A sound file to be damaged; `path` is not changed. `focus`: addresses that findleaks reads. `form`: "core" or "program" for ELF,
+    "minidump", or "saved" for any other file. `notes`: (offset, size) of ELF notes; `data`: (offset, size, whether writable) of file
+    contents that are not holes."""
 
     def __init__(self, path: Path, focus: Sequence[int] = ()) -> None:
         self.path, self.focus = path, focus
@@ -62,7 +64,7 @@ class Subject:
         os.close(self._file)
 
     def offset(self, address: int) -> int:
-        """Where the byte at an address is in the file; 0: nowhere."""
+        """Return the file offset of the byte at an address; 0 if the file does not contain it."""
         index = bisect_right(self._starts, address) - 1
         part = self.parts[index] if index >= 0 else Part(0, 0, 0, False)
         return address - part.start + part.offset if part.start <= address < part.end else 0
@@ -82,7 +84,7 @@ class Subject:
             self.sections = list(self._sections(shoff, shnum))
 
     def _sections(self, shoff: int, shnum: int) -> Iterable[tuple[int, int, bool]]:
-        """Where the sections are; those with code are left as they are: they are many, and not read."""
+        """Find the section headers. Sections with code are left out: they are large, and findleaks does not read them."""
         for number in range(shnum):
             _, kind, flags, _, offset, size = struct.unpack("<IIQQQQ", self.read(shoff + 64 * number, 40))
             if kind != SHT_NOBITS and size and not flags & 4:

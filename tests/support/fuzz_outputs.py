@@ -1,4 +1,5 @@
-"""What is wrong with what a command printed or wrote of a damaged core: text that controls a terminal, living markup, formulas, no JSON."""
+"""Find errors in what a command printed or wrote for a damaged core: text that controls a terminal, active markup, formulas, invalid
+JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def wrong_text(words: Sequence[str], status: int, out: bytes, err: bytes) -> str:
-    """What is wrong with what a command printed, "" for nothing."""
+    """Return what is wrong with the output of a command; "" for nothing."""
     for data in (out, err):
         for line in data.decode("utf-8", "surrogateescape").split("\n"):
             if not line.isprintable():
@@ -37,7 +38,7 @@ def wrong_text(words: Sequence[str], status: int, out: bytes, err: bytes) -> str
 
 
 def wrong_file(file: Path) -> str:
-    """What is wrong with a file that a command wrote, by the end of its name; "" for nothing."""
+    """Return what is wrong with a file that a command wrote, by the suffix of its name; "" for nothing."""
     for end, check in _CHECKS.items():
         if file.name.endswith(end):
             problem = check(file.read_bytes() if check is not _database else bytes(file))
@@ -82,7 +83,7 @@ def _heap(data: bytes) -> str:
 
 
 def _profile(data: bytes) -> str:
-    """Of a protocol buffer, its table of strings (field 6 of Profile, github.com/google/pprof proto/profile.proto)."""
+    """Check a protocol buffer's table of strings (field 6 of Profile, github.com/google/pprof proto/profile.proto)."""
     data, at, texts = gzip.decompress(data), 0, []
     while at < len(data):
         key, at = _varint(data, at)
@@ -112,7 +113,7 @@ def _database(path: bytes) -> str:
 
 
 def _texts(texts: Iterable[str]) -> str:
-    """The first that would control a terminal."""
+    """Return the first text that would control a terminal."""
     return next((repr(text[:300]) for text in texts if not text.isprintable()), "")
 
 

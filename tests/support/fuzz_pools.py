@@ -1,4 +1,4 @@
-"""Make cores for fuzz_corpus.py: of programs with APR pools and GObjects, of nginx and PostgreSQL, and of PHP's frames and collections."""
+"""Make cores for fuzz_corpus.py: programs with APR pools and GObjects, nginx and PostgreSQL, and PHP's frames and collections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _with_library(source: str, library: str, *words: object) -> Callable[[Path],
 
 
 def _nginx(folder: Path) -> Path:
-    """nginx with requests whose bodies are not sent yet: see tests/integration/test_nginx_pools.py."""
+    """nginx with requests whose bodies are not complete yet: see tests/integration/test_nginx_pools.py."""
 
     def command(place: Path, port: int) -> list[str]:
         paths = " ".join(f"{name}_temp_path {place}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))

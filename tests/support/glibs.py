@@ -1,4 +1,4 @@
-"""Older releases of GLib, which have GSlice: 2.66 from Debian 11, and 2.50 from the npm package libvips. The SHA-256 of each package is
+"""Older releases of GLib that have GSlice: 2.66 from Debian 11, and 2.50 from the npm package libvips. The SHA-256 of each package is
 checked. The packages are unpacked once; nothing is installed."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PINS: debian.Pins = {
 }
 PACKAGE, RELEASE = "libvips", "0.0.2"
 SHA256 = "a640d6a6f0aa1649ad53936fcb4a1fdd1b9a3129f93fc50f2117756f9ea39754"
-INNER = "package/dist/libvips-8.4.2-linux-x64.tar.gz"  # has GLib 2.50.1
+INNER = "package/dist/libvips-8.4.2-linux-x64.tar.gz"  # contains GLib 2.50.1
 
 VERSIONS = ("2.50", "2.66")
 

@@ -1,4 +1,4 @@
-"""Programs in Go, built by the machine's Go or by an older version from the module proxy."""
+"""Compile Go programs with the machine's Go or an older version from the module proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIPPED = "-ldflags=-s -w"
 
 
 def toolchain(version: str) -> str:
-    """The program `go` of a version, from the module proxy; "": the machine's own."""
+    """Return the path of the program `go` of a version from the module proxy; "": the machine's own."""
     if not version:
         return "go"
     environment = {**os.environ, "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local"}
@@ -28,7 +28,7 @@ def toolchain(version: str) -> str:
 
 
 def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False, machine: str = "amd64") -> Path:
-    """Compile a program of tests/programs for a machine, by Go's name."""
+    """Compile a program of tests/programs for a machine, which is given by Go's name."""
     program = folder / name
     compiler = {"CC": "aarch64-linux-gnu-gcc"} if machine == "arm64" else {}
     options = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo)), "GOARCH": machine}

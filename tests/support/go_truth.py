@@ -1,5 +1,5 @@
-"""What programs/go_truth.go prints about itself, and what pprof and Go's crash messages say of goroutines, compared with the answers of
-findleaks."""
+"""Compare findleaks' results with what programs/go_truth.go prints about itself, and with the goroutines in pprof profiles and in Go's
+crash messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[str, int]
 
 
 def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """The goroutines of a pprof profile by number: wait reason, functions outside the package runtime, creator."""
+    """Parse a pprof profile. Return for each goroutine, by number: wait reason, functions outside the package runtime, creator."""
     found = {}
     for part in text.split("\n\n"):
         head, *lines = part.strip().split("\n")
@@ -33,7 +33,7 @@ def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
 
 
 def crash_message(text: str) -> dict[int, tuple[Place, ...]]:
-    """The functions of package main in a message of GOTRACEBACK=crash, by goroutine, without those that the compiler generated."""
+    """Return the functions of package main in a message of GOTRACEBACK=crash, by goroutine, without those that the compiler generated."""
     parts = [part.split("\n-----", 1)[0] for part in text.split("\n\n") if re.match(r"goroutine [1-9]", part)]
     plain = [re.sub(r"^(\t.*?:\d+).*$", r"\1", part, flags=re.M) for part in parts if "\n\t" in part]
     found = {number: _of_main(own) for part in plain for number, (_, own, _) in profile(part).items()}
@@ -45,7 +45,7 @@ def _of_main(places: tuple[Place, ...]) -> tuple[Place, ...]:
 
 
 def check_interrupted(text: str, version: str, *where: str) -> None:
-    """Compare the stacks of programs/go_interrupted.go with its message `text`. Up to 1.20, the message has the line of the
+    """Compare the stacks of programs/go_interrupted.go with its crash message `text`. Up to Go 1.20, the message has the line of the
     instruction before the interrupted one."""
     wanted = crash_message(text)
     mine = {number: _of_main(own) for number, (_, own, _) in said(json.loads(findleaks("stacks", "--json", *where))).items()}
@@ -57,7 +57,7 @@ def check_interrupted(text: str, version: str, *where: str) -> None:
 
 
 def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """The same, of findleaks' JSON."""
+    """Return goroutines from findleaks' JSON, in the form of `profile`."""
     made = {}
     for group in found["user_stacks"]:
         own = tuple((one["function"], one["line"]) for one in group["frames"] if not one["function"].startswith("runtime."))
@@ -72,8 +72,8 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
     """Check that the numbers of objects that the program creates are exact. The figures for all
     objects may differ by 0.5 %, because the program continues to run after it has printed them."""
     types = {one["name"]: one for one in page["types"]}
-    if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before, objects had no headers
-        # Only stacks refer to the other Sessions, and words on stacks have no types. A few more
+    if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before Go 1.22, objects had no headers
+        # Other Sessions are referenced only from stacks, whose words have no types. A few more
         # Sessions belong to goroutines that were created in the meantime.
         assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
         assert types["func main.fill.func1"]["objects"] == COUNT
@@ -102,7 +102,7 @@ def addresses(output: str) -> dict[str, str]:
 
 
 def refs_in_objects(address: str, *where: str) -> list[dict[str, Any]]:
-    """Return the references to an object that are in objects. Those on stacks and in registers may be stale."""
+    """Return the references to an object from other objects. Those from stacks and registers may be stale."""
     return [one for one in ask("refs", address, *where)["references"] if "object" in one["from"]]
 
 
@@ -111,7 +111,7 @@ def ask(command: str, address: str, *where: str) -> dict[str, Any]:
 
 
 def check_objects(at: dict[str, str], *where: str) -> None:
-    """Types, fields, referrers and paths of objects whose addresses the program printed."""
+    """Check types, fields, referrers and paths of objects whose addresses the program printed."""
     (found,) = json.loads(findleaks("whatis", at["holder"], "--json", *where))["answers"]
     assert found["object"] == {"address": at["holder"], "size": 24, "type": "main.Holder", "runtime": "Go", "live": True}
     assert [(word["member"], word["value"]) for word in found["words"]] == [
@@ -136,15 +136,16 @@ def check_objects(at: dict[str, str], *where: str) -> None:
 
 
 def check_roots(at: dict[str, str], *where: str) -> None:
-    """Variables of a stripped program are named by the functions that use them. Goroutines that do the same are one root."""
+    """Check that variables of a stripped program are named by the functions that use them, and that goroutines that wait in the same
+    function are one root."""
     (heap,) = json.loads(findleaks("roots", "--json", *where))["heaps"]
     roots = heap["roots"]
     assert sum(one["objects"] for one in roots) + heap["shared_objects"] == heap["objects"]
     assert sum(one["bytes"] for one in roots) + heap["shared_bytes"] == heap["bytes"]
     (holders,) = (one for one in roots if [each for each in one["types"] if each["type"] == "main.Holder"])
     assert "(used in main.fill" in holders["name"]
-    # A stale word of a stack may refer to the data of one Holder: then this data is shared, but variables come first.
-    assert holders["objects"] == 2 * COUNT + 2  # with the array, and the 8,192 bytes that all of them share
+    # A stale word of a stack may refer to the data of one Holder. This data then has two holders, but variables come first.
+    assert holders["objects"] == 2 * COUNT + 2  # with the array, and the 8,192 bytes that all Holders share
     (waiting,) = (one for one in roots if one["name"] == "goroutines in main.waitOn (chan receive), created by main.start")
     assert waiting["threads"] == COUNT
     assert waiting["objects"] >= COUNT
@@ -154,12 +155,12 @@ def check_roots(at: dict[str, str], *where: str) -> None:
     (found,) = json.loads(findleaks("roots", at["holder"], "--json", *where))["heaps"]
     (one,) = found["roots"]
     assert (one["sort"], one["holder"].split(" at ")[0]) == ("object", "[]*main.Holder")
-    assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word refers to the data, too
+    assert one["objects"] in (1, 2)  # the Holder, and its data unless a stale word also refers to the data
 
 
 def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
-    """Compare the goroutines and objects that findleaks reports for programs/go_plugin_host.go with
-    the program's `output` and the profile in `file`. Return the goroutines."""
+    """Compare the goroutines and objects that findleaks reports for programs/go_plugin_host.go with the program's `output` and the profile
+    in `file`. Return the goroutines."""
     figures = dict(pair.split("=") for pair in output.split()[:-1])
     found = json.loads(findleaks("stacks", "--json", *where))
     mine, wanted = said(found), profile(file.read_text())
@@ -179,8 +180,8 @@ def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, t
 
 
 def check_retained(types: dict[str, dict[str, Any]]) -> None:
-    """Each Holder alone retains its data, and all of them share 8,192 bytes. Stale words of stacks may refer to the data of one, to the
-    shared bytes, and to a few Holders, which the array does not retain then."""
+    """Check that each Holder retains its data, and that all of them share 8,192 bytes. Stale words of stacks may refer to the data of one
+    Holder, to the shared bytes, and to a few Holders; the array does not retain these."""
     whole = COUNT * (24 + 4096)
     assert whole - 4096 <= types["main.Holder"]["retained_bytes"] <= whole
     array = types["[]*main.Holder"]
@@ -189,18 +190,18 @@ def check_retained(types: dict[str, dict[str, Any]]) -> None:
 
 
 def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> None:
-    """Compare goroutines and counters with `output` and the profile in `file`. `slack`: bytes that the program may take afterwards."""
+    """Compare goroutines and counters with `output` and the profile in `file`. `slack`: bytes that the program may allocate afterwards."""
     figures = {name: int(value) for name, value in (pair.split("=") for pair in output.splitlines()[0].split())}
     found = json.loads(findleaks("stacks", "--json", *where))
     wanted, mine = profile(file.read_text()), said(found)
     assert found["user_threads"] == figures["goroutines"] == COUNT + 12 == len(mine)
-    del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and waits now
+    del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and is waiting now
     assert mine == wanted
     assert Counter(reason for reason, _, _ in mine.values())["chan receive"] == COUNT
     page = runtime_page("go", *where)
     counters = page["counters"]
     assert [counters[name] for name in ("NumGC", "NumForcedGC")] == [figures[name] for name in ("NumGC", "NumForcedGC")]
-    # The program's heap profile may allocate more buckets, which Go never frees.
+    # Writing the heap profile may allocate more buckets, which Go never frees.
     assert figures["BuckHashSys"] <= counters["BuckHashSys"] <= figures["BuckHashSys"] + slack
     objects_as_counted(page, figures)
     for name in ("HeapSys", "HeapInuse", "StackInuse", "MSpanSys", "MCacheSys", "GCSys", "OtherSys"):

@@ -1,4 +1,4 @@
-"""A process with Google's tcmalloc made by hand, in every layout, for tests to damage."""
+"""A synthetic process with Google's tcmalloc, in every supported layout, for tests to damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
 from findleaks.target.base import Module
 
 SIZES = [0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
-LISTED, MAPPED = SIZES.index(16), SIZES.index(2048)  # a class with lists of free blocks, one with bitmaps, in every layout
+LISTED, MAPPED = SIZES.index(16), SIZES.index(2048)  # in every layout, one has lists of free blocks and one has bitmaps
 IMAGE, HEAP, METADATA, STACK = 0x7F0000000000, 0x100000000000, 0xC0000000000, 0x7FFF00000000
 CPUS, HEADS, SHARDS, ROOT = IMAGE + 0x80000, IMAGE + 0x81000, IMAGE + 0x82000, IMAGE + 0x90000
 SHIFT = 14
@@ -36,7 +36,7 @@ USUAL, SMALL = Layout(18, 89), LAYOUTS[-1]
 
 @dataclass
 class Image:
-    """A tcmalloc made by hand, with the addresses that tests damage. `words` are written last, bytes of tables before."""
+    """A synthetic tcmalloc, with the addresses that tests damage. `words` are written last, after the bytes of tables."""
 
     layout: Layout
     words: dict[int, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Image:
         return self.transfers + number * self.layout.stride + self.layout.central_at
 
     def leaf(self, page: int) -> int:
-        """The leaf that tells of a page."""
+        """Return the leaf of the page map that has the entry of a page."""
         layout, number = self.layout, page >> self.layout.leaf_bits
         if number not in self.leaves:
             at = ROOT + 8 * (number >> layout.interior_bits)
@@ -81,7 +81,7 @@ class Image:
         self.parts[leaf + self.layout.compact * index] = number.to_bytes(self.layout.compact, "little")
 
     def span(self, name: str, number: int = 0, pages: int = 0, free: tuple[int, ...] = (), sample: int = 0) -> int:
-        """A span behind the last one, of which these blocks are free; the address of its memory."""
+        """Add a span behind the last one, with these blocks free; return the address of its memory."""
         layout, at, size = self.layout, self.allocate(64), self.sizes[number]
         pages = pages or self.pages[number]
         start = self.page << layout.shift
@@ -89,13 +89,13 @@ class Image:
         count = (pages << layout.shift) // size if number else 1
         counts = LIST_END << 16 | (count - len(free)) << 32
         if number and size < layout.least_bitmap:
-            # Eight in the span, the next heads a list and has as many others as fit, the rest of it likewise.
+            # The span stores eight free blocks. The next block stores as many others as fit, and so on.
             units = [index * size // 8 for index in free]
             self.parts[at + 40] = struct.pack(f"<{len(units[:8])}H", *units[:8])
             counts |= len(units[:8]) << 48
             most, rest, following = size // 2 - 1, units[8:], LIST_END
             hosts = [rest[index : index + most + 1] for index in range(0, len(rest), most + 1)][::-1]
-            hosts.sort(key=len, reverse=True)  # all but the first are full
+            hosts.sort(key=len, reverse=True)  # only the first is not full
             for host in hosts:
                 self.parts[start + host[0] * 8] = struct.pack(f"<{len(host)}H", following, *host[1:])
                 following = host[0]
@@ -127,7 +127,7 @@ class Image:
         self.words.update({at + 8 * number: block for number, block in enumerate(blocks)})
 
     def cpu(self, blocks: dict[int, dict[int, list[int]]]) -> None:
-        """Slabs of CPUs, each with blocks by size class; room is for four of each."""
+        """Add the slabs of CPUs, each with blocks by size class and space for four blocks of each."""
         layout, count = self.layout, 4
         self.top = self.top + 4095 & -4096
         self.slab = self.allocate(count << SHIFT)
@@ -144,7 +144,7 @@ class Image:
                     self.words[slab + 8 * (numbers[number] + index)] = address
 
     def thread(self, lists: dict[int, list[int]], pointer: int = 0) -> int:
-        """A thread cache in front of the list of all."""
+        """Add a thread cache at the front of the list of thread caches."""
         layout = self.layout
         at = self.allocate(layout.thread_cache)
         for number in range(layout.classes):
@@ -164,7 +164,7 @@ class Image:
         return at
 
     def shard(self, number: int, blocks: list[int]) -> None:
-        """The second of two shards is in use."""
+        """Use the second of two shards."""
         shards, caches = self.allocate(32), self.allocate(self.layout.classes * SHARD_TRANSFER)
         self.words.update({SHARDS: shards, SHARDS + 8: 2 | 1 << 32, shards + 16: caches, shards + 24: 1 << 32})
         for index in range(self.layout.classes):
@@ -172,7 +172,7 @@ class Image:
         self.slots(caches + number * SHARD_TRANSFER, blocks)
 
     def target(self) -> FakeTarget:
-        """The process, once everything is in it."""
+        """Return the process, after all parts were added."""
         layout = self.layout
         self.parts[self.size_map + layout.sizes_at] = struct.pack(f"<{layout.classes}I", *self.sizes)
         self.parts[self.size_map + layout.pages_at] = bytes(self.pages)
@@ -203,8 +203,8 @@ FREE = tuple(range(40, 70))
 
 
 def made(layout: Layout = USUAL) -> Image:
-    """Blocks of 16 bytes, thirty free; of 2 KiB, one free; blocks of each in every kind of cache; a large block; a sampled one, and what
-    is kept in its place."""
+    """Fill the image: 16-byte blocks of which thirty are free; 2-KiB blocks of which one is free; blocks of both sizes in every kind of
+    cache; a large block; and a sampled block with the block that is kept in its place."""
     image = Image(layout)
     listed = image.span("listed", LISTED, free=FREE)
     mapped = image.span("mapped", MAPPED, free=(1,))

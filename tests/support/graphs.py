@@ -1,4 +1,4 @@
-"""Random heaps for the two engines, and an oracle that answers slowly and by definition: sets, loops, no bit tricks."""
+"""Random heaps for the two engines, and an oracle: a slow reference implementation that follows the definitions, with sets and loops."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ ARCHES = tuple(
     for word, order in ((4, "little"), (4, "big"), (8, "little"), (8, "big"))
     if not SANITIZED or Path(library_name(word, order, SANITIZED)).exists()
 )
-"""Each size and byte order of words that the C engine is built for."""
+"""Each word size and byte order for which the C engine is built."""
 
 MOSTLY_64 = (X86_64, *ARCHES)
-"""For random examples: two in five are of what most targets have."""
+"""Architectures for random examples: two of five are the most common one."""
 
 TYPES = tuple(range(0x400001, 0x400110, 3))
-"""What Heuristic.OBJECTS takes for types: some of the words that random heaps hold."""
+"""Words that Heuristic.OBJECTS accepts as types: some of the words in random heaps."""
 
 VTABLES = (Range(0x400000, 0x400100), Range(0x7E0000001000, 0x7E0000001040))
 
 
 def native(arch: Arch = X86_64) -> NativeEngine:
-    """The engine over the sanitizer's build, or over the one that was built beside the sources."""
+    """Return the C engine with a sanitizer's build, or with the library that was built in the checkout."""
     return NativeEngine(loaded(SANITIZED, arch.word, arch.byteorder), arch)
 
 
 def pure(arch: Arch = X86_64) -> Engine:
-    """The Python engine. If a sanitizer's build of the C engine is tested, the ordinary build takes its place: the tests without a
-    sanitizer compare that with the Python engine on the same examples, and Python would take five times as long."""
+    """Return the Python engine. If a sanitizer's build of the C engine is tested, return the C engine with the ordinary build instead: the
+    tests without a sanitizer compare it with the Python engine on the same examples, and Python would take five times as long."""
     return NativeEngine(loaded("", arch.word, arch.byteorder), arch) if SANITIZED else PureEngine(arch)
 
 
 loaded = functools.cache(library)
-"""The library, whose hundred signatures are set once and not for each example."""
+"""The library. Its hundred signatures are set once, not for each example."""
 
 
 def piece(address: int, data: bytes) -> Piece:
-    """Bytes in an allocation of just their size, so that a sanitizer sees whoever reads beyond. Where there is one they are read-only:
-    then the C engine gets a copy, and a sanitizer sees whoever reads it when it is gone."""
+    """Copy the bytes into an allocation of exactly their size, so that a sanitizer detects accesses beyond it. Some are
+    read-only: then the C engine gets a temporary copy, and a sanitizer detects accesses after it was freed."""
     view = memoryview(bytearray(data))
     return Piece(address, view.toreadonly() if SANITIZED else view)
 
 
 def cut(address: int, data: bytes, rng: random.Random, step: int = 8, cuts: int = 4) -> list[Piece]:
-    """`data` in pieces, cut at random multiples of `step`."""
+    """Cut `data` into pieces at random multiples of `step`."""
     places = sorted({rng.randrange(0, len(data) + 1) // step * step for _ in range(rng.randrange(cuts + 1))} | {0})
     return [piece(address + low, data[low:high]) for low, high in zip(places, [*places[1:], len(data)]) if high > low]
 
@@ -95,10 +95,10 @@ class Heap:
 
 
 def word_for(rng: random.Random, blocks: Sequence[Block], arch: Arch = X86_64) -> int:
-    """A word as memory holds them: a pointer of some sort more often than not."""
+    """Return a random word of memory. It is usually a pointer of some kind."""
     way = rng.random()
     if way < 0.45 or not blocks:
-        some, last = rng.getrandbits(16), 8 * arch.word - 5 if arch.byteorder == "little" else 3  # a multiple of 8 in the last byte
+        some, last = rng.getrandbits(16), 8 * arch.word - 5 if arch.byteorder == "little" else 3  # its last byte contains a multiple of 8
         return rng.choice((0, 1, 2, 24, some, rng.getrandbits(8 * arch.word), rng.randrange(0x400000, 0x400110), rng.randrange(6) << last))
     block = rng.choice(blocks)
     if way < 0.75:
@@ -111,7 +111,7 @@ def word_for(rng: random.Random, blocks: Sequence[Block], arch: Arch = X86_64) -
 def random_heap(
     seed: int, count: int, granule: int, heaps: int, density: float = 0.4, whole_words: bool = True, arch: Arch = X86_64
 ) -> Heap:
-    """About `count` blocks in up to `heaps` heaps, some of which touch."""
+    """Make about `count` blocks in up to `heaps` heaps, some of which are adjacent."""
     rng = random.Random(seed)
     blocks, spans = random_blocks(rng, count, granule, heaps, arch)
     memory = [(start, _contents(rng, length, blocks, density, arch)) for start, length in spans]
@@ -128,7 +128,7 @@ def random_heap(
 def random_blocks(
     rng: random.Random, count: int, granule: int, heaps: int, arch: Arch = X86_64
 ) -> tuple[list[Block], list[tuple[int, int]]]:
-    """The blocks of random_heap, and the (address, length) of the memory that they lie in."""
+    """Return the blocks of random_heap, and (address, length) of the memory that contains them."""
     blocks: list[Block] = []
     spans: list[tuple[int, int]] = []
     at = 0
@@ -155,14 +155,14 @@ def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: f
 
 
 def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> Graph:
-    """The heap's graph, marked and classified in slices of `budget`."""
+    """Return the heap's graph, marked and classified in slices of `budget`."""
     graph = scanned(engine, heap, heuristics)
     mark(graph, budget)
     return graph
 
 
 def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> Graph:
-    """The heap's graph, not marked."""
+    """Return the heap's graph before it is marked."""
     blocks = engine.blocks(heap.arch, heap.granule)
     half = len(heap.blocks) // 2
     for part in (heap.blocks[:half], heap.blocks[half:]):
@@ -178,7 +178,7 @@ def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE) 
 
 
 def mark(graph: Graph, budget: int) -> None:
-    """Mark and classify in slices of `budget`."""
+    """Mark and classify a graph in slices of `budget`."""
     while not graph.mark(budget):
         pass
     while not graph.classify(budget):
@@ -186,12 +186,12 @@ def mark(graph: Graph, budget: int) -> None:
 
 
 def everything(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> dict[str, Any]:
-    """All that an engine says of a heap, to be compared with what another says."""
+    """Return all results of an engine for a heap, for comparison with another engine's."""
     return said_of(graph_of(engine, heap, heuristics, budget), heap)
 
 
 def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
-    """All that a classified graph of the heap says."""
+    """Return all results that a classified graph of the heap has."""
     number = range(len(heap.blocks))
     return {
         "kinds": bytes(graph.kinds()),
@@ -212,7 +212,7 @@ def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
 
 
 class Oracle:
-    """The answers by definition."""
+    """The expected results, by definition."""
 
     def __init__(self, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> None:
         self.heap = heap
@@ -222,19 +222,19 @@ class Oracle:
         self.heuristics = heuristics
 
     def word(self, address: int) -> int:
-        """The word at `address`, 0 where there is none."""
+        """Return the word at `address`; 0 if there is no memory."""
         return self.number(address, self.size)
 
     def number(self, address: int, size: int) -> int:
-        """The number of so many bytes at `address`, 0 where there is none."""
+        """Return the number of `size` bytes at `address`; 0 if there is no memory."""
         for start, data in self.heap.memory:
             if start <= address and address + size <= start + len(data):
                 return int.from_bytes(data[address - start : address - start + size], self.heap.arch.byteorder)
         return 0
 
     def target(self, value: int) -> tuple[int, bool] | None:
-        """The in-use block that `value` refers to, and whether it is an interior reference."""
-        index = bisect_right(self.starts, value) - 1  # the last that begins at or below the value: blocks ascend, and none overlaps
+        """Return the block in use that `value` refers to, and whether it is an interior reference."""
+        index = bisect_right(self.starts, value) - 1  # the last block that begins at or below the value
         if index < 0:
             return None
         block = self.blocks[index]
@@ -243,13 +243,13 @@ class Oracle:
         return None
 
     def counts(self, block: Block, value: int) -> bool:
-        """The heuristics, as memcheck means them, but for the slack of 24 bytes between the size asked for and the usable one; and
-        CPython's."""
+        """Return whether a heuristic accepts an interior reference: memcheck's, with a slack of 24 bytes between requested and usable size,
+        and CPython's."""
         first, size, offset, own = self.word(block.start), block.size, value - block.start, self.size
         wanted = self.heuristics
         if wanted & Heuristic.EVERY or block.start % own or size < own:
             return bool(wanted & Heuristic.EVERY)
-        asked = range(max(0, size - 3 * own + 1), size + 1)  # sizes that may have been asked for
+        asked = range(max(0, size - 3 * own + 1), size + 1)  # possible requested sizes
         if wanted & Heuristic.LENGTH64 and offset == 8 <= size and any(n - 8 == self.number(block.start, 8) for n in asked):
             return True
         if wanted & Heuristic.NEWARRAY and offset == own and first and any(n - own >= first and (n - own) % first == 0 for n in asked):
@@ -291,7 +291,7 @@ class Oracle:
         return {target for target in map(self.target, values) if target}
 
     def closure(self, first: set[int], starts_only: bool = False) -> set[int]:
-        """What can be reached from `first`, itself included."""
+        """Return everything that can be reached from `first`, including `first`."""
         reached, more = set(first), set(first)
         while more:
             more = {t for i in more for t, interior in self.references[i] if not (interior and starts_only)} - reached
@@ -321,7 +321,7 @@ class Oracle:
 
     @functools.cached_property
     def cycles(self) -> dict[int, set[int]]:
-        """Leaders, and the blocks of each one's cycle (itself, if there is none)."""
+        """Return each leak head, and the blocks of its cycle (only itself if it is in none)."""
         reach = {i: self.closure({i}) & set(self.lost) for i in self.lost}
         found = {}
         for i in self.lost:
@@ -344,7 +344,7 @@ class Oracle:
 
     @functools.cached_property
     def heads(self) -> dict[int, set[int]]:
-        """See Graph.heads: each with the blocks counted under it."""
+        """Return the expected Graph.heads: each head with the blocks that are counted under it."""
         possible = {i for i, kind in enumerate(self.kinds) if kind == Kind.POSSIBLE}
         led = {t for t, _ in self.roots} | {t for i, of in enumerate(self.references) if self.kinds[i] == Kind.REACHABLE for t, _ in of}
         rest, found = possible - led, {head: set[int]() for head in sorted(possible & led)}
@@ -357,7 +357,7 @@ class Oracle:
 
     @functools.cached_property
     def distances(self) -> dict[int, int]:
-        """Blocks on the shortest chain from a root to each block that one reaches."""
+        """Return the number of blocks on the shortest chain from a root to each reachable block."""
         distances = {i: 1 for i, _ in self.roots}
         level = set(distances)
         while level:
@@ -372,7 +372,7 @@ class Oracle:
         return word if is_vtable(word) else 0
 
     def groups(self) -> dict[tuple[Kind, int, int, int, bool], list[int]]:
-        """Members by (kind, type word, size, cycle, whether blocks hang from them)."""
+        """Return the expected members of each group (kind, type word, size, cycle, whether blocks hang from them)."""
         found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
             if kind == Kind.DEFINITE or i in self.heads:
@@ -388,7 +388,7 @@ def is_vtable(value: int) -> bool:
 
 
 def check_groups(oracle: Oracle, groups: Sequence[Group]) -> None:
-    """Each of the oracle's groups, with its sums, and none else; most bytes first."""
+    """Check that the groups are those of the oracle, with their sums, sorted by bytes in descending order."""
     members = oracle.groups()
     assert {(g.kind, g.type_word, g.size, g.cycle, g.indirect_blocks > 0) for g in groups} == set(members)
     assert len(groups) == len(members)
@@ -404,7 +404,7 @@ def check_groups(oracle: Oracle, groups: Sequence[Group]) -> None:
 
 
 def check_typed(oracle: Oracle, groups: Sequence[Group]) -> None:
-    """Every block of a type, once, under its kind and size."""
+    """Check that every block of a type is listed once, under its kind and size."""
     found: dict[tuple[Kind, int, int], list[int]] = {}
     for block, kind in zip(oracle.blocks, oracle.kinds):
         word = oracle.type_word(block)
@@ -416,5 +416,5 @@ def check_typed(oracle: Oracle, groups: Sequence[Group]) -> None:
 
 
 def slices() -> Iterator[int]:
-    """Budgets for marking and classifying: one step at a time, and all at once."""
+    """Yield budgets for marking and classifying: one step at a time, and all at once."""
     yield from (1, 3, 1 << 30)

@@ -1,4 +1,4 @@
-"""Programs that grow round by round, and snapshots of them: what `diff` is held to."""
+"""Programs that grow round by round, and snapshots of them, for tests of `diff`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = dict[str, Any]
 
 
 class Rounds(Running):
-    """A program that reads a line from standard input before each round, and says "ready" after it."""
+    """A program that reads a line from standard input before each round, and prints "ready" after it."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None) -> None:
         given, self._input = os.pipe()
@@ -33,7 +33,7 @@ class Rounds(Running):
         os.close(self._input)
 
     def round(self, line: object = "") -> list[str]:
-        """One round, which `line` is handed to: what the program printed in it, but for "ready"."""
+        """Let the program do one round, with `line` as its input. Return what it printed, without "ready"."""
         before = self._out.stat().st_size
         os.write(self._input, f"{line}\n".encode())
         limit = time.monotonic() + PATIENCE
@@ -49,13 +49,13 @@ class Rounds(Running):
         raise RuntimeError(f"{self.folder}: no end of the round after {PATIENCE} s")
 
     def snapshot(self, name: str) -> Path:
-        """A snapshot of it, of this name, in its folder."""
+        """Take a snapshot of the program; return the file, which has this name in its folder."""
         path = self.folder / f"{name}.snapshot"
         ran("snapshot", "-o", str(path), "--pid", str(self.pid), check=True)
         return path
 
     def core(self, name: str, hours: float) -> Path:
-        """A core of it, of this name, as if it had been made so many hours after 2026 began."""
+        """Write a core of the program with this name. Its time is `hours` hours after the beginning of 2026."""
         made = self.gcore().rename(self.folder / f"{name}.core")
         made_at = 1_767_225_600 + hours * HOUR
         os.utime(made, (made_at, made_at))
@@ -63,7 +63,7 @@ class Rounds(Running):
 
 
 def compared(*samples: object, by: str = "") -> tuple[Answer, str]:
-    """What `diff` says of these: its JSON, and its text on 120 columns, lines joined by blanks."""
+    """Run `diff` on these files. Return its JSON, and its text with 120 columns and its lines joined by spaces."""
     words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, samples)]
     answer: Answer = json.loads(ran(*words, "--json", check=True).stdout)
     return answer, ran(*words, check=True).stdout

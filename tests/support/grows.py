@@ -1,4 +1,4 @@
-"""The program tests/programs/grows.c: built, run, made to grow, and what it printed."""
+"""The program tests/programs/grows.c: compile it, let it grow, and parse its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from debuggers import PATIENCE
 from cores import Running, all_sleep
 
 NODE, LOST = 120, 40
-"""Bytes of a node as malloc_usable_size has them, and of a lost block."""
+"""Usable sizes in bytes (malloc_usable_size) of a node, and of a lost block."""
 FINDLEAKS = [sys.executable, "-m", "findleaks"]
 
 
@@ -24,18 +24,18 @@ def build(folder: Path) -> Path:
 
 
 def truth(running: Running) -> tuple[int, int]:
-    """Nodes in the list, and lost blocks."""
+    """Return the number of nodes in the list, and of lost blocks."""
     return counts((running.folder / "stdout").read_text())
 
 
 def counts(output: str) -> tuple[int, int]:
-    """The same, of what the program printed up to now."""
+    """Return the same numbers, from the program's output so far."""
     nodes, lost = re.findall(r"round \d+: (\d+) nodes, (\d+) lost", output)[-1]
     return int(nodes), int(lost)
 
 
 def go_on(running: Running, number: signal.Signals = signal.SIGUSR1) -> None:
-    """A further round, or (SIGUSR2) an exec, done when this returns."""
+    """Let the program do a further round, or an exec (SIGUSR2); return when it is complete."""
     said = running.folder / "stdout"
     before = said.read_text().count("ready\n")
     os.kill(running.pid, number)

@@ -1,4 +1,4 @@
-"""What the page of `diff -o` holds, read without a browser, from the description of its format alone."""
+"""Read the page of `diff -o` without a browser, only from the description of its format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 
 def unpacked(data: str, count: int) -> list[list[Optional[int]]]:
-    """The series that `packed` packed, each of `count` values."""
+    """Unpack a series of `count` values."""
     codes, at, shift = [], 0, 0
     for byte in zlib.decompress(base64.b64decode(data)):
         at |= (byte & 127) << shift
@@ -36,7 +36,7 @@ def _no_json(word: str) -> None:
 
 
 class Page:
-    """What a page has: `meta`, and each series' bytes and counts."""
+    """The content of a page: `meta`, and the bytes and counts of each series."""
 
     def __init__(self, file: Path) -> None:
         self.text = file.read_text(encoding="utf-8")
@@ -51,6 +51,6 @@ class Page:
         return str(found)
 
     def rows(self, word: str) -> list[tuple[Any, ...]]:
-        """Section, within, name, bytes and counts, trend, rate, of each row."""
+        """Return section, within, name, bytes and counts, trend, and rate of each row."""
         rows = self.categories[word]["rows"] if word in self.categories else []
         return [(*row[1:4], *self.series[row[5]], self.meta["trends"][row[6]], row[7]) for row in rows]

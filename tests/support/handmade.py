@@ -1,4 +1,4 @@
-"""Cores made by hand of a known heap, stack and library, and how they are opened or refused."""
+"""Synthetic cores with a known heap, stack and library, and helpers that check how findleaks opens or rejects them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(byte: bytes) -> bytes:
 
 
 def usual(**options: object) -> bytes:
-    """A heap, a stack, a reserve without access, two threads."""
+    """Return a core with a heap, a stack, reserved memory without access, and two threads."""
     loads = [
         Load(HEAP, 0x2000, page(b"h") + page(b"H")),
         Load(HEAP + 0x2000, 0x10_0000, b"", "---"),
@@ -59,14 +59,14 @@ def refusal(path: Path, data: bytes) -> str:
 
 
 def built_library(folder: Path) -> Path:
-    """libx.so in the folder, with a build-id, a constant and a function."""
+    """Build libx.so in the folder, with a build-id, a constant and a function."""
     (folder / "l.c").write_text('const char text[] = "constant in the file"; int shared_function(void) { return 1; }')
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,--build-id", "-o", folder / "libx.so", folder / "l.c"], check=True)
     return folder / "libx.so"
 
 
 def image_of(library: Path, only_first_page: bool = False) -> list[Load]:
-    """The PT_LOADs of a library as they are in memory at LIBRARY."""
+    """Return the PT_LOADs of a library that is loaded at LIBRARY."""
     data = library.read_bytes()
     loads = []
     for s in elf.segments(data, elf.header(data)):
@@ -98,7 +98,7 @@ def core_with(library: Path, path: str, only_first_page: bool = True) -> bytes:
 
 
 def constant_of(core: CoreTarget) -> bool:
-    """Whether the constant that is in the file only can be read. (The symbol itself may come from the first page.)"""
+    """Return whether the constant, which is only in the file, can be read. (The symbol itself may come from the first page.)"""
     text = core.symbol("text", "lib")
     assert text is not None
     try:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 TYPES = {2: "Q", 4: "B", 5: "H", 6: "f", 7: "d", 8: "b", 9: "h", 10: "i", 11: "q"}
-"""Formats of values by type."""
+"""Formats of values for `struct`, by type."""
 ROOTS = {0xFF: "", 0x01: "Q", 0x02: "II", 0x03: "II", 0x04: "I", 0x05: "", 0x06: "I", 0x07: "", 0x08: "II"}
-"""What follows the identifier of a root, by tag."""
+"""Formats of the data after a root's identifier, by tag."""
 UNKNOWN, JNI_GLOBAL, JNI_LOCAL, JAVA_FRAME, STICKY_CLASS, MONITOR, THREAD = 0xFF, 0x01, 0x02, 0x03, 0x05, 0x07, 0x08
 OBJECT = 2
 
 
 class JavaClass(NamedTuple):
-    """A class. `fields` has name and type of the fields that it declares, `statics` name and value."""
+    """A class. `fields`: name and type of the fields that it declares; `statics`: name and value."""
 
     name: str
     super_class: int
@@ -31,8 +31,8 @@ class JavaClass(NamedTuple):
 
 @dataclass
 class Dump:
-    """The records of a heap dump. Objects are by identifier: an instance is its class and the bytes of its values; an array is its
-    class, or the type of its elements, and the bytes of the elements."""
+    """The records of a heap dump. Objects are by identifier. An instance is its class and the bytes of its values. An array is its class,
+    or the type of its elements, and the bytes of the elements."""
 
     texts: dict[int, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Dump:
     ended: bool = False
 
     def by_class(self) -> Counter[str]:
-        """Return the number of objects by the name of their class ("[I", "java.lang.String"); classes count for java.lang.Class."""
+        """Return the number of objects by the name of their class ("[I", "java.lang.String"). Class objects count as java.lang.Class."""
         found = Counter(self.names[one] for one, _ in (*self.instances.values(), *self.arrays.values()))
         found.update("[" + "ZCFDBSIJ"[kind - 4] for kind, _ in self.numbers.values())
         found["java.lang.Class"] += len(self.classes)
@@ -105,7 +105,7 @@ class Dump:
 
 
 def read(file: Path) -> Dump:
-    """Read a heap dump, and check that all records are complete and refer to texts and classes that exist."""
+    """Read a heap dump. Check that all records are complete, and that they refer to existing texts and classes."""
     data, found = file.read_bytes(), Dump()
     assert data.startswith(b"JAVA PROFILE 1.0.2\0")
     (size,) = struct.unpack_from(">I", data, 19)

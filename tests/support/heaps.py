@@ -1,4 +1,4 @@
-"""A made-up allocator whose blocks a test lists, and a session over it."""
+"""A synthetic allocator with a given list of blocks, and a session that uses it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListAllocator(Allocator):
 
 
 def session(target: FakeTarget, allocators: Sequence[ListAllocator], engine: Engine | None = None) -> Session:
-    """A session whose directory holds these allocators instead of those that would be found."""
+    """Return a session whose directory has these allocators, instead of those that findleaks would find."""
     made = Session(target, engine or load(target.arch))
     heaps = sorted((HeapPart(h, a, h.start, h.end) for a in allocators for h in a.heaps()), key=lambda owned: owned.heap.start)
     blocks = made.engine.blocks(target.arch, 16)

@@ -1,4 +1,4 @@
-"""Heap snapshots that V8 writes, by class as Chrome DevTools shows them."""
+"""Read heap snapshots that V8 writes, and add up objects by class as Chrome DevTools does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIXED = {"hidden": "(system)", "code": "(compiled code)"}
 
 
 class Counts(NamedTuple):
-    """Objects and their own bytes, by class; and the bytes of arrays that each belong to one object of the class."""
+    """Number of objects and their own bytes, by class; and the bytes of arrays that belong to a single object of the class."""
 
     objects: Mapping[str, int]
     bytes: Mapping[str, int]
@@ -20,7 +20,7 @@ class Counts(NamedTuple):
 
 
 def read(path: Path) -> Counts:
-    """Return the objects of a snapshot. Nodes that stand for no object of V8's heap are left out: roots, and native memory."""
+    """Return the objects of a snapshot. Nodes that are not objects of V8's heap are left out: roots, and native memory."""
     snapshot = json.loads(path.read_text())
     meta, strings, nodes = snapshot["snapshot"]["meta"], snapshot["strings"], snapshot["nodes"]
     fields, kinds = meta["node_fields"], meta["node_types"][0]

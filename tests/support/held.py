@@ -1,4 +1,4 @@
-"""Who holds what, by definition: take one node away at a time and see what is no longer reached. For graphs of a few dozen blocks."""
+"""Dominators by definition: remove one node at a time, and see which nodes are no longer reachable. For graphs of a few dozen blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from findleaks.engine.terms import State, Totals
 
 
 class Oracle:
-    """The answers by definition, for blocks of these sizes, references, and what each root refers to."""
+    """The expected results for blocks with these sizes and references, and for what each root refers to."""
 
     def __init__(self, sizes: Sequence[int], references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         self.sizes, self.references, self.targets = sizes, references, targets
@@ -23,7 +23,7 @@ class Oracle:
         self.held = {node: self.reached - self.reach(node) for node in nodes}
 
     def reach(self, without: int | None) -> set[int]:
-        """What the roots reach when this node is not there."""
+        """Return the nodes that are reachable from the roots without this node."""
         work = [t for root, mine in enumerate(self.targets) if root_node(root) != without for t in mine]
         found: set[int] = set()
         while work:
@@ -34,7 +34,7 @@ class Oracle:
         return found
 
     def idom(self, index: int) -> int | None:
-        """The one of all that hold this block which the others hold too: the nearest."""
+        """Return the immediate dominator: of all nodes that dominate this block, the one that the others dominate, too."""
         if index not in self.reached:
             return None
         above = [node for node, mine in self.held.items() if index in mine and node != index]
@@ -60,7 +60,7 @@ def engines() -> list[Engine]:
 
 
 def everything(dominators: Dominators, count: int) -> dict[str, Any]:
-    """All that is said of all blocks and roots."""
+    """Return all results for all blocks and roots."""
     nodes = [*range(count), *(root_node(root) for root in range(dominators.roots)), SHARED]
     return {
         "total": dominators.total(),
@@ -79,7 +79,7 @@ def everything(dominators: Dominators, count: int) -> dict[str, Any]:
 
 
 def agrees(dominators: Dominators, oracle: Oracle) -> None:
-    """Every answer is the oracle's."""
+    """Check that every result is that of the oracle."""
     count, roots = len(oracle.sizes), range(len(oracle.targets))
     nodes = [*range(count), *map(root_node, roots)]
     assert dominators.total() == oracle.totals(oracle.reached)
@@ -122,8 +122,9 @@ BASE = 0x7F0000000000
 
 
 def made(engine: Engine, references: Sequence[Sequence[int]], spare: Sequence[int] = (), gap: int = 0, interior: bool = False) -> Graph:
-    """The graph of a heap with a block for each list of references, which are its words; `spare` bytes follow these, for each block (0:
-    none). Blocks adjoin, in one heap or, `gap` bytes apart, in two. With `interior` every third reference points to a block's last byte."""
+    """Make the graph of a heap with a block for each list of references, which are the block's words. `spare`: unused bytes at the end of
+    each block (0: none). Blocks are adjacent, in one heap or, `gap` bytes apart, in two. `interior`: every third reference points to a
+    block's last byte."""
     starts, sizes, at = [], [], BASE
     for index, mine in enumerate(references):
         at += gap if index == len(references) // 2 else 0
@@ -137,14 +138,14 @@ def made(engine: Engine, references: Sequence[Sequence[int]], spare: Sequence[in
         words = [starts[t] + offset for t, offset in zip(mine, inside)]
         struct.pack_into(f"<{len(words)}Q", memory, starts[index] - BASE, *words)
     heap = graphs.Heap(16, blocks, [(BASE, bytes(memory))], [], [])
-    heap.root_words = starts  # all are in use, and reached
+    heap.root_words = starts  # all blocks are in use and reachable
     half = starts[len(starts) // 2] - BASE if starts else 0
     heap.pieces = [graphs.piece(BASE, bytes(memory[:half])), graphs.piece(BASE + half, bytes(memory[half:]))]
     return graphs.graph_of(engine, heap)
 
 
 def tree_of(graph: Graph, targets: Sequence[Sequence[int]], budget: int = 1 << 20) -> Dominators:
-    """Computed, with roots that refer to these blocks."""
+    """Return the computed dominator tree, with roots that refer to these blocks."""
     dominators = graph.dominators(len(targets))
     for root, mine in enumerate(targets):
         dominators.refer(root, mine)
@@ -154,9 +155,8 @@ def tree_of(graph: Graph, targets: Sequence[Sequence[int]], budget: int = 1 << 2
 def tiered(
     references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], priorities: Sequence[int]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The references, and those of the roots, that count: what an earlier priority reaches is its
-    own, and what only later ones reach does not
-    refer to it."""
+    """Return the references of blocks and of roots that count. A block that roots of an earlier priority reach belongs to them: references
+    to it from blocks that only later priorities reach do not count."""
     whose: dict[int, int] = {}
     for priority, (first, end) in enumerate(zip((0, *priorities), (*priorities, len(targets)))):
         work = [t for root in range(first, end) for t in targets[root]]

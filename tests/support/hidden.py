@@ -1,4 +1,4 @@
-"""The program tests/programs/typed_hints.c: built, its core, and the true types of its blocks."""
+"""The program tests/programs/typed_hints.c: its core, and the true types of its blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cores
 
 class Hidden(NamedTuple):
     """A core of the program. `truth` maps the address of each block without text to its type; `places` has the addresses that the program
-    names: "registry", "reserve". `texts`: the number of blocks with text."""
+    prints: "registry", "reserve". `texts`: the number of blocks with text."""
 
     program: Path
     core: Path
@@ -25,15 +25,15 @@ class Hidden(NamedTuple):
     texts: int
 
     def hint(self, name: str, kind: str) -> list[str]:
-        """The option that says what is at a place."""
+        """Return the option that declares the type at an address."""
         return ["--type", f"{self.places[name]:#x}={kind}"]
 
     def verdicts(self, *words: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
-        """Count the blocks by their true type and the type that `blocks` prints, and those by how the type is known."""
+        """Count blocks by (true type, type that `blocks` prints), and for each pair by the origin of the printed type."""
         return self.compared(ran("blocks", "--json", "--limit", "0", *words, str(self.core), check=True).stdout)
 
     def compared(self, output: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
-        """The same for the output of `blocks --json`."""
+        """Return the same counts for the output of `blocks --json`."""
         found: dict[tuple[str, Optional[str]], Counter[str]] = {}
         for row in map(json.loads, filter(lambda line: line.startswith("{"), output.splitlines())):
             true = self.truth.get(int(row["address"], 16)) if "address" in row else None
@@ -44,7 +44,7 @@ class Hidden(NamedTuple):
 
 
 def run(folder: Path, items: int = 100) -> Hidden:
-    """Build the program, run it until it is ready, and dump its core."""
+    """Compile the program, run it until it is ready, and write its core."""
     program = building.compiled(folder, "typed_hints.c", "-g", "-O2")
     with cores.Running([str(program), str(items)], folder / "run") as running:
         core = running.kernel_core()

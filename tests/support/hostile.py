@@ -1,6 +1,6 @@
-"""A writer of cores whose headers claim far more than there is: a sound core, with program headers, notes and holes added to it.
+"""Write cores whose headers claim much more memory than the file has: a sound core with additional program headers, notes and holes.
 
-They are written to disk as sparse files, so that a terabyte takes a few pages. Layouts as in elfcore.py.
+They are sparse files, so that a terabyte takes a few pages on disk. Layouts as in elfcore.py.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Claim(NamedTuple):
 def hostile(
     path: Path, base: bytes, claims: Sequence[Claim] = (), *, notes: bytes = b"", hole: int = 0, data: Iterable[tuple[int, bytes]] = ()
 ) -> Path:
-    """Write `base`, a 64-bit little-endian core, with more program headers and notes. Behind its bytes the file has a hole of `hole` bytes,
-    from `tail(base)` on; `data` are (offset in the hole, bytes) written into it. Returns `path`."""
+    """Write `base`, a 64-bit little-endian core, with more program headers and notes, and return `path`. A hole of `hole` bytes follows the
+    bytes of `base`, at `tail(base)`; `data` has (offset in the hole, bytes) to write into the hole."""
     phoff, count = struct.unpack_from("<Q", base, 32)[0], struct.unpack_from("<H", base, 56)[0]
     assert count < 0xFFFF
     headers = bytearray(base[phoff : phoff + 56 * count])
@@ -67,22 +67,22 @@ def hostile(
 
 
 def tail(base: bytes) -> int:
-    """Where `hostile` begins to add to these bytes."""
+    """Return the offset at which `hostile` appends to these bytes."""
     return -(-len(base) // PAGE) * PAGE
 
 
 def threads(count: int, first: int = 1 << 20, sp: int = 0, step: int = 0) -> bytes:
-    """Notes of `count` threads, whose stack pointers stand `step` bytes apart from `sp` on."""
+    """Return notes of `count` threads, with stack pointers that begin at `sp` and are `step` bytes apart."""
     return b"".join(prstatus(Task(first + number, {"rsp": sp + number * step})) for number in range(count))
 
 
 class TooMuch(Exception):
-    """More work was done than a test allows."""
+    """A function executed more lines than a test allows."""
 
 
 def lines_run(function: Callable[[], object], most: int = 1 << 62) -> int:
-    """How many lines of Python run in `function`: work, whatever else the machine does. RuntimeError where there
-    are more than `most`."""
+    """Return how many lines of Python `function` executes: a measure of work that does not depend on the machine's load. Raises TooMuch if
+    there are more than `most`."""
     counter, before = _counter(), sys.gettrace()
     lines = ctypes.c_uint64.in_dll(counter, "lines")
     lines.value, ctypes.c_uint64.in_dll(counter, "most").value = 0, most
@@ -97,7 +97,7 @@ def lines_run(function: Callable[[], object], most: int = 1 << 62) -> int:
 
 @functools.cache
 def _counter() -> ctypes.CDLL:
-    """tests/programs/lines.c, loaded."""
+    """Compile and load tests/programs/lines.c."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "lines.so"
         subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, PROGRAMS / "lines.c"], check=True)

@@ -1,4 +1,4 @@
-"""Wait until a process has come to rest: all its threads sleep, and none has run for a while."""
+"""Wait until a process is idle: all its threads sleep, and none has run for some time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cores import threads
 
 PATIENCE = 180.0
 REST_SECONDS = 0.15
-"""Seconds in which no thread may have run. A thread that waits for a processor is not asleep ("R"), however busy the machine is."""
+"""Seconds during which no thread may have run. On a busy machine, a thread that waits for a processor is not asleep ("R")."""
 
 
 def wait_until_idle(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""A made-up process image with jemalloc in it, as its releases lay it out: for tests of the reader, and of damage."""
+"""A synthetic process image with jemalloc, in the layouts of its releases, for tests of the reader and of damage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slab_pages(size: int) -> int:
 
 
 class Image:
-    """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that holds two blocks of 32 bytes."""
+    """One arena with slabs of 32 and 64 bytes, a large block, dirty pages, and a thread cache that contains two blocks of 32 bytes."""
 
     def __init__(self, kind: layout.ExtentLayout = layout.EDATA, address_bits: int = 48, arch: Arch = X86_64) -> None:
         self.kind, self.bits, self.arch = kind, address_bits, arch
@@ -49,14 +49,14 @@ class Image:
             self.put(INFOS + 40 * i, size, slab_pages(size) * PAGE, self.halves(count, 1), count, (count + 63) // 64)
         self.put(BASE, BASE_SIZE, 0, 0, BASE + (1 << 20), 4096)
         base = BASE + 192
-        # base_t: its list of blocks; then heaps of free rests and the counters
+        # struct base_t: its list of blocks; then the heaps of unused ranges, and the counters
         blocks, heap = (160, 16) if kind is layout.EDATA else (144, 8)
         self.put(base + blocks, BASE)
         self.put(base + blocks + 8 + heap * len(SIZES), 65536, 131072, BASE_SIZE)
         self.put(ARENAS, ARENA)
         self.put(ARENAS + 64, BASE + 192)  # b0
         self.blocks: dict[str, list[int]] = {"used": [], "free": [], "cached": []}
-        # A slab that a stack of the thread cache hides in would be metadata: it has a large extent of its own.
+        # A slab that contains a stack of the thread cache would count as metadata. So the stack is in a separate large extent.
         self.stacks = self.large(16384, 0)
         for _ in range(2):
             self.slab(32, range(0, 128, 2))
@@ -78,11 +78,11 @@ class Image:
         raise ValueError(hex(address))
 
     def halves(self, first: int, second: int) -> int:
-        """The word that has these two 32-bit numbers."""
+        """Return the word that consists of these two 32-bit numbers."""
         return first | second << 32 if self.arch.byteorder == "little" else first << 32 | second
 
     def extent(self, size: int, state: int, szind: int, slab: int, nfree: int = 0, offset: int = 0) -> int:
-        """A run of pages and its descriptor, in the tree at its first and last page, or all of them."""
+        """Add a run of pages with its descriptor, in the tree at its first and last page, or at all pages."""
         descriptor, start = DESCRIPTORS + 128 * len(self.descriptors), self.heap
         self.descriptors.append(descriptor)
         kind = self.kind
@@ -119,7 +119,7 @@ class Image:
         return start + offset
 
     def arena(self) -> None:
-        """Bins with counters that agree; counters of large classes; the list of thread caches."""
+        """Add bins with counters that agree, counters of large classes, and the list of thread caches."""
         row = next(row for row in layout.BINS if row.extent is self.kind)
         self.bins = ARENA + 78952
         used = {1: 0}
@@ -155,7 +155,7 @@ class Image:
             for szind in range(41):
                 end = stack + 8 * 20
                 count = 2 if SIZES[szind] == 32 else 0
-                self.put(end - 8 * 20, *[HEAP + 64] * 20)  # old entries, which say nothing
+                self.put(end - 8 * 20, *[HEAP + 64] * 20)  # stale entries, which must be ignored
                 lows = struct.pack(f"{self.arch.word_format[0]}4H", end & 0xFFFF, stack & 0xFFFF, end & 0xFFFF, 0)
                 self.put(cache + 8 + 24 * szind, end - 8 * count, 7, *self.arch.unpack(lows))
                 if count:
@@ -203,8 +203,9 @@ def states(directory: Directory, addresses: list[int]) -> set[str]:
 
 
 def profiler(image: Image, row: layout.ProfileLayout) -> dict[str, int]:
-    """A profiler in the slab of 64-byte blocks, three for a structure: one context, a thread's count there, the thread, another thread
-    that has none; and the tables. What the profiler never wrote has addresses of the program's blocks in it."""
+    """Add a profiler in the slab of 64-byte blocks, with three blocks for each structure: a context, a thread's counters for it, the
+    thread, another thread without counters, and the tables. Fields that the profiler never wrote contain addresses of the program's
+    blocks."""
     start = image.blocks["used"][-64]
     at = {name: start + 256 * i for i, name in enumerate(("context", "count", "thread", "idle", "all", "own", "none", "name"))}
     for address in range(start, start + 2048, 8):

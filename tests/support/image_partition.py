@@ -22,7 +22,7 @@ from findleaks.target.base import Module
 FILE, DATA = 0x555500000000, 0x555500010000  # a loaded file, and its variables
 ROOT = DATA + 0x40
 POOL = 0x10400000000
-SEPARATE = 0x7F1000000000  # where metadata is if it is not in super pages
+SEPARATE = 0x7F1000000000  # address of metadata that is not in super pages
 STACK = 0x7FFF00000000
 THREAD_POINTER = STACK + 0x1800
 TID = 4242
@@ -55,9 +55,8 @@ RING = 128  # words of the ring of empty spans
 
 
 class Image:
-    """One partition with reference counters, one thread cache and one direct map. `used`, `free`,
-    `cached` and `quarantined` are the addresses of slots. `usable` has the number of bytes that the
-    program may use in each slot in use."""
+    """One partition with reference counters, one thread cache and one direct map. `used`, `free`, `cached` and `quarantined` are the
+    addresses of slots. `usable`: for each slot in use, the number of bytes that the program may use."""
 
     def __init__(self, kind: Kind = KINDS[0], seed: int = 1) -> None:
         self.kind = kind
@@ -117,7 +116,7 @@ class Image:
         return ROOT + self.kind.settings + SIZES.index(size) * self.kind.bucket.stride
 
     def span(self, size: int, states: str, raw: int = 0) -> list[int]:
-        """Add a span whose first slots have these states: used, free, cached, quarantined. The others were never used."""
+        """Add a span whose first slots have these states: used, free, cached, quarantined. The other slots were never used."""
         pages = self.pages(size)
         start, slots = self.page + self.next_page * PARTITION_PAGE, pages * PAGE // size
         entry = self.page + self.distance + self.next_page * ENTRY
@@ -215,7 +214,7 @@ class Image:
 
 
 def full(kind: Kind = KINDS[0], seed: int = 1) -> Image:
-    """An image with everything."""
+    """Return an image with slots of every state."""
     image = Image(kind, seed)
     image.span(16, "ufufuffu")
     image.span(64, "u" * 30 + "f" * 20 + "qcuq" + "f" * 100)

@@ -1,4 +1,4 @@
-"""The program tests/programs/inlined.cpp: builds of it, what stack it says it has, and that stack as findleaks, GDB and binutils see it."""
+"""The program tests/programs/inlined.cpp: its builds, the stack that it prints, and this stack as findleaks, GDB and binutils report it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Stopped:
-    """A build, its core at the stop, and the stack that it printed, the innermost first: name and line."""
+    """A build, its core at the stop, and the stack that it printed, innermost first: name and line."""
 
     program: Path
     core: Path
@@ -38,7 +38,7 @@ class Stopped:
 
 
 def stopped(folder: Path, *options: str) -> Stopped:
-    """Build the program with these options (the compiler first), and take a core of it."""
+    """Compile the program with these words (the first is the compiler), and write a core of it."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM
     subprocess.run([*options, "-O2", "-o", program, SOURCE], check=True, cwd=folder)
@@ -49,20 +49,21 @@ def stopped(folder: Path, *options: str) -> Stopped:
 
 
 def plain(function: str) -> str:
-    """A function's name in the form that all who demangle agree on: without results, parameters, template arguments; lambdas alike."""
+    """Return a function's name in a form that all demanglers agree on: without results, parameters and template arguments, and with the
+    same name for all lambdas."""
     if "lambda" in function or "$_0" in function or "operator()" in function:
         return "lambda"
     return re.sub(r"<[^<>]*>", "", function.split("(")[0]).split(" ")[-1]
 
 
 def frames(answer: Mapping[str, Any]) -> list[Seen]:
-    """The program's own frames of the only stack of `stacks --json`, from wait_here to main."""
+    """Return the program's own frames of the only stack of `stacks --json`, from wait_here to main."""
     (stack,) = answer["stacks"]
     return own_frames(stack)
 
 
 def own_frames(stack: Mapping[str, Any]) -> list[Seen]:
-    """The program's own frames of one stack, as JSON has it."""
+    """Return the program's own frames of a stack in JSON."""
     return [seen(frame) for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
 
 
@@ -77,7 +78,7 @@ def by_command_line(program: Path, core: Path, *words: str) -> dict[str, Any]:
 
 
 def by_gdb(program: Path, core: Path, folder: str = "") -> dict[str, Any]:
-    """In GDB, whose folder for debug files may be set."""
+    """Return the frames that findleaks prints in GDB. `folder`: GDB's folder for debug files."""
     before = ("-iex", f"set debug-file-directory {folder}") if folder else ()
     (line,) = objects(gdb(["leaks stacks --json"], *REWRITTEN, *before, str(program), str(core)))
     made: dict[str, Any] = json.loads(line)
@@ -85,7 +86,7 @@ def by_gdb(program: Path, core: Path, folder: str = "") -> dict[str, Any]:
 
 
 def by_lldb(program: Path, core: Path, folder: str = "") -> dict[str, Any]:
-    """In LLDB, whose folder for debug files may be set."""
+    """Return the frames that findleaks prints in LLDB. `folder`: LLDB's folder for debug files."""
     before = ("-O", f"settings append target.debug-file-search-paths {folder}") if folder else ()
     (line,) = objects(lldb(["leaks stacks --json"], *before, str(program), "-c", str(core)))
     made: dict[str, Any] = json.loads(line)
@@ -93,7 +94,7 @@ def by_lldb(program: Path, core: Path, folder: str = "") -> dict[str, Any]:
 
 
 def gdbs_own(program: Path, core: Path, folder: str = "") -> list[tuple[str, str, int]]:
-    """GDB's backtrace from wait_here to main: function, file, line."""
+    """Return GDB's backtrace from wait_here to main: function, file, line."""
     words = ["gdb", "-nx", "-batch", "-iex", f"set debug-file-directory {folder or '/nonexistent'}", "-ex", "bt", str(program), str(core)]
     printed = subprocess.run(words, capture_output=True, text=True, check=True, env=environment()).stdout
     rows = re.findall(r"^#\d+\s+(?:0x[0-9a-f]+ in )?(.+?) \(.*?\) at (\S+):(\d+)$", printed, re.M)
@@ -101,7 +102,7 @@ def gdbs_own(program: Path, core: Path, folder: str = "") -> list[tuple[str, str
 
 
 def addr2lines(program: Path, answer: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """What binutils' addr2line says of the program's own frames: function, file, line."""
+    """Return what binutils' addr2line prints for the program's own frames: function, file, line."""
     symbols = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
     starts = {name: int(value, 16) for value, _, name in re.findall(r"^([0-9a-f]+) (\w) (\S+)$", symbols, re.M)}
     (stack,) = answer["stacks"]
@@ -114,12 +115,12 @@ def addr2lines(program: Path, answer: Mapping[str, Any]) -> list[tuple[str, str,
 
 
 def last(function: str) -> str:
-    """The last part of a name: addr2line leaves out the namespaces of functions without linkage names."""
+    """Return the last part of a name: addr2line leaves out the namespaces of functions without linkage names."""
     return function.rsplit("::", 1)[-1]
 
 
 def check(found: Sequence[Seen], one: Stopped) -> None:
-    """These are the frames that the program printed, with their lines; those between wait_here, outer and main are inlined."""
+    """Check that the frames and lines are those that the program printed, and that those between wait_here, outer and main are inlined."""
     (top, *rest), apart = found, ("outer", "main")
     assert (top.function, top.file, top.inlined) == ("wait_here", SOURCE.name, False) and top.line
     assert [(one.function, one.line) for one in rest] == list(one.truth)
@@ -137,7 +138,7 @@ def build_id(program: Path) -> str:
 
 
 def split(program: Path, folder: Path) -> tuple[Path, Path]:
-    """A stripped copy of the program in `folder`, and its debug file."""
+    """Write a stripped copy of the program to `folder`, and its debug file."""
     stripped, debug = folder / PROGRAM, folder / f"{PROGRAM}.debug"
     objcopy("--only-keep-debug", program, debug)
     objcopy("--strip-all", program, stripped)

@@ -1,4 +1,4 @@
-"""Programs of Java that wait or are busy in methods of every kind, and the frames that the JVM itself lists of them."""
+"""Java programs that wait or run in methods of every kind, and the frames that the JVM itself lists for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES = {
     "compiled": (3000, "-Xcomp"),
     "C2": (30_000, "-XX:-TieredCompilation"),
 }
-"""How the JVM executes methods -> calls after which it does so, and options."""
+"""How the JVM executes methods, with the number of calls until it does that, and JVM options."""
 
 Frames = list[tuple[str, str, int]]
 """Method, file ("": unknown) and line (0: unknown) of each frame, innermost first."""
@@ -32,12 +32,12 @@ Frames = list[tuple[str, str, int]]
 _HIDDEN = re.compile(r"\$\$Lambda|LambdaForm|^java\.lang\.invoke\.|\.DirectMethodHandleAccessor\.invokeImpl$")
 """Methods that Java omits in stack traces, or that an agent cannot name."""
 
-_INLINED = 15  # methods that a compiler of the JVM inlines in each other, at most
+_INLINED = 15  # maximum number of methods that a JIT compiler inlines into each other
 
 
 @contextmanager
 def waiting(version: str, folder: Path, calls: int, *options: str) -> Iterator[cores.Running]:
-    """The program whose threads wait, after so many calls."""
+    """Start the program whose threads wait after this number of calls."""
     jvms.compile_java(truth.PROGRAMS / "JavaFrames.java", folder, "--release", "8")
     command = jvms.command(version, folder, "JavaFrames", str(calls), options=options)
     with cores.Running(command, folder, stdin=subprocess.PIPE) as running:
@@ -45,7 +45,7 @@ def waiting(version: str, folder: Path, calls: int, *options: str) -> Iterator[c
 
 
 def printed(output: str) -> Mapping[str, Frames]:
-    """The frames that Thread.getAllStackTraces lists, by thread."""
+    """Return the frames that Thread.getAllStackTraces lists, by thread."""
     found: dict[str, Frames] = {}
     for part in re.split("^thread ", output.removesuffix(cores.READY), flags=re.M)[1:]:
         name, *lines = part.splitlines()
@@ -55,12 +55,12 @@ def printed(output: str) -> Mapping[str, Frames]:
 
 
 def is_hidden(method: str) -> bool:
-    """Whether a stack trace omits this method, or a name that no two JVMs have in common."""
+    """Return whether a stack trace omits this method, or whether its name differs in each JVM."""
     return bool(_HIDDEN.search(method))
 
 
 def read(stack: ThreadGroup) -> Frames:
-    """The frames that findleaks lists."""
+    """Return the frames that findleaks lists."""
     found = [(one.function or "", one.file or "", one.line or 0) for one in stack.frames if one.kind == "Java"]
     return [one for one in found if not _HIDDEN.search(one[0])]
 
@@ -71,7 +71,7 @@ Thread.print`: "locked <0x…> (a java.lang.Object)"."""
 
 
 def printed_locks(version: str, pid: int) -> Mapping[int, Locks]:
-    """Return the locks of each thread that the JVM prints. Keys are the kernel's thread IDs."""
+    """Return the locks of each thread that the JVM prints, by the kernel's thread ID."""
     command = [jvms.jcmd(version), str(pid), "Thread.print", "-l"]
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=cores.PATIENCE).stdout
     found: dict[int, Locks] = {}
@@ -102,9 +102,8 @@ def read_locks(stack: ThreadGroup, tid: int) -> Locks:
 
 
 def same_lock(read: str, printed: str) -> bool:
-    """Return whether the lock that findleaks read is the lock that the JVM printed. The JVM cannot
-    print the object for which a compiled method waits. JDK 11 prints "waiting to re-lock in wait()"
-    also for the caller of Object.wait()."""
+    """Return whether the lock that findleaks read is the lock that the JVM printed. The JVM cannot print the object for which a compiled
+    method waits. JDK 11 prints "waiting to re-lock in wait()" also for the caller of Object.wait()."""
     if printed == "waiting on <no object reference available>":
         return read.startswith("waiting on <0x")
     again = printed.replace("waiting to re-lock in wait()", "locked")
@@ -113,7 +112,7 @@ def same_lock(read: str, printed: str) -> bool:
 
 @contextmanager
 def busy(version: str, folder: Path, *options: str) -> Iterator[frame_stops.Busy]:
-    """The program whose threads never wait. Its agent prints the frames of a thread that gets a signal."""
+    """Start the program whose threads never wait. Its agent prints the frames of a thread that gets a signal."""
     jvms.compile_java(truth.PROGRAMS / "JavaBusyFrames.java", folder, "--release", "8")
     headers, agent = jvms.jdk() / "include", folder / "agent.so"
     command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", agent, truth.PROGRAMS / "java_call_trace.c"]
@@ -128,17 +127,18 @@ def busy(version: str, folder: Path, *options: str) -> Iterator[frame_stops.Busy
 
 
 def traced(text: str) -> Frames:
-    """The frames that the agent printed. It does not print files."""
+    """Return the frames that the agent printed. It prints no files."""
     lines = [line.split(" ") for line in text.splitlines()[:-1] if not line.startswith("none")]
     found = [(f"{java_name(holder[1:-1].replace('.', '+'))}.{method}", "", int(line)) for holder, method, line in lines]
     return [one for one in found if not _HIDDEN.search(one[0])]
 
 
 def agrees(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
-    """Whether the frames of a thread that executes Java code are those that the JVM lists.
+    """Return whether the frames of a thread that executes Java code are those that the JVM lists.
 
-    It lists methods that are inlined in the innermost compiled one, which are guesses; the line of the last call in the innermost
-    interpreted one; and no method that is being entered."""
+    The JVM guesses which methods are inlined in the innermost compiled method, and for the innermost interpreted method it lists the line
+    of the last call. It omits a method that is just being entered.
+    """
     names = [(method, line) for method, _, line in read(stack)]
     listed = [(method, line) for method, _, line in theirs]
     top = stack.frames[0].function or ""
@@ -152,9 +152,10 @@ def agrees(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def includes(stack: ThreadGroup, theirs: Sequence[tuple[str, str, int]]) -> bool:
-    """Whether the outer frames that the JVM lists are in the stack, in their order.
+    """Return whether the stack contains the outer frames that the JVM lists, in the same order.
 
-    Where compiled code has removed a part of its frame or has just returned from a call, the JVM leaves out frames of callers, and guesses
-    which methods are inlined in the innermost one."""
+    If compiled code has removed a part of its frame or has just returned from a call, the JVM omits frames of callers, and guesses which
+    methods are inlined in the innermost one.
+    """
     names = iter([(method, line) for method, _, line in read(stack)])
     return all((method, line) in names for method, _, line in theirs[_INLINED:])

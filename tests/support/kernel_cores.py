@@ -1,4 +1,4 @@
-"""Cores that the kernel writes of programs that end by themselves."""
+"""Cores that the kernel writes when programs crash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import cores
 
 
 def crashed(command: Sequence[str], folder: Path) -> tuple[Path, str]:
-    """Run a program in `folder` until it crashes. Returns its core and what it printed to stderr."""
+    """Run a program in `folder` until it crashes. Return its core, and its output on stderr."""
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         command, cwd=folder, stderr=subprocess.PIPE, text=True, preexec_fn=cores._allow_cores, check=False, timeout=cores.PATIENCE

@@ -1,7 +1,7 @@
-"""The layers of `findleaks`: imports run downward only, those in functions and for type checkers too.
+"""Check the layers of `findleaks`: imports go to lower layers only, also those inside functions and for type checkers.
 
-A package may import from packages of lower layers; packages of one layer do not know each other. What is known of one allocator or
-runtime is in its own folder, which no other allocator or runtime imports from.
+A package may import from packages of lower layers, but not from packages of its own layer. Knowledge about one allocator or runtime is in
+its own folder, and no other allocator or runtime imports from that folder.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ LAYERS = (
     ("cli",),
     ("gdb", "lldb", "__main__"),
 )
-"""The lowest first. The names are those of packages and modules right below `findleaks`."""
+"""The layers, the lowest first. Names are those of packages and modules directly below `findleaks`."""
 APART = ("allocators", "runtimes")
-"""Packages whose folders do not know each other."""
+"""Packages whose folders must not import from each other."""
 BUILT_ON = {("node", "v8"), ("tcmalloc", "tcmallocs"), ("tcmalloc_google", "tcmallocs")}
-"""Folders of one of these packages that are built on another."""
+"""Folders of these packages that may import from another folder."""
 
 _RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 
 def upward(source: Source) -> Iterator[str]:
-    """A line for each import in a file (common/…, gdb/…, lldb/…) that does not run downward."""
+    """Return a line for each import in a file (common/…, gdb/…, lldb/…) that does not go to a lower layer."""
     name = source.name
     if name == "common/__init__.py":
         return
@@ -70,13 +70,13 @@ def upward(source: Source) -> Iterator[str]:
 
 
 def _module(name: str) -> list[str]:
-    """["target", "elf"] of common/target/elf.py, ["gdb", "register"] of gdb/register.py."""
+    """Return the parts of a module's name: ["target", "elf"] for common/target/elf.py, ["gdb", "register"] for gdb/register.py."""
     parts = name[: -len(".py")].split("/")
     return parts[1:] if parts[0] == "common" else parts
 
 
 def _folder(root: Path, module: list[str]) -> str:
-    """The folder of one allocator or runtime that a module is in; "" for those that all of them share."""
+    """Return the folder of the allocator or runtime that contains a module; "" for modules that all of them share."""
     shared = len(module) < 2 or (root / "common" / module[0] / f"{module[1]}.py").is_file()
     return "" if shared else module[1]
 
@@ -86,7 +86,7 @@ def _apart(one: str, other: str) -> bool:
 
 
 def _imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and module of each import from findleaks, but for those of a file that is run as a script."""
+    """Return line and module of each import from findleaks, without those of a file that is run as a script."""
     for line, module, names in source.imports_as_module:
         modules = [f"findleaks.{name}" for name in names] if module == "findleaks" else [module]
         yield from ((line, module) for module in modules if module.startswith("findleaks."))

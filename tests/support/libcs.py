@@ -1,7 +1,7 @@
-"""Debian's glibc of several releases, unpacked beside the system's own, and programs linked against them.
+"""Debian's glibc of several releases, unpacked outside the system, and programs linked against them.
 
-A program is linked with the unpacked tree as sysroot, its dynamic linker and an rpath into the tree, so that it starts like any
-other program (started as `ld.so --library-path …` its core would show no libraries).
+A program is linked with the unpacked tree as sysroot, with its dynamic linker and with an rpath into the tree, so that it starts like any
+other program. (If it were started with `ld.so --library-path …`, its core would list no libraries.)
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import debian
 PACKAGES = ("libc6", "libc6-dev", "linux-libc-dev")
 
 OF_THEIR_TIME = {"bullseye": ("libgcc-10-dev",)}
-"""A static program also takes part of libgcc, whose newer versions ask more of libc than 2.31 has."""
+"""Static programs also contain part of libgcc. The libgcc of newer releases needs functions that libc 2.31 does not have."""
 
 SUITES = {"2.31": "bullseye", "2.36": "bookworm", "2.41": "trixie", "2.43": "sid"}
-"""Which Debian suite has which glibc. sid moves on: `get` warns when it did, and tests run with what it has."""
+"""The Debian suite of each glibc. sid changes: `get` then warns, and tests run with sid's current version."""
 
 PINNED: debian.Pins = {
     ("libc6", "2.31-13+deb11u11"): "05f7264da867b37f4c5ce49266b558ea1e81e05a9464f623152fca70f3550282",
@@ -37,7 +37,7 @@ PINNED: debian.Pins = {
 
 @dataclass(frozen=True)
 class Libc:
-    """An unpacked libc. `root` has its lib64, usr/include and so on; `package` is libc6's Debian version."""
+    """An unpacked libc. `root` has its lib64, usr/include and so on; `package` is the Debian version of libc6."""
 
     version: str
     suite: str
@@ -68,7 +68,7 @@ class Libc:
 
 @functools.cache
 def get(version: str) -> Libc:
-    """The libc of this version, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return the libc of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "libcs" / suite
     package = debian.version_of("libc6", debian.unpacked(suite, (*PACKAGES, *OF_THEIR_TIME.get(suite, ())), folder, PINNED))

@@ -1,4 +1,4 @@
-"""C++ libraries as Debian has them, for programs that are compiled with them: headers and static libraries, unpacked and not installed."""
+"""C++ libraries of Debian for programs that are compiled with them: headers and static libraries, unpacked but not installed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 import debian
 
 ABSEIL = {"20220623": "bookworm", "20240722": "trixie", "newest": "sid"}
-"""The suites with these releases of Abseil. sid moves on."""
+"""The Debian suites with these releases of Abseil. sid changes."""
 BOOST = {"1.74": "bookworm", "1.83": "trixie"}
 
 
 def abseil(release: str) -> list[str]:
-    """Words for a compiler. Raises debian.PackagesMissing."""
+    """Return compiler options for Abseil. Raises debian.PackagesMissing."""
     root = _unpacked(ABSEIL[release], "libabsl-dev")
     libraries = sorted(str(one) for one in root.glob("usr/lib/*/libabsl_*.a"))
     return ["-isystem", str(root / "usr/include"), "-Wl,--start-group", *libraries, "-Wl,--end-group", "-pthread"]
 
 
 def boost(release: str) -> list[str]:
-    """Words for a compiler, with Boost.Context. Raises debian.PackagesMissing."""
+    """Return compiler options for Boost with Boost.Context. Raises debian.PackagesMissing."""
     root = _unpacked(BOOST[release], f"libboost{release}-dev", f"libboost-context{release}-dev")
     library = next(root.glob("usr/lib/*/libboost_context.a"))
     return ["-DBOOST", "-isystem", str(root / "usr/include"), str(library), "-pthread"]

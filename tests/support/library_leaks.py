@@ -1,4 +1,4 @@
-"""Libraries of two Debian releases, unpacked, and a program that forgets what they gave it: what leaks of published software look like."""
+"""A program that leaks objects which libraries of two Debian releases allocate: typical leaks of published software."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LIBRARIES = ("xml2", "ssl", "crypto", "curl", "sqlite3", "z", "json-c", "expat",
 
 
 class Build(NamedTuple):
-    """A build of the program: its file, and the Debian release whose libraries it runs with."""
+    """A build of the program: its file, and the Debian release of its libraries."""
 
     suite: str
     program: Path
 
 
 class Core(NamedTuple):
-    """A core, and by address the way and usable size of each block that was made by a way and not freed."""
+    """A core, and for each leaked block by address its usable size and the name of the leak that made it."""
 
     path: Path
     suite: str
@@ -37,14 +37,14 @@ class Core(NamedTuple):
 
 @functools.cache
 def libraries(suite: str) -> Path:
-    """The tree with the libraries of a Debian release. Raises debian.PackagesMissing."""
+    """Return the unpacked libraries of a Debian release. Raises debian.PackagesMissing."""
     folder = debian.cache() / "library-leaks" / suite
     debian.unpacked(suite, PACKAGES, folder, {}, dependencies=True)
     return folder / "root"
 
 
 def build(suite: str, folder: Path, compiler: str, *flags: str) -> Build:
-    """The program, always of one name, with the libraries of that release, which it finds without help when it is started."""
+    """Build the program, always with the same name, with the libraries of this release. It finds them without options at start."""
     folder.mkdir(parents=True)
     root, program = libraries(suite), folder / "library_leaks"
     where = [root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu"]
@@ -61,7 +61,7 @@ def build(suite: str, folder: Path, compiler: str, *flags: str) -> Build:
 
 
 def core(built: Build, folder: Path, port: int, seed: int, most: int, *ways: str) -> Core:
-    """The kernel's core of a run that loses in these ways, or in all, up to `most` times each. `port`: of a PostgreSQL server."""
+    """Return the kernel's core of a run with these leaks, or all, up to `most` times each. `port`: of a PostgreSQL server."""
     server = f"host=127.0.0.1 port={port} user=postgres dbname=postgres"
     with Running([str(built.program), str(seed), server, str(most), *ways], folder) as process:
         made = {}

@@ -1,7 +1,7 @@
-"""Google's tcmalloc of builds with pages of several sizes, from the crate libtcmalloc-sys, which carries its C++ sources and Abseil's.
+"""Google's tcmalloc with several page sizes, built from the crate libtcmalloc-sys, which contains its C++ sources and Abseil's.
 
-Cargo fetches and builds it, which takes minutes a build; archives are kept in debian.cache(). Its functions have names of their own:
-tests/programs/google_malloc.c makes them malloc, free and so on.
+Cargo downloads and builds it, which takes minutes for each build; archives are cached in debian.cache(). Its functions have their own
+names: tests/programs/google_malloc.c defines malloc, free and the others with them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ BUILDS = {
     "256k": ("256k_pages", "extension"),
     "numa": ("8k_pages", "numa_aware", "extension"),
 }
-"""What a build is called here -> the crate's features."""
+"""The crate's features for each build, by the name that the tests use."""
 
 PER_CPU = "glibc.pthread.rseq=0"
-"""GLIBC_TUNABLES for per-CPU caches: glibc since 2.35 takes the kernel's rseq for itself, and tcmalloc then caches by thread."""
+"""GLIBC_TUNABLES for per-CPU caches. By default, glibc 2.35 and newer uses the kernel's rseq, and tcmalloc then has caches per thread."""
 
 
 def _manifest(features: Sequence[str]) -> str:
@@ -41,7 +41,7 @@ def _manifest(features: Sequence[str]) -> str:
 
 
 def _crossing(compiler: str) -> dict[str, str]:
-    """What has the crate cc compile C++ for another machine, while Rust's part, of which nothing is used, is this machine's."""
+    """Make the crate cc compile C++ for another machine. The Rust part is still compiled for this machine; nothing of it is used."""
     if not compiler:
         return {}
     tools = {name: compiler.removesuffix("gcc") + tool for name, tool in (("CC", "gcc"), ("CXX", "g++"), ("AR", "ar"))}
@@ -49,7 +49,7 @@ def _crossing(compiler: str) -> dict[str, str]:
 
 
 def _lock(folder: Path) -> None:
-    """Cargo refuses a crate of another checksum than its lock file has, or should."""
+    """Check the lock file's checksum of the crate: cargo rejects a crate that does not match it."""
     text = (folder / "Cargo.lock").read_text()
     if f'name = "libtcmalloc-sys"\nversion = "{CRATE}"' not in text or f'checksum = "{DIGEST}"' not in text:
         raise RuntimeError(f"{folder / 'Cargo.lock'} has another libtcmalloc-sys than {CRATE} of checksum {DIGEST}")
@@ -57,7 +57,7 @@ def _lock(folder: Path) -> None:
 
 @functools.cache
 def archive(build: str, compiler: str = "") -> Path:
-    """libtcmalloc.a of this build, made on first use; for another machine, by its compiler, whose name ends in -gcc."""
+    """Return libtcmalloc.a of this build, made at the first use. `compiler`: for another machine, its compiler, whose name ends in -gcc."""
     folder = debian.cache() / "google-tcmalloc" / (f"{build}-{compiler}" if compiler else build)
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / "libtcmalloc.a"
@@ -87,13 +87,13 @@ def archive(build: str, compiler: str = "") -> Path:
 
 @dataclass(frozen=True)
 class Google:
-    """A build of Google's tcmalloc, and a folder for objects made of it."""
+    """A build of Google's tcmalloc, and a folder for its object files."""
 
     build: str
     folder: Path
 
     def _objects(self, *more: Path) -> list[str]:
-        """What goes into a program or library to have its malloc."""
+        """Return the objects that give a program or library this malloc."""
         shim = self.folder / "google_malloc.o"
         if not shim.exists():
             source = str(truth.PROGRAMS / "google_malloc.c")
@@ -104,8 +104,8 @@ class Google:
         return [*map(str, more), str(shim), *whole, "-lstdc++", "-lm", "-pthread"]
 
     def compile(self, source: Path, output: Path, flags: Sequence[str], link: str = "", *more: Path) -> Path:
-        """`link`: "preload" for a program with libc's malloc, "" with tcmalloc inside, "stripped" of all symbols at that, "static" or
-        "static-pie". `more`: objects."""
+        """Compile a program. `link`: "preload" (with libc's malloc), "" (with tcmalloc), "stripped" (also without symbols), "static" or
+        "static-pie". `more`: further objects."""
         how = [f"-{link}", "-Wl,-z,muldefs"] if link.startswith("static") else []
         objects = [] if link == "preload" else [*how, *self._objects(*more)]
         subprocess.run(["gcc", *flags, str(source), "-o", str(output), *objects, "-pthread"], check=True)
@@ -114,14 +114,14 @@ class Google:
         return output
 
     def library(self) -> Path:
-        """A shared library to preload."""
+        """Build a shared library to preload."""
         output = self.folder / "libgoogle.so"
         if not output.exists():
             subprocess.run(["g++", "-shared", "-o", str(output), *self._objects()], check=True)
         return output
 
     def statistics(self, flags: Sequence[str]) -> Path:
-        """A program that prints what this tcmalloc says of itself."""
+        """Build a program that prints the statistics of this tcmalloc."""
         extension, output = self.folder / "google_stats.o", self.folder / "stats"
         subprocess.run(["g++", "-O1", "-Wall", "-Wextra", "-c", str(truth.PROGRAMS / "google_stats.cpp"), "-o", str(extension)], check=True)
         return self.compile(truth.PROGRAMS / "tcmalloc_stats.c", output, flags, "", extension)

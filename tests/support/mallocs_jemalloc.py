@@ -1,4 +1,4 @@
-"""Debian's jemalloc of several releases, unpacked beside the system's own: libraries to preload, archives to link statically."""
+"""Debian's jemalloc of several releases, unpacked outside the system: libraries to preload, and archives to link statically."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import debian
 
 SUITES = {"5.2.1": "bullseye", "5.3.0": "bookworm", "5.3.0-trixie": "trixie", "5.3.1": "sid"}
-"""Which Debian suite has which jemalloc. sid moves on: `get` warns when it did, and tests run with what it has."""
+"""The Debian suite of each jemalloc. sid changes: `get` then warns, and tests run with sid's current version."""
 
 LIBCS = {"5.3.0-trixie": "2.41", "5.3.1": "2.43"}
-"""The libc (of libcs.py) that a release needs where the host's is older than its."""
+"""The libc (of libcs.py) for a release that needs a newer one than the host's."""
 
 PACKAGES = ("libjemalloc2", "libjemalloc-dev")
 
@@ -31,7 +31,7 @@ PINNED: debian.Pins = {
 
 @dataclass(frozen=True)
 class Release:
-    """An unpacked jemalloc. `archive` is libjemalloc_pic.a, and `static` the flags that link it with all that it needs."""
+    """An unpacked jemalloc. `archive` is libjemalloc_pic.a, and `static` has the flags to link it with its dependencies."""
 
     version: str
     library: Path
@@ -44,7 +44,7 @@ class Release:
 
 @functools.cache
 def get(version: str) -> Release:
-    """The release, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return the release, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "jemalloc" / suite
     package = debian.version_of("libjemalloc2", debian.unpacked(suite, PACKAGES, folder, PINNED))

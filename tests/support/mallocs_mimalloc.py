@@ -1,6 +1,6 @@
-"""mimalloc of several versions: Debian's libraries, wheels that bring the library and an object to link, crates that bring the source.
+"""mimalloc of several versions: Debian's libraries, wheels with a library and an object to link, and crates with the source.
 
-A crate's source is compiled here, as a library to preload or as an object to link statically, in release, secure and debug builds.
+The source of a crate is compiled here, as a library to preload or as an object to link statically, in release, secure and debug builds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUITES = {
     "3.0.1": ("trixie", "libmimalloc3", "libmimalloc.so.3"),
     "3.6.0": ("sid", "libmimalloc3", "libmimalloc.so.3"),
 }
-"""Which Debian suite has which mimalloc. sid moves on: `library` warns when it did, and tests run with what it has."""
+"""The Debian suite of each mimalloc. sid changes: `library` then warns, and tests run with sid's current version."""
 
 PINNED: debian.Pins = {
     ("libmimalloc2.0", "2.0.9+ds-2"): "a20035605a532be3186f0f48607c7106fe2a5551066c29de663c965692c446c4",
@@ -37,7 +37,7 @@ WHEELS = {
     "3.2.8": "9ffd5639af13b64669e9933b81fac1d761154967202a666a17f5776a6a2d9252",
     "3.4.3": "627d9e379503fd8a1001bed618f7434477c221f017cf31d4caca65d464731ff0",
 }
-"""SHA-256 of the wheels cmeel-mimalloc, which have a shared library and an object that overrides malloc."""
+"""SHA-256 of the wheels cmeel-mimalloc, which contain a shared library and an object that overrides malloc."""
 
 CRATES = {
     "2.0.9-source": ("0.1.30", "c_src/mimalloc", "dd8c7cbf8b89019683667e347572e6d55a7df7ea36b0c4ce69961b0cde67b174"),
@@ -48,7 +48,7 @@ CRATES = {
     "3.1.5": ("0.1.44", "c_src/mimalloc/v3", "667f4fec20f29dfc6bc7357c582d91796c169ad7e2fce709468aefeb2c099870"),
     "3.3.2": ("0.1.49", "c_src/mimalloc/v3", "6a45a52f43e1c16f667ccfe4dd8c85b7f7c204fd5e3bf46c5b0db9a5c3c0b8e9"),
 }
-"""mimalloc -> the crate libmimalloc-sys that carries it, where in it, and the crate's SHA-256."""
+"""By mimalloc's version: the crate libmimalloc-sys that contains it, the folder in the crate, and the crate's SHA-256."""
 
 BUILDS: Mapping[str, Sequence[str]] = {
     "release": ("-DNDEBUG",),
@@ -63,7 +63,8 @@ def _folder() -> Path:
 
 @functools.cache
 def library(version: str, build: str = "release") -> Path:
-    """A library to preload. Raises debian.PackagesMissing, or CalledProcessError where a registry's client or the compiler fails."""
+    """Return a library to preload. Raises debian.PackagesMissing, or CalledProcessError if the client of a registry or the compiler
+    fails."""
     if version in SUITES:
         suite, package, name = SUITES[version]
         folder = _folder() / suite
@@ -80,7 +81,8 @@ def library(version: str, build: str = "release") -> Path:
 
 @functools.cache
 def linked(version: str, build: str = "release", override: bool = True) -> Path:
-    """An object to link into a program; with `override` it brings malloc and free, else only mi_malloc and its like."""
+    """Return an object to link into a program. With `override` it defines malloc and free, otherwise only mi_malloc and similar
+    functions."""
     if version in WHEELS and override:
         return next((_wheel(version) / "cmeel.prefix/lib").glob("mimalloc-*/mimalloc.o"))
     return _compiled(version, build, f"object-{override}.o", ("-c",), override)
@@ -88,7 +90,7 @@ def linked(version: str, build: str = "release", override: bool = True) -> Path:
 
 @functools.cache
 def headers(version: str) -> Path:
-    """The folder of mimalloc.h, of a version that comes as source."""
+    """Return the folder of mimalloc.h, for a version that is available as source."""
     return _source(version) / "include"
 
 
@@ -118,7 +120,7 @@ def _wheel(version: str) -> Path:
 
 
 def _source(version: str) -> Path:
-    """The folder of mimalloc in its crate."""
+    """Return mimalloc's folder in its crate."""
     crate, inside, digest = CRATES[version]
     return crates.source(_folder() / f"crate-{crate}", "libmimalloc-sys", crate, digest) / inside
 
@@ -143,11 +145,11 @@ def _check(file: Path, digest: str) -> None:
 
 
 def settle(records: Sequence[truth.Record], blocks: Iterable[Mapping[str, Any]]) -> list[truth.Record]:
-    """The program's list with the addresses that findleaks gives aligned blocks that nothing refers to at their start.
+    """Return the program's list with the addresses that findleaks reports for aligned blocks whose start nothing refers to.
 
-    mimalloc notes nowhere by how much it moved the pointer of an aligned block. findleaks finds that out from what refers to it; where
-    nothing does, which only lost and "possible" blocks can have, it may only know which block it is. Such a block must end where the
-    program's ends, and begin less than the alignment that the program asked for before the program's.
+    mimalloc does not record by how much it moved the pointer of an aligned block. findleaks infers this from references to the block. A
+    leaked or possibly lost block may have no reference to its start; then findleaks reports a start before the true one. The difference
+    must be less than the alignment that the program requested, and the end must be the true one.
     """
     starts = {int(block["address"], 16): int(block["size"]) for block in blocks if block["state"] == "in-use"}
     ends = {start + size: start for start, size in starts.items()}

@@ -1,8 +1,8 @@
-"""musl of several releases: Debian's packages, unpacked beside the system's own, and programs linked against them; and oldmalloc, which
-Debian does not build, from the source packages of the same releases.
+"""musl of several releases: Debian's packages, unpacked outside the system, and programs linked against them. Debian does not build musl's
+oldmalloc; it is compiled from the source packages of the same releases.
 
-oldmalloc comes in two ways: its three files compiled and linked statically in front of the package's libc.a, which is a matter of a
-second; and a whole libc made with --with-malloc=oldmalloc, for dynamic programs, which takes a minute the first time.
+oldmalloc is available in two forms: its three files, compiled in a second and linked statically before the package's libc.a; and a complete
+libc configured with --with-malloc=oldmalloc, for dynamic programs, which takes a minute the first time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import debian
 
 SUITES = {"1.2.2": "bullseye", "1.2.3": "bookworm", "1.2.5": "trixie", "1.2.6": "sid"}
-"""Which Debian suite has which musl. sid moves on: `get` warns when it did, and tests run with what it has."""
+"""The Debian suite of each musl. sid changes: `get` then warns, and tests run with sid's current version."""
 
 PACKAGES = ("musl", "musl-dev")
 
@@ -40,7 +40,7 @@ SOURCES = {
     "1.2.5": "a9a118bbe84d8764da0ea0d28b3ab3fae8477fc7e4085d90102b8596fc7c75e4",
     "1.2.6": "d585fd3b613c66151fc3249e8ed44f77020cb5e6c1e635a616d3f9f82460512a",
 }
-"""SHA-256 of the releases' own archives in Debian's source packages."""
+"""SHA-256 of the original archives in Debian's source packages."""
 
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-nostdinc", "-nostdlib")
 LINKS = {
@@ -48,12 +48,12 @@ LINKS = {
     "static": (("-O2", "-fno-pie", "-static", "-no-pie"), "crt1.o", "crtbeginT.o", "crtend.o"),
     "static-pie": (("-O1", "-fPIE", "-static-pie", "-Wl,-z,text"), "rcrt1.o", "crtbeginS.o", "crtendS.o"),
 }
-"""How programs are linked: the compiler's flags, and what begins and ends them."""
+"""The ways to link programs: the compiler's flags, and the first and last object files."""
 
 
 @dataclass(frozen=True)
 class Musl:
-    """A musl: where its headers, its archive and startup files, and its ld.so are. `objects` are linked in front of the archive."""
+    """A musl: the folders of its headers, of its archive and startup files, and its ld.so. `objects` are linked before the archive."""
 
     version: str
     headers: Path
@@ -62,7 +62,7 @@ class Musl:
     objects: tuple[Path, ...] = ()
 
     def compile(self, source: Path, output: Path, link: str, *flags: str) -> Path:
-        """A program, linked in one of the ways of LINKS."""
+        """Compile a program, linked in one of the ways of LINKS."""
         chosen, first, begin, end = LINKS[link]
         command = ["gcc", *FLAGS, *self._headers(), *chosen, *flags, "-o", str(output)]
         command += [str(self.libraries / first), str(self.libraries / "crti.o"), _gcc(begin), str(source), *map(str, self.objects)]
@@ -74,7 +74,7 @@ class Musl:
         return output
 
     def library(self, source: Path, output: Path, *flags: str) -> Path:
-        """A library that such programs may load."""
+        """Compile a library that such programs can load."""
         subprocess.run(["gcc", *FLAGS, *self._headers(), "-shared", "-fPIC", *flags, "-o", str(output), str(source)], check=True)
         return output
 
@@ -89,7 +89,7 @@ def _gcc(name: str) -> str:
 
 @functools.cache
 def get(version: str) -> Musl:
-    """The package of this version, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return the package of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "musl" / suite
     package = debian.version_of("musl", debian.unpacked(suite, PACKAGES, folder, PINNED))
@@ -101,7 +101,8 @@ def get(version: str) -> Musl:
 
 
 def _mend(file: Path) -> None:
-    """oldmalloc of 1.2.2 cannot be linked: it is called __libc_malloc, as a function of lite_malloc.c is. 1.2.3 changed this line."""
+    """Rename a function of oldmalloc 1.2.2, which otherwise cannot be linked: it is called __libc_malloc, like a function of lite_malloc.c.
+    1.2.3 has the same change."""
     name, right = "#define malloc __libc_malloc\n", "#define malloc __libc_malloc_impl\n"
     text = file.read_text()
     assert name in text or right in text
@@ -110,7 +111,7 @@ def _mend(file: Path) -> None:
 
 
 def unpacked_source(version: str) -> Path:
-    """The source of a release, such that its oldmalloc can be linked."""
+    """Return the source of a release, changed so that its oldmalloc can be linked."""
     suite = SUITES[version]
     folder = debian.cache() / "musl" / f"{suite}-source"
     archive = debian.source(suite, "musl", folder, SOURCES[version])
@@ -129,7 +130,7 @@ def unpacked_source(version: str) -> Path:
 
 @functools.cache
 def old_static(version: str) -> Musl:
-    """oldmalloc in front of the package's libc.a, for static programs: what --with-malloc=oldmalloc would have put into it."""
+    """Return oldmalloc with the package's libc.a, for static programs. The result is the same as with --with-malloc=oldmalloc."""
     musl, source = get(version), unpacked_source(version)
     objects = source / "objects"
     objects.mkdir(exist_ok=True)
@@ -149,7 +150,7 @@ def old_static(version: str) -> Musl:
 
 @functools.cache
 def old(version: str) -> Musl:
-    """A whole libc with oldmalloc, configured and made on first use."""
+    """Return a complete libc with oldmalloc, configured and built at the first use."""
     source = unpacked_source(version)
     prefix = source.parent / "old"
     with debian.locked(source.parent):
@@ -164,11 +165,12 @@ def old(version: str) -> Musl:
 
 
 def chosen(name: str, link: str) -> Musl:
-    """ "1.2.5", or "1.2.5-old" for its oldmalloc, in the cheaper of the ways that serve this link."""
+    """Return the musl with this name: "1.2.5", or "1.2.5-old" for oldmalloc. For oldmalloc, use the form that is built faster and allows
+    `link`."""
     version, _, malloc = name.partition("-")
     if not malloc:
         return get(version)
-    # 1.2.2 has its entry points in other files.
+    # 1.2.2 has its entry points in different files.
     return old(version) if link == "dynamic" or version == "1.2.2" else old_static(version)
 
 

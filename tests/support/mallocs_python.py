@@ -1,4 +1,4 @@
-"""Debian's CPython of several releases, unpacked beside the system's own, with the libc they were built for."""
+"""Debian's CPython of several releases, unpacked outside the system, with the libc that they were built for."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g")
 CHURN = truth.PROGRAMS / "pymalloc_churn.py"
 
 SUITES = {"3.9": "bullseye", "3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
-"""Which Debian suite has which CPython: linked into the program, and optimised at link time. sid moves on: `get` warns when it did."""
+"""The Debian suite of each CPython. The programs contain the interpreter, with link-time optimisation. sid changes: `get` then warns."""
 
 SHARED = {"3.11": ("libpython3.11",), "3.13": ("libpython3.13",)}
-"""Where the interpreter is wanted as a library, too, to be embedded."""
+"""Versions that are also installed as a library, for embedding."""
 
 LIBRARY = {"3.9": ("libpython3.9-stdlib",), "3.14": ("libpython3.14-stdlib",)}
-"""Where the interpreter's package lacks modules that the tests' programs import: json, ctypes."""
+"""Packages with modules that the tests' programs import (json, ctypes) and the interpreter's package does not have."""
 
 PINNED: debian.Pins = {
     ("python3.9-minimal", "3.9.2-1"): "5d6003c5c20223a2547ac4976e09a9ec778dbe351507a6292bef3b60df5f4aa7",
@@ -51,7 +51,8 @@ class Python:
     root: Path
 
     def command(self, *arguments: str) -> list[str]:
-        """Runs the interpreter by way of its own dynamic linker: it needs no newer libc than the machine's, nor an older one."""
+        """Return the command that starts the interpreter through its own dynamic linker: it may need a newer libc than the machine's, or an
+        older one."""
         paths = ":".join(str(self.root / folder) for folder in LIBRARIES)
         linker = self.root / "lib64" / "ld-linux-x86-64.so.2"
         return [str(linker), "--library-path", paths, str(self.root / "usr" / "bin" / f"python{self.version}"), *arguments]
@@ -64,7 +65,7 @@ class Python:
         return {**inherited, "PYTHONHOME": str(self.root / "usr"), "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
 
     def library(self) -> Path:
-        """libpython, of those in SHARED."""
+        """Return libpython, for versions in SHARED."""
         return self.root / LIBRARIES[0] / f"libpython{self.version}.so.1.0"
 
 
@@ -89,7 +90,7 @@ def extension(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path:
 
 
 def printed(folder: Path) -> tuple[dict[int, tuple[int, int, int]], dict[str, int]]:
-    """What sys._debugmallocstats() wrote: pools, blocks in use and available by class; and the totals."""
+    """Return the output of sys._debugmallocstats(): pools, blocks in use and available blocks by class; and the totals."""
     text = (folder / "stderr").read_text()
     rows = re.findall(r"^ *(\d+) +\d+ +(\d+) +(\d+) +(\d+)$", text, re.M)
     totals = dict(re.findall(r"^# ([a-z ]+?) += +([\d,]+)$", text, re.M))
@@ -106,7 +107,7 @@ def pymalloc_of(session: Session) -> Pymalloc:
 
 
 def compare_statistics(session: Session, folder: Path) -> None:
-    """Every row and every total as the interpreter itself printed them, and the sum of all that is in its arenas."""
+    """Check every row and every total against the numbers that the interpreter printed, and the sum of everything in its arenas."""
     allocator, blocks = pymalloc_of(session), session.directory.blocks
     rows, totals = printed(folder)
     caches = allocator.caches(blocks)

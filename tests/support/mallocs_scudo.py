@@ -1,6 +1,6 @@
 """scudo of several versions: clang's standalone runtimes, preloaded or linked into a program.
 
-LLVM 19's is installed. The others are in packages of Debian's suites; those of newer suites need the glibc of that suite.
+That of LLVM 19 is installed. The others are in packages of Debian's suites; those of newer suites need the glibc of their suite.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import libcs
 
 CLANG = "clang-19"
 QUARANTINE = {"SCUDO_OPTIONS": "quarantine_size_kb=256:thread_local_quarantine_size_kb=64:quarantine_max_chunk_size=4096"}
-"""Without this, scudo has no quarantine."""
+"""Options that enable the quarantine. By default, scudo has none."""
 
 INSTALLED = "19"
 SUITES = {"14": "bookworm", "16": "bookworm", "17": "trixie", "18": "trixie", "21": "sid", "22": "sid", "23": "sid"}
-"""Which Debian suite has which release of LLVM. sid moves on: `library` warns when it did, and tests run with what it has."""
+"""The Debian suite of each LLVM release. sid changes: `library` then warns, and tests run with sid's current version."""
 
 LIBCS = {"trixie": "2.41", "sid": "2.43"}
-"""The glibc that the runtimes of a suite need."""
+"""The glibc that a suite's runtimes need."""
 
 PINNED: debian.Pins = {
     ("libclang-rt-14-dev", "1:14.0.6-12"): "180c4d27fdc912e2e5de21f383aff07d27e1745c34591a41e4d12ff70be54764",
@@ -40,7 +40,7 @@ RUNTIME = "libclang_rt.scudo_standalone-x86_64.so"
 
 @functools.cache
 def library(version: str) -> Path:
-    """A runtime to preload. Raises debian.PackagesMissing."""
+    """Return a runtime to preload. Raises debian.PackagesMissing."""
     if version == INSTALLED:
         asked = subprocess.run([CLANG, f"-print-file-name={RUNTIME}"], check=True, capture_output=True, text=True)
         return Path(asked.stdout.strip()).resolve()
@@ -52,7 +52,7 @@ def library(version: str) -> Path:
 
 
 def preloaded(version: str) -> dict[str, str]:
-    """The environment that gives a program this runtime."""
+    """Return the environment that preloads this runtime."""
     return {"LD_PRELOAD": str(library(version))}
 
 

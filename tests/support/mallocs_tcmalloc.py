@@ -1,4 +1,4 @@
-"""gperftools' tcmalloc of several Debian releases, unpacked beside the system's own, and programs that use it: preloaded, or linked."""
+"""gperftools' tcmalloc of several Debian releases, unpacked outside the system, and programs that use it, preloaded or linked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import libcs
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 SUITES = {"2.8.1": ("bullseye", "2.31"), "2.10": ("bookworm", "2.36"), "2.16": ("trixie", "2.41"), "2.18.1": ("sid", "2.43")}
-"""Which Debian suite has which gperftools, and which glibc. sid moves on: `get` warns when it did, and tests run with what it has."""
+"""The Debian suite of each gperftools, with its glibc. sid changes: `get` then warns, and tests run with sid's current version."""
 
 PINNED: debian.Pins = {
     ("libgoogle-perftools-dev", "2.8.1-1"): "81545e1b6633289d9058789c22edf37a18ff013988c7a0f2e1119823012cc8fa",
@@ -42,32 +42,32 @@ class Tcmalloc:
     libc: libcs.Libc
 
     def library(self, full: bool = False) -> Path:
-        """libtcmalloc_minimal, or with `full` libtcmalloc, which samples allocations when asked to."""
+        """Return libtcmalloc_minimal, or with `full` libtcmalloc, which can sample allocations."""
         return self.root / LIBRARIES / ("libtcmalloc.so.4" if full else "libtcmalloc_minimal.so.4")
 
     def environment(self, full: bool = False, preload: bool = True) -> dict[str, str]:
-        """What a program of this libc needs to run with it."""
+        """Return the environment that a program with this libc needs to run."""
         folders = [root / folder for root in (self.root, self.libc.root) for folder in (LIBRARIES, "lib/x86_64-linux-gnu")]
         return {"LD_LIBRARY_PATH": ":".join(map(str, folders)), **({"LD_PRELOAD": str(self.library(full))} if preload else {})}
 
     def compile(self, source: Path, output: Path, flags: Sequence[str], link: str = "", full: bool = False) -> Path:
-        """`link`: "" for the libc's malloc (to be preloaded over), "shared" against the library, "inside" with tcmalloc in a dynamically
-        linked program, "static" or "static-pie"."""
+        """Compile a program. `link`: "" (libc's malloc, for preloading), "shared" (with the shared library), "inside" (tcmalloc in a
+        dynamically linked program), "static" or "static-pie"."""
         if link == "shared":
             flags = (*flags, "-Wl,--no-as-needed", str(self.library(full)), "-Wl,--allow-shlib-undefined")
         elif link:
             archive = self.root / LIBRARIES / ("libtcmalloc.a" if full else "libtcmalloc_minimal.a")
-            # glibc's malloc_trim, which tcmalloc lacks, brings glibc's malloc along: the first of each name counts.
+            # tcmalloc lacks malloc_trim. If glibc's is linked, glibc's malloc comes with it; the first definition of each name counts.
             how = (f"-{link}", "-Wl,-z,muldefs") if link.startswith("static") else ("-Wl,--allow-shlib-undefined",)
             flags = (*flags, *how, "-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-lstdc++", "-lm")
-        # A static program takes part of the compiler's own libraries, too, which ask more of libc than 2.31 has.
+        # Static programs also contain part of the compiler's libraries, which may need a newer libc than 2.31.
         libc = libcs.get("2.36") if link.startswith("static") and self.libc.version == "2.31" else self.libc
         return libc.compile(source, output, flags)
 
 
 @functools.cache
 def get(version: str) -> Tcmalloc:
-    """The gperftools of this version, downloaded and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return the gperftools of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite, libc = SUITES[version]
     folder = debian.cache() / "tcmalloc" / suite
     name = "libtcmalloc-minimal4" if suite in ("bullseye", "bookworm") else "libtcmalloc-minimal4t64"

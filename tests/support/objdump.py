@@ -1,4 +1,4 @@
-"""x86-64 instructions as objdump reads them, to compare the decoder with."""
+"""Read x86-64 instructions with objdump, and compare the decoder with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ OPERAND = re.compile(r"(%fs:)?(-?0x[0-9a-f]+)?\((?:%(\w+))?(?:,%(\w+),\d)?\)")
 
 
 def disassembled(path: str, *words: str) -> tuple[dict[int, tuple[bytes, str]], list[int]]:
-    """Bytes and text of the instructions by address, and where functions begin. `words` say which part is wanted."""
+    """Return bytes and text of the instructions by address, and the addresses at which functions begin. `words`: options of objdump that
+    select a part."""
     command = ["objdump", "-d", "-w", *(words or ("-j", ".text")), path]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
     found: dict[int, tuple[bytes, str]] = {}
@@ -31,7 +32,8 @@ def disassembled(path: str, *words: str) -> tuple[dict[int, tuple[bytes, str]], 
 
 
 def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -> tuple[int, int, int]:
-    """Instructions, operands in memory and jumps that were compared: where each ends, what it refers to, where it goes."""
+    """Compare the end of each instruction, the operand in memory, and the target of each jump. Return the number of instructions, operands
+    and jumps that were compared."""
     seen = operands = jumps = 0
     for one in ours:
         real, text = truth[one.address]
@@ -41,7 +43,7 @@ def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -
             assert f" {one.target:x}" in text
             jumps += 1
         match = OPERAND.search(text)
-        # Not those that do nothing, string instructions, whose operands are implied, and 32-bit addresses.
+        # Not compared: instructions without effect, string instructions (their operands are implicit), and 32-bit addresses.
         if match and not re.search(r"nop|%[de]s:|\(%e|\(%r\d+d", text):
             assert one.displacement is not None, text
             assert one.fs == bool(match[1])

@@ -1,5 +1,5 @@
-"""CPythons that no Debian release has: 3.10, 3.12, 3.14 as it was before 3.14.5, with the incremental garbage collector, and free-threaded
-builds."""
+"""CPythons that no Debian release has: 3.10, 3.12, 3.14.3 (which has the incremental garbage collector that 3.14.5 removed), and
+free-threaded builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mallocs_python
 import maven
 
 INCREMENTAL = "org.bytedeco:cpython:3.14.3-1.5.13:jar:linux-x86_64"
-"""The last release that was packed so and has this collector. Its interpreter is a library."""
+"""The last packaged release that has this collector. Its interpreter is a library."""
 
 INCREMENTAL_HASH = "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f"
 
@@ -24,7 +24,7 @@ PACKED = {
     "3.12": ("org.bytedeco:cpython:3.12.1-1.5.10:jar:linux-x86_64", "a135fcf4dc01adebf7ea439252276fc3196db80f7e0dd3da0b61f1ec489b68bd"),
     "3.14": (INCREMENTAL, INCREMENTAL_HASH),
 }
-"""Releases that are packed in this way, by version: artifact and its SHA-256."""
+"""Releases that are packaged in this way, by version: artifact and its SHA-256."""
 
 FREE_THREADED_SUITE = "trixie"
 FREE_THREADED = "3.13.5"
@@ -43,13 +43,13 @@ class Installed(mallocs_python.Python):
 
 
 def incremental() -> mallocs_python.Python:
-    """CPython 3.14.3, unpacked at the first use."""
+    """Return CPython 3.14.3, unpacked at the first use."""
     return packed("3.14")
 
 
 @functools.cache
 def packed(version: str) -> mallocs_python.Python:
-    """The interpreter of a version in PACKED, unpacked at the first use."""
+    """Return the interpreter of a version in PACKED, unpacked at the first use."""
     artifact, digest = PACKED[version]
     release = artifact.split(":")[2].split("-")[0]
     root = maven.unpacked(artifact, digest, debian.cache() / "pythons" / release) / "org/bytedeco/cpython/linux-x86_64"
@@ -59,7 +59,8 @@ def packed(version: str) -> mallocs_python.Python:
 
 @functools.cache
 def free_threaded() -> mallocs_python.Python:
-    """CPython 3.13t, built from Debian's source at the first use, which takes minutes. It runs where it was built."""
+    """Return CPython 3.13t, built from Debian's source at the first use, which takes minutes. It runs in the folder in which it was
+    built."""
     folder = debian.cache() / "pythons" / f"{FREE_THREADED}t"
     archive = debian.source(FREE_THREADED_SUITE, "python3.13", folder, FREE_THREADED_HASH)
     build = folder / "build"
@@ -81,7 +82,7 @@ def free_threaded() -> mallocs_python.Python:
 
 @dataclass(frozen=True)
 class Built(mallocs_python.Python):
-    """An interpreter in the folder in which it was built, without the modules that are files of their own."""
+    """An interpreter in the folder in which it was built. Modules that are separate files are missing."""
 
     def command(self, *arguments: str) -> list[str]:
         return [str(self.root / "python"), *arguments]
@@ -92,7 +93,7 @@ class Built(mallocs_python.Python):
         return made
 
     def extension(self, source: Path, folder: Path) -> Path:
-        """Build a module for it into `folder`."""
+        """Build a module for the interpreter into `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
         made = folder / f"{source.stem}.so"
         headers: Sequence[str] = (f"-I{self.root / 'Include'}", f"-I{self.root}")

@@ -1,4 +1,4 @@
-"""What programs/pages.c says of its heap, as states of pages."""
+"""Compute the expected states of pages from what programs/pages.c prints about its heap."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ PAGE = 4096
 
 
 def built(folder: Path) -> Path:
-    """The program, compiled."""
+    """Compile the program."""
     return building.compiled(folder, "pages.c", "-O1")
 
 
 @dataclass
 class Truth:
-    """`used` and `cached` are (start, end), headers included; `present` tells of each page by its address; `trim` is in bytes."""
+    """`used` and `cached`: (start, end), headers included; `present`: for each page by address, whether it is resident; `trim`: in
+    bytes."""
 
     used: list[tuple[int, int]] = field(default_factory=list)
     cached: list[tuple[int, int]] = field(default_factory=list)
@@ -28,9 +29,9 @@ class Truth:
     trim: int = 0
 
     def states(self, known: bool = True) -> dict[int, PageState]:
-        """By page; `known`: whether residency is."""
+        """Return the expected state of each page. `known`: whether residency is known."""
         used, cached = _touching(self.used), _touching(self.cached)
-        first = {start for start, _ in self.heaps}  # the thread cache, and of a thread's heap also the arena itself
+        first = {start for start, _ in self.heaps}  # the thread cache; in a thread's heap, also the arena itself
         found = {}
         for page, present in self.present.items():
             absent = known and not present
@@ -48,13 +49,13 @@ class Truth:
 
 
 def truth(output: str) -> Truth:
-    """From what the program printed."""
+    """Parse the output of the program."""
     made = Truth()
     for line in output.splitlines():
         word, *rest = line.split()
         if word in ("block", "cached"):
             start = int(rest[0], 16)
-            # Usable bytes end with the first word of the chunk behind, whose header is two: up to where its block begins.
+            # The last usable word is the first of the next chunk's two header words. Add the second one: up to the next block.
             (made.used if word == "block" else made.cached).append((start, start + int(rest[1]) + 8))
         elif word == "pages":
             start = int(rest[0], 16)

@@ -1,4 +1,4 @@
-"""A process that is patched: programs to do it to, the counter at work, and what to look at afterwards."""
+"""Programs whose code is patched at run time: a counter that patches them, and the state to check afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from debuggers import PATIENCE, environment
 from cores import states
 
 MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
-"""Calls of each function by the threads; `loops` passes its beginning at each turn."""
+"""Calls of each function by the threads; `loops` passes its first instruction at each iteration."""
 NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
 
 
@@ -27,7 +27,7 @@ def built(folder: Path, name: str, *options: str) -> Path:
 
 
 class Busy(NamedTuple):
-    """A program that calls `event` by three threads all the time."""
+    """A program in which three threads continuously call `event`."""
 
     pid: int
     folder: Path
@@ -36,7 +36,7 @@ class Busy(NamedTuple):
 
 @contextmanager
 def busy(folder: Path) -> Iterator[Busy]:
-    """Ended on leaving."""
+    """Start the program; it is ended at the end of the `with` block."""
     program = built(folder, "busy")
     with open(folder / "stdout", "wb") as output, subprocess.Popen([str(program), "3", "300"], stdout=output, cwd=folder) as process:
         try:
@@ -47,7 +47,7 @@ def busy(folder: Path) -> Iterator[Busy]:
 
 
 def stubs(pid: int) -> list[str]:
-    """Mappings of code without a file."""
+    """Return the executable mappings without a file."""
     rows = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     return [row[0] for row in rows if row[1] == "r-xp" and len(row) == 5]
 
@@ -62,7 +62,7 @@ def by_line(pid: int, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def text_of(running: Busy) -> bytes:
-    """The page of code that the functions are in."""
+    """Return the page of code that contains the functions."""
     with open(f"/proc/{running.pid}/mem", "rb", buffering=0) as memory:
         return os.pread(memory.fileno(), 4096, running.at["event"] & -4096)
 
@@ -78,7 +78,7 @@ def held(pid: int) -> int:
 
 
 def guardians(debugger: int) -> list[int]:
-    """The guardians that a debugger has started."""
+    """Return the guardian processes that a debugger has started."""
     found = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:

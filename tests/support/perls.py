@@ -11,7 +11,8 @@ SOURCE = "0f386dccbee8e26286404b2cca144e1005be65477979beb9b1ba272d4819bcf0"
 
 
 def without_threads() -> Path:
-    """The folder of Perl 5.36 without threads: the program `perl`, stripped, and its modules in `lib`. Built once, which takes minutes."""
+    """Return the folder of Perl 5.36 without threads: the program `perl`, stripped, and its modules in `lib`. It is built once, which takes
+    minutes."""
     configure = ("sh", "Configure", "-des", "-Uusethreads", "-Doptimize=-O1", "-Dman1dir=none", "-Dman3dir=none")
     commands = configure, ("make", "perl"), ("make", "lib/auto/List/Util/Util.so"), ("strip", "perl")
     return debian.built("bookworm", "perl", debian.cache() / "perl-unthreaded", SOURCE, commands)

@@ -1,6 +1,6 @@
-"""PHP 8.1 and 8.3 as packages @libphp/amazon-linux-2-v8x of the npm registry have them: the program, its libraries and extensions.
+"""PHP 8.1 and 8.3 from the npm packages @libphp/amazon-linux-2-v8x: the program, its libraries and extensions.
 
-They come through the machine's own npm, are held to their SHA-256, and are unpacked once; nothing is installed.
+The machine's npm downloads them. Their SHA-256 is checked, and they are unpacked once; nothing is installed.
 """
 
 from __future__ import annotations

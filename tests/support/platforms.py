@@ -1,8 +1,8 @@
-"""The table in docs/platforms.md: what tests prove, by architecture.
+"""The table in docs/platforms.md: what is tested on each architecture.
 
-A test says so with a mark: pytest.mark.platform(ARCHITECTURE, ROW, ..., of=VERSIONS). A cell is "yes", or the versions, where every test
-with that mark passes, and "no" where there is none. tests/unit/test_platforms.py holds the page to the marks; run as a program, this runs
-the tests that have one (`make platforms`), and writes the table of those that passed.
+A test declares this with a mark: pytest.mark.platform(ARCHITECTURE, ROW, ..., of=VERSIONS). A cell is "yes" or the versions if all tests
+with its mark pass, and "no" if there is no such test. tests/unit/test_platforms.py compares the page with the marks. Run as a program
+(`make platforms`), this file runs the tests that have a mark, and writes the table of those that passed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ BEGIN, END = "<!-- what the tests prove: make platforms -->\n", "<!-- end -->\n"
 
 
 class Proof(NamedTuple):
-    """That a row holds on an architecture; `of`: for which versions, "" if that is no question."""
+    """A row that a test proves on an architecture. `of`: the versions; "" if the row has no versions."""
 
     architecture: str
     row: str
@@ -81,7 +81,7 @@ class Proof(NamedTuple):
 
 
 def table(proofs: Iterable[Proof]) -> str:
-    """In Markdown. Raises ValueError for a proof of an unknown row or architecture."""
+    """Return the table in Markdown. Raises ValueError for an unknown row or architecture."""
     cells: dict[tuple[str, str], list[str]] = {}
     names = [arch.name for arch in ARCHES]
     rows = {row for group in ROWS.values() for row in group}
@@ -101,7 +101,7 @@ def table(proofs: Iterable[Proof]) -> str:
 
 
 def written(path: Path = PAGE) -> str:
-    """The table that the page has."""
+    """Return the table of the page."""
     return path.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
 
 
@@ -112,7 +112,7 @@ def write(made: str, path: Path = PAGE) -> None:
 
 
 def marked(folder: Path = ROOT / "tests") -> Iterator[Proof]:
-    """What the marks in the tests' files say, which are read, not run: all words of a mark are literals."""
+    """Return the proofs that the marks in test files declare. The files are parsed, not run: all arguments of a mark are literals."""
     for file in sorted(folder.glob("*/test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.platform":
@@ -127,7 +127,7 @@ def _proofs(words: Sequence[str], more: dict[str, str]) -> Iterator[Proof]:
 
 
 class Recorder:
-    """A plugin of pytest: what the tests that ran prove."""
+    """A pytest plugin that records what the tests that ran prove."""
 
     def __init__(self) -> None:
         self._marks: dict[str, list[Proof]] = {}
@@ -146,13 +146,13 @@ class Recorder:
             self._failed.add(report.nodeid)
 
     def proofs(self) -> set[Proof]:
-        """Of the tests that passed, less what another one that did not would prove, too."""
+        """Return the proofs of tests that passed, without those that also have a test that did not pass."""
         refuted = {proof for test in self._failed for proof in self._marks.get(test, ())}
         return {proof for test in self._passed for proof in self._marks.get(test, ())} - refuted
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the tests with marks, or those that pytest's words choose among them, and write the table."""
+    """Run the tests with marks, or those that pytest's arguments select, and write the table."""
     recorder = Recorder()
     status = pytest.main(["-m", "platform", *words], plugins=[recorder])
     made = table(recorder.proofs())

@@ -1,6 +1,7 @@
-"""Run a program step by step, and at many stops overwrite everything in it that findleaks says is not read again: it must not notice.
+"""Run a program step by step. At many stops, overwrite every register and stack slot that findleaks considers dead: the program must not
+notice.
 
-That is the plainest test there is of liveness: no model of the processor, only the program's own output and exit status.
+This is the most direct test of liveness: it needs no model of the processor, only the program's output and exit status.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from findleaks.unwind.live import LivenessReader
 _TRACEME, _CONT, _SINGLESTEP, _GETREGSET, _SETREGSET, _SETOPTIONS = 0, 7, 9, 0x4204, 0x4205, 0x4200
 _EXITKILL = 0x100000
 POISON = 0x7FDEADBEEF00
-FRAMES = 16 << 10  # bytes of the stack in which dead words are looked for
+FRAMES = 16 << 10  # bytes of the stack in which dead words are searched
 
 
 class _Iovec(ctypes.Structure):
@@ -35,8 +36,8 @@ class _Iovec(ctypes.Structure):
 
 
 class Outcome(NamedTuple):
-    """`dead` counts what was overwritten: general registers, 8-byte words of vector registers, bytes of the red zone.
-    `width`: words of a vector register of this processor, by the features of its XSAVE image: 2 (SSE), 4 (AVX) or 8 (AVX-512)."""
+    """The result. `dead` counts what was overwritten: general registers, 8-byte words of vector registers, bytes of the red zone. `width`:
+    words in a vector register of this processor, from the features in its XSAVE image: 2 (SSE), 4 (AVX) or 8 (AVX-512)."""
 
     status: int
     output: bytes
@@ -48,14 +49,14 @@ class Outcome(NamedTuple):
 
 
 class Poisoned:
-    """A program under this process's control. `seed` makes the stops the same each time; `steps` lie between two stops on average.
-    They begin after `skip` steps, or with -1 where the program traps. `blind`: overwrite also what is read again."""
+    """A program under this process's control. `seed` determines the stops; `steps`: average number of steps between two stops. Stops begin
+    after `skip` steps; if `skip` is -1, when the program traps. `blind`: also overwrite what is not dead."""
 
     def __init__(self, command: Sequence[str], seed: int, steps: int, most: int, out: Path, skip: int = 0, blind: bool = False) -> None:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         self._libc.ptrace.restype = ctypes.c_long
-        # Values have their own, as processors have different numbers of registers: the stops are the same on all.
+        # Values have a separate generator: processors have different numbers of registers, and the stops must be the same on all of them.
         self._random, self._values = random.Random(seed), random.Random(seed)
         self._steps, self._most, self._skip, self._blind = steps, most, skip, blind
         self._out = out
@@ -170,14 +171,14 @@ class Poisoned:
         self._regset(_SETREGSET, NT_X86_XSTATE, view)
 
     def _poison_slots(self, stopped: Thread) -> None:
-        """Overwrite the dead words of frames; `blind`: nothing, as the registers are enough to notice."""
+        """Overwrite the dead words of frames. `blind`: nothing, because overwritten registers are enough to disturb the program."""
         first = stopped.sp & -8
         words = self._reader.dead_slots(stopped, range(first, first + FRAMES, 8)) if self._reader is not None else []
         if words:
             with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
                 for at in words:
                     memory.seek(at)
-                    memory.write((POISON + at % 256).to_bytes(8, "little"))  # no random number: the stops stay the same
+                    memory.write((POISON + at % 256).to_bytes(8, "little"))  # not from the random generator: the stops must stay the same
             self.slots += len(words)
             self.last += f" slots {' '.join(hex(at - stopped.sp) for at in words)}"
 
@@ -193,7 +194,7 @@ class Poisoned:
             assert capstone is not None
             self._reader = LivenessReader(self._target, capstone)
         assert self._reader is not None
-        self._target._pages.clear()  # the stack has changed since
+        self._target._pages.clear()  # discards cached pages: the stack has changed
         return self._reader.live_words(stopped, signals=False)
 
 

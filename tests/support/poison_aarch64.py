@@ -1,5 +1,5 @@
-"""Run a program of AArch64 under QEMU's user emulation, and at many stops overwrite every register that findleaks says is not read again,
-as poison.py does on x86-64: the program must not notice. QEMU's gdbstub steps it (GDB's manual, Remote Serial Protocol)."""
+"""Run an AArch64 program under QEMU's user emulation. At many stops, overwrite every register that findleaks considers dead: the program
+must not notice (see poison.py for x86-64). QEMU's gdbstub steps the program (GDB's manual, Remote Serial Protocol)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from findleaks.target.arch import AARCH64
 from findleaks.target.base import Module, Symbol, Thread
 from findleaks.unwind.live import LivenessReader
 
-_GENERAL, _VECTORS_AT = 33, 34  # x0-30, sp, pc; the number of v0 there
+_GENERAL, _VECTORS_AT = 33, 34  # x0-30, sp, pc; the number of v0 in the stub's numbering
 _STACK = 1 << 16  # bytes of the stack that are read at a stop
 _PAGE = 4096
 
 
 class Outcome(NamedTuple):
-    """`dead` counts what was overwritten: general registers, vector registers. `last` is the last stop."""
+    """The result. `dead` counts what was overwritten: general registers, vector registers. `last` is the last stop."""
 
     status: int
     output: bytes
@@ -39,21 +39,21 @@ class Outcome(NamedTuple):
 
 @functools.cache
 def emulator() -> Path:
-    """One static file of Debian's."""
+    """Return the emulator, a static program from Debian's package."""
     folder = debian.cache() / "qemu-user"
     debian.unpacked("bookworm", ["qemu-user-static"], folder, {})
     return folder / "root/usr/bin/qemu-aarch64-static"
 
 
 class Stub:
-    """QEMU's gdbstub."""
+    """A connection to QEMU's gdbstub."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(180)
         self._socket.connect(path)
         self._stream = self._socket.makefile("rb")
-        self.ask("qXfer:features:read:target.xml:0,fff")  # without it single registers cannot be had
+        self.ask("qXfer:features:read:target.xml:0,fff")  # without this, single registers cannot be read
 
     def ask(self, packet: str) -> str:
         self._socket.sendall(f"${packet}#{sum(packet.encode()) & 0xFF:02x}".encode())
@@ -89,7 +89,7 @@ class Stub:
 
 
 class _Target(FakeTarget):
-    """A stopped program; the stack is that of the last stop."""
+    """A stopped program as a target. Its stack is read at each stop."""
 
     def __init__(self, stub: Stub, pid: int, root: Path, top: int) -> None:
         self._stub, self._top = stub, top
@@ -104,7 +104,7 @@ class _Target(FakeTarget):
                 elf = ELFFile(file)
                 loads = [one for one in elf.iter_segments() if one["p_type"] == "PT_LOAD"]
                 at = int(offset, 16)
-                # The emulator gives its host no executable pages.
+                # The emulator does not mark the program's code as executable on the host.
                 code = any(one["p_flags"] & 1 and one["p_offset"] & -_PAGE <= at < one["p_offset"] + one["p_filesz"] for one in loads)
                 memory[start], names[start] = stub.read(start, end - start), path[0]
                 permissions[start] = "r-x" if code else mode[:3]
@@ -125,13 +125,13 @@ class _Target(FakeTarget):
 
 
 class Stopped:
-    """A program that is stopped where it was to begin, at an address; a context manager. `root` is the tree of its libraries; `more` is
-    one that it loads, too."""
+    """A program that is stopped at an address before it begins; a context manager. `root` is the tree of its libraries; `more` is a further
+    library that it loads."""
 
     def __init__(self, command: Sequence[str], root: Path, begin: int, more: str = "") -> None:
         self._folder = tempfile.TemporaryDirectory()
         self.out = Path(self._folder.name, "out")
-        # Pointer authentication, atomics; SVE would have other registers.
+        # A processor with pointer authentication and atomics. With SVE it would have other registers.
         words = [str(emulator()), "-cpu", "max,sve=off,pauth-impdef=on", "-g", f"{self._folder.name}/stub", "-L", str(root)]
         words += ["-E", "LD_BIND_NOW=1", *(("-E", f"LD_PRELOAD={more}") if more else ())]
         environment = {"PATH": os.environ["PATH"]}
@@ -154,7 +154,8 @@ class Stopped:
 
 
 def poisoned(command: Sequence[str], root: Path, begin: int, seed: int, steps: int, most: int, blind: bool = False) -> Outcome:
-    """Run `command`, and from address `begin` on stop `most` times, `steps` apart on average. `blind`: overwrite all registers."""
+    """Run `command`. From address `begin` on, stop `most` times, `steps` instructions apart on average. `blind`: overwrite all
+    registers."""
     chance = random.Random(seed)
     with Stopped(command, root, begin) as program:
         stub = program.stub
@@ -170,7 +171,7 @@ def poisoned(command: Sequence[str], root: Path, begin: int, seed: int, steps: i
                     break
         if answer.startswith("T05"):
             answer = stub.ask("c")
-        status = program.process.wait(180) if answer.startswith("W") else -1  # else it stopped at a fault
+        status = program.process.wait(180) if answer.startswith("W") else -1  # otherwise it stopped at a fault
         return Outcome(status, program.out.read_bytes(), stops, (dead[0], dead[1]), last)
 
 

@@ -1,6 +1,6 @@
-"""Ctrl-C while a debugger counts, over and over, at moments that a seed gives: each must end the counting, with its table.
+"""Press Ctrl-C again and again while a debugger counts, at times that a seed determines. Each must end the counting, with its table.
 
-python tests/support/pressed.py gdb|lldb TRIES [SEED]: prints what went wrong, and how many tries were right.
+python tests/support/pressed.py gdb|lldb TRIES [SEED]: prints the failures and the number of successful tries.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cores import Running
 TERMINALS: dict[str, Callable[..., Terminal]] = {"gdb": gdb_terminal, "lldb": lldb_terminal}
 OPTIONS = ("", "--every 0.1", "--every 0.3", "--for 60", "--events 100000000", "--every 0.05 --for 60")
 PAUSES = (0, 0, 100, 1000, 20_000, 3_000_000)
-"""Microseconds that the program waits between two calls: busy, now and then, and hardly ever."""
+"""Microseconds that the program waits between two calls, for frequent, occasional and rare calls."""
 PER_SESSION = 25
 LIMIT = 180.0
-"""Seconds within which the counting must have ended, on however busy a machine."""
+"""Seconds within which the counting must end, even on a busy machine."""
 
 
 class Try(NamedTuple):
-    """`words` of count, microseconds between calls, the key typed or the signal sent to the debugger, and seconds from when the breakpoint
-    is in place."""
+    """The arguments of `count`, microseconds between calls, the key that is typed or the signal that is sent to the debugger, and the
+    seconds between the setting of the breakpoint and the key."""
 
     words: str
     pause: int
@@ -54,7 +54,7 @@ def compiled(folder: Path) -> Path:
 
 
 def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
-    """What went wrong, a text for each try that did not end with its table, which is printed, too."""
+    """Run tries. Return and print a text for each try that did not end with its table."""
     program = compiled(folder)
     found: list[str] = []
     rest = list(tries(number, seed))
@@ -69,12 +69,12 @@ def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
                 if wrong:
                     found.append(f"{one}: {wrong}")
                     print(found[-1], flush=True)
-                    break  # what the debugger does now is not known
+                    break  # the state of the debugger is unknown now
     return found
 
 
 def pressed(terminal: Terminal, running: Running, program: Path, before: dict[str, bytes], one: Try, debugger: str) -> str:
-    """What went wrong with one try; "" if nothing."""
+    """Return what went wrong with one try; "" if nothing."""
     at = places(running.pid, program, ["event"])
     (running.folder / "pause").write_text(str(one.pause))
     start = len(terminal.text)
@@ -107,7 +107,7 @@ def pressed(terminal: Terminal, running: Running, program: Path, before: dict[st
 
 
 def printed(terminal: Terminal, start: int) -> str:
-    """What is there of its output."""
+    """Return what the terminal printed since `start`."""
     try:
         return terminal.until(r"(?!)", start, 1.0)
     except AssertionError as error:
@@ -118,7 +118,7 @@ def main() -> int:
     """For the command line."""
     debugger, number = sys.argv[1], int(sys.argv[2])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored, and would be in the debugger
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores this signal, and so would the debugger
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="findleaks-pressed-") as folder:
         wrong = failures(debugger, number, seed, Path(folder))

@@ -1,4 +1,4 @@
-"""The files of `-o`, read by others' programs or from the description of their format: stacks as names, outermost first, and values."""
+"""Read the files of `-o` with other programs, or from the description of their format: stacks as names, outermost first, and values."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PATIENCE = 180
 
 
 class SchemaMissing(Exception):
-    """The npm package cannot be had; the message says what was tried."""
+    """The npm package cannot be downloaded; the message lists what was tried."""
 
 
 def folded(file: Path, columns: int = 1) -> dict[Stack, Values]:
-    """A line a stack, with so many numbers."""
+    """Parse the folded format: a line for each stack, with the given number of values."""
     found = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         stack, *values = line.rsplit(" ", columns)
@@ -52,7 +52,7 @@ _FUNCTION = re.compile(r"(.*) (\S*):(\d+)(?::\d+)? s=\d+")
 
 
 def pprof_samples(file: Path) -> tuple[list[str], dict[Stack, Values], dict[str, str]]:
-    """The names of the values, the samples, and the address of each name, as Go's own reader has them."""
+    """Return the names of the values, the samples, and the address of each name, as Go's own reader prints them."""
     text = pprof(file, "-raw")
     head, _, rest = text.partition("\nLocations\n")
     lines = head[head.index("Samples:\n") + len("Samples:\n") :].splitlines()
@@ -79,7 +79,7 @@ def pprof_samples(file: Path) -> tuple[list[str], dict[Stack, Values], dict[str,
 
 
 def speedscope(file: Path) -> dict[str, dict[Stack, int]]:
-    """By profile: its samples. The file is valid by speedscope's own schema."""
+    """Return the samples of each profile. The file is valid by speedscope's own schema."""
     made = json.loads(file.read_text(encoding="ascii"))
     jsonschema.validate(made, schema())
     names = [frame["name"] for frame in made["shared"]["frames"]]
@@ -96,7 +96,7 @@ def speedscope(file: Path) -> dict[str, dict[Stack, int]]:
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The schema in speedscope's package, fetched once by npm. Raises SchemaMissing."""
+    """Return the schema in speedscope's package, downloaded once with npm. Raises SchemaMissing."""
     folder = debian.cache() / "speedscope"
     archive = folder / f"speedscope-{SPEEDSCOPE}.tgz"
     with debian.locked(folder):
@@ -119,7 +119,7 @@ def schema() -> dict[str, Any]:
 
 
 def flamegraph(file: Path) -> tuple[dict[str, Any], dict[tuple[tuple[str, str], ...], Values]]:
-    """A page's `meta`, and the values of its nodes themselves by their path of names and modules, in the order of the page."""
+    """Return a page's `meta`, and the self values of its nodes by their path of names and modules, in the order of the page."""
     text = file.read_text(encoding="utf-8")
     meta = json.loads(_element(text, "application/json"))
     values, number, shift = [], 0, 0

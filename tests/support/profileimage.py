@@ -1,4 +1,4 @@
-"""gperftools' heap profiler made by hand: its table of stacks, and its map of blocks in memory of its own, for tests to damage."""
+"""A synthetic heap profiler of gperftools: its table of stacks, and its map of blocks in separate memory, for tests to damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ BLOCK = 64
 
 @dataclass
 class Profile:
-    """48 blocks of four stacks, in three clusters of the map, two of which have one hash. `at`: addresses of words by what they are."""
+    """48 blocks with four stacks, in three clusters of the map, two of which have the same hash. `at`: the addresses of words by their
+    meaning."""
 
     layout: Layout = LAYOUTS[0]
     words: dict[int, int] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class Profile:
         words.update({TABLE + 0x1000: hashes, TABLE + 0x1010: FUNCTIONS[0], TABLE + 0x1018: FUNCTIONS[1], TABLE + 0x1020: self.last})
 
     def piece(self, name: str, size: int) -> int:
-        """Memory of the map, with a link to what it allocated before."""
+        """Allocate memory for the map, with a link to the previous allocation."""
         header, at = self.top, self.top + HEADER
         self.words.update({header: HEADER + 8 + size, header + 8: MAGIC ^ header, at: self.last})
         self.at[f"magic of {name}"], self.at[f"link of {name}"] = header + 8, at
@@ -54,7 +55,7 @@ class Profile:
         return at + 8
 
     def _buckets(self) -> None:
-        """Two in one list, two by themselves."""
+        """Make the buckets: two in the same list, two in lists of their own."""
         where, width = TABLE + 0x2000, self.layout.width
         places = [where + 0x400 * number for number in range(4)]
         for number, (at, stack) in enumerate(zip(places, STACKS)):
@@ -69,7 +70,7 @@ class Profile:
         self.at["bucket's link"] = places[0] + self.layout.depth + 16
 
     def _entry(self, at: int, number: int, cluster: int) -> None:
-        """Of a block, in front of a list that has each fourth one."""
+        """Make the entry of a block, at the front of a list that has every fourth entry."""
         head, block = cluster + 16 + 8 * (1000 + number % 4), HEAP + BLOCK * number
         bucket = self.at[f"bucket {number % 4}"]
         self.words.update({at: self.words.get(head, 0), at + 8: block, at + 16: 50, at + 24: bucket | 1, head: at})

@@ -1,4 +1,4 @@
-"""Made-up images of processes with glibc's malloc, in any layout of the tables, for tests that damage them."""
+"""Synthetic images of processes with glibc's malloc, in any supported layout, for tests that damage them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from findleaks.target.arch import X86_64, Arch
 BITS_32 = X86_64._replace(name="made up, 32-bit", machine=3, word=4)
 TCACHE_OFFSET = -0x48
 SIZE = 0x21000
-"""Of each heap."""
+"""Bytes of each heap."""
 
 
 class Places(NamedTuple):
-    """Where things lie."""
+    """The addresses of the image's parts."""
 
     data: int  # of libc
     heap: int
     mapped: int
     tls: int
-    arena: int  # the thread arena's heap
+    arena: int  # the heap of the thread arena
 
     @property
     def pointer(self) -> int:
-        """The thread pointer."""
+        """Return the thread pointer."""
         return self.tls + 0x8C0
 
 
@@ -49,9 +49,10 @@ NARROW = Places(0xF7200000, 0x56010000, 0xF7900000, 0xF7800000, 0xF0000000)
 
 @dataclass
 class Image:
-    """`chunks` of (size, state) fill the main heap and, with `heap_info`, one thread arena's; states: "used", "free", "cached", "fast".
+    """`chunks` of (size, state) fill the main heap and, with `heap_info`, also the heap of a thread arena. States: "used", "free",
+    "cached", "fast".
 
-    After `build`, `blocks` has the user pointers of each state, `main` and `thread` the arenas' addresses.
+    After `build`, `blocks` has the user pointers by state, and `main` and `thread` are the arenas' addresses.
     """
 
     state: StateLayout
@@ -81,12 +82,12 @@ class Image:
         return self.places.data + 0x1C60
 
     def first(self, address: int) -> int:
-        """The first place for a chunk from there on."""
+        """Return the first aligned address for a chunk at or after this address."""
         return address + -(address + 2 * self.arch.word) % self.state.align
 
     @property
     def cached(self) -> list[int]:
-        """The cached blocks of the main heap: the one thread's."""
+        """Return the cached blocks of the main heap, which are in the only thread's cache."""
         start = self.places.heap
         return [block for block in self.blocks.get("cached", ()) if start <= block < start + SIZE]
 
@@ -118,7 +119,7 @@ class Image:
         return target
 
     def _heap(self, base: int, first: int, flags: int) -> tuple[bytes, int]:
-        """Bytes of a heap from `base`, and its top."""
+        """Return the bytes of a heap that begins at `base`, and its top."""
         word, data, at, inuse = self.arch.word, bytearray(SIZE), first, PREV_INUSE
         plan = list(self.chunks)
         if self.tcache is not None and not flags:
@@ -164,7 +165,7 @@ class Image:
             self._chain(target, address + row.fastbin + 3 * word, fast, -2 * word)
 
     def _chain(self, target: fake.FakeTarget, head: int, blocks: Sequence[int], shift: int) -> None:
-        """A list of blocks from the word at `head`."""
+        """Write a list of blocks that begins at the word `head`."""
         target.write_word(head, blocks[0] + shift if blocks else 0)
         for block, following in zip(blocks, [*blocks[1:], 0]):
             link = following + shift if following else 0
@@ -197,7 +198,7 @@ class Image:
 
 
 def of_release(release: layout.Version, align: int = 16, arch: Arch = X86_64) -> Image:
-    """The image of a release, from the rows of the tables that cover it."""
+    """Return the image of a release, with the layouts of the tables for that release."""
 
     def covers(row: object) -> bool:
         return row.since <= release <= row.until and row.word == arch.word  # type: ignore[attr-defined]

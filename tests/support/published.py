@@ -1,4 +1,5 @@
-"""Released packages with a published leak, and the release that ended it: installed from PyPI, pinned, outside the repository."""
+"""Released packages with a published leak, and the release that fixed it, installed from PyPI with pinned versions, outside the
+repository."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ HASHES = {
         "f75caed5b6d1fc271bb720a780c4199914267f7b865f9bf17826c4feccea582c",
     ],
 }
-"""sha256 by (project, version): of the wheels for any machine, or for manylinux on x86-64; where one is for one CPython, of those for 3.10
-and 3.11."""
+"""SHA-256 by (project, version) of the wheels, for any machine or for manylinux on x86-64. If wheels are for a single CPython, there is one
+for 3.10 and one for 3.11."""
 
 PATIENCE = 1200
 """Seconds after which pip counts as hung. A download over a slow connection takes less."""
@@ -63,8 +64,8 @@ PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_24_x8
 
 @dataclass(frozen=True)
 class Published:
-    """A leak: `program` in tests/programs triggers it as often as its argument says; each time one block of `request` bytes is lost.
-    `small` more of it, of other sizes, are lost in CPython's own allocator."""
+    """A leak. `program` in tests/programs triggers it as often as its argument says. Each time, one block of `request` bytes is lost, and
+    `small` further blocks of other sizes in CPython's own allocator."""
 
     project: str
     bad: str
@@ -85,8 +86,8 @@ LEAKS = {
 
 @dataclass(frozen=True)
 class Kept:
-    """A leak whose memory stays reachable: `program` triggers it as often as its argument says, `times`, and prints how many objects of
-    `type` there are. The bad release keeps `bad_keeps` of them, the fixed one `fixed_keeps`."""
+    """A leak whose memory stays reachable. `program` triggers it `times` times and prints the number of objects of `type`. The bad release
+    keeps `bad_keeps` of them, the fixed one `fixed_keeps`."""
 
     project: str
     bad: str
@@ -108,7 +109,7 @@ KEPT = {
         "babel.dates.DateTimePattern",
         times=20_000,
         bad_keeps=20_000,
-        fixed_keeps=1024,  # the size of its cache
+        fixed_keeps=1024,  # the size of the package's cache
         needs=(("pytz", "2022.7.1"),),
     ),
     "sqlobject": Kept(
@@ -118,7 +119,7 @@ KEPT = {
         "published_reach_sqlobject.py",
         "sqlite3.Connection",
         times=50,
-        bad_keeps=50 + 1,  # the main thread has one, too
+        bad_keeps=50 + 1,  # 1: the main thread has one as well
         fixed_keeps=1,
         needs=(("FormEncode", "2.1.1"), ("PyDispatcher", "2.0.7")),
     ),
@@ -126,12 +127,12 @@ KEPT = {
 
 
 def cache() -> Path:
-    """Where downloads are kept between runs: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
+    """Return the folder for downloads: $FINDLEAKS_CACHE, or ~/.cache/findleaks."""
     return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
 
 
 def interpreter() -> tuple[str, str]:
-    """A CPython the wheels fit, and its version: the tests' own, or python3.11, python3.10 or python3 of the path."""
+    """Return a CPython for the wheels, and its version: the tests' own Python, or python3.11, python3.10 or python3 from PATH."""
     if platform.machine() != "x86_64":
         raise RuntimeError(f"the pinned wheels are for x86-64, this is {platform.machine()}")
     for name in (sys.executable, "python3.11", "python3.10", "python3", "/usr/bin/python3"):
@@ -149,8 +150,8 @@ def interpreter() -> tuple[str, str]:
 
 
 def install(project: str, version: str, python: str, built: bool = False) -> Path:
-    """Return the folder (for PYTHONPATH) with exactly this release, which is downloaded once. `built`: build it from its sources with the
-    Python that runs the tests, because there is no wheel for `python`."""
+    """Return the folder (for PYTHONPATH) with exactly this release, which is downloaded once. `built`: build the release from source with
+    the Python that runs the tests, because there is no wheel for `python`."""
     folder = cache() / "published" / f"{project}-{version}-cp{python.replace('.', '')}"
     if folder.is_dir():
         return folder
@@ -169,13 +170,13 @@ def install(project: str, version: str, python: str, built: bool = False) -> Pat
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another test run was faster
+            if not folder.is_dir():  # otherwise another test run has created it in the meantime
                 raise
     return folder
 
 
 def usable(request: int) -> set[int]:
-    """What glibc on a 64-bit machine may give for `request` bytes: chunks are multiples of 16 with 8 bytes of header, and a chunk
-    keeps 16 bytes more when what would be split off is too small to stand alone (malloc/malloc.c, _int_malloc: MINSIZE)."""
+    """Return the usable sizes that glibc on a 64-bit machine may give for `request` bytes. Chunks are multiples of 16 with 8 bytes of
+    header. A chunk has 16 bytes more if the remainder of a split would be too small for a chunk (malloc/malloc.c, _int_malloc: MINSIZE)."""
     least = max(24, -(-(request + 8) // 16) * 16 - 8)
     return {least, least + 16}

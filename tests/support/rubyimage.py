@@ -1,4 +1,4 @@
-"""A made-up process with a Ruby: functions of machine code, an object space, pages of slots, and classes with names."""
+"""A synthetic process with a Ruby: functions in machine code, an object space, pages of slots, and classes with names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OBJSPACE = 0x450
 T_OBJECT, T_CLASS, T_STRING, T_ARRAY, T_DATA, T_IMEMO, T_ICLASS = 1, 2, 5, 7, 0xC, 0x1A, 0x1C
 SINGLETON, NOEMBED = 1 << 12, 1 << 13
 CLASSPATH = 0x1234
-"""The hidden name under which classes keep their path in the older layout."""
+"""The hidden name under which classes store their path in the older layout."""
 
 
 class Layout:
-    """What differs between versions: bytes of a page, whether pages name their slots' size, where things are in the object space."""
+    """Differences between versions: bytes of a page, whether pages store the size of their slots, and offsets in the object space."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -34,7 +34,7 @@ class Layout:
 
 
 def code(layout: Layout) -> bytes:
-    """rb_gc_count at CODE, rb_gc_adjust_memory_usage at CODE + 0x40: as libruby has them."""
+    """Return machine code as in libruby: rb_gc_count at CODE, rb_gc_adjust_memory_usage at CODE + 0x40."""
     first = b"\x48\x8b\x05" + (DATA - CODE - 7).to_bytes(4, "little", signed=True)  # mov rax,[rip+…]
     through = b"\x48\x8b\x00\x48\x8b\x80" + OBJSPACE.to_bytes(4, "little")  # mov rax,[rax]  mov rax,[rax+…]
     count = first + through + b"\x48\x8b\x80" + layout.count.to_bytes(4, "little") + b"\xc3"
@@ -46,7 +46,7 @@ def code(layout: Layout) -> bytes:
 
 
 class Image:
-    """Pages are appended with `page`; objects are put into the slots of the last one with `put`. `target()` makes the process."""
+    """`page` appends a page; `put` puts an object into the next slot of the last page; `target()` returns the process."""
 
     def __init__(self, version: str = "3.1", start: int = 0x7F0000000000) -> None:
         self.layout = Layout(version)
@@ -71,25 +71,25 @@ class Image:
         return made
 
     def page(self, size: int = 40) -> None:
-        """Another page, of free slots."""
+        """Add a page of free slots."""
         self.bodies.append(bytearray(self.layout.page))
         self.sizes.append(size)
         self._next = 0
 
     @property
     def first(self) -> int:
-        """Offset of a page's first slot."""
+        """Return the offset of a page's first slot."""
         return 160 if self.layout.version == "3.3" else 40
 
     def count(self, number: int) -> int:
-        """Slots of a page."""
+        """Return the number of slots in a page."""
         return (self.layout.page - self.first) // self.sizes[number]
 
     def address(self, number: int) -> int:
         return self.start + number * self.layout.page
 
     def put(self, *words: int) -> int:
-        """An object in the next slot; its address."""
+        """Put an object into the next slot, and return its address."""
         number = len(self.bodies) - 1
         at = self.first + self._next * self.sizes[number]
         struct.pack_into(f"<{len(words)}Q", self.bodies[number], at, *words)
@@ -97,7 +97,7 @@ class Image:
         return self.address(number) + at
 
     def room(self, size: int) -> int:
-        """Memory for a table or a text."""
+        """Allocate memory for a table or a text."""
         at = self._used
         self._used += size + 15 & ~15
         return TABLES + at
@@ -106,13 +106,13 @@ class Image:
         self._tables[address - TABLES : address - TABLES + len(data)] = data
 
     def string(self, text: str, klass: int = 0) -> int:
-        """A String whose bytes stand elsewhere."""
+        """Add a String whose bytes are outside its slot."""
         where = self.room(len(text) + 1)
         self.write(where, text.encode())
         return self.put(T_STRING | NOEMBED, klass, len(text), where, 0)
 
     def new_class(self, name: Optional[str], flags: int = T_CLASS, parent: int = 0) -> int:
-        """A class with this path, or an anonymous one."""
+        """Add a class with this path, or an anonymous class."""
         path = self.string(name) if name is not None else 8
         if self.layout.names_in_slot:
             return self.put(flags, 0, parent, *([0] * 15), path)
@@ -129,7 +129,7 @@ class Image:
         return made
 
     def header(self, number: int) -> bytes:
-        """struct heap_page."""
+        """Write struct heap_page."""
         slots, start = self.count(number), self.address(number) + self.first
         if not self.layout.sized:
             return struct.pack("<4hI4xQQ", slots, 0, 0, 0, 0, 0, start)
@@ -137,7 +137,7 @@ class Image:
         return struct.pack("<5h2xIQQQ", self.sizes[number], slots, 0, 0, 0, 0, pool, 0, start)
 
     def space(self) -> bytes:
-        """The object space."""
+        """Write the object space."""
         layout, words = self.layout, bytearray(0x1000)
 
         def put(at: int, *values: int) -> None:
@@ -151,7 +151,7 @@ class Image:
         return bytes(words)
 
     def target(self, stop_after: Optional[int] = None, extra: Optional[dict[int, bytes]] = None) -> FakeTarget:
-        """The process as it is now."""
+        """Return the process in its current state."""
         layout = self.layout
         for number, body in enumerate(self.bodies):
             struct.pack_into("<Q", body, 0, HEADERS + 0x400 * number)

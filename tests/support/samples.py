@@ -1,5 +1,5 @@
-"""Snapshots made by hand, with figures of every section: a program whose cache of sessions grows, which loses blocks, and whose other
-figures are flat, saw-tooth, or have warmed up. `samples(count)` gives them, `saved` writes them to a folder."""
+"""Synthetic snapshots with figures of every section. The program's cache of sessions grows, and it leaks blocks. Other figures are
+constant, periodic, or grow only at the beginning. `samples(count)` returns the snapshots, `saved` writes them to a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def samples(count: int, every: float = 60.0, more: int = 0, names: Sequence[str] = ()) -> list[Snapshot]:
-    """`more`: further size classes and roots that change at random, but the same each time; `names`: of further lost groups."""
+    """Return `count` snapshots. `more`: number of further size classes and roots that change at random, but in each call the same; `names`:
+    number of further leak groups."""
     noise = random.Random(7)
     flat = [noise.randrange(KIB, 4 * MIB) for _ in range(max(more, 30))]
     return [_sample(at, count, every, more, names, noise, flat) for at in range(count)]
@@ -84,7 +85,7 @@ def _figures(part: float, at: int, noise: random.Random, flat: Sequence[int]) ->
 
 
 def saved(snapshots: Sequence[Snapshot], folder: Path) -> Path:
-    """The folder, with a file each."""
+    """Write each snapshot to a file, and return the folder."""
     folder.mkdir(exist_ok=True)
     for one in snapshots:
         save(one, folder / one.name, "test")

@@ -1,4 +1,4 @@
-"""Validate the JSON that commands print against the schema of findleaks, in which objects have no other keys than those described."""
+"""Validate the JSON that commands print against findleaks' schema. Objects must have only the keys that the schema describes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).parents[2]
 ITEMS = 6
-"""Items of each array that are validated: the first ones. The others have the same form, and validating takes 20 µs a value."""
+"""Number of items of each array that are validated, from the beginning. The others have the same form, and validation takes 20 µs per
+value."""
 ROWS = 20
-"""Rows of `blocks` and `triage` that are validated."""
+"""Number of rows of `blocks` and `triage` that are validated."""
 _LINES = {'{"address"': "Block", '{"core"': "TriagedCore"}
 """Beginnings of such rows, and the names of their definitions."""
 
 
 def tool(name: str) -> Any:
-    """A module of the folder tools/."""
+    """Import a module of the folder tools/."""
     sys.path.append(str(ROOT / "tools"))
     try:
         return importlib.import_module(name)
@@ -31,7 +32,7 @@ def tool(name: str) -> Any:
 
 
 def generated() -> Any:
-    """The module tools/generate_schema.py."""
+    """Import the module tools/generate_schema.py."""
     return tool("generate_schema")
 
 
@@ -42,13 +43,14 @@ def _definitions() -> Any:
 
 @cache
 def _validator(name: str, alternative: int = -1) -> Draft202012Validator:
-    """The validator of a definition, or of one of its alternatives."""
+    """Return the validator of a definition, or of one of its alternatives."""
     place = f"{name}/anyOf/{alternative}" if alternative >= 0 else name
     return Draft202012Validator({"$ref": f"#/$defs/{place}", "$defs": _definitions()})
 
 
 def _closest(name: str, found: dict[str, Any]) -> int:
-    """The alternative of a definition that shares most required keys with an object, so that an error is about these; -1: it has none."""
+    """Return the alternative of a definition that shares most required keys with an object, so that errors are about this alternative. -1:
+    the definition has no alternatives."""
     shared = [len(found.keys() & set(one.get("required", ()))) for one in _definitions()[name].get("anyOf", ())]
     return shared.index(max(shared)) if shared and all("required" in one for one in _definitions()[name]["anyOf"]) else -1
 

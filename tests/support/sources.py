@@ -1,4 +1,4 @@
-"""A Python file of the tree, parsed once for all rules."""
+"""A Python file of the repository, parsed once for all rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCRIPT = "if __name__ == '__main__':"
 
 @dataclass(frozen=True)
 class Source:
-    """`name` is the path below the root of the tree, with slashes."""
+    """`name` is the path below the root of the repository, with slashes."""
 
     path: Path
     name: str
@@ -28,7 +28,7 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """The whole syntax tree, breadth first."""
+        """Return all nodes of the syntax tree, breadth first."""
         return list(ast.walk(self._tree))
 
     @cached_property
@@ -37,12 +37,12 @@ class Source:
 
     @cached_property
     def imports(self) -> list[tuple[int, str, list[str]]]:
-        """Of each import, anywhere in the file: its line, the module, and the names taken from it ([] for `import module`)."""
+        """Yield line, module, and imported names ([] for `import module`) of each import, anywhere in the file."""
         return list(_imports(self.nodes))
 
     @cached_property
     def imports_as_module(self) -> list[tuple[int, str, list[str]]]:
-        """As `imports`, without those that are made only where the file is run as a script."""
+        """Like `imports`, without the imports that are executed only if the file is run as a script."""
         as_script = [entry for entry in self._tree.body if isinstance(entry, ast.If) and ast.unparse(entry).startswith(_SCRIPT)]
         left_out = {line for entry in as_script for line, _, _ in _imports(ast.walk(entry))}
         return [one for one in self.imports if one[0] not in left_out]

@@ -1,4 +1,4 @@
-"""SQLite with lookaside buffers, which Debian's has not: compiled from the crate libsqlite3-sys, which brings its source."""
+"""SQLite with lookaside buffers, which Debian's build does not have, compiled from the source in the crate libsqlite3-sys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A program between two breakpoint instructions of its own, one instruction at a time: a look at every state that a call passes through.
+"""Step a program, one instruction at a time, from one of its breakpoint instructions to the next, and examine every state of a call.
 
-The tracer is this process: a stopped thread's registers come from ptrace, its memory from /proc, as in findleaks.target.live.
+This process is the tracer: the registers of a stopped thread come from ptrace, its memory from /proc, as in findleaks.target.live.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BREAKPOINT = b"\xcc"
 
 
 class _Held(Tracer):
-    """Threads that this very thread of ours traces, and keeps stopped."""
+    """Threads that this process already traces, and keeps stopped."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid, ARCHES[0])
@@ -46,11 +46,12 @@ class _Held(Tracer):
             raise OSError(error, os.strerror(error))
 
     def release(self) -> None:
-        """Nothing: whoever steps decides."""
+        """Do nothing: the caller decides when the thread continues."""
 
 
 class _Target(LiveTarget):
-    """It does not run on by itself, so that a look is of the instruction it was asked for; or `onward` does it."""
+    """A target that does not let the process continue by itself, so that the result belongs to the requested instruction. If `onward` is
+    given, it is called instead."""
 
     onward: Optional[Callable[[], None]] = None
 
@@ -64,7 +65,7 @@ class _Target(LiveTarget):
 
 
 class Stepped:
-    """`command` run up to its first breakpoint instruction. Only its main thread is traced, and runs."""
+    """`command`, run up to its first breakpoint instruction. Only the main thread is traced, and only it runs."""
 
     def __init__(self, command: Sequence[str], environment: Optional[Mapping[str, str]] = None) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -85,7 +86,8 @@ class Stepped:
         self.process.communicate()
 
     def steps(self, every: int = 1, first: int = 0) -> Iterator[int]:
-        """Counts instructions up to the next breakpoint instruction, stopping before each that is `every` times a number plus `first`."""
+        """Step to the next breakpoint instruction, and yield the number of executed instructions before each instruction number that is
+        `first` plus a multiple of `every`."""
         while True:
             if self.count % every == first % every:
                 yield self.count
@@ -97,7 +99,8 @@ class Stepped:
                 return
 
     def session(self, onward: Optional[Callable[[], None]] = None) -> Session:
-        """What findleaks sees now. Close it before the next step. `onward` is called where it lets the process run on."""
+        """Return a session of the current state. Close it before the next step. `onward` is called when the session lets the process
+        continue."""
         self.tracer.look()
         target = _Target(self.process.pid)
         target._tracer = self.tracer
@@ -105,7 +108,7 @@ class Stepped:
         return Session(target)
 
     def go(self, count: int) -> None:
-        """That many instructions on."""
+        """Execute this number of instructions."""
         for _ in range(count):
             self.tracer.ask(SINGLESTEP)
             self._wait()
@@ -113,8 +116,8 @@ class Stepped:
         self.tracer.look()
 
     def core(self, path: Path, signal_info: Sequence[int] = (), old: str = "", new: str = "") -> Path:
-        """A core of this moment, with siginfo_t's first words (si_signo, si_errno, si_code) where a signal ended the process. Files whose
-        names end in `old` end in `new` there."""
+        """Write a core of the current state. If a signal ended the process, the core has the first words of siginfo_t (si_signo, si_errno,
+        si_code). File names that end in `old` end in `new` in the core."""
         self.tracer.look()
         loads, mapped = [], []
         with open(f"/proc/{self.process.pid}/mem", "rb", 0) as memory, open(f"/proc/{self.process.pid}/maps", "rb") as maps:
@@ -131,7 +134,7 @@ class Stepped:
         return path
 
     def write(self, address: int, word: int) -> None:
-        """Overwrite a word of the program's memory: damage."""
+        """Overwrite a word of the program's memory, to damage it."""
         with open(f"/proc/{self.process.pid}/mem", "r+b", 0) as memory:
             os.pwrite(memory.fileno(), word.to_bytes(8, "little"), address)
 

@@ -1,4 +1,4 @@
-"""Time that passes for processes as on a machine of their own: without what they waited for a processor that others had."""
+"""Measure time without the time during which threads waited for a processor that other programs used."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 
 class Stopwatch:
-    """Runs from its making on, for this process and for `pids` with all their descendants."""
+    """Starts when it is created. It measures this process, and `pids` with all their descendants."""
 
     def __init__(self, *pids: int) -> None:
         self._pids = pids
         self._start, self._queued = self._look()
 
     def seconds(self) -> float:
-        """Those since then, but for the ones in which threads could have run and no processor was free. The waits of threads that
-        have ended meanwhile are not known, and count as time."""
+        """Return the seconds since the start, without those in which threads were ready to run and no processor was free. The waits of
+        threads that have ended are not known, and are included."""
         now, delays = self._look()
         return now - self._start - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in delays.items())
 
     def _look(self) -> tuple[float, dict[int, float]]:
-        """Return the time, and the delays of all threads at this time. If this thread had to wait for a processor between the two, the wait
-        would be in only one of them. Then both are read again."""
+        """Return the time, and the delays of all threads at this time. If this thread waited for a processor between reading the two, only
+        one of them would include this wait. In this case both are read again."""
         own = threading.get_native_id()
         while True:
             queued, now = _queued(own), time.monotonic()
@@ -31,13 +31,13 @@ class Stopwatch:
                 return now, {**self._delays(), own: queued}
 
     def _delays(self) -> dict[int, float]:
-        """Seconds that each thread spent on run queues since it began."""
+        """Return the seconds that each thread has spent on run queues since its start."""
         own = [int(task) for task in os.listdir("/proc/self/task")]
         return {task: _queued(task) for task in [*own, *(task for pid in self._pids for task in tasks(pid))]}
 
 
 def tasks(pid: int) -> list[int]:
-    """The threads of a process, and those of its descendants, without what ends meanwhile."""
+    """Return the threads of a process and of its descendants, without those that end meanwhile."""
     try:
         own = [int(task) for task in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -53,7 +53,8 @@ def _children(pid: int, task: int) -> list[int]:
 
 
 def _queued(task: int) -> float:
-    """Seconds that a thread spent on a run queue: the second field (Documentation/scheduler/sched-stats.rst of Linux 6.1)."""
+    """Return the seconds that a thread has spent on a run queue: the second field (Documentation/scheduler/sched-stats.rst of Linux
+    6.1)."""
     try:
         return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
     except OSError:

@@ -1,4 +1,4 @@
-"""The stub at work in this very process, on stacks that a test makes up."""
+"""Run the stub inside the test process, on synthetic stacks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def harness(folder: Path) -> ctypes.CDLL:
 
 
 class Machine:
-    """A table and the stub in front of nothing. `key` is the function's."""
+    """A table with the stub, which jumps to no function. `key` is the function's key."""
 
     key = 0x400000 | EXACT
 
@@ -70,14 +70,14 @@ class Machine:
         return where
 
     def seed(self, rules: dict[int, int], bounded: bool = True) -> None:
-        """Rules that are there from the beginning, and where the stack ends."""
+        """Add rules before the first call, and the address at which the stack ends."""
         pages = {STACK | page: self.end for page in range(self.sp >> 12, (self.end >> 12) + 1)} if bounded else {}
         for where, data in self.layout.seeds({**pages, **rules}.items()).items():
             at = where - self.layout.address
             self.memory[at : at + 16] = data
 
     def call(self, words: Sequence[int], fp: int = 0, stub: Optional[int] = None) -> None:
-        """A call from a stack that holds `words` behind the return address, which is `back`."""
+        """Call the stub with a stack that has `words` after the return address. `fp`: the frame pointer."""
         for number, word in enumerate(words):
             self.stack[ROOM + 1 + number] = word
         self.library.run(stub or self.count, self.sp, fp)
@@ -87,11 +87,11 @@ class Machine:
 
     @property
     def counters(self) -> tuple[int, int, int, int]:
-        """events, full, unsure, orphaned"""
+        """Return the counters events, full, unsure, orphaned."""
         return self.counter(EVENTS), self.counter(FULL), self.counter(UNSURE), self.counter(ORPHANED)
 
     def counted(self) -> dict[tuple[int, ...], tuple[int, int]]:
-        """By the keys of the frames: calls, and broken ones."""
+        """Return the number of calls and of broken calls, by the keys of the frames."""
         nodes = self.layout.read(self.memory[self.layout.nodes_at :])
         return {keys: (node.calls, node.broken) for node, keys in paths(nodes)}
 

@@ -1,10 +1,10 @@
-"""systemd's own handling of crashes, from Debian's package: systemd-coredump, the journal, and coredumpctl.
+"""systemd's handling of crashes, from Debian's package: systemd-coredump, the journal, and coredumpctl.
 
-    python systemd.py ROOT PID:CORE… -- COMMAND…
+python systemd.py ROOT PID:CORE… -- COMMAND…
 
-runs in a mount namespace of its own (`unshare -m`), where /run and the folders of cores and of the journal are empty. For each crash it
-runs what the kernel does for a pattern "|/lib/systemd/systemd-coredump %P %u %g %s %t %c %h", with the core on standard input while the
-process is there; then COMMAND, whose status it ends with.
+This program runs in its own mount namespace (`unshare -m`), where /run and the folders of cores and of the journal are empty. For each
+crash it runs the command that the kernel runs for the pattern "|/lib/systemd/systemd-coredump %P %u %g %s %t %c %h", with the core on
+standard input while the process still exists. Then it runs COMMAND, and ends with its status.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import debian
 
 PACKAGES = ("systemd", "systemd-coredump", "libsystemd-shared")
 COREDUMPS = "/var/lib/systemd/coredump"
-SOCKET = "/run/systemd/coredump"  # what systemd-coredump.socket listens at
+SOCKET = "/run/systemd/coredump"  # the socket of systemd-coredump.socket
 UNLIMITED = str((1 << 64) - 1)
 
 
 def tree() -> Path:
-    """Where the packages are unpacked, with a bin/coredumpctl that runs from there. Raises debian.PackagesMissing."""
+    """Unpack the packages, with a bin/coredumpctl that runs from the unpacked tree, and return the tree. Raises debian.PackagesMissing."""
     folder = debian.cache() / "systemd"
     debian.unpacked("bookworm", PACKAGES, folder, {}, dependencies=True)
     root = folder / "root"
@@ -39,7 +39,7 @@ def tree() -> Path:
 
 
 def crashed(crashes: Sequence[tuple[int, Path]], command: Sequence[object]) -> subprocess.CompletedProcess[str]:
-    """What a command says where these processes have crashed with these cores."""
+    """Return the output of a command after these processes have crashed with these cores."""
     root = tree()
     path = f"{root.parent / 'bin'}:{os.environ['PATH']}"
     words = ["unshare", "-m", "--propagation", "private", sys.executable, __file__, root, *(f"{pid}:{core}" for pid, core in crashes)]
@@ -53,7 +53,7 @@ def crashed(crashes: Sequence[tuple[int, Path]], command: Sequence[object]) -> s
 
 
 def _command(root: Path, program: str) -> list[str]:
-    """A program of the tree, with the libraries of the tree."""
+    """Return the command that runs a program of the tree with the tree's libraries."""
     libraries = ":".join(
         str(root / folder) for folder in ("usr/lib/x86_64-linux-gnu/systemd", "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
     )
@@ -61,16 +61,16 @@ def _command(root: Path, program: str) -> list[str]:
 
 
 def _crash(root: Path, pid: int, core: Path) -> None:
-    """Handle a crash, and wait until the core is kept."""
+    """Handle a crash, and wait until the core is stored."""
     words = [str(pid), "0", "0", "6", str(int(time.time())), UNLIMITED, "host"]
     handler = _command(root, "lib/systemd/systemd-coredump")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(SOCKET)
         listening.listen(1)
         with open(core, "rb") as data:
-            kernel = subprocess.Popen([*handler, *words], stdin=data)  # it sends all to the service
+            kernel = subprocess.Popen([*handler, *words], stdin=data)  # this process sends the core to the service
         connection, _ = listening.accept()
-        with connection:  # systemd-coredump@.service has it as descriptor 3
+        with connection:  # systemd-coredump@.service gets the connection as descriptor 3
             script = 'exec 3<&"$0" && LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
             subprocess.run(["bash", "-c", script, str(connection.fileno()), *handler], pass_fds=[connection.fileno()], check=True)
         if kernel.wait():

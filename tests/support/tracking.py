@@ -1,4 +1,4 @@
-"""Programs that are tracked: started, let do a round of work while `track` records, and asked for the truth."""
+"""Start tracked programs, let them do a round of work while `track` records, and read the expected result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tracked:
         return self.process.stdout.readline().strip()
 
     def round(self) -> list[Note]:
-        """What the program says of one."""
+        """Let the program do a round, and return what it printed."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -59,7 +59,7 @@ class Tracked:
         return found
 
     def end(self) -> int:
-        """Its exit status, when its input ends."""
+        """Close the program's input; return its exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
@@ -68,7 +68,7 @@ class Tracked:
 
 @contextmanager
 def tracked(words: Sequence[str], preload: str = "") -> Iterator[Tracked]:
-    """Killed on leaving."""
+    """Start the program; it is killed at the end of the `with` block."""
     made = Tracked(words, preload)
     try:
         yield made
@@ -86,14 +86,14 @@ def by_gdb(pid: int, *words: str) -> list[str]:
 
 
 def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
-    """`track` at work: its stubs are in the process."""
+    """Start `track`, and wait until its stubs are in the process."""
     working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     until(lambda: enabled(pid) or working.poll() is not None, "the stubs")
     return working
 
 
 def enabled(pid: int) -> bool:
-    """Whether there are stubs that record."""
+    """Return whether there are stubs that record."""
     for where in stubs(pid):
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             try:
@@ -105,7 +105,7 @@ def enabled(pid: int) -> bool:
 
 
 def finished(working: subprocess.Popen[str]) -> dict[str, Any]:
-    """The JSON object that `track` prints, of which a debugger prints more."""
+    """Return the JSON object that `track` prints. In a debugger, there is more output."""
     output, errors = working.communicate(timeout=PATIENCE)
     assert working.returncode == 0, errors
     (made,) = reported(output)
@@ -113,5 +113,5 @@ def finished(working: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def through(report: dict[str, Any], function: str) -> list[dict[str, Any]]:
-    """The stacks that this function is on."""
+    """Return the stacks that contain this function."""
     return [one for one in report["stacks"] if any((frame["function"] or "").split("(")[0] == function for frame in one["frames"])]

@@ -1,4 +1,4 @@
-"""Follow the commands that findleaks suggests, as a new user does."""
+"""Run the commands that findleaks suggests, as a new user does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from debuggers import ran
 
 
 def suggested(text: str) -> list[list[str]]:
-    """The commands behind `next:`, as words without the program's name."""
+    """Return the commands after `next:`, split into words, without the program's name."""
     lines = [line for part in text.split("next: ")[1:] for line in re.split(r"\n(?! {6,}\S*(?:python|findleaks))", part)[:1]]
     commands = [command for line in lines for row in line.splitlines() for command in row.split(" · ")]
     return [shlex.split(re.sub(r"^.*?findleaks ", "", command.strip())) for command in commands]
 
 
 def follow(where: list[str], *choices: str) -> str:
-    """The output of the last command. `choices`: the words of the commands after `verdict`; each was suggested before."""
+    """Return the output of the last command. `choices`: the words of the commands after `verdict`; each must be suggested by the previous
+    command."""
     assert len(choices) <= 2, "three commands at most"
     text = ran("verdict", *where).stdout
     for choice in choices:

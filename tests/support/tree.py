@@ -1,8 +1,13 @@
-"""The tree's own rules, checked by `make lint`: python3 tests/support/tree.py [ROOT]
+"""Check the rules for files of the repository (`make lint`): python3 tests/support/tree.py [ROOT]
 
-Files stay short; common/ imports no debugger; few files write to the user, for what a target says must leave by one door; no package under
-tests/ and no conftest.py at the root, for pytest would put their folder's parent on sys.path, where gdb/ and lldb/ would shadow the
-debuggers' modules.
+- Files are short.
+
+- common/ imports no debugger module.
+
+- Only a few files write to the user, because text from a target must be escaped in one place.
+
+- There are no packages under tests/, and no conftest.py in the root: pytest would put the parent of their folder on sys.path, where gdb/
+and lldb/ would shadow the debuggers' modules.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from sources import Source
 LONGEST = 420
 TEXTS = {".py", ".c", ".h", ".cpp", ".sh", ".md", ".toml", ""}
 AS_THEY_ARE = {"LICENSE", "docs/python-results.md", "common/completions/_findleaks", "common/completions/findleaks"}
-"""Files of any length; all but the first are generated."""
+"""Files that may be longer; all but the first are generated."""
 WRITERS = {
     "common/cli.py",
     "common/launcher.py",
@@ -37,13 +42,13 @@ WRITERS = {
     "lldb/findleaks_lldb.py",
     "lldb/register.py",
 }
-"""Files that may write to the user: everything else gives its text to `commands.emit`, or raises a FindleaksError."""
+"""Files that may write to the user. All other files pass their text to `commands.emit`, or raise a FindleaksError."""
 
 PROSE = ("common/", "gdb/", "lldb/", "setup.py")
-"""Folders and files whose comments and docstrings are limited to LONGEST_PROSE columns: the whole product."""
+"""Folders and files whose comments and docstrings are limited to LONGEST_PROSE columns: all files of the product."""
 
 LONGEST_PROSE = 100
-"""Columns of comments and docstrings."""
+"""Maximum columns of comments and docstrings."""
 
 
 def files(root: Path) -> list[str]:
@@ -58,7 +63,7 @@ def files(root: Path) -> list[str]:
 
 
 def problems(root: Path, names: list[str]) -> Iterator[str]:
-    """A line each for what breaks a rule."""
+    """Return a line for each violation of a rule."""
     for name in names:
         path = root / name
         if path.suffix in TEXTS and name not in AS_THEY_ARE:
@@ -83,7 +88,7 @@ def problems(root: Path, names: list[str]) -> Iterator[str]:
 
 
 def writers(source: Source) -> Iterator[str]:
-    """Calls that write to the user's terminal."""
+    """Find calls that write to the user's terminal."""
     for node in source.nodes:
         if isinstance(node, ast.Call) and _last(node.func) in _WRITING and _WRITES.fullmatch(ast.unparse(node.func)):
             by = ast.unparse(node.func)
@@ -100,7 +105,7 @@ _WRITES = re.compile(r"print|sys\.(std|__std)\w+\.(write|writelines)|gdb\.write|
 
 
 def long_prose(source: Source) -> Iterator[str]:
-    """Lines of comments and docstrings beyond LONGEST_PROSE columns."""
+    """Find lines of comments and docstrings that are longer than LONGEST_PROSE columns."""
     lines = source.text.split("\n")
     for first, last in c_comments(source.text) if source.name.endswith((".c", ".h")) else python_prose(source):
         for at in range(first, last + 1):
@@ -109,7 +114,7 @@ def long_prose(source: Source) -> Iterator[str]:
 
 
 def python_prose(source: Source) -> Iterator[tuple[int, int]]:
-    """First and last line of each comment and docstring of a Python file."""
+    """Yield the first and last line of each comment and docstring of a Python file."""
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa")):
             yield token.start[0], token.start[0]
@@ -119,14 +124,14 @@ def python_prose(source: Source) -> Iterator[tuple[int, int]]:
 
 
 def c_comments(text: str) -> Iterator[tuple[int, int]]:
-    """First and last line of each comment of a C file."""
+    """Yield the first and last line of each comment of a C file."""
     for comment in re.finditer(r"/\*.*?\*/", text, re.S):
         first = text.count("\n", 0, comment.start()) + 1
         yield first, first + comment[0].count("\n")
 
 
 def participles(source: Source) -> Iterator[str]:
-    """Functions that are named by a past participle alone, such as `counted`. Properties are attributes, and may be."""
+    """Find functions whose name is only a past participle, such as `counted`. Properties are attributes, and may have such names."""
     for node in source.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             name = node.name.strip("_")
@@ -140,11 +145,11 @@ _IRREGULAR = {
     *("lost", "made", "said", "seen", "sent", "shown", "spent", "stolen", "taken", "thrown", "told", "unknown", "unseen", "written"),
 }
 _VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "speed", "heed"}
-_ALLOWED = {"untyped"}  # of the Python API
+_ALLOWED = {"untyped"}  # part of the Python API
 
 
 def debuggers(source: Source) -> Iterator[str]:
-    """Imports of gdb or lldb, or of our front ends, anywhere in the file."""
+    """Find imports of gdb, lldb or findleaks' front ends, anywhere in the file."""
     for line, module, names in source.imports:
         for one in (module, *(f"{module}.{taken}" for taken in names)):
             if re.match(r"(findleaks\.)?(gdb|lldb)(\.|$)", one):
@@ -152,11 +157,12 @@ def debuggers(source: Source) -> Iterator[str]:
 
 
 def entries(source: Source) -> Iterator[str]:
-    """Strings that name code of our front ends, which common/ cannot import: each is a "findleaks.gdb.MODULE:FUNCTION" that is there."""
+    """Find strings that name code of the front ends, which common/ cannot import. Each must be "findleaks.gdb.MODULE:FUNCTION" and
+    exist."""
     for node in source.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"findleaks\.(gdb|lldb)\.\w", node.value):
             if len(node.value.split()) > 1 and "import" not in node.value:
-                continue  # prose
+                continue  # a sentence
             match = re.fullmatch(r"findleaks\.(gdb|lldb)\.(\w+):(\w+)", node.value)
             file = source.root / match[1] / f"{match[2]}.py" if match else None
             if match is None or file is None or not file.is_file() or f"\ndef {match[3]}(" not in file.read_text(encoding="utf-8"):

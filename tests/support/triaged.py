@@ -1,4 +1,4 @@
-"""What the tests of `triage` share: cores of a program that loses blocks in six ways, and what triage says of them."""
+"""Helpers for tests of `triage`: cores of a program that leaks blocks in six ways, and the rows that triage prints for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ WAYS = ("texts", "objects", "records", "cycles", "callbacks", "samples")
 
 
 class Lost(NamedTuple):
-    """A leader as the program knows it: the way it was lost, and blocks and bytes with what hangs from it."""
+    """A leak head as the program knows it: the way in which it was lost, and the blocks and bytes that hang from it, with the head
+    itself."""
 
     way: str
     blocks: int
@@ -26,14 +27,14 @@ class Lost(NamedTuple):
 
 
 class Core(NamedTuple):
-    """A core, and all leaders in it by address."""
+    """A core, and all its leak heads by address."""
 
     path: Path
     truth: dict[int, Lost]
 
 
 def build(folder: Path, *flags: str, compiler: str = "g++") -> Path:
-    """The program, always of one name."""
+    """Compile the program, always with the same name."""
     folder.mkdir(parents=True)
     words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-o", folder / "orders", PROGRAMS / "triage_leaks.cpp"]
     subprocess.run(words, check=True)
@@ -51,7 +52,7 @@ def core(program: Path, folder: Path, seed: int, *ways: str) -> Core:
 
 
 def parsed(output: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The rows by core, and the object with the groups."""
+    """Return the rows by core, and the object with the groups."""
     *rows, last = [json.loads(line) for line in output.splitlines()]
     by_core = {row["core"]: row for row in rows}
     assert len(by_core) == len(rows), "a core is there twice"
@@ -59,12 +60,12 @@ def parsed(output: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
 
 
 def table(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what differs from run to run."""
+    """Return rows without the values that differ from run to run."""
     return sorted(({**row, "seconds": 0} for row in rows), key=lambda row: str(row["core"]))
 
 
 def tables(database: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of a database, without times of work."""
+    """Return all rows of a database without the times of examination."""
     with closing(sqlite3.connect(database)) as base:
         names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'triage'")]
         found = {name: sorted(base.execute(f"SELECT * FROM {name}").fetchall(), key=str) for name in names}
@@ -73,7 +74,7 @@ def tables(database: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def group_of(last: dict[str, Any]) -> dict[str, str]:
-    """The signature of the group of each signature that rows have."""
+    """Return the signature of the group for each signature in the rows."""
     found = {own: group["signature"] for group in last["groups"] for own in group["signatures"]}
     assert len(found) == sum(len(group["signatures"]) for group in last["groups"])
     return found
@@ -82,7 +83,8 @@ def group_of(last: dict[str, Any]) -> dict[str, str]:
 def check_groups(
     rows: dict[str, dict[str, Any]], last: dict[str, Any], cores: Sequence[Core], ways: Sequence[str] = WAYS
 ) -> dict[str, str]:
-    """Each way of losing is one group in all cores, and no two ways are in one. Returns groups' signatures by way."""
+    """Check that each way of leaking is one group in all cores, and that no group contains two ways. Return the groups' signatures by
+    way."""
     group = group_of(last)
     found: dict[str, set[str]] = {way: set() for way in ways}
     for one in cores:
@@ -91,7 +93,7 @@ def check_groups(
         seen: dict[str, set[str]] = {}
         for leak in row["signatures"]:
             lost = one.truth.get(int(leak["example"], 16))
-            assert lost is not None, f"{one.path}: {leak} is no leader"
+            assert lost is not None, f"{one.path}: {leak}  is not a leak head"
             found[lost.way].add(group[leak["signature"]])
             seen.setdefault(group[leak["signature"]], set()).add(lost.way)
         assert sorted(way for several in seen.values() for way in several) == sorted({lost.way for lost in one.truth.values()}), one.path

@@ -1,7 +1,8 @@
-"""One damaged core, looked at by some commands in a process of its own, and what is wrong with what they did.
+"""Run commands on one damaged core in a separate process, and report their faults.
 
-Wrong is: a crash, a traceback ("internal error" to a user), more than ten times the processor time and some times the memory that the sound
-core takes, a control character or markup alive in the output, JSON that is none, an opened file that is no regular one, a process started.
+These are faults: a crash; a traceback ("internal error" to a user); more than ten times the processor time, or several times the memory, of
+the sound core; a control character or active markup in the output; invalid JSON; an opened file that is not a regular one; a started
+process.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from findleaks.target.core import open_core
 from findleaks.triage import examine
 
 TIMES = 10
-"""How much longer than with the sound core, in processor time."""
+"""How many times the processor time of the sound core a command may take."""
 FLOOR, HANGS = 3, 30
-"""Seconds of a processor: that no core is denied, and after which it is ended until it is known what the sound one takes."""
+"""Processor seconds that each core may take in any case; and the limit until the time of the sound core is known."""
 MEMORY = 4
 SPARE = 128 << 20
-"""So many times the memory that the sound core takes, and so much more."""
+"""How many times the memory of the sound core a command may take, and how much more."""
 LITTLE, MUCH = 192 << 20, 2 << 30
 """Likewise, of memory."""
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
-"""The kernel to use, built with sanitizers, which take time and memory of their own; "" for the usual one."""
+"""The C engine built with sanitizers, which need additional time and memory; "" for the usual one."""
 SLOWER = 6
 PATIENCE = 600.0
-"""Seconds by the clock after which a command waits for something that never comes."""
+"""Seconds of wall time after which a command is considered to wait forever."""
 NAMED = "NAMED"
-"""Where a command takes an address: one is put there."""
+"""A placeholder for an address in a command."""
 
 COMMANDS: Mapping[str, int] = {
     "find": 6,
@@ -106,8 +107,8 @@ COMMANDS: Mapping[str, int] = {
     "triage": 1,
     "triage --json -o PAGE.html -o PAGE.rows.sqlite": 3,
 }
-"""What is asked of a core, and how often of a hundred. PAGE is the path of the damaged file, CORE the core (put at the end where it is not
-named), SOUND the one that is not damaged."""
+"""Commands, and how often each is run for 100 cores. PAGE is the path of the damaged file, CORE the core (appended if it is not named),
+SOUND the undamaged one."""
 
 OF_SAVED: Mapping[str, Mapping[str, int]] = {
     "snapshot": {
@@ -126,11 +127,11 @@ OF_SAVED: Mapping[str, Mapping[str, int]] = {
         "map -o PAGE.html --residency PAGE": 1,
     },
 }
-"""Likewise, where a file is damaged that findleaks saved."""
+"""The same for damaged files that findleaks saved."""
 
 
 class Asked(NamedTuple):
-    """What commands are about: CORE, PAGE and SOUND of COMMANDS, and words that all of them get."""
+    """The values for CORE, PAGE and SOUND in COMMANDS, and arguments for all commands."""
 
     core: Path
     page: Path
@@ -143,14 +144,14 @@ class Asked(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What commands may take: seconds of a processor, bytes resident."""
+    """Limits of commands: processor seconds, and bytes of resident memory."""
 
     seconds: float
     memory: int
 
 
 class Outcome(NamedTuple):
-    """`problem` is "" where nothing is wrong; `seconds` of a processor, `memory` bytes resident at most."""
+    """`problem` is "" if there is none; `seconds` of processor time; `memory`: maximum of resident bytes."""
 
     problem: str
     seconds: float
@@ -158,34 +159,34 @@ class Outcome(NamedTuple):
 
 
 def import_all() -> None:
-    """Have all of findleaks imported, so that no forked process does."""
+    """Import all modules of findleaks, so that forked processes do not have to."""
     for module in pkgutil.walk_packages(findleaks.__path__, "findleaks."):
         if not module.name.startswith(("findleaks.gdb", "findleaks.lldb", "findleaks.__main__")):
             with suppress(ImportError):
                 import_module(module.name)
     if SANITIZED:
         library.LIBRARY = SANITIZED
-        os.__dict__.pop("RTLD_DEEPBIND", None)  # capstone would load its library with it, which AddressSanitizer refuses
-    separate.FOLDERS = ()  # the libraries' debug information is the same each time, and half of the work
+        os.__dict__.pop("RTLD_DEEPBIND", None)  # capstone would load its library with this flag, which AddressSanitizer refuses
+    separate.FOLDERS = ()  # the libraries' debug information is always the same, and takes half of the time
     load_elftools()
     load_capstone()
     gc.collect()
-    gc.freeze()  # or each child would copy what its collections look at
+    gc.freeze()  # otherwise each child copies the pages of the objects that its garbage collections visit
 
 
 def chosen(rng: random.Random, addresses: Sequence[int], count: int, commands: Mapping[str, int] = COMMANDS) -> list[list[str]]:
-    """The words of some commands."""
+    """Return some commands, chosen at random."""
     lines = rng.choices(list(commands), list(commands.values()), k=count)
     return [named(line, rng, addresses) for line in lines]
 
 
 def named(line: str, rng: random.Random, addresses: Sequence[int]) -> list[str]:
-    """A line of COMMANDS as words, with addresses."""
+    """Return a line of COMMANDS as words, with addresses."""
     return [hex(rng.choice(addresses) + rng.choice((0, 0, 0, 1, 8, -8))) if word == NAMED else word for word in line.split()]
 
 
 def run(asked: Asked, commands: Sequence[Sequence[str]], limits: Optional[Limits] = None) -> Outcome:
-    """Run commands on a core, all in one process, on one session."""
+    """Run commands on a core, all in one process and in one session."""
     with open(os.memfd_create("problem"), "r+b", buffering=0) as report:
         child = os.fork()
         if child == 0:
@@ -216,7 +217,7 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage, bool]:
         if pid:
             return status, usage, False
         if time.monotonic() > limit:
-            os.kill(child, signal.SIGABRT)  # faulthandler says where it is
+            os.kill(child, signal.SIGABRT)  # faulthandler prints the position
             _, status, usage = os.wait4(child, 0)
             return status, usage, True
         time.sleep(pause)
@@ -231,7 +232,7 @@ def _child(asked: Asked, commands: Sequence[Sequence[str]], limits: Optional[Lim
             ceiling = int(limits.seconds) + 1
             faulthandler.register(signal.SIGXCPU, report, chain=True)
             resource.setrlimit(resource.RLIMIT_CPU, (ceiling, ceiling + 5))
-            if not SANITIZED:  # AddressSanitizer's shadow is most of the address space
+            if not SANITIZED:  # AddressSanitizer's shadow memory takes most of the address space
                 resource.setrlimit(resource.RLIMIT_AS, (_mapped() + asked.core.stat().st_size * 3 + limits.memory + (1 << 30),) * 2)
         found = _watched(asked, commands)
         os.write(report, found.encode("utf-8", "backslashreplace"))
@@ -247,7 +248,7 @@ def _mapped() -> int:
 
 
 def _watched(asked: Asked, commands: Sequence[Sequence[str]]) -> str:
-    """The first problem of these commands, "" for none."""
+    """Return the first problem of these commands, "" if there is none."""
     opened: list[str] = []
     sys.addaudithook(_auditor(opened))
     raised: list[str] = []
@@ -266,7 +267,7 @@ def _watched(asked: Asked, commands: Sequence[Sequence[str]]) -> str:
         return "internal error"
 
     def examined(sources: Sequence[examine.Source], limits: Any, waiting: Any) -> Iterator[tuple[examine.Source, Any]]:
-        """In this process, and without the row that a defect becomes."""
+        """Examine the core in this process. A defect raises its exception, and is not turned into a row."""
         for source in sources:
             try:
                 yield source, examine._of_session(source, opened_once(limits, source.path))
@@ -303,7 +304,7 @@ _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.for
 
 
 def _auditor(found: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
-    """Notes what is opened that is no regular file, and what is started. Linux: an open file of no name is a number."""
+    """Record opened files that are not regular, and started processes. If a file is opened by its descriptor, its path is a number."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], (str, bytes)) and args[0] not in ("/dev/null", b"/dev/null"):
@@ -318,7 +319,7 @@ def _auditor(found: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 class Reads:
-    """The addresses that findleaks reads one by one in a sound core: its allocators' and runtimes' own data."""
+    """The addresses that findleaks reads word by word in a sound core: the data of allocators and runtimes."""
 
     MOST = 50_000
 
@@ -326,7 +327,7 @@ class Reads:
         self.found: dict[int, None] = {}
 
     def of(self, core: Path, commands: Sequence[Sequence[str]]) -> list[int]:
-        """Those of these commands, in this process."""
+        """Return the addresses that these commands read; run them in this process."""
         from findleaks.target.core import CoreTarget
 
         word, read = CoreTarget.word, CoreTarget.read

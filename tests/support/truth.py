@@ -1,4 +1,4 @@
-"""Compare what findleaks says of every block with what the program itself said (tests/programs/truth.c)."""
+"""Compare findleaks' result for every block with the list that the program itself printed (tests/programs/truth.c)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import debuggers
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 LOST = ("definite", "indirect")
 _HELD = {("definite", "possible"), ("indirect", "possible"), *((kind, "reachable") for kind in (*LOST, "possible"))}
-"""What a word more in root memory makes of a block: (what it is, what it is called)."""
+"""How an additional word in root memory changes a block: (its true state, the kind that findleaks reports)."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One block as its program knows it. `leader` is the block an indirect one hangs from, its own address if definite, else 0; `alignment`
-    what memalign was asked for, 0: none."""
+    """A block as its program knows it. `leader`: the head from which an indirectly lost block hangs; its own address for a definitely lost
+    block; otherwise 0. `alignment`: the argument of memalign; 0: none."""
 
     address: int
     usable: int
@@ -42,9 +42,10 @@ class Record:
 
 @dataclass
 class Verdict:
-    """`false`: called lost and is not; `missed`: lost and not called so; `wrong`: another kind, state or size. All as sentences.
+    """`false`: blocks that are reported as lost and are not; `missed`: lost blocks that are not reported; `wrong`: another kind, state or
+    size. All are sentences.
 
-    `held`: of the missed and the wrong ones, those that something seems to hold, with the sentence on each.
+    `held`: for each missed or wrong block that something seems to hold, its sentence by address.
     """
 
     compared: int = 0
@@ -64,14 +65,14 @@ class Verdict:
         return bool(self.compared) and not (self.false or self.missed or self.wrong)
 
     def without(self, excused: Collection[int]) -> Verdict:
-        """The verdict less what it says of the held blocks at these addresses."""
+        """Return the verdict without the sentences about the held blocks at these addresses."""
         dropped = {sentence for record, sentence in self.held if record.address in excused}
         missed, wrong = ([one for one in sentences if one not in dropped] for sentences in (self.missed, self.wrong))
         return Verdict(self.compared, self.false, missed, wrong, [one for one in self.held if one[1] not in dropped])
 
 
 def parse(output: str) -> list[Record]:
-    """The program's list. Raises ValueError if the list contradicts itself."""
+    """Parse the program's list. Raises ValueError if the list contradicts itself."""
     records = []
     for line in output.splitlines():
         if line == "ready":
@@ -95,12 +96,12 @@ def parse(output: str) -> list[Record]:
 
 
 def _reused(freed: Record, sorters: Sequence[Record]) -> bool:
-    """A freed block that merged with free neighbours may have been handed out again to the one request that comes later."""
+    """Return whether a freed block may be in use again: after it was merged with free neighbours, a later request may have got it."""
     return any(r.address <= freed.address < r.end for r in sorters)
 
 
 def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """`findleaks blocks --json` of a core, or of "--pid", PID: the blocks, and the warnings."""
+    """Run `findleaks blocks --json` on a core, or on "--pid", PID. Return the blocks, and the warnings."""
     words = ["blocks", "--json", "--state", "all", *target]
     done = commandline.run(words, debuggers.environment(**(environment or {})))
     if done.returncode:
@@ -112,7 +113,8 @@ def ask(*target: str, environment: Optional[Mapping[str, str]] = None) -> tuple[
 
 
 def compare(records: Sequence[Record], blocks: Iterable[Mapping[str, Any]]) -> Verdict:
-    """Block by block. Blocks that the program does not list are libc's own (a thread's DTV, a block of pthread keys): none may be lost."""
+    """Compare block by block. Blocks that the program does not list are libc's own (a thread's DTV, a block of pthread keys): none of them
+    may be lost."""
     verdict = Verdict()
     found = {int(block["address"], 16): block for block in blocks}
     known = set()
@@ -153,7 +155,8 @@ def _compare_used(record: Record, block: Optional[Mapping[str, Any]], verdict: V
 
 
 def _compare_freed(record: Record, block: Optional[Mapping[str, Any]], verdict: Verdict) -> None:
-    """A freed block may have merged into another free one; a cached one stands as it was. "freed": either, the program cannot tell."""
+    """Compare a freed block. It may have been merged into another free block; a cached block is unchanged. State "freed": the program
+    cannot tell which of the two it is."""
     if block is not None and block["state"] == "in-use":
         verdict.false.append(f"{record} is called in use, {block['kind']}")
     elif record.state == "cached" and (block is None or block["state"] != "cached"):
@@ -163,7 +166,7 @@ def _compare_freed(record: Record, block: Optional[Mapping[str, Any]], verdict: 
 
 
 def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
-    """What hangs from what, asked of the graph itself: sentences on leaders that are wrong."""
+    """Compare with the graph which blocks hang from which head. Return a sentence for each wrong head."""
     from findleaks.session import Session
     from findleaks.target.core import open_core
 

@@ -24,7 +24,7 @@ def arch_of(data: elf.Buffer) -> Arch:
 
 
 def open_sources(path: Path) -> TypeSources:
-    """The sources of a file, with the .dwo, .dwp and supplementary files beside it."""
+    """Open a file's sources of types, with the .dwo, .dwp and supplementary files beside it."""
     data = path.read_bytes()
     link = alternate_link(data)
     alternate = (path.parent / os.path.basename(link.path)).read_bytes() if link is not None else None
@@ -37,7 +37,7 @@ def open_sources(path: Path) -> TypeSources:
 
 
 def read_file(path: Path, pure: bool = False) -> TypeTable:
-    """The types of a file, by the C engine or by the Python engine."""
+    """Read the types of a file with the C engine or the Python engine."""
     sources = open_sources(path)
     reader = load.load(arch_of(path.read_bytes()), pure).type_reader()
     read_types(reader, sources, lambda part: None)
@@ -47,7 +47,7 @@ def read_file(path: Path, pure: bool = False) -> TypeTable:
 
 
 def described(table: TypeTable, number: int) -> tuple[object, ...]:
-    """All properties of a type. Types that it refers to are given by name."""
+    """Return all properties of a type. Types that it refers to are given by name."""
     kept = table.flags[number] & (Flag.DECLARATION | Flag.POLYMORPHIC | Flag.NAMED_BY_TYPEDEF | Flag.REFERENCE)
     own = (Kind(table.kinds[number]).name, table.name(number), table.sizes[number], table.counts[number], kept)
     fields = [
@@ -58,12 +58,12 @@ def described(table: TypeTable, number: int) -> tuple[object, ...]:
 
 
 def parts(table: TypeTable, number: int) -> set[tuple[str, str, str, int]]:
-    """The template arguments, inner typedefs and virtual bases of a type."""
+    """Return the template arguments, inner typedefs and virtual bases of a type."""
     return {(one.kind.name, one.name, table.name(one.type), one.value) for one in table.parts_of(number)}
 
 
 def named(table: TypeTable) -> dict[tuple[str, str], set[tuple[object, ...]]]:
-    """The structs, unions and enumerations with names, by kind and name."""
+    """Return the structs, unions and enumerations with names, by kind and name."""
     found: dict[tuple[str, str], set[tuple[object, ...]]] = {}
     for number, kind in enumerate(table.kinds):
         if kind in AGGREGATES and table.names[number]:
@@ -72,19 +72,19 @@ def named(table: TypeTable) -> dict[tuple[str, str], set[tuple[object, ...]]]:
 
 
 def variables(table: TypeTable) -> dict[str, str]:
-    """The types of global, static and thread-local variables by name."""
+    """Return the types of global, static and thread-local variables by name."""
     every: list[Variable] = [*table.variables(), *table.thread_locals()]
     return {one.name: table.name(one.type) for one in every}
 
 
 def functions(table: TypeTable) -> dict[int, tuple[int, str]]:
-    """The end and the result of each function by its start."""
+    """Return the end and the result type of each function by its start."""
     rows = zip(table.function_starts, table.function_ends, table.function_types)
     return {start: (end, table.name(kind)) for start, end, kind in rows}
 
 
 def differences(slow: TypeTable, fast: TypeTable) -> list[str]:
-    """What differs between two tables of one file, by the keys of entries."""
+    """Return the differences between two tables of one file, by the keys of entries."""
     found = []
     if not set(slow.keys) <= set(fast.keys):
         found.append(f"keys: {sorted(set(slow.keys) - set(fast.keys))[:5]}")
@@ -105,7 +105,7 @@ def differences(slow: TypeTable, fast: TypeTable) -> list[str]:
 
 
 def member_places(table: TypeTable, number: int) -> dict[str, tuple[int, int]]:
-    """Offset and size of each member of a type, by name; those of anonymous members and of base classes included."""
+    """Return offset and size of each member of a type by name, with the members of anonymous members and of base classes."""
     found: dict[str, tuple[int, int]] = {}
 
     def add(kind: int, base: int) -> None:
@@ -149,7 +149,7 @@ def check_facts(table: TypeTable, facts: str) -> int:
 
 
 def variant_of(table: TypeTable, number: int, word: int) -> str:
-    """The variant of a Rust enum whose first word is `word`."""
+    """Return the variant of a Rust enum whose first word is `word`."""
     other = ""
     for one in table.fields_of(number):
         if one.kind == FieldKind.VARIANT and one.value == word:

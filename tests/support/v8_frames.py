@@ -1,4 +1,4 @@
-"""A program of Node that is busy in functions of every kind, and the stacks that V8 itself prints of it."""
+"""A Node program that is busy in functions of every kind, and the stacks that V8 itself prints."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _OTHER_NAMES = {
     "outer": r"await|outer",
     "structured": r".",
 }
-"""What a line with a call contains, unless it is the name of the called function."""
+"""Text that a line with a call contains, for functions whose name is not in the line."""
 
 
 def addon(folder: Path) -> Path:
-    """The addon that stops the process."""
+    """Compile the addon that stops the process."""
     return building.compiled(folder, "v8_stop.c", "-shared", "-fPIC", name="v8_stop.node")
 
 
@@ -58,7 +58,7 @@ def command(version: str, folder: Path, mode: str, stops: int, seed: int, *flags
 
 @contextmanager
 def busy(version: str, folder: Path, mode: str, stops: int, seed: int, *flags: str) -> Iterator[frame_stops.Busy]:
-    """The program."""
+    """Start the program."""
     program = frame_stops.Busy(command(version, folder, mode, stops, seed, *flags), os.environ, folder / "output")
     try:
         yield program
@@ -67,13 +67,14 @@ def busy(version: str, folder: Path, mode: str, stops: int, seed: int, *flags: s
 
 
 def printed(line: str) -> tuple[Frames, Frames]:
-    """The frames that V8 printed: those on the stack, and those that wait for them. Builtins have neither script nor line."""
+    """Return the frames that V8 printed: those on the stack, and those of functions that wait for them. Builtins have neither script nor
+    line."""
     every = [(name or ANONYMOUS, _path(script), line, waits) for name, script, line, waits in json.loads(line) if script or line]
     return [one[:3] for one in every if not one[3]], [one[:3] for one in every if one[3]]
 
 
 def read(frames: Sequence[StackFrame]) -> tuple[Frames, Frames]:
-    """The frames that findleaks lists, as `printed`."""
+    """Return the frames that findleaks lists, in the form of `printed`."""
     every = [one for one in frames if one.kind == "JavaScript" and (one.file or one.line)]
     found = [((one.function or "", _path(one.file or ""), one.line or 0), one.is_async) for one in every]
     return [one for one, waits in found if not waits], [one for one, waits in found if waits]
@@ -84,14 +85,14 @@ def _path(script: str) -> str:
 
 
 def is_possible(stack: ThreadGroup) -> bool:
-    """Whether each function of the program calls the one before it at its line, and is at its own lines."""
+    """Return whether each function of the program calls the previous one at its line, and whether its line is inside the function."""
     source = PROGRAM.read_text().splitlines()
     frames, _ = read(stack.frames)
     return all(_calls(source, caller, called) for called, caller in zip(frames, frames[1:]))
 
 
 def _calls(source: Sequence[str], caller: tuple[str, str, int], called: tuple[str, str, int]) -> bool:
-    """Whether a function can call another one at its line. Those whose line is unknown, and those of other files, can."""
+    """Return whether a function can call another one at its line. If its line is unknown or in another file, the answer is True."""
     if {caller[1], called[1]} != {str(PROGRAM)} or not caller[2]:
         return True
     text, name = source[caller[2] - 1], called[0]
@@ -99,5 +100,5 @@ def _calls(source: Sequence[str], caller: tuple[str, str, int], called: tuple[st
         return True
     if name in _OTHER_NAMES:
         return re.search(_OTHER_NAMES[name], text) is not None
-    # A function without a name of its own is an element of `ways`, or is passed to a builtin by the caller at this line.
+    # A function without a name is an element of `ways`, or the caller passes it to a builtin at this line.
     return "ways[" in text or called[2] in (0, caller[2])

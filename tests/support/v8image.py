@@ -1,4 +1,4 @@
-"""A made-up process with a V8: functions of machine code from which offsets can be taken, isolates, blocks of handles, a stack."""
+"""A synthetic process with a V8: functions in machine code that contain the offsets, isolates, blocks of handles, and a stack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMPLEMENTER, NEXT, LIMIT, LEVEL, GLOBALS = 0x380, 0x230, 0x238, 0x240, 0x480
 TLS, HANDLES = -0x88, 1022
 CODE, ISOLATES, BLOCKS, OBJECTS, STACKS, STORAGE = 0x400000, 0x1000000, 0x2000000, 0x3000000, 0x7F0000000000, 0x7E0000000000
 UNDEFINED = OBJECTS + 0x101
-"""A handle's value: the tagged address of the object that is undefined."""
+"""The value of a handle: the tagged address of the object `undefined`."""
 
 COUNT, INITIALIZE, GET, WORK, START = CODE, CODE + 0x100, CODE + 0x200, CODE + 0x300, CODE + 0x400
 STATS, GLOBALIZE, CREATE = CODE + 0x500, CODE + 0x600, CODE + 0x700
@@ -61,8 +61,9 @@ FUNCTIONS = {
 
 
 class Image:
-    """A process with `isolates` isolates; the thread that is in the first has tid 1. Each has `blocks` full blocks of undefined and in the
-    last one `used` handles, in a scope that the function `work` opened, and 300 global handles, 3 of them weak."""
+    """A process with `isolates` isolates; the thread with tid 1 has entered the first. Each isolate has `blocks` full blocks of handles to
+    `undefined` and `used` handles in the last block, in a scope that the function `work` opened, and 300 global handles, of which 3 are
+    weak."""
 
     def __init__(self, isolates: int = 1, blocks: int = 3, used: int = 10) -> None:
         self.memory = {CODE: bytearray(0x1000), ISOLATES: bytearray(0x40000 * isolates), OBJECTS: bytearray(0x1000)}
@@ -70,7 +71,7 @@ class Image:
         self.symbols = [Symbol(name, address, len(FUNCTIONS[address])) for address, name in NAMES.items()]
         for address, code in FUNCTIONS.items():
             self.put(address, code)
-        self.words(OBJECTS + 0x100, OBJECTS + 0x201, OBJECTS + 0x301)  # undefined: map, and its text
+        self.words(OBJECTS + 0x100, OBJECTS + 0x201, OBJECTS + 0x301)  # undefined: its map and its text
         self.words(OBJECTS + 0x300, OBJECTS + 0x401, 9 << 32)
         self.put(OBJECTS + 0x310, b"undefined")
         self.isolates = [ISOLATES + 0x40000 * number for number in range(isolates)]
@@ -91,7 +92,7 @@ class Image:
         self.put(address, struct.pack(f"<{len(values)}Q", *values))
 
     def target(self, without: Sequence[int] = ()) -> FakeTarget:
-        """The process; without the symbols of these addresses."""
+        """Return the process. `without`: addresses whose symbols are missing."""
         return FakeTarget(
             {start: bytes(data) for start, data in self.memory.items()},
             permissions={CODE: "r-x"},
@@ -100,11 +101,12 @@ class Image:
         )
 
     def vector(self, isolate: int) -> int:
-        """Where the isolate's list of blocks stands."""
+        """Return the address of the isolate's list of blocks."""
         return isolate + 0x12000
 
     def holder(self, isolate: int) -> int:
-        """Its GlobalHandles: the space of nodes at 8, in which the first block is at 16. The blocks stand at 0x20000 and 0x28000."""
+        """Return the address of the isolate's GlobalHandles. The space of nodes is at offset 8; its first block is at offset 16. The blocks
+        are at 0x20000 and 0x28000."""
         return isolate + 0x14000
 
     def _isolate(self, isolate: int, used: int) -> None:
@@ -126,7 +128,7 @@ class Image:
             self.put(node + 11, b"\x02" if number < 3 else b"\x01")
 
     def _thread(self, number: int, isolate: int) -> None:
-        """In `work`, called by `start`; the scope is in work's frame."""
+        """Write the thread's stack: `start` called `work`, whose frame contains the scope."""
         stack, storage = STACKS + 0x100000 * number, STORAGE + 0x1000 * number
         self.memory[stack], self.memory[storage] = bytearray(0x1000), bytearray(0x800)
         self.words(storage + 0x400 + TLS, isolate)

@@ -1,4 +1,4 @@
-"""Parameters of which `make test` runs some and `make test-matrix` the others."""
+"""Test parameters of which `make test` runs some, and `make test-matrix` the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 
 def mark_matrix_except(values: Mapping[str, Any] | Collection[Any], *kept: Any) -> list[Any]:
-    """Values for pytest.mark.parametrize: all but `kept` have the mark `matrix`.
+    """Return values for pytest.mark.parametrize: all but `kept` have the mark `matrix`.
 
-    A mapping's keys are the ids; then `kept` are keys. Raises ValueError if one of `kept` is missing, since it would then never run.
+    If the values are a mapping, its keys are the ids, and `kept` are keys. Raises ValueError if one of `kept` is missing, because it would
+    never run.
     """
     if missing := [one for one in kept if one not in values]:
         raise ValueError(f"no such variants: {missing}")

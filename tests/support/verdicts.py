@@ -1,4 +1,4 @@
-"""What `verdict` says of a program, and what the program itself says when it gives memory back."""
+"""Run `verdict` on the program verdict.c, and measure how much memory the program itself gives back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cores import PATIENCE, Running, all_sleep
 
 
 def build(folder: Path) -> Path:
-    """verdict.c, compiled into `folder`."""
+    """Compile verdict.c into `folder`."""
     return building.compiled(folder, "verdict.c", "-O1", "-g", "-pthread", "-ldl")
 
 
 def verdict(*target: str) -> dict[str, Any]:
-    """The JSON of `verdict`, which ends with status 0."""
+    """Return the JSON of `verdict`, which must end with status 0."""
     done = ran("verdict", "--json", *target)
     assert done.returncode == 0, done.stderr + done.stdout
     found: dict[str, Any] = json.loads(done.stdout)
@@ -31,24 +31,24 @@ def verdict(*target: str) -> dict[str, Any]:
 
 
 def finding(found: dict[str, Any], sort: str) -> dict[str, Any]:
-    """The one finding of this sort."""
+    """Return the only finding of this sort."""
     (one,) = [each for each in found["findings"] if each["finding"] == sort]
     made: dict[str, Any] = one
     return made
 
 
 def sorts(found: dict[str, Any]) -> list[str]:
-    """What was found, in order."""
+    """Return the sorts of the findings, in order."""
     return [each["finding"] for each in found["findings"]]
 
 
 def share(found: dict[str, Any], sort: str, of: str = "") -> int:
-    """Bytes of the shares of this sort, of the allocator whose name begins so."""
+    """Return the bytes of all shares of this sort, for the allocator whose name begins with `of` ("": all)."""
     return sum(each["bytes"] for each in found["shares"] if each["share"] == sort and (each["of"] or "").startswith(of))
 
 
 def reported(running: Running, number: signal.Signals) -> list[str]:
-    """Send a signal. Return the words that the program then prints on a line, after all its threads sleep again."""
+    """Send a signal. After all threads of the program sleep again, return the words of the line that it printed."""
     out = running.folder / "stdout"
     before = out.read_text()
     os.kill(running.pid, number)
@@ -62,13 +62,13 @@ def reported(running: Running, number: signal.Signals) -> list[str]:
 
 
 def given_back(running: Running) -> int:
-    """Bytes by which its anonymous resident size falls when it gives memory back (SIGUSR1)."""
+    """Return by how many bytes the program's anonymous resident size falls when it gives memory back (SIGUSR1)."""
     before, after = reported(running, signal.SIGUSR1)
     return (int(before) - int(after)) << 10
 
 
 def resident(pid: int) -> int:
-    """The kernel's own sum."""
+    """Return the process's resident bytes, as the kernel counts them."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Rss:"):
             return int(line.split()[1]) << 10
@@ -76,7 +76,7 @@ def resident(pid: int) -> int:
 
 
 def anonymous(pid: int) -> int:
-    """The kernel's sum of the anonymous pages."""
+    """Return the process's anonymous resident bytes, as the kernel counts them."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) << 10
@@ -84,10 +84,10 @@ def anonymous(pid: int) -> int:
 
 
 def near(one: float, other: float, part: float) -> bool:
-    """Whether they differ by no more than this part of the second."""
+    """Return whether two numbers differ by at most this part of the second."""
     return abs(one - other) <= part * abs(other)
 
 
 def running(program: Path, folder: Path, words: Sequence[object], **environment: str) -> Running:
-    """verdict.c, ready."""
+    """Start verdict.c, and wait until it is ready."""
     return Running([str(program), *map(str, words)], folder, {**os.environ, **environment})

@@ -11,7 +11,7 @@ HEAP, PROGRAM = 0x10000000, Range(0x9D0000, 0x9DF000)
 
 
 class Memory:
-    """A heap at HEAP: its blocks, and its memory as bytes. Places are in words."""
+    """A heap at HEAP: its blocks, and its memory as bytes. Indices are in words."""
 
     def __init__(self, arch: Arch, words: int) -> None:
         self.arch, self.word = arch, arch.word
