@@ -1,4 +1,4 @@
-"""Every block of a program that knows the truth about itself (tests/programs/truth.c) is called what it is: none false, none missed."""
+"""findleaks reports the correct state of every block of tests/programs/truth.c, which prints the state that it expects for each block."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ENVIRONMENTS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program once for each libc ("" is the host's) and way to link it."""
+    """Build the program once for each libc ("" is the host's) and each way to link it."""
     made: dict[tuple[str, str], Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -91,7 +91,7 @@ def test_heaps_of_other_shapes(build, tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize("link", ["static", "static-pie"])
 @pytest.mark.parametrize("version", [pytest.param("", id="host"), *(pytest.param(v, marks=pytest.mark.matrix) for v in libcs.SUITES)])
 def test_breaks_that_begin_with_storage_of_threads(build, tmp_path: Path, version: str, link: str, options: str) -> None:
-    """A static program's TLS stands where the break began: malloc's part does not start at a page."""
+    """The TLS of a static program is at the start of the program break, so the first chunk of malloc is not at the start of a page."""
     check(build(version, link), tmp_path, 5, "kernel", options, scale=2)
 
 
@@ -104,13 +104,13 @@ def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, s
 @pytest.mark.parametrize("threads", mark_matrix_except({"one thread": 1, "five threads": 5}, "five threads"))
 @pytest.mark.parametrize("version", mark_matrix_except(libcs.SUITES.keys(), "2.31", "2.43"))
 def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
-    """With one thread left, what libc keeps of those that ended is named by no other thread."""
+    """Only one thread is left. No other thread refers to the memory that libc keeps of threads that have ended."""
     check(build(version), tmp_path, threads, "kernel")
 
 
 @pytest.mark.parametrize("version", mark_matrix_except({"host": "", **{version: version for version in libcs.SUITES}}, "host", "2.43"))
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """dlopen'ed libraries' TLS is in blocks of libc's own, which are held by the DTVs; and dlopen leaves more of its own."""
+    """The TLS of dlopen'ed libraries is in blocks that libc allocates and the DTVs refer to. dlopen allocates more blocks that it keeps."""
     source, library, program = truth.PROGRAMS / "dynamic_tls.c", tmp_path / "library.so", tmp_path / "program"
     subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
     if version:
@@ -127,7 +127,8 @@ def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
 
 
 def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None:
-    """GDB 13's gcore gives a mapping up at the first page it cannot read, as glibc 2.42 and later guard stacks with. findleaks says so."""
+    """GDB 13's gcore drops a mapping at the first page that it cannot read, such as the guard pages of stacks in glibc 2.42 and later.
+    findleaks warns about the missing stacks."""
     with cores.Running([str(build("2.43")), "5", "1", "1"], tmp_path) as running:
         records = truth.parse(running.output)
         core = running.gcore()
@@ -158,7 +159,8 @@ def test_every_libc_and_setting(build, tmp_path: Path, version: str, environment
 
 
 class LeakSanitizer(NamedTuple):
-    """What it printed: leaked blocks as {address: "Direct" or "Indirect"}, and which word it found each other block by."""
+    """The output of LeakSanitizer: leaked blocks as {address: "Direct" or "Indirect"}, and for each other block the reference through
+    which it was found."""
 
     leaked: dict[int, str]
     found_by: dict[int, tuple[str, int]]
@@ -182,7 +184,7 @@ def read_report(report: str) -> LeakSanitizer:
 
 
 def by_its_rules(record: truth.Record, lost: bool, definite: bool) -> str:
-    """ "Direct" or "Indirect" as LeakSanitizer would have it, "" for what it calls no leak."""
+    """Return "Direct" or "Indirect" as LeakSanitizer would report the block, or "" if LeakSanitizer does not report it."""
     if record.category in ("mapping", "red-zone") or (definite and record.category != "cycle"):
         return "Direct"
     return "Indirect" if lost else ""
@@ -191,12 +193,14 @@ def by_its_rules(record: truth.Record, lost: bool, definite: bool) -> str:
 @pytest.mark.parametrize("threads", mark_matrix_except([5, 33], 5))
 @pytest.mark.parametrize("compiler", ["gcc", "clang-19"])
 def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: int) -> None:
-    """What LeakSanitizer says of the same program, less the differences that follow from its rules, is what findleaks says.
+    """findleaks and LeakSanitizer report the same leaks, except for differences that follow from LeakSanitizer's rules.
 
-    Its rules: interior pointers keep a block alive (our "possible" is no leak to it); of a cycle all blocks are indirect (ours has
-    one definite leader); it scans neither mappings that the program made itself nor the red zone below a stack pointer. Its sizes
-    are those that were asked for (and 1 for 0), so the program's list translates. All registers are roots to it, dead ones and
-    vector registers, too: a lost block is excused if its log names such a word, or one on a stack, as what it found the block by.
+    - An interior pointer keeps a block alive, so a block that findleaks calls possibly lost is no leak.
+    - All blocks of a leaked cycle are indirect. findleaks reports one of them as the leak head.
+    - Mappings that the program made itself, and the red zone below a stack pointer, are not scanned.
+    - Sizes are those that the program requested (1 for 0), so the list of the program is converted.
+    - All registers are roots, also dead registers and vector registers. If the log of LeakSanitizer shows that it reached a lost block
+      through a register or a word on a stack, a difference is accepted.
     """
     program = tmp_path / "sanitized"
     subprocess.run([compiler, *FLAGS, "-O1", "-fsanitize=leak", "-o", str(program), str(SOURCE), "-pthread"], check=True)
@@ -227,7 +231,7 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
 
 
 def held_by_leftovers(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
-    """Lost blocks that LeakSanitizer found by a word in a register or on a stack, or in another such block: few, by chance."""
+    """Return the lost blocks that LeakSanitizer reached through a register, a word on a stack, or another such block. They are few."""
     kinds = {at: by_its_rules(one, one.kind in truth.LOST, one.kind == "definite") for at, one in listed.items() if one.state == "in-use"}
     missed = {at: kind for at, kind in kinds.items() if kind and at not in report.leaked}
     held = {at for at in missed if report.found_by.get(at, ("", 0))[0] in ("REGISTERS", "STACK")}

@@ -1,4 +1,4 @@
-"""The Python API on a program that prints its blocks (tests/programs/sessions.c): its core, the live process, and a snapshot of it."""
+"""LeakSanitizer's exit status if there are leaks"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE = ROOT / "docs" / "python-api.md"
 
 
 class Printed(NamedTuple):
-    """Usable sizes of the blocks that the program printed, by address, and what g_sessions retains."""
+    """Usable sizes of the blocks that the program printed, by address, and the retained size of g_sessions."""
 
     session: dict[int, int]
     head: dict[int, int]
@@ -208,7 +208,7 @@ def test_growth_since_a_snapshot(program: Path, tmp_path: Path) -> None:
 
 
 def _ask(run: Running) -> None:
-    """Have the program leak as many requests again."""
+    """Make the program leak the same number of requests again."""
     os.kill(run.pid, signal.SIGUSR1)
     until(lambda: (run.folder / "stdout").read_text().endswith("again\n") and all_sleep(run.pid), "the requests to be leaked")
 
@@ -259,7 +259,7 @@ def test_the_first_example_of_the_page(running: Running, core: Path, truth: Prin
 
 
 def test_types_of_a_script(tmp_path: Path) -> None:
-    """mypy --strict knows the API from an installed package; a wrong attribute is an error."""
+    """mypy --strict finds the types of the API in an installed package, and reports a wrong attribute."""
     package = tmp_path / "tree" / "findleaks"
     package.mkdir(parents=True)
     for path in [*(ROOT / "common").iterdir(), ROOT / "gdb", ROOT / "lldb"]:

@@ -1,4 +1,4 @@
-"""`blocks --by type` beside the rows of `blocks`, in each front end."""
+"""`blocks --by type` has the sums of the rows of `blocks`, in each front end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAKED = ("definite", "indirect")
 
 
 def summed(*options: str) -> dict[tuple[str | None, int | None], list[Any]]:
-    """The same from the rows: blocks, bytes, leaked blocks and bytes, lowest address."""
+    """Compute the sums by type from the rows: blocks, bytes, leaked blocks and bytes, and the lowest address."""
     sums: dict[tuple[str | None, int | None], list[Any]] = defaultdict(lambda: [0, 0, 0, 0, 1 << 64])
     for line in ran("blocks", "--json", *options, str(SAMPLE), check=True).stdout.splitlines():
         row = json.loads(line)

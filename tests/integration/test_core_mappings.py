@@ -1,5 +1,5 @@
-"""What a core of each kind has of each kind of mapping: blocks that only such a mapping refers to are reachable, or the result is not
-trusted, with a reason that names the mapping."""
+"""Each kind of mapping in each kind of core. If only one mapping refers to a block, the block is reachable, or a warning names the
+missing mapping and the result is not trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED = (*ANONYMOUS, "shm", "file-shared", "file-deleted")
 NAMES = {"shared": "/dev/zero", "huge": "/anon_hugepage", "memfd": "/memfd:only_pointers", "sysv": "/SYSV", "secret": "/secretmem"}
 """What the kernel calls memory of these kinds."""
 
-# Kinds that a core of this writer lacks with the default filter (0x33).
+# Kinds of mappings that this core writer omits with the default filter (0x33).
 LACKED = {
     "live": (),
     "stopped": (),
@@ -39,19 +39,19 @@ LACKED = {
     "full": ("closed", "closed-excluded", "shared-closed", "memfd-closed"),
     "modified-memory": ("read-only", "closed", "closed-excluded", "shared-closed", "memfd-closed"),
 }
-ALSO_UNTRUSTED = ("full", "modified-memory")  # no minidump of LLDB's has all vector registers
+ALSO_UNTRUSTED = ("full", "modified-memory")  # minidumps of LLDB lack some vector registers
 
 
 class Seen(NamedTuple):
-    """What is found of a program that was seen in one way."""
+    """The results for a program in one kind of core, or live."""
 
-    kinds: dict[str, set[str]]  # of each kind of mapping, the kinds of the blocks that it refers to; "lost": of those that are
+    kinds: dict[str, set[str]]  # by kind of mapping: the kinds of the blocks that it refers to; "lost": kinds of the lost blocks
     trusted: bool
     warnings: list[str]
 
 
 class Program(NamedTuple):
-    """The program's own account: blocks and bounds by kind of mapping."""
+    """What the program prints: blocks and address ranges by kind of mapping."""
 
     blocks: dict[str, list[int]]
     bounds: dict[str, tuple[int, int]]
@@ -69,7 +69,7 @@ def compiled(compiler: str, folder: Path) -> Path:
 
 @contextmanager
 def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
-    """The program with these kinds of mappings; its file of shared memory is removed at the end."""
+    """Start the program with these kinds of mappings. Its shared-memory file is removed at the end."""
     with Running([str(program), *kinds], folder / "run") as run:
         try:
             account = told(run)
@@ -110,7 +110,7 @@ def seen(program: Program, target: ImageTarget) -> Seen:
 
 
 def named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
-    """Whether a warning is of this mapping, by its name or an address."""
+    """Return whether a warning names this mapping, by its name or an address."""
     name = NAMES.get(kind.partition("-")[0], f"-{kind}" if kind.startswith("shm") else f"/{kind}")
     ranges = (text.split("-") for text in warning.replace("(", " ").replace(":", " ").replace(",", " ").replace(")", " ").split())
     parts = [(int(pair[0], 16), int(pair[1], 16)) for pair in ranges if len(pair) == 2 and all(end.startswith("0x") for end in pair)]
@@ -118,7 +118,7 @@ def named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
 
 
 def sound(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
-    """Each kind is reachable, but for those that are `lacked`, which the warnings name."""
+    """Check that blocks of each kind of mapping are reachable. For the kinds in `lacked`, a warning must name the mapping."""
     missing = {kind for kind, kinds in found.kinds.items() if kinds != {"reachable"}} - {"lost"}
     assert missing == set(lacked) & set(program.bounds), found
     assert found.kinds["lost"] == {"definite"}
@@ -128,7 +128,7 @@ def sound(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
 
 
 def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterator[tuple[str, ImageTarget]]:
-    """The program as each of these sees it; the kernel last, as its core ends the program."""
+    """Read the program live and in each kind of core. The kernel's core is last, because it ends the program."""
     pid = program.run.pid
     for writer in writers:
         if writer == "live":
@@ -160,7 +160,7 @@ def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]
 
 @pytest.mark.parametrize("kinds", [("private", "excluded", "closed-excluded"), ("private", "memfd", "shm")], ids=["private", "shared"])
 def test_words_of_32_bits(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    """A process of i386, whose addresses are plausible numbers."""
+    """A process of i386. Small numbers may look like its addresses."""
     with started(compiled("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "gcore", "kernel")):
             with target:
@@ -168,7 +168,7 @@ def test_words_of_32_bits(tmp_path: Path, kinds: tuple[str, ...]) -> None:
 
 
 def test_what_is_whole_is_trusted(program: Path, tmp_path: Path) -> None:
-    """Mappings of which cores have all, and leaks beside them."""
+    """If cores have all mappings, the result is trusted, and leaks are reported."""
     kinds = ("private", "read-only", "closed", "shared", "memfd", "memfd-closed", "file-private", "sysv")
     with started(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "kernel")):
@@ -188,7 +188,7 @@ FILTERS = {
 
 @pytest.mark.parametrize("filter_", FILTERS)
 def test_coredump_filter(program: Path, tmp_path: Path, filter_: str) -> None:
-    """Of the kernel and of gcore, which obeys it, too."""
+    """coredump_filter controls the kernel's cores, and also those of gcore."""
     with started(program, tmp_path, SHARED) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         by_default = ("shared-excluded",) if int(filter_, 16) & 8 else LACKED["kernel"]
@@ -224,7 +224,7 @@ HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("hug
 
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
-    """Two pages for each mapping of them, reserved by the kernel."""
+    """Reserve two huge pages for each mapping of huge pages."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     before = setting.read_text()
     setting.write_text(str(int(before) + 4))

@@ -1,4 +1,4 @@
-"""Cores that findleaks writes of a live process: they say what the process said, to findleaks and to debuggers."""
+"""Cores that findleaks writes of a live process have the memory and threads of the process, for findleaks and for debuggers."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ except FindleaksError as error:
 
 
 class Pictures(NamedTuple):
-    """One moment of one process: what is asked of the copy, and the cores of it."""
+    """One snapshot of one process: the results of its copy, and the cores written from it."""
 
     at: dict[str, tuple[int, int]]  # address and size of each mapping, by name
     live: CopiedProcess
-    answers: dict[str, list[Any]]  # of the copy, by command
+    answers: dict[str, list[Any]]  # results of the copy, by command
     core: Path
     packed: Path
     written: Written
@@ -82,7 +82,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pictures]:
 
 
 def ask(target: Target, words: str) -> list[Any]:
-    """The JSON of a command, less what says which target it is of, and how long it took."""
+    """Return the JSON of a command without the fields that name the target, and without the elapsed time."""
     out = io.StringIO()
     session = Session(target)
     commands.execute(lambda: session, [*words.split(), "--json"], out)
@@ -96,7 +96,7 @@ def plain(found: Any) -> Any:
 
 
 def untracked(answer: Any) -> Any:
-    """An answer without the suggestion to track, which only a process has."""
+    """Return the result without the suggestion to run `track`, which exists only for a process."""
     made = json.loads(json.dumps(answer))
     for one in made:
         for found in (one, *one.get("findings", ())):
@@ -106,8 +106,8 @@ def untracked(answer: Any) -> Any:
 
 
 def excluded(answer: Any, at: int) -> Any:
-    """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps at an address: not trusted, and
-    why."""
+    """Return the expected result of the core for a result of the copy. The core lacks the memory at an address that the process excluded
+    from dumps, so the result is not trusted, and a warning gives the reason."""
     where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "because the process excluded it from dumps (MADV_DONTDUMP)"
     why = f"64 KiB of memory is not in the core ({where}), {excluding}: pointers in it are not seen."
     made = untracked(answer)
@@ -126,7 +126,7 @@ def excluded(answer: Any, at: int) -> Any:
 
 
 def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
-    """What `pieces` gives of a range, pages of zeros left out."""
+    """Return the output of `pieces` for a range, without pages of zeros."""
     found = {}
     for piece in target.pieces(start, start + size):
         for at in range(0, len(piece.data), PAGE):
@@ -137,7 +137,7 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 
 
 def as_the_process(core: CoreTarget, shown: Pictures) -> None:
-    """The core has the regions, threads, memory and pages of the copy."""
+    """Check that the core has the regions, threads, memory and pages of the copy."""
     live = shown.live
     assert list(core.regions()) == list(live.regions())
     assert list(core.threads()) == list(live.threads())
@@ -244,7 +244,7 @@ def test_lldb(pictures: Pictures) -> None:
 
 
 def test_block_by_block(tmp_path: Path) -> None:
-    """What the truth program says of each of its blocks, in a core of it, and in a packed one."""
+    """`find` on a core of the truth program, plain and compressed, reports the state that the program expects for each block."""
     program = tmp_path / "truth"
     subprocess.run(["gcc", "-g", "-O1", "-pthread", "-o", program, truth.PROGRAMS / "truth.c"], check=True)
     with Running([str(program), "4", "1", "1"], tmp_path / "run") as run:
@@ -261,14 +261,15 @@ def test_block_by_block(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sleeping(pictures: Pictures, tmp_path: Path) -> Iterator[Running]:
-    """One more process, to stop and to end."""
+    """Start another process that the test stops and ends."""
     with Running([str(pictures.program), "2", str(pictures.program.parent / "data")], tmp_path / "run") as run:
         (tmp_path / "cores").mkdir()
         yield run
 
 
 def test_where_there_is_no_memory_for_a_copy(sleeping: Running, tmp_path: Path) -> None:
-    """Written while the process is stopped: the same as that of a copy, but for the registers that say how it was stopped."""
+    """Without memory for a copy, the core is written while the process is stopped. It has the same content, except for registers that
+    show how the process was stopped."""
     made = tmp_path / "cores"
     with LiveTarget(sleeping.pid, stopped=False) as live:
         found = write_core(live, str(made / "stopped"))
@@ -327,7 +328,7 @@ def test_ctrl_c_leaves_what_was_there(sleeping: Running, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: bool) -> None:
-    """By ulimit -f, as on a full disk: a line, and nothing is left."""
+    """If `ulimit -f` limits the file, as if the disk were full, findleaks prints one line and leaves no file."""
     script = WRITER.replace("progress=progress", f"progress=progress, compress={compress}")
     done = subprocess.run(
         [sys.executable, "-c", script, str(sleeping.pid), str(tmp_path / "cores" / "core")],
@@ -342,7 +343,7 @@ def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: b
 
 
 def test_killed_in_the_middle(sleeping: Running, tmp_path: Path) -> None:
-    """Nothing has the core's name, and the process runs on."""
+    """If findleaks is killed while it writes, no file has the name of the core, and the process continues."""
     path = tmp_path / "cores" / "core"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(sleeping.pid), str(path), "slowly"], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

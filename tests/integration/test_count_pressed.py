@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of counting ends it, with its table, in each debugger."""
+"""Ctrl-C ends `count` at any time, with its table, in each debugger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_pressed_while_gdb_runs_other_python_code(running: Running, tmp_path: Path) -> None:
-    """KeyboardInterrupt in somebody's handler of an event is printed by GDB, and forgotten."""
+    """GDB prints a KeyboardInterrupt that is raised in another handler of an event, and then drops it."""
     (tmp_path / "pressing").write_text(PRESSING)
     output = gdb([f"source {tmp_path / 'pressing'}", "leaks count event --every 0.2 --for 60"], "-p", str(running.pid))
     assert "interrupted; the breakpoints were removed" in output

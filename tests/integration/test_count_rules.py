@@ -1,4 +1,5 @@
-"""`count` by the shipped scope rules, on a real Node, a real JVM and a real CPython whose native code says what it called, and where."""
+"""`count` with the built-in scope rules, on Node, a JVM and CPython. The native code of each program prints what it called and from
+where."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ JVM = "lib/server/libjvm.so"
 
 
 class Subject(NamedTuple):
-    """A program that calls `function`, which is `at` a place, so many times in and out of a rule's scopes. `whole`: its stacks reach
-    their beginning."""
+    """A program that calls `function` at the place `at` a known number of times inside and outside the scopes of a rule. `whole`: its
+    stacks are complete."""
 
     running: Running
     rule: str
@@ -48,7 +49,7 @@ def built(folder: Path, name: str, *flags: str) -> Path:
 
 @contextmanager
 def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
-    """The main thread and workers, each in an isolate of its own."""
+    """The main thread and workers, each with its own isolate."""
     addon = built(folder, "node_scoped").rename(folder / "scoped.node")
     program = Path(nodes.get(version))
     with Running([str(program), str(truth.PROGRAMS / "node_scoped.js"), str(addon), str(THREADS - 1)], folder / "run") as running:
@@ -57,7 +58,7 @@ def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
 
 @contextmanager
 def java(folder: Path, home: Path | None = None, *options: str) -> Iterator[Subject]:
-    """Threads of Java's that call native code. Java's own frames cannot all be followed."""
+    """Java threads that call native code. Not all Java frames can be unwound."""
     there = jdk()
     library = built(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
     jvms.compile_java(truth.PROGRAMS / "JniScoped.java", folder)
@@ -72,7 +73,8 @@ def jdk() -> Path:
 
 
 def stripped(folder: Path) -> Path:
-    """The machine's JDK, of links but for a libjvm without symbols, and what finds it by its own place."""
+    """Return a copy of the machine's JDK whose files are links, except for a libjvm without symbols, and the files that locate it by
+    their own path."""
     home = folder / "jdk"
     subprocess.run(["cp", "-as", f"{jdk()}/", home], check=True)
     for name in (JVM, "bin/java"):
@@ -84,7 +86,7 @@ def stripped(folder: Path) -> Path:
 
 @contextmanager
 def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Iterator[Subject]:
-    """Threads of C code, and one of Python's."""
+    """Threads of C code, and one thread of Python code."""
     pythons.extension(truth.PROGRAMS / "gil_scoped.c", folder)
     interpreter, script = pythons.get(version), str(truth.PROGRAMS / "gil_threads.py")
     file, command = interpreter.root / "usr" / "bin" / f"python{version}", interpreter.command(script)
@@ -98,7 +100,7 @@ def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Itera
 
 
 def outside(subject: Subject, door: Words) -> None:
-    """Exactly the calls that the program made outside a scope are counted, by their stacks; it runs on unharmed."""
+    """Check that exactly the calls outside a scope are counted, by their stacks, and that the program continues unharmed."""
     running, at = subject.running, subject.at
     before = code(running.pid, at)
     counting = Counting(door, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at)
@@ -112,7 +114,8 @@ def outside(subject: Subject, door: Words) -> None:
 
 
 def always(make: object, door: str) -> bool:
-    """The others are tested in the matrix: the doors do not differ by the runtime, but LLDB sees the signals of a JVM."""
+    """Whether this combination always runs. The matrix tests the others: front ends do not differ by runtime, except that LLDB sees the
+    signals of a JVM."""
     return make is python or door == "command line" or (make, door) == (java, "lldb")
 
 
@@ -125,7 +128,7 @@ EVERY = [
 
 @pytest.mark.parametrize(("make", "door"), EVERY)
 def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], door: Words, tmp_path: Path) -> None:
-    """Threads are counted apart, scopes in scopes are counted, and those of the rule's every kind."""
+    """Threads are counted separately. Calls in nested scopes and in each kind of scope of the rule are not reported as outside."""
     with make(tmp_path) as subject:
         outside(subject, door)
 
@@ -139,7 +142,7 @@ def test_nodes(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
 def test_libpython(version: str, tmp_path: Path) -> None:
-    """A library finds its variables through tables: up to 3.11 of addresses, later of thread-local storage."""
+    """libpython finds its variables through tables: of addresses up to Python 3.11, and of thread-local storage in later releases."""
     with python(tmp_path, version, embedded=True) as subject:
         outside(subject, by_command_line)
 
@@ -152,14 +155,14 @@ def test_pythons(version: str, tmp_path: Path) -> None:
 
 
 def test_a_jvm_without_symbols(tmp_path: Path) -> None:
-    """Its functions are found by the table through which native code calls them."""
+    """findleaks finds the JVM's functions in the table through which native code calls them (JNIEnv)."""
     with java(tmp_path, stripped(tmp_path)) as subject:
         outside(subject, by_command_line)
 
 
 @pytest.mark.matrix
 def test_a_jvm_that_checks(tmp_path: Path) -> None:
-    """It has a second table, whose functions call those of the first."""
+    """With -Xcheck:jni, the JVM has a second table, whose functions call those of the first one."""
     for home in (None, stripped(tmp_path)):
         folder = tmp_path / ("stripped" if home else "whole")
         folder.mkdir()
@@ -168,7 +171,7 @@ def test_a_jvm_that_checks(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_table(tmp_path: Path) -> None:
-    """As jni.h of the JDK has it."""
+    """The functions have the order of jni.h of the JDK."""
     source, program = tmp_path / "order.c", tmp_path / "order"
     lines = "".join(f"OF({name})\n" for name in jni.NAMES)
     of = '#define OF(name) printf("%zu\\n", offsetof(struct JNINativeInterface_, name) / sizeof(void *));'
@@ -184,6 +187,6 @@ def by_stub(pid: int, words: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize("make", [node, java, pytest.param(lambda folder: python(folder, "3.13"), id="python", marks=pytest.mark.matrix)])
 def test_with_a_stub(make: Callable[[Path], AbstractContextManager[Subject]], tmp_path: Path) -> None:
-    """`--inject` patches what opens and closes scopes as well, or has the stub look whether the thread holds the lock."""
+    """`--inject` also patches the functions that open and close scopes, or makes the stub check whether the thread holds the lock."""
     with make(tmp_path) as subject:
         outside(subject, by_stub)

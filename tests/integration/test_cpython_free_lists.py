@@ -1,4 +1,4 @@
-"""What waits in CPython's free lists holds nothing: leaked objects that stand in it are lost, held against what the program leaked."""
+"""Objects in CPython's free lists are not scanned: leaked objects to which only free lists refer are reported as lost."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ signal.pause()
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
 def test_unused_entries_of_free_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """A free list has room for 80 objects, and keeps their addresses when they are used again: a fifth of the leaked ones. Stale words
-    elsewhere may hold a few more."""
+    """A free list has 80 entries, and keeps the address in an entry after the object is used again. It holds the addresses of a fifth of
+    the leaked objects. Stale words elsewhere may refer to a few more."""
     python, many = mallocs_python.get(version), 400
     with cores.Running(python.command("-c", UNUSED.replace("COUNT", str(many))), tmp_path, python.environment()) as one:
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
@@ -86,7 +86,7 @@ SIZES = [10] * 40 + [100] * 4 + [1000]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_slots_of_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """The links of the incremental collector, in which a bit marks young objects, are no references either."""
+    """Links of the incremental collector, in which one bit marks young objects, are not references either."""
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:
         held = int(one.output.split()[0])

@@ -1,4 +1,4 @@
-"""Free-threaded CPython: leaked objects by class, their reference counts and the collector's garbage, held against what programs print."""
+"""Free-threaded CPython: leaked objects by class, reference counts and garbage of the collector agree with what the programs print."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_front_end_and_engine_say_the_same(leaked: Leaked) -> None:
 
 
 def test_objects_of_ended_and_waiting_threads(tmp_path: Path, modules: Path) -> None:
-    """The first thread makes functions and types immortal, dead ones too: these are no leaks."""
+    """The first thread makes functions and types immortal, including dead ones. These are not reported as leaks."""
     with running(tmp_path, modules, program("python_threads_leak.py"), str(COUNT)) as one:
         truly = int(one.output.splitlines()[0])
         found = asked(one.gcore(), "find")

@@ -1,4 +1,5 @@
-"""A Python whose memory is in one variable of a module: `verdict`, `roots` and `path` name it; held to what the program measured."""
+"""One variable of a module retains most of a Python program's memory. `verdict`, `roots` and `path` name it, with the size that the
+program measured."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from findleaks.audit.owner_tree import build_owner_tree
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES]
 PROGRAM = truth.PROGRAMS / "python_holds.py"
 COUNT = 30_000
-NAMES = ("__main__.CACHE", "__main__.ALIAS")  # two names of one object: either
+NAMES = ("__main__.CACHE", "__main__.ALIAS")  # one object has two names: findleaks reports either
 
 
 def said(command: str, *words: str) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def test_the_variable_is_named(version: str, tmp_path: Path) -> None:
     for found in (live, said("verdict", core)):
         held = {one["finding"]: one for one in found["findings"]}["held"]
         assert held["evidence"]["root"] in NAMES
-        # Beside the objects there are headers of the collector, keys, and what rounding adds; __dict__ may be shared, or not be there.
+        # Retained memory also includes headers of the collector, keys, and rounding. __dict__ may be shared or absent.
         assert 0.8 * measured < held["bytes"] < 1.4 * measured
         assert held["evidence"]["blocks"] >= objects - 1
         assert "runtime" in held["next"]
@@ -107,7 +108,7 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
     assert "below _queue.SimpleQueue at 0x" in held["cause"]
-    # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the closest roots.
+    # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the nearest roots.
     assert any(name in one for one in shared["roots"] for name in ("concurrent.futures.thread._threads_queues", "_worker (CPython frame"))
     assert "roots" in held["next"]
 
@@ -181,7 +182,7 @@ while True:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_queue_owns_its_parts(version: str, tmp_path: Path) -> None:
-    """Also if a stale word refers to one of them: each part leads to all others."""
+    """The queue also owns its parts if a stale word refers to one of them, because each part refers to all others."""
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", QUEUE), tmp_path, python.environment()) as run:
         core = run.kernel_core()

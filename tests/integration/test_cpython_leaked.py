@@ -1,4 +1,4 @@
-"""Leaked Python objects have their class in every command, and each leak is one group, held against what the program says it leaked."""
+"""Every command shows the class of leaked Python objects. `find` has one group for each leak that the program made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for
 
 
 class Leaked(NamedTuple):
-    """Two cores of one process, the second with twice as many objects; addresses of some by class."""
+    """Two cores of one process, the second with twice as many leaked objects, and the addresses of some objects by class."""
 
     before: Path
     after: Path
@@ -105,13 +105,13 @@ def test_what_grew_is_one_row_for_each_class(leaked: Leaked) -> None:
 
 
 def test_garbage_that_grew_has_a_row_and_its_cause(leaked: Leaked) -> None:
-    """Beside the leaks, of which it is no part."""
+    """The rows of leaks do not include the garbage."""
     cores = str(leaked.before), str(leaked.after)
     rows = json.loads(debuggers.findleaks("diff", "--json", "--limit", "0", *cores))["grown"]
     (row,) = (row for row in rows if row["what"] == "garbage")
     assert (row["name"], row["note"]) == ("CPython", "disabled")
     uncollected = asked(leaked.before, "find")["reference_counts"]["uncollected"]["bytes"]
-    assert 0.95 * uncollected <= row["bytes"][0] <= uncollected  # some heads are of other classes
+    assert 0.95 * uncollected <= row["bytes"][0] <= uncollected  # some leak heads have other classes
     assert {part["name"] for part in row["inside"]} == {"list", "__main__.Owner"}
     assert not {"list", "__main__.Owner"} & {row["name"] for row in rows if row["what"] == "lost"}
     text = " ".join(debuggers.findleaks("diff", *cores).split())
@@ -156,7 +156,7 @@ def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
     for name in ("__main__.Owner", "list"):
         assert types[name]["objects"] == 0
         assert types[name]["uncollected"] >= LEAST * COUNT
-    assert types["__main__.Session"]["uncollected"] <= (1 - LEAST) * COUNT  # a stale word in garbage passes for its reference
+    assert types["__main__.Session"]["uncollected"] <= (1 - LEAST) * COUNT  # a stale word in garbage may look like a reference to it
     sums = {name: counts[name]["bytes"] for name in ("missing_decrement", "uncollected")}
     every = found["totals"]["definite"]["bytes"] + found["totals"]["indirect"]["bytes"]
     assert sum(sums.values()) <= every

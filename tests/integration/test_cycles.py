@@ -1,4 +1,4 @@
-"""Cycles of lost blocks of a real C++ program: one group for each leak, whatever the order in which its blocks were allocated."""
+"""Lost cycles of a C++ program: `find` has one group for each leak, whatever the order of allocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("definite", "indirect")
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
-    """A core of the program, the cycles that it lost of each kind, and the size of its objects."""
+    """Return a core of the program, the lost cycles of each kind, and the size of the objects."""
     folder = tmp_path_factory.mktemp("cycles")
     subprocess.run(["g++", "-O1", "-Wall", "-Werror", "-o", folder / "cycles", truth.PROGRAMS / "cycles.cpp"], check=True)
     with cores.Running([str(folder / "cycles")], folder) as one:
@@ -31,7 +31,8 @@ def asked(core: Path, *words: str, **environment: str) -> Any:
 
 
 def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
-    """A class before a plain block, then the largest, then the first vtable; what is lost is the same as in memcheck."""
+    """The leak head is an object with a class rather than a plain block, then the largest block, then the one with the lowest vtable.
+    Lost bytes are those of memcheck."""
     path, lost, size = core
     found = asked(path, "find")
     groups = [group for group in found["groups"] if group["kind"] == "definite"]

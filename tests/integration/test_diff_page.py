@@ -1,4 +1,5 @@
-"""The page of `diff -o FILE.html` in a browser: it opens, its figures are those of the JSON, it sorts, filters and draws what is chosen."""
+"""The page of `diff -o FILE.html` in a browser: it opens, has the figures of the JSON, sorts and filters rows, and draws the chosen
+rows."""
 
 from __future__ import annotations
 
@@ -278,7 +279,7 @@ def test_five_hundred_samples(many: Path, tmp_path: Path) -> None:
 
 
 def test_samples_without_times_and_figures(tmp_path: Path) -> None:
-    """Numbers of the samples along the axis; of the total None is shown as nothing."""
+    """Samples without times are numbered along the axis. A total of None is drawn as a gap."""
     figures = [[Figure("total", "resident", None, amount)] for amount in (1 << 30, None, 3 << 30)]
     identity = samples.samples(1)[0].identity
     compare([Snapshot(f"core.{at}", Clock(), identity, figures[at]) for at in range(3)], arguments(output=str(tmp_path / "few.html")))

@@ -1,4 +1,5 @@
-"""Programs that refer to their blocks by disguised pointers: every block is what its program says, and noise changes nothing."""
+"""Programs that refer to their blocks by disguised pointers: findleaks reports the state that the program prints for each block, also if
+there are random words."""
 
 from __future__ import annotations
 
@@ -71,9 +72,11 @@ def find(*words: str) -> dict[str, Any]:
 
 
 def check(program: Path, folder: Path, kind: str, by_chance: int = 0, first: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
-    """Check the kind of each block of a live process. Return what `find --json` reports about disguised pointers, and
-    the text of `find`. `by_chance`: the most leaked blocks to which random words may refer. `first`: words of the command line before the
-    program."""
+    """Check the kind of each block of a live process. Return what `find --json` reports about disguised pointers, and the text of `find`.
+
+    by_chance: the largest number of leaked blocks to which random words may refer.
+    first: words of the command line before the program.
+    """
     with cores.Running([*first, str(program), kind, str(COUNT)], folder) as run:
         records = truth.parse(run.output)
         where = ("--pid", str(run.pid))
@@ -121,8 +124,8 @@ def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
 @pytest.mark.platform("i386", "live, on the command line")
 @pytest.mark.parametrize("kind", mark_matrix_except(IN_FOUR_BYTES, "packed", "xor", "none", "noise-random"))
 def test_words_of_four_bytes(program_32: Path, tmp_path: Path, kind: str) -> None:
-    # One random word in some thousands is a heap address. The XOR of two heap addresses may be one, too, so setarch -R makes the address of
-    # the heap the same in each run.
+    # One in several thousand random words is a heap address. The XOR of two heap addresses may also be a heap address, so setarch -R makes
+    # the address of the heap the same in each run.
     said, _ = check(program_32, tmp_path, kind, 8 if kind == "noise-random" else 0, ("setarch", "-R"))
     assert [one["disguise"] for one in said["conventions"]] == ([FORMS[kind][0]] if kind in FORMS else [])
 

@@ -1,4 +1,4 @@
-"""GDB, LLDB and the command line give the same JSON, byte for byte, for the same core and for the same stopped process."""
+"""GDB, LLDB and the command line print the same JSON, byte for byte, for the same core and for the same stopped process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
 
 
 def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
-    """The program the user gives to the debugger is used, as `--exe` is."""
+    """A program that the user gives to the debugger is used like that of `--exe`."""
     old, new = tmp_path / "old", tmp_path / "moved" / "new"
     new.parent.mkdir()
     shutil.copy(program, old)
@@ -66,7 +66,7 @@ def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
         at, core = placed(run.output), run.gcore()
     old.rename(new)
     reported = on_core(at, core, "--exe", str(new))
-    assert reported != on_core(at, core)  # without it the names are missing
+    assert reported != on_core(at, core)  # without the program, the names are missing
     assert objects(gdb(inside(at), str(new), str(core))) == reported
     assert objects(lldb(inside(at), str(new), "-c", str(core))) == reported
 

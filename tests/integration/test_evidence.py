@@ -1,4 +1,4 @@
-"""tests/support/evidence.py excuses what a stale word holds, and nothing else."""
+"""tests/support/evidence.py accepts a difference only if a stale word refers to the block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_only_words_that_the_program_did_not_write_excuse(program: Path, tmp_pat
 
 
 def test_blocks_behind_a_file_are_the_allocators() -> None:
-    """An allocator's mapping may follow the last one of a file, as the file's .bss does: what is in its blocks is not the file's."""
+    """A mapping of an allocator may directly follow the last mapping of a file, like the .bss of the file. Words in its blocks are not
+    words of the file."""
     picture = evidence.Picture([evidence.Segment(0x7000, bytes(0x100), file="/tmp/own.so")])
     for word, foreign in ((0x7010, True), (0x7080, False)):
         assert evidence.is_foreign(evidence.Word(word, 0), picture, [range(0x7000, 0x7020)], ["own.so"]) is foreign
@@ -37,7 +38,7 @@ def test_blocks_behind_a_file_are_the_allocators() -> None:
 
 
 def test_half_of_an_unaligned_pointer() -> None:
-    """It begins in the middle of an aligned word, and ends in the middle of the next."""
+    """An unaligned pointer begins in the middle of one aligned word and ends in the middle of the next."""
     stored = bytes(4) + bytes(2) + (0xB5A8AE00).to_bytes(4, "little") + bytes(6)
     picture = evidence.Picture([evidence.Segment(0x7000, stored, file="/tmp/own.so")], word=4)
     halves = [evidence.is_half(evidence.Word(0x7000 + at, 0), picture, {0xB5A8AE00}) for at in (0, 4, 8, 12)]

@@ -1,4 +1,4 @@
-"""The files of `-o` beside the commands' JSON, read by others' programs: the same figures, whichever door wrote them."""
+"""Files of `-o` have the figures of the JSON, whichever front end wrote them. Other programs read the files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from profilefiles import Stack, Values
 
 from cores import Running
 
-PARQUET = "lost.parquet"  # which debuggers need not have a library for
+PARQUET = "lost.parquet"  # debuggers need not have the library of this format
 FORMS = ("lost.folded", "lost.pb.gz", "lost.speedscope.json", "lost.html", "lost.csv", "lost.db")
 
 
 def in_csv(value: Any) -> str:
-    """As a cell: "'" in front of what a spreadsheet would run."""
+    """Return the text as a CSV cell, with "'" before text that a spreadsheet would evaluate."""
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else f"'{value}" if str(value).startswith(("=", "+", "-", "@")) else str(value)
@@ -53,7 +53,7 @@ def rows(core: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def lost(core: Path) -> dict[Stack, Values]:
-    """What `find` says, as stacks."""
+    """Return the output of `find` as stacks."""
     found: dict[Stack, Values] = {}
     answer = asked("find", core)
     for group in answer["groups"]:
@@ -68,7 +68,7 @@ def lost(core: Path) -> dict[Stack, Values]:
 
 
 def read(file: Path) -> Any:
-    """What a file has, by its reader."""
+    """Read a file with the reader of its format."""
     if file.name.endswith(".folded"):
         return profilefiles.folded(file)
     if file.name.endswith(".pb.gz"):
@@ -89,7 +89,7 @@ def read(file: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def written(core: Path) -> dict[str, Any]:
-    """By name: what the command line wrote."""
+    """Return the files that the command line wrote, by name."""
     found = {}
     for name in (*FORMS, PARQUET):
         answer = asked("find", "-o", core.parent / name, core)
@@ -142,7 +142,7 @@ def test_blocks_are_summed(core: Path, tmp_path: Path) -> None:
     findleaks("blocks", "--sort", "size", "--limit", "3", "-o", str(tmp_path / "few.csv"), str(core))
     largest = [row["address"] for row in rows(core, "--sort", "size", "--limit", "3")]
     assert [row["address"] for row in read(tmp_path / "few.csv")] == largest
-    # The file has all blocks, the terminal a few of them.
+    # The file has all blocks. The terminal shows only some of them.
     said = findleaks("blocks", "--limit", "0", "-o", str(tmp_path / "all.csv"), str(core))
     assert sum(line.lstrip().startswith("0x") for line in said.splitlines()) == 50 < len(read(tmp_path / "all.csv"))
 

@@ -1,4 +1,5 @@
-"""AArch64 with mallocs that Debian does not package, and AddressSanitizer: each block is called what it is (tests/support/foreign.py)."""
+"""AArch64 with mallocs that Debian does not package, and with AddressSanitizer: findleaks reports the expected state of each block
+(tests/support/foreign.py)."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ def test_oldmalloc_of_each_release(machine: Machine, version: str, tmp_path: Pat
 
 @pytest.mark.platform("AArch64", "Google's tcmalloc")
 def test_google_tcmalloc(tmp_path: Path) -> None:
-    """With caches of CPUs, and of threads."""
+    """With per-CPU caches, and with per-thread caches."""
     tree = foreign.tree(ARM64, "bookworm", ("libc6", "libgcc-s1"), "google")
-    processors = tree / "sys/devices/system/cpu/possible"  # it has no caches of CPUs if it cannot read that
+    processors = tree / "sys/devices/system/cpu/possible"  # without this file, TCMalloc has no per-CPU caches
     processors.parent.mkdir(parents=True, exist_ok=True)
     processors.write_text("0-1\n")
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -73,7 +74,7 @@ CALL = 4
 
 
 def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
-    """A program built without a runtime, with one of this release."""
+    """Return the command that runs an uninstrumented program with the runtime of this release."""
     suite, package = (OLDER | NEWER)[release]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), f"asan-{release}")
     names = ("libasan.so.?", "libclang_rt.asan-aarch64.so")
@@ -85,7 +86,7 @@ def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign
 @pytest.mark.platform("AArch64", "AddressSanitizer")
 @pytest.mark.parametrize("release", NEWER)
 def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None:
-    """Every block and stack as the runtime itself says, and what LeakSanitizer calls lost; then the truth program."""
+    """findleaks reports every block and stack like the runtime, and the same lost blocks as LeakSanitizer. Then the truth program runs."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -105,7 +106,7 @@ def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("release", OLDER)
 def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> None:
-    """Their allocator for machines of any address space is another one."""
+    """Older releases, whose allocator for any address space has another layout, are refused by name."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
     found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preloaded(release, sites, "300")).core)).stdout)
@@ -114,7 +115,7 @@ def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> Non
 
 
 def test_hwasan_is_named(tmp_path: Path) -> None:
-    """Its blocks are not seen, so nothing is called lost."""
+    """findleaks does not see blocks of HWASan, so it names HWASan and reports no leaks."""
     suite, package = asan.RELEASES["llvm-18"]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), "asan-llvm-18")
     (runtime,) = tree.glob("usr/lib/llvm-18/**/libclang_rt.hwasan-aarch64.a")
@@ -128,7 +129,7 @@ def test_hwasan_is_named(tmp_path: Path) -> None:
     compiled = tmp_path / "tagged.o"
     subprocess.run([*compiler, "-std=gnu11", "-O1", "-c", "-o", str(compiled), str(truth.PROGRAMS / "tagged.c")], check=True)
     whole = ("-Wl,--whole-archive", str(runtime), "-Wl,--no-whole-archive", "-Wl,--export-dynamic", "-lm", "-lrt", "-lresolv")
-    # GNU ld spoils the addresses of variables with tags.
+    # GNU ld computes wrong addresses for tagged variables.
     built = foreign_truth.compiled(ARM64, "bookworm", compiled, tmp_path / "tagged", *whole, *foreign_truth.LLD)
     options = {"HWASAN_OPTIONS": "disable_coredump=0:handle_abort=0"}
     made = foreign.picture(ARM64, foreign.Program(tree, ("./tagged", "own"), (built,), options))

@@ -1,4 +1,4 @@
-"""Registers that AArch64's code does not read again, in true cores: they hold nothing, the others hold their blocks."""
+"""Dead registers in AArch64 cores are not references. Blocks to which live registers refer are reachable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUILDS = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Picture, list[str]]]:
-    """By build: the core with what the program said, and the words that name its files."""
+    """Return by build the core with the program's output, and the options that name its files."""
     folder, programs = tmp_path_factory.mktemp("programs"), {}
     for name, (suite, flags) in BUILDS.items():
         built = foreign_truth.compiled(ARM64, suite, truth.PROGRAMS / "leftovers_aarch64.c", folder / name, *FLAGS, *flags)
@@ -54,7 +54,7 @@ def test_leftovers_hold_nothing(made: dict[str, tuple[Picture, list[str]]], buil
 
 
 def test_refs_name_dead_registers(made: dict[str, tuple[Picture, list[str]]]) -> None:
-    """Those of a thread, and those that the kernel saved when a signal interrupted one."""
+    """`refs` names dead registers: those of a thread, and those that the kernel saved when a signal interrupted a function."""
     picture, files = made["plain"]
     lost = [hex(address) for address, word in said(picture).items() if word == "lost"]
 

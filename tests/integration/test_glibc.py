@@ -1,4 +1,4 @@
-"""glibc's heaps in unusual states, on live processes and cores of several releases, against what the programs themselves say."""
+"""glibc heaps in unusual states, on live processes and cores of several releases: the results are those that the programs print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDS = mark_matrix_except(VERSIONS, VERSIONS[0], VERSIONS[-1])
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Compile glibc_heap.c against the host's libc or another, once a kind."""
+    """Compile glibc_heap.c for the host's libc or another one, once for each kind of link."""
     folder = tmp_path_factory.mktemp("glibc")
 
     def compiled(libc: str = "", *flags: str) -> Path:
@@ -52,7 +52,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 def seen(
     command: list[str], folder: Path, picture: str = "live", **environment: str
 ) -> Iterator[tuple[list[list[str]], Target, Directory]]:
-    """What the program said, line by line in words, and what is found in it."""
+    """The lines that the program printed, split into words, and the results of findleaks."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         target = attach(running.pid) if picture == "live" else open_core(str(running.kernel_core()))
         try:
@@ -62,7 +62,7 @@ def seen(
 
 
 def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
-    """Every block in the state and of the size the program names; how many were in use, and freed."""
+    """Check that every block has the state and size that the program prints. Return the number of blocks in use and of freed blocks."""
     blocks = directory.blocks
     used: dict[int, int] = {}
     freed: set[int] = set()
@@ -72,7 +72,7 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
         elif words[0] == "in-use":
             start, size = int(words[1], 16), int(words[2])
             used[start] = size
-            # A large block has many addresses, and there are few freed ones.
+            # The program prints many addresses for a large block. There are few freed blocks.
             within = {*range(start, start + size, 16)} if size < 4096 else {at for at in freed if start <= at < start + size}
             freed -= within
     wrong = []
@@ -90,7 +90,7 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
 
 
 def totals(said: list[list[str]], directory: Directory) -> None:
-    """mallinfo's figures of the first libc are ours."""
+    """Check that the totals equal mallinfo's figures of the first libc."""
     reported = {words[1]: int(words[2]) for words in said if words[0] == "total"}
     assert reported
     several = len(directory.allocators) > 1
@@ -107,7 +107,7 @@ def totals(said: list[list[str]], directory: Directory) -> None:
 
 
 def _free_chunks(glibc: Glibc, directory: Directory, start: int, end: int) -> Iterator[int]:
-    """Sizes of the free chunks in a span, read from their headers."""
+    """Return the sizes of the free chunks in a span, read from their headers."""
     blocks = directory.blocks
     for index in range(blocks.at_or_after(start), blocks.at_or_after(end)):
         if blocks.state(index) == State.FREE:

@@ -1,4 +1,4 @@
-"""What a new user of Go sees: `verdict` of stripped programs that leak says the cause, of a live process and of a core."""
+"""`verdict` on stripped Go programs that leak, live and in a core: it reports the cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from go_programs import STRIPPED, build
 
 from cores import Running
 
-# By kind: how many leak, the finding, and what it says.
+# By kind: the number of leaked objects, the finding, and patterns of its text.
 KINDS = {
     "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),
     "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 of the timers call main\.timers\.func1\. stop timers"),

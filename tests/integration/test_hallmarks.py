@@ -1,4 +1,4 @@
-"""Objects of known libraries are recognised by their contents, and nothing else is taken for one."""
+"""Objects of known libraries are recognised by their contents, and other blocks are not mistaken for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def made(process: Running) -> dict[int, str]:
-    """The names of the objects by address."""
+    """Return the names of the objects by address."""
     lines = [line.rpartition(" ") for line in process.output.splitlines()]
     return {int(address, 16): name for name, _, address in lines if address.startswith("0x")}
 
@@ -45,7 +45,7 @@ def test_nothing_else_is_named(process: Running) -> None:
         named = {blocks.address(at): contents.name_object(blocks.address(at), blocks.size(at)) for at in range(len(blocks))}
     others = {name for address, name in named.items() if name and not any(address <= known < address + 16 for known in objects)}
     assert len(named) > 10_000
-    # Each file has its entry in ld.so's list, GLib has some objects of its own, and the objects made above have parts.
+    # ld.so's list has one entry for each file, GLib allocates objects, and the objects of this test have parts.
     others = {name for name in others if not name.startswith("ld.so's entry") and not re.fullmatch(r"GLib object \(G[A-Za-z]+\)", name)}
     assert others <= {"SQLite connection", "libstdc++'s emergency pool for exceptions"} | set(objects.values())
 

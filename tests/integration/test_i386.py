@@ -1,4 +1,4 @@
-"""32-bit programs of x86 under a 64-bit kernel: alive, and their cores, from every door."""
+"""32-bit x86 programs under a 64-bit kernel: live processes and cores, in each front end."""
 
 from __future__ import annotations
 

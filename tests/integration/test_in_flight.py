@@ -1,6 +1,6 @@
-"""A thread stopped at any instruction of malloc and free: nothing is lost, nothing is untrusted, nothing is corrupt.
+"""A thread stopped at any instruction of malloc and free: no leak, no warning and no damage is reported.
 
-tests/programs/in_flight.c has each of its blocks in a global slot, or in the call that frees it: at no moment is one lost.
+In tests/programs/in_flight.c, each block is always referenced from a global variable or used by the call that frees it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ program = building.fixture("in_flight.c", *FLAGS)
 
 
 def wrong(session: Session) -> list[str]:
-    """Whatever is said to be wrong with what is right."""
+    """Return all errors of a result that should have none."""
     graph = session.graph()
     lost = {kind.name: graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE)}
     found = [f"{count} {name}" for name, count in lost.items() if count]
@@ -57,7 +57,7 @@ def wrong(session: Session) -> list[str]:
 
 
 def step_through(program: Path, calls: str, every: int, environment: Mapping[str, str]) -> None:
-    """Looks before each `every`-th instruction of the calls."""
+    """Run findleaks before every `every`-th instruction of the calls."""
     looks, inside, found = 0, 0, {}
     with Stepped([str(program), "step", calls], {**os.environ, **environment}) as stepped:
         for step in stepped.steps(every):
@@ -119,7 +119,7 @@ def test_all_instructions_of_musl(calls: str, tmp_path: Path) -> None:
 
 
 def hidden(stepped: Stepped) -> int:
-    """Goes to the first instruction at which only what free() has in its hands leads to a block; the block's address."""
+    """Step to the first instruction where only registers or the stack of free() refer to a block. Return the address of the block."""
     for _ in stepped.steps(16):
         session = stepped.session()
         try:
@@ -141,7 +141,7 @@ def asked(*words: str) -> dict[str, Any]:
 
 
 def test_a_core_of_that_moment(program: Path, tmp_path: Path) -> None:
-    """Who holds the block is said; in a core of a thread that crashed there, it is no excuse."""
+    """findleaks names the register or stack word that refers to the block. If the thread crashed there, the block counts as leaked."""
     with Stepped([str(program), "step", "small"]) as stepped:
         block = hidden(stepped)
         core = stepped.core(tmp_path / "core")
@@ -163,7 +163,7 @@ def test_a_core_of_that_moment(program: Path, tmp_path: Path) -> None:
 
 
 def half_changed(stepped: Stepped) -> None:
-    """Goes on to where the heap is half changed."""
+    """Step to an instruction where the heap is only partly changed."""
     for step in stepped.steps(5):
         session = stepped.session()
         try:
@@ -176,7 +176,7 @@ def half_changed(stepped: Stepped) -> None:
 
 
 def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
-    """A size is overwritten of a block that the thread inside malloc has nothing to do with."""
+    """The size of another block is overwritten, which the thread inside malloc does not use. This damage is reported."""
     with Stepped([str(program), "step", "large"]) as stepped:
         half_changed(stepped)
         session = stepped.session()
@@ -194,7 +194,8 @@ def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
 
 
 def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no evidence tells who was changing what does not agree: let it run on, look again; a few times at most."""
+    """If the heap is inconsistent and no thread is inside the allocator, findleaks lets the process run and reads it again, a few times
+    at most."""
     monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
     with Stepped([str(program), "step", "large"]) as stepped:
         monkeypatch.undo()
@@ -227,12 +228,13 @@ def test_a_process_runs_on_between_reads(program: Path) -> None:
 
 
 def ticks(pid: int, tid: int) -> int:
-    """What the scheduler counts for a thread: nanoseconds that it ran."""
+    """Return the nanoseconds that a thread has run, from the scheduler."""
     return int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
 
 
 def test_the_version_is_the_files(program: Path, tmp_path: Path) -> None:
-    """Its name says 2.17, its structures are those of a later release, as RHEL 7's are; its banner is not in the core."""
+    """The name of the file says 2.17, but its structures are those of a later release, as in RHEL 7. The core does not have its version
+    string."""
     with Stepped([str(program), "step", "small"]) as stepped:
         core = stepped.core(tmp_path / "core", old="/libc.so.6", new="/libc-2.17.so")
         other = stepped.core(tmp_path / "other", old="/libc.so.6", new="/libc-old.so")

@@ -1,4 +1,4 @@
-"""What findleaks inherits from whoever starts it does not change what it does: ignored and blocked signals, limits, umask, home, locale."""
+"""Inherited state does not change the results of findleaks: ignored and blocked signals, limits, umask, home, locale."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def check(running: Running, folder: Path, known: dict[str, str], before: Callable[[], object] | None) -> None:
-    """The commands that stop, change and keep a process."""
+    """Check the commands that stop, change and keep a process."""
     for words in COMMANDS:
         command = [*FINDLEAKS, *words, "--pid", str(running.pid)]
         done = subprocess.run(
@@ -100,7 +100,7 @@ def test_a_parents_environment(how: str, running: Running, tmp_path: Path) -> No
 
 
 def test_where_files_run_out_that_is_the_error(running: Running, tmp_path: Path) -> None:
-    """The hard limit leaves GDB's findleaks without a descriptor; the process is left as it was."""
+    """With a low hard limit, findleaks in GDB cannot open a file. The error says so, and the process is unchanged."""
     done = subprocess.run(
         [*FINDLEAKS, "count", "malloc", "--for", "0.5", "--pid", str(running.pid)],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""`count --inject` on programs that say what they call: patched, counted exactly, and given back as they were, whoever is killed."""
+"""`count --inject` on programs that print their calls: every call is counted, and the code is restored, also if the debugger is killed."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def expected(running: Any, column: int = 1) -> Counter[str]:
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
 @pytest.mark.parametrize(("door", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
 def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None:
-    """Through realigned frames, code without call frame information, signal handlers; by three threads at once. What a child does that is
-    forked meanwhile is not counted. A function that begins with endbr64 is patched behind it."""
+    """Calls are counted through realigned frames, code without call frame information and signal handlers, in three threads. Calls of a
+    child that the program forks are not counted. If a function begins with endbr64, the patch is after this instruction."""
     program = built(tmp_path, "injected", option)
     with Running([str(program)], tmp_path) as running:
         at = places(running.pid, program, NAMES)
@@ -75,12 +75,12 @@ def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None
         assert counted(table) == expected(running)
         assert (table["engine"], table["events"], table["matched"], table["end"]) == ("inject", 36000, 36000, "asked")
         assert (table["stack_table_full"], table["undecided"], table["warnings"]) == (0, 0, [])
-        assert mappings(running.pid) <= maps + 8  # the program's threads had stacks
+        assert mappings(running.pid) <= maps + 8  # the threads of the program have stacks in the table
         unharmed(running, at, before)
 
 
 def test_moved_instructions_still_work(injected: Path, tmp_path: Path) -> None:
-    """The program checks what each call returns, the child's calls included, which pass the jump as well."""
+    """The program checks the return value of each call. Calls of a forked child also pass through the patched code."""
     with Running([str(injected)], tmp_path) as running:
         at = places(running.pid, injected, NAMES)
         before = code(running.pid, at)
@@ -114,7 +114,7 @@ def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> No
 
 
 def test_seccomp_that_allows_it(injected: Path, tmp_path: Path) -> None:
-    """As in containers: its filters are read, and asked before each system call."""
+    """Containers use such filters. findleaks reads them and checks each system call before it makes the call."""
     with Running([str(injected), "filtered"], tmp_path) as running:
         at = places(running.pid, injected, NAMES)
         before = code(running.pid, at)
@@ -126,7 +126,7 @@ def test_seccomp_that_allows_it(injected: Path, tmp_path: Path) -> None:
 
 
 def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
-    """The functions that open and close it are patched, too."""
+    """The functions that open and close the scope are patched, too."""
     total = (20 + 15 + 10 + 12 + 3 * 7) * 4 * 5 // 2
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event", "enter_scope", "leave_scope"))
@@ -162,7 +162,7 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 0), (signal.SIGTERM, None), (signal.SIGKILL, None)])
 def test_the_command_line_is_ended(number: int, code_: int, counting: Path, tmp_path: Path) -> None:
-    """Interrupted, it prints the table; terminated or killed, its GDB still takes the stub out."""
+    """After SIGINT, the command prints the table. After SIGTERM or SIGKILL, its GDB still removes the stub."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         before = code(running.pid, at)
@@ -197,7 +197,8 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
 
 
 def test_a_signals_handler_forks(tmp_path: Path) -> None:
-    """Now and then in the stub, which the child goes through to its end as well: calls of the parent are counted, each once."""
+    """Sometimes a signal handler forks while the thread is in the stub, and the child runs the rest of the stub. Each call of the parent
+    is counted once."""
     with tracking.tracked([str(tracking.built(tmp_path, "tracked_forks"))]) as program:
         working = tracking.recording(by_command_line(program.pid, ["by_malloc*", "--inject", "--json"]), program.pid)
         calls = sum(note.site == "by_malloc" for note in program.round())
@@ -210,7 +211,7 @@ def test_a_signals_handler_forks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["end", "crash"])
 def test_the_process_ends(how: str, counting: Path, tmp_path: Path) -> None:
-    """To the last call: the table is shared, and outlives the process."""
+    """All calls are counted up to the end of the process, because the table is in shared memory."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         working = Working(by_command_line(running.pid, ["event", "--inject", "--json"]), running.pid, at, code(running.pid, at))

@@ -1,6 +1,6 @@
-"""However findleaks is installed, `import gdb` and `import lldb` mean the debuggers' modules, and loading it into one works.
+"""In each kind of installation, `import gdb` and `import lldb` load the debuggers' modules, and findleaks can be loaded into a debugger.
 
-The libraries that findleaks declares are at hand there as well, without a change of the debugger's sys.path.
+The dependencies of findleaks are importable there, without a change of the debugger's sys.path.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytes
     if request.param == "bare":
         return layouts.bare(source)
     kind = request.param
-    wheel = layouts.build(source, folder / "dist", kind, CC="/bin/false")  # the kernel is no matter of where modules are found
+    wheel = layouts.build(source, folder / "dist", kind, CC="/bin/false")  # the C engine has no effect on where modules are found
     wheels = layouts.dependencies(folder / "wheels")
     return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None, wheels)
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """An environment whose home has the start-up files' place, and nothing that could make findleaks importable."""
+    """Return an environment with a home folder for start-up files, and without settings that make findleaks importable."""
     return {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 
 
@@ -56,7 +56,7 @@ def lldb(*words: object, **options: object) -> tuple[str, str]:
 
 
 def test_in_python_there_is_no_gdb_or_lldb_of_ours(layout: Layout, source: Path, tmp_path: Path) -> None:
-    """There may be others: Debian's python3-lldb puts one where the system's Python finds it."""
+    """Other packages may provide them: Debian's python3-lldb installs `lldb` for the system's Python."""
     code = "import findleaks.gdb, findleaks.lldb, findleaks.cli, importlib.util as u; print(findleaks.__file__)"
     done = layout.imports(code + "; print(u.find_spec('gdb'), u.find_spec('lldb'))", cwd=tmp_path)
     package, others = done.stdout.splitlines()
@@ -94,7 +94,7 @@ IN_GDB = (
 
 
 def test_gdb(layout: Layout, source: Path, home: dict[str, str]) -> None:
-    """Even when started in the checkout."""
+    """GDB imports its own module also if it is started in the checkout."""
     first, *then = (word for line in IN_GDB for word in ("-ex", line))
     out, err = gdb("-nx", first, then[0], "-ex", f"source {layout.loader('gdb')}", *then[1:], "-ex", "help leaks", cwd=source, env=home)
     lines = out.splitlines()
@@ -124,7 +124,7 @@ def test_lldb(layout: Layout, source: Path, home: dict[str, str]) -> None:
 
 
 def init_lines(layout: Layout) -> dict[str, str]:
-    """What `findleaks init` prints for each start-up file."""
+    """Return the lines that `findleaks init` prints for each start-up file."""
     done = run(*layout.cli, "init")
     assert (done.returncode, done.stderr) == (0, "")
     parts = done.stdout.split("\n\n")
@@ -143,15 +143,15 @@ def test_from_the_start_up_files(layout: Layout, tmp_path: Path, home: dict[str,
 
 
 def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
-    """The user's own arguments come behind, and the exit status is the debugger's."""
+    """The user's own arguments are passed on, and the exit status is the debugger's."""
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "help leaks", "-ex", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
     done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "help leaks", "-o", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
 
 
-# Run before findleaks is loaded. This machine's debuggers may have these libraries of their own, which only one test wants: that of
-# PYTHONPATH; a virtual environment's Python has its own.
+# This runs before findleaks is loaded. The debuggers of this machine may have these libraries. Tests that need them to be missing hide them
+# here, except for those on PYTHONPATH. The Python of a virtual environment has its own.
 FIRST = """
 import os, sys
 own = [os.environ.get("PYTHONPATH")]
@@ -179,10 +179,10 @@ DOORS = ("gdb", "lldb", "command line")
 
 
 def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
-    """What libraries are there once findleaks is loaded with the lines of `findleaks init`.
+    """Return which libraries can be imported after the lines of `findleaks init` have loaded findleaks.
 
-    [those imported unasked, whether sys.path is as it was, what capstone decoded, what pyelftools read, the files of both]; None for a
-    file if there is none.
+    The result is a list: modules imported at load, whether sys.path is unchanged, what capstone decoded, what pyelftools read, and the
+    files of both libraries (None if a library is missing).
     """
     scripts = [folder / "first.py", folder / "then.py"]
     for script, text in zip(scripts, (FIRST, THEN)):
@@ -203,7 +203,8 @@ def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[An
 
 @pytest.mark.parametrize("door", DOORS)
 def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
-    """Where pip or pipx put it with findleaks; for a checkout installed editable, where `findleaks init` was run. Or cleanly missing."""
+    """Debuggers use the libraries that pip or pipx installed with findleaks; for an editable checkout, those of the environment of
+    `findleaks init`. If there are none, the message says so."""
     *answer, files = ask(door, layout, tmp_path, home)
     if layout.name == "bare":
         assert [*answer, files] == MISSING
@@ -214,7 +215,7 @@ def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, t
 
 @pytest.fixture
 def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
-    """The checkout with a .venv: the one that the tests run in, of `make venv`."""
+    """Return the checkout with a .venv, which is the environment that runs the tests (`make venv`)."""
     link = source / ".venv"
     link.symlink_to(sys.prefix)
     yield layout

@@ -1,4 +1,4 @@
-"""What a wheel holds, and that it can be built and used with and without a C compiler, by every Python."""
+"""The contents of a wheel. It can be built and used with and without a C compiler, by every Python."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
 
 @pytest.mark.matrix
 def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
-    """It has all files of the repository; a second build at another time is identical. What it builds without a compiler lacks the
-    libraries only, and uses the Python engine."""
+    """The archive has all files of the repository, and a second build at another time is identical. A wheel built from it without a
+    compiler lacks only the libraries, and uses the Python reference engine."""
     archive = layouts.build(source, tmp_path / "sdist", "sdist", SOURCE_DATE_EPOCH="1700000000")
     for path in source.rglob("*.md"):
         os.utime(path, (1_600_000_000, 1_600_000_000))
@@ -147,7 +147,7 @@ def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> N
 
 
 def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
-    """One of the four libraries is built, because the rule is the same for all. `make test` has already built the four."""
+    """The test builds one of the four libraries, because all have the same rule. `make test` has already built all four."""
     source = layouts.checkout(tmp_path / "checkout")
     layout = layouts.bare(source)
     library = source / "common/engine/native/_native.so"

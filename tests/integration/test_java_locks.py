@@ -42,7 +42,7 @@ EACH = [
 
 @contextmanager
 def locked(version: str, folder: Path, mode: str, *options: str, deadlock: bool = True) -> Iterator[cores.Running]:
-    """The program, whose threads hold locks and wait for them."""
+    """Start the program, whose threads hold locks and wait for them."""
     jvms.compile_java(truth.PROGRAMS / "JavaLocks.java", folder, "--release", "8")
     calls, *given = map(str, java_frames.MODES[mode])
     words = [calls, *(["deadlock"] if deadlock else [])]
@@ -88,7 +88,7 @@ def test_locks_are_those_that_the_jvm_prints(version: str, mode: str, options: s
 
 
 def test_threads_with_one_stack_hold_different_objects(tmp_path: Path) -> None:
-    """They stay one group, without addresses. Text, JSON, all front ends, and cores."""
+    """These threads stay in one group, which has no addresses. This holds for text, JSON, all front ends, and cores."""
     with locked(jvms.SYSTEM, tmp_path, "mixed") as running:
         core = str(running.kernel_core())
     java = str(jvms.get(jvms.SYSTEM) / "bin" / "java")

@@ -1,4 +1,4 @@
-"""jemalloc: every block of a program that knows the truth about itself, and the table of bins as jemalloc prints it."""
+"""jemalloc: findleaks reports the state that the truth program expects for every block, and the table of bins that jemalloc prints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONLY_LATER = ("hugepage allocator",)
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program for a release of jemalloc: once with each libc, to preload it, or with it linked in."""
+    """Build the program for a release of jemalloc: once for each libc, to preload jemalloc, and once linked with it."""
     made: dict[str, Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -64,8 +64,8 @@ def preloaded(version: str) -> dict[str, str]:
 
 
 def without_cache(version: str) -> dict[str, str]:
-    """Have ld.so find libraries without its cache file: it unmaps that, but keeps a pointer to its middle, where a block comes to stand
-    when jemalloc maps each extent anew."""
+    """Make ld.so find libraries without its cache file. ld.so unmaps the file but keeps a pointer to its middle. If jemalloc maps each
+    extent separately, it may place a block there."""
     libc = mallocs_jemalloc.LIBCS.get(version)
     trees = [libcs.get(libc).root, Path("/")] if libc else [Path("/")]
     return {"LD_LIBRARY_PATH": ":".join(str(tree / part / "x86_64-linux-gnu") for tree in trees for part in ("lib", "usr/lib"))}

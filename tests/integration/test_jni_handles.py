@@ -1,4 +1,5 @@
-"""Local JNI references keep objects alive until the native method returns. The JVM does not clear their handles, which are then stale."""
+"""Local JNI references keep objects alive until the native method returns. The JVM does not clear their handles, which then contain stale
+references."""
 
 from __future__ import annotations
 

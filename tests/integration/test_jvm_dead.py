@@ -1,4 +1,5 @@
-"""What objects refer to that a collection has left behind: blocks that a Java program has forgotten, and such as it keeps, one by one."""
+"""References in objects that the collector has left behind: the state of each block is correct, both of blocks that a Java program
+dropped and of blocks that it keeps."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ MATRIX = [
 
 
 def kinds(output: str) -> dict[str, str]:
-    """Of blocks in use, by address."""
+    """Return the kinds of the blocks in use, by address."""
     rows = map(json.loads, output.splitlines())
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
 
 def exact(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> None:
-    """What is kept is reachable, every block of it; what is forgotten is lost, but for a few that stale native words hold."""
+    """Check that every kept block is reachable, and that dropped blocks are lost, except for a few to which stale native words refer."""
     assert Counter(truth.values()) == MADE
     assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}
     forgotten = Counter(found[address] for address, what in truth.items() if what == "forgotten")
@@ -41,11 +42,12 @@ def exact(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> Non
     assert len(held) <= MADE["forgotten"] / 100
     picture = evidence.read(core) if held else None
     assert all(picture is not None and held_by_a_native_word(int(address, 16), core, picture) for address in held)
-    assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be handed out again, with an old word in it
+    assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be reused with a stale word in it
 
 
 def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> bool:
-    """Whether `refs` and a scan of the core's bytes name the same word outside the Java heap, which is all that the program writes."""
+    """Return whether `refs` and a scan of the core find the same references outside the Java heap, the only memory that the program
+    writes."""
     scanned = {word.address for word in picture.words(block, block + 16)}
     references = json.loads(debuggers.findleaks("refs", "--json", "--limit", "0", hex(block), str(core)))["references"]
     native = [one for one in references if one["live"] and "Java heap" not in debuggers.place(one)]
@@ -54,10 +56,10 @@ def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> 
 
 @pytest.mark.parametrize(("collector", "version"), [("G1", jvms.SYSTEM), *MATRIX])
 def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, collector: str, version: str) -> None:
-    """Kept in objects that were moved, in young ones, and in arrays of all sizes. Live, and of the kernel's core."""
+    """Kept objects are moved, young, or in arrays of all sizes. The test reads the live process and the kernel's core."""
     with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
         truth = jvms.said(running.output)
-        suspend(running.pid)  # so that the core has the same evidence as the live process
+        suspend(running.pid)  # the core then has the same references as the live process
         live = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()
     exact(live, truth, core)
@@ -65,8 +67,8 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
 
 
 def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
-    """GDB and LLDB on a core of Serial's heap, of which every block is right; `refs` lists what is in the eden where no object is, and says
-    that it is dead."""
+    """GDB and LLDB read a core of the Serial collector, in which every block is correct. `refs` lists references in unused memory of the
+    eden, and marks them as dead."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
         truth, program = jvms.said(running.output), str(jvms.jdk() / "bin" / "java")
         core = str(running.kernel_core())
@@ -94,7 +96,7 @@ def test_gcores_core(tmp_path: Path, collector: str) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("collector", mark_matrix_except(["Z", "Shenandoah"], "Z"))
 def test_of_other_collectors_nothing_is_reported(tmp_path: Path, collector: str) -> None:
-    """Their objects may be moved at any time: what they keep is held, and mostly what they forgot, too."""
+    """Other collectors may move objects at any time. Kept blocks are reachable, and so are most dropped ones."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         truth = jvms.said(running.output)
         found = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))

@@ -1,4 +1,5 @@
-"""Blocks that only the kernel refers to (epoll data, timers, queued signals, an io_uring's buffers) are reachable, and named."""
+"""Blocks that only the kernel refers to (epoll data, timers, queued signals, buffers of an io_uring) are reachable, and the reference has
+a name."""
 
 from __future__ import annotations
 
@@ -36,20 +37,20 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]
 
 @pytest.fixture(scope="module")
 def own_core(running: cores.Running) -> Path:
-    """A core that findleaks wrote."""
+    """Return a core that findleaks wrote."""
     path = running.folder / "own.core"
     ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(running.pid), check=True)
     return path
 
 
 def listed(running: cores.Running) -> dict[int, tuple[str, str]]:
-    """By address: "held" or "lost", and how."""
+    """Return by address: "held" or "lost", and the kind of reference."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, what) for kind, what, address in rows}
 
 
 def rings(running: cores.Running) -> int:
-    """io_urings of the program: 1, or 0 where the system does not permit any."""
+    """Return the number of io_urings of the program: 1, or 0 if the system does not permit them."""
     return int(re.search(r"^rings (\d)$", running.output, re.MULTILINE)[1])  # type: ignore[index]
 
 
@@ -90,7 +91,8 @@ def test_each_reference_has_a_name(running: cores.Running, own_core: Path, pictu
 
 
 def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) -> None:
-    """And how much was read; only where blocks are reported as leaked that it may refer to."""
+    """A warning names what could not be read, and how much was read. It is printed only if this memory may refer to blocks that are
+    reported as leaked."""
     unreadable = [{"what": "io_uring descriptor", "count": 1}] if rings(running) else []
     lost = sum(kind == "lost" for kind, _ in listed(running).values())
     for where in (["--pid", str(running.pid)], [str(own_core)]):
@@ -105,7 +107,8 @@ def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) ->
 
 
 def test_a_core_without_them_says_so(running: cores.Running) -> None:
-    """A thread waits in epoll_wait, and the program imports functions that pass pointers to the kernel: evidence of what the core lacks."""
+    """The core lacks these references. A thread that waits in epoll_wait, and imported functions that pass pointers to the kernel, are
+    evidence of them."""
     found = json.loads(ran("find", "--json", str(running.gcore())).stdout)
     assert (found["kernel"]["references"], found["kernel"]["epoll_waiters"]) == (None, 1)
     assert {(one["what"], one["module"]) for one in found["kernel"]["uses"]} == {
@@ -123,7 +126,7 @@ def test_gdb_reads_all_of_it(running: cores.Running) -> None:
 
 
 def test_lldb_names_what_it_cannot_read(running: cores.Running) -> None:
-    """Only the process that traces the program may read its queued signals: LLDB's server."""
+    """Only the tracer of a process may read its queued signals, and the tracer is LLDB's server."""
     (found,) = objects(lldb(["leaks find --json"], "-p", str(running.pid)))
     body = json.loads(found)
     held = [what for kind, what in listed(running).values() if kind == "held"]

@@ -41,7 +41,7 @@ def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool,
     assert mappings(body, "possible_mappings") == 0
     (group,) = body["groups"]
     assert group["type"] == f"anonymous mapping with a stack of {function}"
-    # Each stack has the only reference to its request, and to its handle.
+    # Only the stack refers to its request and to its handle.
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
     assert leaked == 3 * mappings(body)
 
@@ -56,7 +56,7 @@ def test_stacks_that_contain_the_halves_of_their_own_handles(unoptimised: Path, 
 
 
 def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
-    """A coroutine refers to its handle and to its request, so that all three blocks leak together."""
+    """A coroutine refers to its handle and to its request, so all three blocks leak together."""
     body, lost = found(program, tmp_path, "malloced")
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
     # A stale word may refer to one of the coroutines.
@@ -105,7 +105,7 @@ def test_all_mappings_count_as_live_if_live_ones_contain_too_many_words(program:
 
 
 def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -> None:
-    """The mappings are in one finding, their owners in another, and no part of a finding is larger than the finding."""
+    """The mappings are in one finding and their owners in another. No part of a finding is larger than the finding."""
     with cores.Running([str(program), "owned", str(COUNT)], tmp_path / "run") as running:
         body = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
     found = {one["finding"]: one for one in body["findings"]}

@@ -1,4 +1,4 @@
-"""Live processes: copied, or stopped while they are read, and let run on whatever happens."""
+"""Live processes: copied, or stopped while they are read. They continue in any case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from findleaks.target.residency.pagemap import PageMap
 
 
 def held(pid: int) -> LiveTarget:
-    """The process, stopped for as long as it is open."""
+    """Return the process, which is stopped until the object is closed."""
     return LiveTarget(pid, stopped=False)
 
 
@@ -88,7 +88,8 @@ def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Python forgets a KeyboardInterrupt that comes while a callback of its collector runs, and hypothesis has such a callback."""
+    """Disable the garbage collector: Python drops a KeyboardInterrupt that is raised in a callback of the collector, and hypothesis has
+    such a callback."""
     gc.disable()
     yield
     gc.enable()
@@ -97,7 +98,7 @@ def no_collection() -> Iterator[None]:
 @both
 @pytest.mark.usefixtures("no_collection")
 def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callable[..., Counter]) -> None:
-    """Ctrl-C at any moment of attaching, 200 threads being stopped."""
+    """The process continues after Ctrl-C at any time while findleaks stops its 200 threads."""
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     interrupted = 0
@@ -198,7 +199,7 @@ def test_a_main_thread_that_has_ended(reach: Reach, counter: Callable[..., Count
 
 @both
 def test_a_thread_that_cannot_be_stopped(reach: Reach, counter: Callable[..., Counter]) -> None:
-    """vfork's parent sleeps uninterruptibly until the child is gone: the rest is read all the same."""
+    """The parent of vfork sleeps uninterruptibly until the child ends. The other threads are stopped and read."""
     one = counter("vfork")
     assert wait_for(lambda: one.children() != [] and state(one.pid, one.pid) == "D")
     with reach(one.pid) as live:
@@ -272,13 +273,13 @@ def test_symbols_of_a_program_that_was_deleted_or_replaced(reach: Reach, program
         with reach(run.pid) as live:
             found = live.symbol("in_data")
             assert live.symbol("ticks") is None
-            if os.geteuid() == 0:  # the mapped file itself, through /proc/PID/map_files, is root's to open
+            if os.geteuid() == 0:  # only root may open the mapped file itself through /proc/PID/map_files
                 assert found is not None
                 assert found.address == at["in_data"]
 
 
 def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> None:
-    """As inside a debugger: nothing is done to the process."""
+    """Another process traces the target, as in a debugger. findleaks does nothing to the target."""
     one = counter()
     suspend(one.pid)
     with LiveTarget(one.pid, stopped=True) as live:
@@ -303,7 +304,7 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
 
 @both
 def test_reading_is_quick(reach: Reach, programs: Path, tmp_path: Path) -> None:
-    """Attaching, streaming 64 MiB and letting go: within a generous bound, the CPU time of looking at as many bytes one by one."""
+    """Attaching, reading 64 MiB and detaching take less CPU time than reading the same bytes one by one."""
     script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     start = time.process_time()
     sum(1 for byte in bytes(8 << 20) if byte)

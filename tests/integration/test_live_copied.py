@@ -1,4 +1,4 @@
-"""The copy of a live process: what it has is what the process had at the stop, which runs on at once, whatever happens meanwhile."""
+"""The copy of a live process has the memory of the process at the stop. The process continues at once."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def running(programs: Path, tmp_path: Path) -> Iterator[Running]:
 
 
 def mapped(output: str) -> dict[str, tuple[int, int]]:
-    """Address and size of each mapping, by name."""
+    """Return address and size of each mapping, by name."""
     rows = [line.split() for line in output.splitlines() if " 0x" in line]
     return {name: (int(address, 16), int(size)) for name, address, size in rows}
 
 
 def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
-    """What `pieces` gives of a range, pages of zeros left out."""
+    """Return the output of `pieces` for a range, without pages of zeros."""
     found = {}
     for piece in target.pieces(start, start + size):
         for at in range(0, len(piece.data), PAGE):
@@ -67,7 +67,7 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 
 
 def as_stopped(copy: Target, run: Running, but: tuple[str, ...] = ()) -> None:
-    """Every mapping reads as that of the process itself does, which sleeps."""
+    """Check that every mapping has the same bytes in the copy as in the process, which sleeps."""
     at = mapped(run.output)
     suspend(run.pid)
     try:
@@ -125,7 +125,8 @@ def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPa
 
 
 def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deleted file, for whoever may not open /proc/PID/map_files: read from the process, as long as it is there."""
+    """If the user may not open /proc/PID/map_files, findleaks reads a deleted file from the memory of the process while the process
+    exists."""
     opened = copied.MappedFiles._open_region
     monkeypatch.setattr(
         copied.MappedFiles, "_opened", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
@@ -195,7 +196,7 @@ assert held()[1] < resident + 2 * 1024, (held(), resident)
 
 
 def test_nothing_is_left_behind(running: Running) -> None:
-    """In a process of its own, whose memory no earlier test's garbage changes."""
+    """Measure this in a separate process, whose memory does not depend on garbage of earlier tests."""
     (running.folder / "grow").touch()
     assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
     constant = mapped(running.output)["constant"][0]
@@ -241,7 +242,7 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
 
 
 def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> None:
-    """By a limit of our own: the process is read while it stands, and that is said."""
+    """Without enough memory for a copy (here by a limit), the process is read while it is stopped, and a message says so."""
     script = "import time\nb = bytearray(b'x') * (300 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     with Running([sys.executable, "-c", script], tmp_path) as run:
         done = subprocess.run(

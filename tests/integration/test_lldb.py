@@ -1,4 +1,4 @@
-"""findleaks as a user of LLDB meets it: loading, help, expressions, errors, Ctrl-C, what goes stale, what only LLDB reaches."""
+"""findleaks in LLDB: loading, help, expressions, errors, Ctrl-C, data that is out of date, and data that only LLDB can read."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ core = building.core()
 
 
 def answered(output: str) -> list[str]:
-    """What follows each command that was typed."""
+    """Split the output by the commands that were typed."""
     return [part.partition("\n")[2].strip() for part in output.split("(lldb) ")[1:]]
 
 
 def ask(commands: list[str], *arguments: str) -> list[str]:
-    """The answers to these commands."""
+    """Return the output of these commands."""
     output = lldb(commands, *arguments)
     assert "Traceback" not in output
     assert "internal error" not in output
@@ -100,7 +100,7 @@ def test_errors_are_one_line_and_failures(program: Path, core: Path) -> None:
 
 
 def test_calls_of_functions_are_refused(program: Path, running: Running) -> None:
-    """Also where they could be made: what is examined must not run."""
+    """Calls are refused also in a process that could run them, because it must not run while findleaks reads it."""
     (answer,) = ask(["leaks whatis (long)getpid()"], "-p", str(running.pid))
     assert answer.startswith("error: leaks: '(long)getpid()' is not an address: ")
     assert len(answer.splitlines()) == 1
@@ -115,8 +115,8 @@ ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (
 
 
 def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
-    """Also one that was killed outside: LLDB does not know yet. When it is read, it is exiting, a
-    zombie, or gone. The kernel may take a while to end it, so the script waits until its memory is unmapped."""
+    """The process ended, or was killed outside LLDB, which has not noticed. It is exiting, a zombie, or gone. The script waits until the
+    kernel has unmapped its memory."""
     somebody = (
         "script import os, time; pid = lldb.debugger.GetSelectedTarget().process.GetProcessID(); os.kill(pid, 9); "
         "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"
@@ -163,11 +163,11 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     shown = [line for line in output.splitlines() if line.startswith(("thread #", "frame #"))]
     assert [line.split()[1].rstrip(":") for line in shown] == ["#2", "#0", "#2", "#0", "#1", "#1", "#1", "#1", "#1"]
     assert shown[:2] == shown[2:4]
-    assert shown[5:7] == shown[7:]  # the one before is of `up`
+    assert shown[5:7] == shown[7:]  # the previous one is that of `up`
 
 
 def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
-    """Memory and registers the user writes, by what way ever."""
+    """findleaks sees all changes of memory and registers by the user."""
     writes = ["expression g_list = (struct node *)0", "memory write -s 8 &g_interior 0", "thread select 2", "register write rbx 0"]
     with Running([str(program)], tmp_path) as run:
         output = lldb(["leaks find", *[word for write in writes for word in (write, "leaks find")]], "-p", str(run.pid))
@@ -195,7 +195,7 @@ def test_another_core_in_the_same_debugger(program: Path, core: Path, tmp_path: 
 
 
 def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
-    """Without SBProcess.GetCoreFile (before LLDB 17) it is found among what LLDB has mapped."""
+    """Before LLDB 17 there is no SBProcess.GetCoreFile. The core is then found among the files that LLDB has mapped."""
     words = ["leaks find --json", "script del lldb.SBProcess.GetCoreFile", "leaks find --json"]
     first, _, found = ask(words, str(program), "-c", str(core))
     assert found == first
@@ -213,13 +213,13 @@ def test_completion(program: Path) -> None:
         terminal.until(r"\(lldb\) $")
         start = len(terminal.text)
         terminal.press("leaks fi\t")
-        terminal.until(r"leaks fi.*nd ", start)  # what is there stays, the rest is put behind it
+        terminal.until(r"leaks fi.*nd ", start)  # the typed text stays, and the rest is appended
         terminal.press("\n")
         terminal.until("error: leaks: no process or core", start)
 
 
 def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Symbols of functions for count, files for others. LLDB writes what is missing behind what was typed, and a space."""
+    """LLDB completes symbols of functions for `count`, and files for other commands. It writes the missing characters and a space."""
     (tmp_path / "only.snapshot").touch()
     monkeypatch.chdir(tmp_path)
     with lldb_terminal(str(program)) as terminal:
@@ -227,12 +227,12 @@ def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monke
             start = len(terminal.text)
             terminal.press(typed + "\t")
             terminal.until(f"{typed}.*{rest}", start)
-            terminal.press("\x15")  # Ctrl-U: an empty line again
+            terminal.press("\x15")  # Ctrl-U deletes the line
 
 
 def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
-    """A process that another debug server holds is read through LLDB's own API, as one on another machine would be. What only /proc
-    shows is left out."""
+    """If another debug server traces the process, findleaks reads it through LLDB's API, like a process on another machine. The results
+    lack only what /proc shows."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

@@ -1,4 +1,5 @@
-"""Pages of a real heap against what the program says of them: live, in a kernel's core, in gcore's with residency saved before."""
+"""`map` reports the pages of a heap that the program prints: live, in a kernel's core, and in gcore's core with residency that was saved
+before."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ running = building.running()
 
 @pytest.fixture(scope="module")
 def saved(running: Running, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """gcore's core, and the residency that was saved before."""
+    """Return gcore's core, and the residency that was saved before it."""
     side = tmp_path_factory.mktemp("saved") / "side"
     findleaks("map", "--save-residency", str(side), "--pid", str(running.pid))
     return running.gcore(), side
@@ -48,7 +49,7 @@ def mapped(*words: str) -> dict[str, Any]:
 
 
 def states(answer: dict[str, Any]) -> dict[int, PageState]:
-    """State of every page by its address."""
+    """Return the state of every page by address."""
     return {
         int(run["address"], 16) // PAGE * PAGE + PAGE * at: PageState[run["state"].upper()]
         for heap in answer["heaps"]
@@ -58,7 +59,7 @@ def states(answer: dict[str, Any]) -> dict[int, PageState]:
 
 
 def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
-    """Every page is as the program says, and all sums agree."""
+    """Check that every page has the state that the program prints, and that all sums agree."""
     known = source != "unknown"
     assert answer["residency"]["source"] == source
     found, expected = states(answer), truth.states(known)
@@ -71,7 +72,7 @@ def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
     for state in PageState:
         assert by_state[state.name.lower()] == PAGE * sum(one == state for one in found.values())
     used = sum(end - start for start, end in truth.used)
-    assert used - 16 * len(truth.heaps) <= answer["totals"]["in_use"] <= used  # the last of a heap has no header behind it
+    assert used - 16 * len(truth.heaps) <= answer["totals"]["in_use"] <= used  # the last chunk of a heap has no header after it
     assert answer["totals"]["in_use"] == sum(run["in_use"] for heap in answer["heaps"] for run in heap["pages"])
     if known:
         assert answer["totals"]["resident"] == PAGE * sum(truth.present.values())
@@ -91,7 +92,7 @@ def test_kernel_core(program: Path, kernel_core: tuple[Path, Truth], tmp_path: P
     whole = tmp_path / "whole"
     whole.write_bytes(core.read_bytes())
     check(mapped(str(whole)), truth, "unknown")
-    sparse = tmp_path / "sparse"  # holes for whatever is zero: they tell nothing of pages
+    sparse = tmp_path / "sparse"  # the file has holes for all zeros, so holes say nothing about pages
     subprocess.run(["cp", "--sparse=always", str(whole), str(sparse)], check=True)
     assert os.stat(sparse).st_blocks < os.stat(whole).st_blocks
     check(mapped(str(sparse)), truth, "unknown")
@@ -118,7 +119,8 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     assert "belongs to process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
-    answer = mapped(str(tmp_path / "core"))  # found beside the core, it is left out and named, and the core's own holes serve
+    # The file beside the core is of another process: it is named and not used, and the holes of the core are used
+    answer = mapped(str(tmp_path / "core"))
     assert answer["residency"]["source"] == "holes of the core" and any("belongs to process" in warning for warning in answer["warnings"])
 
 
@@ -154,7 +156,7 @@ def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
                 rows[key] = int(line[5 + len(name) :].split()[0].replace(",", ""))
     assert rows == {key: answer["totals"]["pages"][key] // PAGE for key in rows} and len(rows) == 4
     assert f"malloc_trim(0) would return {truth.trim >> 10} KiB" in text.replace(".0 KiB", " KiB")
-    assert all(len(line) <= 100 for line in text.splitlines() if " -m findleaks " not in line)  # what can be pasted stays in one piece
+    assert all(len(line) <= 100 for line in text.splitlines() if " -m findleaks " not in line)  # text that users paste is not wrapped
     drawn = [line for line in text.splitlines() if line.startswith("  0x")]
     assert drawn and all(set(line.split("  ", 2)[2]) <= set("█▓▒□cmo·-?") for line in drawn)
 
@@ -205,7 +207,7 @@ def test_other_glibcs(version: str, tmp_path: Path) -> None:
         core = run.kernel_core()
     for answer in (live, mapped(str(core))):
         found, expected = states(answer), truth.states()
-        if version == "2.43":  # its thread cache is not the first chunk
+        if version == "2.43":  # the thread cache of this version is not the first chunk
             expected[truth.heaps[0][0]] = PageState.KEPT
         assert found == expected
         assert [one["bytes"] for one in answer["trim"]] == [truth.trim]

@@ -1,4 +1,4 @@
-"""The page that `map -o FILE.html` writes, in a browser: what it draws, how it zooms, what it tells under the pointer and when searched."""
+"""The page of `map -o FILE.html` in a browser: its drawing, zoom, tooltips and search."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_it_draws_and_zooms(drawn: tuple[Path, Truth], tmp_path: Path, dark: boo
     pixels = {}
     for state in (PageState.KEPT, PageState.RETURNED, PageState.UNTOUCHED):
         pixels[state] = first["colours"].get(cell(state, dark), 0) / counts[state]
-    assert min(pixels.values()) >= 16  # each page has its cell
+    assert min(pixels.values()) >= 16  # each page has a cell
     assert max(pixels.values()) < min(pixels.values()) * 1.2
     assert first["scale"] == whole["scale"] and first["colours"] == whole["colours"]
     assert once["scale"] == back["scale"] and once["colours"] == back["colours"]
@@ -161,7 +161,7 @@ def test_it_is_searched(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
             if name.startswith(look.name) and (state != PageState.IN_USE or "untouched" not in name)
         )
         assert text.startswith(f"{states.count(state):,} of {len(states):,} pages") and pressed == "true"
-        if state != PageState.KEPT:  # dimmed
+        if state != PageState.KEPT:  # cells that do not match are dimmed
             assert colours.get(BY_STATE[PageState.KEPT].light, 0) < answer["before"][BY_STATE[PageState.KEPT].light] / 4
     listed = {name: found for name, found in answer["bands"].items() if name != "all"}
     assert len(listed) > 3

@@ -19,11 +19,11 @@ import cores
 
 program = building.fixture("mutex_waits.c", "-O2", "-g", "-w", "-pthread")
 FUTEX = "202"
-THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3}  # else 1
+THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3}  # otherwise 1
 
 
 def killed(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Start the program, kill it when all threads wait, and return its core and the addresses that it printed."""
+    """Start the program, kill it after all threads wait, and return its core and the addresses that it printed."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "printed", "w") as file:
         started = subprocess.Popen([str(program), word], cwd=folder, stderr=file, preexec_fn=cores._allow_cores)
@@ -45,7 +45,7 @@ def killed(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]
 
 
 def waits(word: str, printed: dict[str, str]) -> bool:
-    """Whether all threads of the process have been started, and wait for one of the printed addresses."""
+    """Return whether all threads of the process have been started and wait for one of the printed addresses."""
     folders = list(Path(f"/proc/{printed.get('child', printed['pid'])}/task").iterdir())
     places = [int(one, 16) for one in printed.values() if one.startswith("0x")]
     try:
@@ -76,7 +76,7 @@ DEADLOCKS = {
     ),
 }
 
-# The holder of the mutex is alive, so that there is no finding but a note.
+# The thread that holds the mutex is alive, so there is a note and no finding.
 HELD = {
     "held": r"2 threads wait for the pthread_mutex_t at {allocated}, which thread \d+ holds",
     "inherited": r"Thread {pid} waits for the pthread_mutex_t at {inheriting}, which thread \d+ holds",

@@ -1,4 +1,5 @@
-"""What objects refer to that V8 has collected: blocks that a Node program has forgotten, and such as it keeps, one by one."""
+"""References in objects that V8 has collected: the state of each block is correct, both of blocks that a Node program dropped and of
+blocks that it keeps."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ def running(folder: Path, version: str) -> cores.Running:
 
 
 def told(output: str) -> dict[str, str]:
-    """Return the word that the program printed for each block ("kept" …), by address."""
+    """Return the word that the program printed for each block (such as "kept"), by address."""
     return {address: what for what, address in (line.split() for line in output.splitlines() if " " in line)}
 
 
 def exact(output: str, said: Mapping[str, str]) -> list[str]:
-    """What is kept is reachable, every block of it; what is forgotten is lost, but for few. Gives the latter."""
+    """Check that every kept block is reachable, and that dropped blocks are lost except for a few. Return these few."""
     rows = map(json.loads, output.splitlines())
     found = {row["address"]: row["kind"] for row in rows if "address" in row}
     assert Counter(said.values()) == MADE
@@ -57,7 +58,7 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
     references = [reference for answer in answers for reference in answer["references"]]
     places = [debuggers.place(reference) for reference in references]
     assert not any(reference["live"] for reference, place in zip(references, places, strict=True) if "; V8's heap" in place)
-    # Also one that V8 has freed.
+    # V8 has also freed some blocks.
     assert any("; V8's heap, a chunk " in place and place.endswith(", unused part without objects") for place in places)
 
 

@@ -1,4 +1,4 @@
-"""V8's spaces in cores in which words are wrong that lead to them: what is wrong is said, and the rest told exactly."""
+"""V8's spaces in cores with damaged pointers and counters: the damage is reported, and all other spaces have exact figures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ GARBAGE = 0x4141_4141_4141_4140
 
 
 class Words:
-    """The words of a core's file, to read and to change. `restore` writes the words back that were there before: that takes less than
-    a copy of the core, which has some hundred megabytes."""
+    """Words of a core file that can be read and changed. `restore` writes the original words back, which is faster than a copy of the
+    core of several hundred megabytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Words:
 
 
 class Picture(NamedTuple):
-    """A core, what V8 said of its one isolate, and where in it things are."""
+    """A core, the figures of V8 for its one isolate, and the addresses of V8's structures in it."""
 
     core: Path
     said: dict[str, list[int]]
@@ -90,12 +90,12 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Picture]:
 
 
 def header(words: Words, chunk: int) -> int:
-    """Where V8 13 has what it knows of a chunk: the header's second word leads there."""
+    """Return the address of the metadata of a chunk. In V8 13, the second word of the chunk's header refers to it."""
     return words.read(chunk + 8)[0]
 
 
 def slot(words: Words, picture: Picture, name: str, number: int) -> int:
-    """Where a chunk of this space has its space."""
+    """Return the address of the word in a chunk of this space that refers to the space."""
     space = picture.spaces[name]
     at = header(words, space.chunks[number].start)
     return at + 8 * words.read(at, 32).index(space.address)
@@ -118,7 +118,7 @@ def swapped(words: Words, picture: Picture) -> tuple[str, ...]:
 
 
 def circle(words: Words, picture: Picture) -> tuple[str, ...]:
-    """A chunk in the middle of a list is its own next and previous one; V8 would not come to an end."""
+    """Make a chunk in the middle of a list its own next and previous chunk, so that the list has no end."""
     chunks = picture.spaces["old_space"].chunks
     known = {header(words, chunk.start) for chunk in chunks}
     at = header(words, chunks[3].start)
@@ -140,7 +140,7 @@ def renumbered(words: Words, picture: Picture) -> tuple[str, ...]:
 
 
 def counter(words: Words, picture: Picture) -> tuple[str, ...]:
-    """Two words that hold the bytes committed become something else: the chunks are shown, and it is said."""
+    """Overwrite two words that count committed bytes. The chunks are listed, and a warning is printed."""
     address, (size, _) = picture.spaces["old_space"].address, picture.said["old_space"]
     for number, word in enumerate(words.read(address, 16)):
         if word == size:
@@ -149,7 +149,7 @@ def counter(words: Words, picture: Picture) -> tuple[str, ...]:
 
 
 def alike(words: Words, picture: Picture) -> tuple[str, ...]:
-    """A block of malloc's has at a place where a chunk could begin what a chunk's header has."""
+    """Make a block of malloc look like a chunk, with a chunk's header at an address where a chunk could begin."""
     target = open_core(str(words.path))
     try:
         directory = Session(target).directory
@@ -189,7 +189,7 @@ SOME = (wild_many, circle, entry, counter)
     "spoil", [pytest.param(spoil, id=spoil.__name__, marks=() if spoil in SOME else pytest.mark.matrix) for spoil in CASES]
 )
 def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
-    """Spaces that the damage does not concern are reported as V8 told them; all chunks are still in some part."""
+    """Undamaged spaces have the figures of V8. All chunks are still in some row."""
     words = Words(picture.core)
     try:
         concerned = spoil(words, picture)
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture
 
 
 class Without:
-    """A target that lacks a symbol: as of a version that has the function no more."""
+    """A target without one symbol, as in a version that no longer has the function."""
 
     def __init__(self, target: Any, name: str) -> None:
         self._target, self._name = target, name
@@ -230,7 +230,7 @@ class Without:
     ],
 )
 def test_another_version_keeps_the_rest(picture: Picture, absent: str, problem: str) -> None:
-    """Without a function's code what it tells is left out, and said."""
+    """Without a function's code, the figures derived from it are missing, and a warning says so."""
     target = open_core(str(picture.core))
     try:
         session = Session(Without(target, absent))

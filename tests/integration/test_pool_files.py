@@ -1,4 +1,4 @@
-"""--pools: the two examples of docs/pool-files.md divide the pools of a program, block by block as the program itself says."""
+"""--pools: the two examples of docs/pool-files.md divide the pools of a program into the blocks that the program prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs P
 
 
 def recorded(output: list[str]) -> dict[int, tuple[str, int, str]]:
-    """{address: (pool, size, state)} as the program says. What is said last of a chunk counts: free chunks are said at the end."""
+    """Return {address: (pool, size, state)} from the program's output. The last line about a chunk counts, because free chunks are
+    printed at the end."""
     found = {}
     for line in output:
         pool, address, size, state = line.split()
@@ -44,7 +45,7 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
     with cores.Running([str(program)], tmp_path / "run") as running:
         record = recorded([line for line in running.output.splitlines() if line.startswith(("session-pool ", "messages "))])
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        # Without the file, all is reachable.
+        # Without the file, all blocks are reachable.
         (before,) = asked("find", "--json", *where)
         assert before["totals"]["definite"]["blocks"] == 0
         states = ("in-use", "free")
@@ -65,7 +66,7 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
 
 
 def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
-    """The result is not trusted, and the reason is said; suggested commands name the file."""
+    """The result is not trusted, and a message gives the reason. Suggested commands include the file."""
     file = tmp_path / "other.toml"
     file.write_text(documented.pool_file().replace("session_pool", "no_such_pool"))
     with cores.Running([str(program)], tmp_path / "run") as running:

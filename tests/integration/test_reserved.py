@@ -1,4 +1,4 @@
-"""Reserved addresses are no memory: `verdict` of a process, of its kernel's core and of gcore's, with the kernel's own smaps as truth."""
+"""Reserved addresses do not count as memory: `verdict` of a process, of its kernel's core and of gcore's core, compared with smaps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ program = building.fixture("reserved.c", "-O1", "-g", "-pthread")
 
 
 class Pictures(NamedTuple):
-    """The same process three times, with what it said and what the kernel said of it beforehand."""
+    """One process in three forms, what the program printed, and its smaps from before."""
 
     live: dict[str, Any]
     kernel: dict[str, Any]
@@ -74,7 +74,8 @@ def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Picture
 
 
 def test_ends_of_arenas_are_glibc_s_and_no_memory(pictures: Pictures) -> None:
-    # An arena begins where 64 MiB do, and its end follows what it has opened. Another reservation may lie right below an arena.
+    # An arena begins at a multiple of 64 MiB. Its reserved end follows the part in use. Another reservation may end at the start of an
+    # arena.
     beside = zip(pictures.mappings, pictures.mappings[1:])
     opened = [(before, one) for before, one in beside if before.end == one.start and before.start % (64 << 20) == 0]
     ends = [one for before, one in opened if before.permissions == "rw-p" and one.permissions == "---p" and one.end % (64 << 20) == 0]
@@ -94,14 +95,14 @@ def test_leak_comes_first_where_residency_is_not_known(pictures: Pictures) -> No
     assert (leak["evidence"]["blocks"], leak["bytes"]) == (blocks, lost)
     unknown = finding(pictures.gcore, "unknown-owner")
     assert looked + written + untouched <= unknown["bytes"] <= looked + written + untouched + (1 << 20)
-    assert sorts(pictures.gcore) == ["lost", "unknown-owner"]  # though it is ten times as large
+    assert sorts(pictures.gcore) == ["lost", "unknown-owner"]  # although it is ten times as large
     for found in (pictures.live, pictures.kernel):
         assert written <= share(found, "unknown") <= written + (1 << 20)
         assert sorts(found) == ["lost", "unknown-owner"]
 
 
 def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
-    """The same screen has one figure: what was only looked at is not resident."""
+    """The first screen has one figure: pages that were only read are not resident."""
     with Running([str(program), "1"], tmp_path) as run:
         found = verdict("--pid", str(run.pid))
         assert found["findings"][0]["text"].endswith("9.0 MiB in unattributed anonymous mappings. Leaks inside it are not reported.")
@@ -127,8 +128,8 @@ def test_python_engine(pictures: Pictures) -> None:
 
 
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
-    """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared. The JVM is
-    suspended, so that its compilers change nothing while findleaks and gcore read it."""
+    """A JVM reserves one gigabyte for classes, and gcore writes all of it. The file `modules` is mapped shared, but is a file. The JVM is
+    suspended, so its compilers change nothing while findleaks and gcore read it."""
     home = Path(shutil.which("java") or "").resolve().parent
     jvms.compile_java(truth.PROGRAMS / "Tracked.java", tmp_path)
     options = [
@@ -155,7 +156,7 @@ def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     assert share(live, "shared") <= sum(one.rss for one in mappings if one.permissions[3] == "s" and one.name != modules)
     for found in (live, dumped):
         assert reserved(found, "JVM") > 200 << 20
-        assert 0 <= reserved(found) - closed(mappings) <= 4096  # gcore lacks the protection of one page of the JVM
+        assert 0 <= reserved(found) - closed(mappings) <= 4096  # gcore's core does not record the protection of one page of the JVM
         assert not {"unknown-owner", "lost"} & set(sorts(found))
     sizes = [{part["name"]: part["bytes"] for part in its} for its in parts]
     assert sizes[0] == sizes[1]

@@ -1,4 +1,4 @@
-"""Where pyelftools is loaded: by `roots` and `stacks` of a program with debug information; and what is said without it."""
+"""`roots` and `stacks` load pyelftools for a program with debug information. Without pyelftools, they print a message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(any(name.startswith("elftools.") for name in sys.modules), file=sys.stderr
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a program with debug information."""
+    """Return the core of a program with debug information."""
     folder = tmp_path_factory.mktemp("debug")
     subprocess.run(["gcc", "-O1", "-g", "-o", str(folder / "program"), str(truth.PROGRAMS / "roots_c.c"), "-pthread"], check=True)
     with Running([str(folder / "program")], folder / "run") as running:
@@ -36,7 +36,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
-    """The answer as JSON, and whether pyelftools was loaded."""
+    """Return the JSON, and whether pyelftools was loaded."""
     done = run(sys.executable, "-c", CODE, pyelftools, *words, "--json")
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("{")
@@ -46,7 +46,7 @@ def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
 def test_it_is_loaded_where_there_is_debug_information_to_read(core: Path) -> None:
     for words in (["find"], ["verify"], ["blocks"], ["caches"], ["stacks", "--no-lines"]):
         assert not asked("with", *words, core)[1], words
-    for word in ("roots", "stacks", "verdict"):  # verdict names the largest root by its fields
+    for word in ("roots", "stacks", "verdict"):  # verdict names the largest root, with its fields
         assert asked("with", word, core)[1], word
 
 

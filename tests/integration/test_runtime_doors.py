@@ -1,5 +1,5 @@
-"""`runtime` gives the same answer for a core of the kernel in GDB, in LLDB and on the command line. For CPython see also
-test_cpython_leaked.py."""
+"""`runtime` gives the same result for a kernel's core in GDB, in LLDB and on the command line. test_cpython_leaked.py also tests
+CPython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample core: findleaks says of it what its program printed, which is in cores/README.md."""
+"""findleaks reports for the sample core what its program printed (see cores/README.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORES = Path(__file__).parents[2] / "cores"
 
 
 def reported() -> set[tuple[str, int, int, int, int]]:
-    """(kind, blocks, bytes, indirect blocks, indirect bytes) of each line the program printed."""
+    """Return (kind, blocks, bytes, indirect blocks, indirect bytes) of each line that the program printed."""
     lines = [line.split() for line in (CORES / "README.md").read_text().splitlines()]
     return {(w[0], int(w[1]), int(w[2]), int(w[3]), int(w[4])) for w in lines if w and w[0] in ("definite", "possible") and len(w) > 5}
 

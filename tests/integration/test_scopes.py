@@ -1,4 +1,4 @@
-"""`scopes` on Node.js of many versions: leaks of handles whose number is known, in every kind of picture and through every door."""
+"""`scopes` on many versions of Node.js: leaks of a known number of handles, live, in each kind of core and in each front end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_ADDONS = ("8.17.0", *nodes.WITH_WORKERS)
 
 
 def versions(*names: str) -> list[Any]:
-    """The newest is tested always, the others in the matrix."""
+    """The newest version is always tested; the matrix tests the others."""
     return [name if name == nodes.NEWEST else pytest.param(name, marks=pytest.mark.matrix) for name in names]
 
 
@@ -48,7 +48,7 @@ def live(pid: int) -> dict[str, Any]:
 
 
 def consistent(isolate: dict[str, Any]) -> None:
-    """Every handle is in one scope and is of one kind, and as many scopes are open as the isolate says."""
+    """Check that every handle is in one scope and has one kind, and that the number of open scopes is that of the isolate."""
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert sum(value["handles"] for value in isolate["values"]) == isolate["handles"]
     assert len(isolate["scopes"]) == isolate["level"]
@@ -57,8 +57,8 @@ def consistent(isolate: dict[str, Any]) -> None:
 
 
 def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
-    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right.
-    `some`: live on the command line, and in the kernel's core."""
+    """Call `check` on the result, which must be the same live, in gcore's core and in the kernel's core, on the command line, in GDB and
+    in LLDB. With `some`: only live and in the kernel's core, on the command line."""
     words = ["leaks scopes --json"]
     pid = str(running.pid)
     reported = {"live": findleaks("scopes", "--json", "--pid", pid)}
@@ -83,7 +83,7 @@ def closing(folder: Path, version: str, count: int) -> Running:
 
 
 def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
-    """Node 0.10.21 leaves one Undefined behind for each closed handle, in the scope of node::Start."""
+    """Node 0.10.21 leaks one Undefined for each closed handle, in the scope of node::Start."""
 
     def check(found: dict[str, Any]) -> None:
         (isolate,) = found["isolates"]
@@ -107,7 +107,7 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
 
 
 def test_mended(tmp_path: Path) -> None:
-    """Node 0.10.22 opens a scope first."""
+    """Node 0.10.22 opens a scope first, so no handle leaks."""
     with closing(tmp_path, "0.10.22", CLOSED) as running:
         (isolate,) = live(running.pid)["isolates"]
         text = findleaks("scopes", "--pid", str(running.pid))
@@ -117,7 +117,7 @@ def test_mended(tmp_path: Path) -> None:
 
 
 class Serving(Running):
-    """Node's HTTP server, which was asked REQUESTS times, each time over a connection of its own."""
+    """Node's HTTP server after REQUESTS requests, each over its own connection."""
 
     def _wait(self) -> str:
         limit = time.monotonic() + PATIENCE
@@ -135,7 +135,7 @@ class Serving(Running):
 
 def _ask(number: int, port: int) -> None:
     for count in range(REQUESTS // 4):
-        # Of many addresses, for each has only so many ports, and those that were used rest for a minute.
+        # The client uses many addresses, because the number of ports is limited, and a used port stays in TIME_WAIT for a minute.
         source = (f"127.0.{1 + number}.{1 + count % 200}", 0)
         with socket.create_connection(("127.0.0.1", port), PATIENCE, source) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -181,7 +181,7 @@ def built(folder: Path, name: str, addon: str) -> Path:
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
 def test_nested_callbacks(version: str, tmp_path: Path) -> None:
-    """As many handles as V8's own function counts, and the scopes of frames up to the outermost."""
+    """The number of handles is that of V8's own function. Scopes have the frames up to the outermost one."""
     addon = built(tmp_path, "node_counts.c", "counts.node")
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], tmp_path / "run") as running:
         found = live(running.pid)
@@ -189,7 +189,7 @@ def test_nested_callbacks(version: str, tmp_path: Path) -> None:
         assert f"handles {isolate['handles']}\n" in running.output
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert found["warnings"] == []
-    if version != "4.9.1":  # whose level begins anew in a sealed scope
+    if version != "4.9.1":  # the level restarts in a sealed scope
         consistent(isolate)
     functions = [scope["function"] or "" for scope in isolate["scopes"]]
     assert functions[-1].startswith(("node::Start", "node::NodeMainInstance::Run"))
@@ -199,7 +199,7 @@ def test_nested_callbacks(version: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def addon(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the addon and the script that calls it."""
+    """Return a folder with the addon and the script that calls it."""
     folder = tmp_path_factory.mktemp("addon")
     built(folder, "node_objects.c", "objects.node")
     shutil.copy(truth.PROGRAMS / "node_addon.js", folder)
@@ -211,8 +211,8 @@ def calling(version: str, addon: Path, folder: Path, *words: str) -> Running:
 
 
 def many_objects(found: dict[str, Any], version: str) -> None:
-    """One scope hoards, and the function that makes the objects runs in it."""
-    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object makes
+    """Check that one scope has most of the handles, and that the function that creates the objects runs in it."""
+    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object creates
     (isolate,) = found["isolates"]
     consistent(isolate)
     most = isolate["scopes"][0]
@@ -238,7 +238,7 @@ def test_many_objects_in_one_callback(version: str, addon: Path, tmp_path: Path)
     with calling(version, addon, tmp_path, "objects", str(OBJECTS)) as running:
         found = live(running.pid)
         many_objects(found, version)
-        # GDB's core leaves out the code that V8 mapped once more from its file; of the newest it is looked at above.
+        # GDB's core omits code that V8 mapped a second time from its file. The newest version is tested above.
         makers = [running.kernel_core] if version == nodes.NEWEST else [running.gcore, running.kernel_core]
         for core in (make() for make in makers):
             assert answer(objects(findleaks("scopes", "--json", str(core))))["isolates"] == found["isolates"]
@@ -261,7 +261,7 @@ def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
 def test_references(version: str, addon: Path, tmp_path: Path) -> None:
-    """Global handles: as many as V8 says it had, where it does, and those that were made since."""
+    """The number of global handles is that of V8, if V8 reports it, plus those created since."""
     with calling(version, addon, tmp_path, "references", "100000") as running:
         (isolate,) = live(running.pid)["isolates"]
         before = running.output.splitlines()[0].split()[1]
@@ -277,7 +277,7 @@ def test_references(version: str, addon: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", versions(*nodes.WITH_WORKERS))
 def test_workers(version: str, tmp_path: Path) -> None:
-    """Each has an isolate of its own, with scopes of its own."""
+    """Each worker has its own isolate, with its own scopes."""
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
         found = live(running.pid)
         core = answer(objects(findleaks("scopes", "--json", str(running.kernel_core()))))
@@ -303,7 +303,7 @@ def test_workers_in_every_picture(tmp_path: Path) -> None:
 
 
 def test_stripped(tmp_path: Path) -> None:
-    """Node exports V8's functions for addons, so that nothing is lost with .symtab."""
+    """Node exports V8's functions for addons, so the result is the same without .symtab."""
     program = tmp_path / "node"
     shutil.copy(nodes.get("0.10.21"), program)
     subprocess.run(["strip", "--strip-all", program], check=True)
@@ -316,7 +316,7 @@ def test_stripped(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_the_newest_stripped(addon: Path, tmp_path: Path) -> None:
-    """Functions that are not exported have no names, but the handles are found, and whose they are."""
+    """Functions that are not exported have no names, but all handles and their scopes are found."""
     program = tmp_path / "node"
     shutil.copy(nodes.get(nodes.NEWEST), program)
     subprocess.run(["strip", "--strip-all", program], check=True)
@@ -337,7 +337,7 @@ def test_no_v8(tmp_path: Path) -> None:
 
 
 def test_many_keys(tmp_path: Path) -> None:
-    """Thread-specific data of a late key stand apart from that of the first ones."""
+    """If the key of thread-specific data is large, the data is in a separate block."""
     command = [nodes.get("0.10.21"), str(truth.PROGRAMS / "node_closing.js"), "5000"]
     with Running(command, tmp_path / "run", nodes.late_key(tmp_path)) as running:
         (isolate,) = live(running.pid)["isolates"]

@@ -1,4 +1,4 @@
-"""Stacks of real programs: those that a program says it has, GDB's, and Node's through code made at run time."""
+"""Stacks of real programs: those that the program prints, those of GDB, and those of Node through code made at run time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def functions(stack: dict[str, Any]) -> list[str]:
 
 
 def check(found: dict[str, Any]) -> None:
-    """Every stack that the program made is there, whole."""
+    """Check that every stack that the program made exists and is complete."""
     stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
     assert stacks[3][-6:] == EXPECTED[3]
     assert stacks[2][-6:] == EXPECTED[2]
@@ -85,7 +85,7 @@ def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
 
 
 def test_a_call_to_nowhere(program: Path, tmp_path: Path) -> None:
-    """The program counter is 0: the caller's address is on top of the stack."""
+    """The program counter is 0. The return address is on top of the stack."""
     process = subprocess.Popen([str(program), "crash"], cwd=tmp_path, stdout=subprocess.PIPE, preexec_fn=cores._allow_cores)
     process.communicate(timeout=180)
     (core,) = tmp_path.glob("core*")
@@ -128,7 +128,7 @@ int main(void) { write(1, "ready\\n", 6); stop(); return 0; }
 
 
 def test_a_system_call_without_frame_information(tmp_path: Path) -> None:
-    """A return address on top of the stack may be stale at a system call. The frame pointer shows the caller."""
+    """At a system call, a return address on top of the stack may be stale. The frame pointer leads to the caller."""
     (tmp_path / "stop.c").write_text(UNDESCRIBED)
     subprocess.run(["gcc", "-O1", "-o", "stop", "stop.c"], cwd=tmp_path, check=True)
     with cores.Running([str(tmp_path / "stop")], tmp_path) as running:
@@ -138,7 +138,8 @@ def test_a_system_call_without_frame_information(tmp_path: Path) -> None:
 
 
 def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
-    """Return addresses, frame by frame, of an interpreter with threads. (Without libc's debug symbols, whose inlined frames are none.)"""
+    """Return addresses are GDB's, frame by frame, in an interpreter with threads. (libc's debug symbols, which would add inlined frames,
+    are not used.)"""
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"
     code += "[threading.Thread(target=f, args=(5,), daemon=True).start() for _ in range(3)]\nprint('ready', flush=True)\nf(20)"
     with cores.Running(["/usr/bin/python3", "-c", code], tmp_path) as running:

@@ -1,4 +1,4 @@
-"""Vectors, deques and maps with heads in blocks: slots outside their elements hold nothing, and all that is in use holds what it has."""
+"""Vectors, deques and maps whose heads are in blocks: words in unused slots are not references, and words in used slots are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kinds(core: Path) -> dict[str, str]:
 
 
 def run(program: Path, folder: Path) -> tuple[dict[str, str], Path]:
-    """What the program says of its blocks, "lost" or "held" by address; and its core."""
+    """Return what the program printed of its blocks ("lost" or "held" by address), and its core."""
     with cores.Running([str(program)], folder) as running:
         rows = [line.split() for line in running.output.splitlines() if line != "ready"]
         return {address: fate for fate, address in rows}, running.gcore()
@@ -46,7 +46,7 @@ def test_cpp(tmp_path: Path) -> None:
     totals = json.loads(ran("find", "--json", str(core), check=True).stdout)["totals"]
     for other in (gdb(["leaks find --json"], str(program), str(core)), lldb(["leaks find --json"], str(program), "-c", str(core))):
         assert json.loads(objects(other)[0])["totals"] == totals
-    # Without debug information only deques are certain: no block in use is taken for lost.
+    # Without debug information, findleaks is certain only about deques. It reports no used block as lost.
     subprocess.run(["strip", "-g", str(program)], check=True)
     missed = wrong(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 14 * 15}
@@ -61,7 +61,7 @@ def test_rust(tmp_path: Path) -> None:
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 3463, "held": 2216}
     assert wrong(blocks, core) == {}
-    # Without debug information only maps are certain. Six of the queue's slots were used again.
+    # Without debug information, findleaks is certain only about maps. Six slots of the queue were used again.
     subprocess.run(["strip", "-g", str(program)], check=True)
     missed = wrong(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 3463 - 5 * 600 - 6}

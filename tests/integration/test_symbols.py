@@ -1,4 +1,4 @@
-"""A symbol names what it covers, and nothing behind it."""
+"""A symbol names the memory that it covers, and not what follows."""
 
 from __future__ import annotations
 

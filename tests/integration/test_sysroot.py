@@ -1,4 +1,5 @@
-"""A core whose program is elsewhere: each door says how to name the folder, and finds the program's names once that was done."""
+"""The files of the program are in another folder: each front end suggests the option or setting for that folder, and then finds the
+names."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import cores
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A core, the folder below which its program's files now are, and the address of a block."""
+    """Return a core, the folder that now contains its program's files, and the address of a block."""
     folder = tmp_path_factory.mktemp("moved")
     program = build(folder)
     with cores.Running([str(program)], folder / "run") as running:
@@ -28,7 +29,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
 
 
 def reported(printed: str) -> list[str]:
-    """What the warnings say to type, with lines joined that were broken to fit."""
+    """Return the suggested commands of the warnings, with wrapped lines joined."""
     joined = " ".join(printed.split())
     return re.findall(r"doors: not on this machine: read-only data and symbols are missing\. ([^`]*`[^`]*`|Give --sysroot)", joined)
 

@@ -1,4 +1,4 @@
-"""`track --size` by requested and by usable sizes, many stacks of one leak, and why there are no rows."""
+"""`track --size` by requested and by usable sizes, several stacks of one leak, and the reason if there are no rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
 
 @pytest.fixture
 def python() -> Iterator[subprocess.Popen[str]]:
-    """A Python that makes small objects, and a list of them, for each line that it reads."""
+    """Start a Python program that creates small objects and a list of them for each line that it reads."""
     code = "import sys\nl = []\nfor line in sys.stdin: l.append([object() for _ in range(100)]); print('done', flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         make_objects(process)
@@ -99,7 +99,7 @@ def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
         found = _reasons_after(STOPPED_SECONDS, running.pid)
-        # On a busy machine, the process may stop again late after findleaks resumes it. Then it is stopped for only a part of the time.
+        # On a busy machine, the process may stop again late after findleaks resumes it, so it is stopped for only part of the time.
         assert set(found) == {"stopped"} or (set(found) == {"idle", "stopped"} and found["stopped"].endswith("% of the time")), found
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")
         os.kill(running.pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""The stubs of `track` put in and taken out under load, with findleaks killed; and what is refused."""
+"""The stubs of `track` are inserted and removed under load, and findleaks is killed. Also tests what `track` refuses."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Busy:
-    """Threads that allocate, fork and get signals all the time."""
+    """Threads that allocate, fork and receive signals at all times."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process, self.pid, self.output = process, process.pid, output
 
     def goes_on(self) -> None:
-        """It does, and all that its threads and children looked at was right."""
+        """Check that the program continues, and that its threads and children found no error."""
         rounds, children = self.counts()
         until(
             lambda: self.process.poll() is not None or (self.counts()[0] > rounds and self.counts()[1] > children + 1),
@@ -48,7 +48,7 @@ class Busy:
         assert self.process.poll() is None
 
     def counts(self) -> tuple[int, int]:
-        """The rounds that its threads made, and its children that have ended."""
+        """Return the number of rounds of the threads, and the number of children that have ended."""
         rounds, children = self.output.read_text().rpartition("\n")[0].splitlines()[-1].split()
         return int(rounds), int(children)
 
@@ -67,7 +67,7 @@ def busy(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Itera
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
 def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
-    """Under load: threads are in the stubs, exceptions fly and children are forked all the time."""
+    """Under load, threads are in the stubs, throw exceptions and fork children at all times."""
     for number in range(times):
         sampling = Sampling(mean=4096, by_bytes=True) if number % 2 else Sampling()
         tracker = Tracker(TracedProcess(busy.pid), sampling)
@@ -85,7 +85,7 @@ def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
 
 @pytest.mark.parametrize("guardian", [False, True], ids=["findleaks", "guardian too"])
 def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
-    """Its guardian takes the stubs out; or, if that is killed as well, the next `track` does."""
+    """If findleaks is killed, its guardian removes the stubs. If the guardian is killed, too, the next `track` removes them."""
     working = recording(by_line(busy.pid), busy.pid)
     (beside,) = guardians(working.pid)
     if guardian:
@@ -108,11 +108,12 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
 
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
-    """The handler mostly runs while its thread is in a stub, so the child executes the rest of the stub too. Each block of the parent is
+    """The handler mostly runs while its thread is in a stub, so the child executes the rest of the stub, too. Each block of the parent is
     recorded once.
 
-    tests/unit/test_stub_forks.py forks at each instruction. It relies on what is checked here: which memory the kernel fills with zeros in
-    a child."""
+    tests/unit/test_stub_forks.py forks at each instruction. It relies on what this test checks: which memory the kernel fills with zeros
+    in a child.
+    """
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
         assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]
@@ -138,8 +139,8 @@ def wiped_in_children(pid: int) -> list[tuple[int, int]]:
 
 
 def test_a_kernel_that_cannot_zero_memory_in_children(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says so, and no memory is left in the process."""
-    monkeypatch.setattr(patcher, "_WIPE_ON_FORK", 9999)  # before Linux 4.14, the answer to MADV_WIPEONFORK is that to any unknown advice
+    """findleaks prints one line with the reason, and leaves no memory in the process."""
+    monkeypatch.setattr(patcher, "_WIPE_ON_FORK", 9999)  # before Linux 4.14, MADV_WIPEONFORK fails like any unknown advice
     tracker = Tracker(TracedProcess(busy.pid), Sampling())
     try:
         with pytest.raises(
@@ -163,7 +164,7 @@ def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("by", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)])
 def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None:
-    """By Ctrl-C, or a signal that a terminal or an administrator sends: it takes out what it put in, first."""
+    """After Ctrl-C or a signal from a terminal or an administrator, findleaks removes its stubs before it ends."""
     working = recording(by_line(busy.pid, "--json", "--limit", "1"), busy.pid)
     working.send_signal(by)
     working.communicate(timeout=PATIENCE)
@@ -173,7 +174,7 @@ def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None
 
 
 def test_ctrl_c_is_reported_once(busy: Busy) -> None:
-    """Threads that are in the stubs at that moment have time to leave them."""
+    """Threads that are in the stubs at that time have time to leave them."""
     host = TracedProcess(busy.pid)
     host.begin()
     try:
@@ -190,7 +191,7 @@ def refused(*words: str) -> str:
 
 
 def test_refused(tmp_path: Path) -> None:
-    """With the reason, in one line, and with nothing changed."""
+    """findleaks prints one line with the reason, and changes nothing."""
     with tracked([str(built(tmp_path))]) as running:
         pid = str(running.pid)
         assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
@@ -211,7 +212,7 @@ def _held_refusal(pid: int) -> str:
 
 
 def test_without_an_allocator(tmp_path: Path) -> None:
-    """A static program that has no malloc."""
+    """A static program without malloc is refused."""
     source = tmp_path / "still.c"
     source.write_text('void _start(void) { for (;;) __asm__ volatile("syscall" : : "a"(34) : "rcx", "r11", "memory"); }\n')
     subprocess.run(["gcc", "-nostdlib", "-static", "-o", str(tmp_path / "still"), str(source)], check=True)

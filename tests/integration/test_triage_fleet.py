@@ -1,4 +1,4 @@
-"""`triage --scheduler`: the workers of a real dask.distributed cluster read the cores, and are killed in the middle."""
+"""`triage --scheduler`: the workers of a dask.distributed cluster read the cores, and are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = list[dict[str, object]]
 
 
 class Cluster:
-    """A dask cluster: a scheduler, and two workers. A nanny starts a worker again if it ends. One process has both nannies."""
+    """A dask cluster: a scheduler and two workers. A nanny restarts a worker that ends. One process runs both nannies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ if __name__ == "__main__":
 
 @pytest.mark.matrix
 def test_workers_of_a_local_cluster_are_killed(folder: Path, local: Rows, tmp_path: Path) -> None:
-    """As programs and notebooks start one: the scheduler and the nannies are threads of theirs."""
+    """A local cluster, as programs and notebooks start it: the scheduler and the nannies are threads of the program."""
     (tmp_path / "starts.py").write_text(LOCAL_CLUSTER)
     command = [sys.executable, tmp_path / "starts.py", tmp_path / "workers"]
     with (
@@ -140,7 +140,7 @@ def test_workers_of_a_local_cluster_are_killed(folder: Path, local: Rows, tmp_pa
 
 
 def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, local: Rows, scratch: Path) -> None:
-    """Triage while workers are killed: every core has the row that it has without a cluster, once."""
+    """Run triage while workers are killed. Check that every core has one row, the same as without a cluster."""
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", address, "-o", scratch / "a.db", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -160,7 +160,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
 
 
 def _waited(workers: Callable[[], list[int]]) -> list[int]:
-    """The workers, once there is one."""
+    """Return the workers after at least one has started."""
     limit = time.monotonic() + commandline.PATIENCE
     while not (found := workers()) and time.monotonic() < limit:
         time.sleep(0.05)
@@ -168,7 +168,7 @@ def _waited(workers: Callable[[], list[int]]) -> list[int]:
 
 
 def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, local: Rows, tmp_path: Path) -> None:
-    """What is left is cancelled, and the next run is whole."""
+    """Remaining tasks are cancelled, and the next run is complete."""
     words = ["--json", "--scheduler", cluster.address, "-o", str(tmp_path / "a.db")]
     with open(tmp_path / "errors", "w+") as errors:
         command = [sys.executable, "-m", "findleaks", "triage", *words, str(folder)]

@@ -1,4 +1,4 @@
-"""The page of `triage -o FILE.html` in a browser: its figures are the groups', it sorts, filters, and opens one core."""
+"""The page of `triage -o FILE.html` in a browser: it has the figures of the groups, it sorts and filters rows, and opens one core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = 86400
 
 
 def rows() -> list[Row]:
-    """60 cores of two programs, three builds and 30 days; the last ten are no cores."""
+    """Return 60 rows: cores of two programs, three builds and 30 days. The last ten files are no cores."""
     made: list[Row] = []
     for at in range(50):
         program = "shop" if at % 5 else "imgproxy"
@@ -42,7 +42,7 @@ def rows() -> list[Row]:
 
 
 def compared() -> Grouped:
-    """With a baseline that has one of the leaks."""
+    """Compare with a baseline that contains one of the leaks."""
     return group_leaks(rows(), [dataclasses.replace(row, signatures=row.signatures[:1]) for row in rows()[1:2]])
 
 
@@ -151,7 +151,7 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_bounded() -> None:
-    """Cores that lost least are left out, and counted."""
+    """Cores with the smallest leaks are omitted, and their number is shown."""
     one = rows()[3]
     many = [dataclasses.replace(one, core=f"/{at}", lost_bytes=at, signatures=()) for at in range(MAX_ROWS + 7)]
     leaks = tuple(LeakSum(f"{at}", "64 B", "", 1, 1, at, 0, f"Part {at}") for at in range(MAX_GROUPS + 3))

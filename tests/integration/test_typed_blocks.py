@@ -168,12 +168,12 @@ def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     [pytest.param(one, marks=() if one == "-O2 -std=c++23" else pytest.mark.matrix) for one in ("-O2 -std=c++23", "-O0 -std=c++17")],
 )
 def test_wrappers(flags: str, tmp_path: Path) -> None:
-    """The manager of a type-erased wrapper names the type of its value. Blocks that a vector in a local variable refers to have types."""
+    """The manager of a type-erased wrapper names the type of its value. Blocks to which a vector in a local variable refers have types."""
     check_wrappers(measured("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
 
 
 def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
-    """Check that at least this part of the reachable blocks has a type that is sure. Only a local variable of main refers to 8 % of them,
+    """Check that at least this part of the reachable blocks has a certain type. Only a local variable of main refers to 8 % of them,
     whose types are inferred."""
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
@@ -184,7 +184,8 @@ def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
 
 @pytest.mark.matrix
 def test_wrappers_of_libcxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with libc++, whose std::make_shared has a storage of its own. The types of what is in its std::function are inferred."""
+    """With libc++, whose std::make_shared has its own storage, the same types are found. The types of values in its std::function are
+    inferred."""
     monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
     flags = ["-stdlib=libc++", "-O1", "-std=c++20", "-Wl,-rpath,/usr/lib/llvm-19/lib"]
     check_wrappers(measured("typed_wrappers.cpp", tmp_path, 300, 1, *flags), sure=0.75)
@@ -193,7 +194,7 @@ def test_wrappers_of_libcxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", libraries_cpp.BOOST)
 def test_wrappers_and_boost(release: str, tmp_path: Path) -> None:
-    """The same with containers of Boost."""
+    """Values in containers of Boost have types, too."""
     check_wrappers(measured("typed_wrappers.cpp", tmp_path, 200, 1, "-O1", "-std=c++17", *libraries_cpp.boost(release)))
 
 
@@ -254,8 +255,8 @@ def test_rust(users: int, flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_stale_words(flags: str, tmp_path: Path) -> None:
-    """Stale addresses do not cause a struct to get a wrong type: an array of another size, or an enum whose discriminant it does not have.
-    Large hash tables get types."""
+    """Stale addresses do not give a struct a wrong type, such as an array of another size, or an enum with another discriminant. Large
+    hash tables have types."""
     figures = measured("typed_stale.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "sure right") > 0.9, figures.held
@@ -287,8 +288,8 @@ def test_slots(flags: str, tmp_path: Path) -> None:
     ("units", "flags"), [(20, "-O2"), *(pytest.param(150, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
-    """A list link does not tell a struct of this size from one that ends with an array. Void pointers, unions, and short text in a union
-    give few blocks a wrong type, and none that is certain."""
+    """A list link does not distinguish a struct of this size from one that ends with an array. Void pointers, unions, and short text in a
+    union give few blocks a wrong type, and no certain type is wrong."""
     figures = measured("typed_compiler.c", tmp_path, units, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
@@ -315,9 +316,8 @@ def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
     ("clients", "flags"), [(100, "-O2"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
-    """A third of the leaked blocks has types of which no block is reachable. They get a type if no other type fits,
-    and no type if they also fit a type with reachable blocks. Blocks that are an array of two structs, or a struct with two members, get no
-    type."""
+    """A third of the leaked blocks has types of which no block is reachable. They get a type if no other type fits. They get no type if a
+    type with reachable blocks fits, too. Blocks that are an array of two structs, or a struct with two members, get no type."""
     figures = measured("typed_daemon.c", tmp_path, clients, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.05, figures.held
@@ -328,12 +328,12 @@ def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
     ("volumes", "flags"), [(20, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
-    """The address of a link is no array of pointers, and the number in the node of a tree may be the address of its parent."""
+    """A list link is not taken for an array of pointers. The number in a node of a tree may look like the address of its parent."""
     figures = measured("typed_kernel.c", tmp_path, volumes, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
     assert every["sure wrong"] == 0, figures.wrong[:12]
-    # A table with one pointer, to its first element, is no array by its content.
+    # A table with one pointer, to its first element, is not taken for an array by its content.
     assert every["inferred wrong"] <= 0.005 * sum(every.values()), figures.wrong[:12]
     assert every["none"] <= 0.01 * sum(every.values()), every
 
@@ -342,7 +342,8 @@ def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
     ("modules", "flags"), [(20, "-O2"), *(pytest.param(200, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
-    """Objects have their kind in their first byte, before other flags. Text at the end of a struct is no number of another struct."""
+    """Objects have their kind in their first byte, before other flags. Text at the end of a struct is not taken for a number of another
+    struct."""
     figures = measured("typed_script.c", tmp_path, modules, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked

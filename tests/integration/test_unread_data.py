@@ -1,4 +1,4 @@
-"""Blocks whose only reference is in data that nobody has received (in pipes, sockets, eventfds and message queues), or in a memfd that
+"""Blocks whose only reference is in data that has not been received (in pipes, sockets, eventfds and message queues), or in a memfd that
 is not mapped."""
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def readable(program: Path) -> Iterator[cores.Running]:
 
 @pytest.fixture(scope="module")
 def partly(program: Path) -> Iterator[cores.Running]:
-    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read them."""
+    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read these two."""
     with cores.Running([str(program), "all"], program.parent / "partly") as made:
         yield made
 
 
 def listed(running: cores.Running) -> dict[int, tuple[str, str]]:
-    """By address: "held", "lost" or "unreadable", and where."""
+    """Return by address: "held", "lost" or "unreadable", and the kind of data."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, what) for kind, what, address in rows}
 
@@ -74,7 +74,7 @@ def test_a_live_process(readable: cores.Running) -> None:
 
 
 def test_nothing_is_received(program: Path) -> None:
-    """The program's data is all there after findleaks read it, and its descriptors are as before."""
+    """After findleaks has read the data, it is still unreceived, and the descriptors are unchanged."""
     with cores.Running([str(program)], program.parent / "again") as running:
 
         def state() -> list[tuple[str, bytes]]:
@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
 
 
 def test_a_core_of_a_debugger(readable: cores.Running) -> None:
-    """A core has no descriptors. The functions that the program imports are the evidence."""
+    """A core has no descriptors. The functions that the program imports show that data may be missing."""
     body = found("find", str(readable.gcore()))
     uses = {
         one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd", "memfd_create"), one["module"])

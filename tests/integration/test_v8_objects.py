@@ -1,4 +1,4 @@
-"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program made."""
+"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program created."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ NATIVE = ("ArrayBuffer (its memory)", "node::")
 """Beginnings of the names of memory outside V8's heap."""
 
 UNLIKE = {
-    # A snapshot divides these by what refers to an object; symbols that scripts cannot see are system objects there.
+    # A snapshot divides these by what refers to an object. Symbols that scripts cannot see are system objects in a snapshot.
     "(system)", "(compiled code)", "(array)", "(object shape)", "(symbol)",
-    # Objects that the embedder made; prototypes of wrappers of primitive values.
+    # Objects that the embedder created, and prototypes of wrappers of primitive values.
     "global",
 }  # fmt: skip
 TEMPLATES = {"Map", "Registry", "BaseObject", "Object", "EventTarget"}
 OLD = {
-    # Up to V8 9.4, a snapshot names objects of a subclass of Map after Map, and it uses names of the embedder's templates.
+    # Up to V8 9.4, a snapshot gives objects of a subclass of Map the name Map, and uses the names of the embedder's templates.
     "16.20.2": TEMPLATES,
     "14.21.3": TEMPLATES,
-    # V8 7.8 has no constants for the types of the objects of async functions, and of maps and sets.
+    # V8 7.8 has no constants for the types of the objects of async functions, and of those of maps and sets.
     "12.22.12": {*TEMPLATES, "Generator"},
 }
 
@@ -52,7 +52,7 @@ WITH_ARRAYS = ("Map", "Set", "Registry")
 
 
 class Found(NamedTuple):
-    """Live objects, their bytes, bytes of arrays, and garbage: objects and bytes."""
+    """Live objects, their bytes, bytes of arrays, and the objects and bytes of garbage."""
 
     live: int
     live_bytes: int
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     garbage_bytes: int
 
     def whole(self) -> tuple[int, int]:
-        """Return all objects, and their bytes."""
+        """Return the number of all objects, and their bytes."""
         return self.live + self.garbage, self.live_bytes + self.garbage_bytes
 
 
@@ -69,7 +69,7 @@ NOTHING = Found(0, 0, 0, 0, 0)
 
 
 def named_as(version: str, name: str) -> str:
-    """Return the name of an object of our snapshot as this version of V8 has it: only since Node 24, oddballs have names of their own."""
+    """Return the name that this version of V8 gives an object of our snapshot. Only since Node 24, oddballs have their own names."""
     return "system / Oddball" if version != nodes.NEWEST and name in ("null", "undefined", "true", "false") else name
 
 
@@ -85,7 +85,8 @@ def counted(output: str) -> tuple[Mapping[str, Found], list[str]]:
 
 
 def reports(running: cores.Running, program: str, every: bool) -> dict[str, str]:
-    """Return the answers for the process and for the kernel's core. With `every`, also those for gcore's core, and in GDB and LLDB."""
+    """Return the results for the process and for the kernel's core. With `every`, also those for gcore's core, and those in GDB and
+    LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
     reported = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
     if every:
@@ -99,7 +100,7 @@ def reports(running: cores.Running, program: str, every: bool) -> dict[str, str]
 
 
 def compare_snapshots(own: heapsnapshots.Counts, truths: heapsnapshots.Counts, found: Mapping[str, Found], names: list[str]) -> None:
-    """Require that our snapshot has the live objects of these names, with the bytes that V8's own snapshot gives them."""
+    """Check that our snapshot has the live objects of these names, with the bytes that V8's own snapshot gives them."""
     for name in names:
         assert (own.objects[name], own.bytes[name]) == (found[name].live, found[name].live_bytes), name
         assert (own.objects[name] + found[name].garbage, own.bytes[name] + found[name].garbage_bytes) == (
@@ -127,11 +128,11 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
     for name, output in reported.items():
         assert counted(output)[0] == found, name
     truths = heapsnapshots.read(snapshot)
-    # Prototypes of subclasses are objects of the class: that of Special is an Order.
+    # Prototypes of subclasses are objects of the superclass: that of Special is an Order.
     assert {name: found[name].live for name in made} == {**made, "Order": made["Order"] + 1}
     for name in (*made, *OTHERS):
         if name not in OLD.get(version, ()):
-            # The call that writes the snapshot has objects that are garbage when it has returned.
+            # The call that writes the snapshot creates objects that are garbage after it has returned.
             assert found[name].whole() == (truths.objects[name], truths.bytes[name]), name
             assert found[name].garbage == 0 or name not in made, name
     live, garbage = sum(one.live for one in found.values()), sum(one.garbage for one in found.values())

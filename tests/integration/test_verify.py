@@ -1,4 +1,4 @@
-"""Real damage is found where the program that did it says it is; sound heaps are called sound."""
+"""`verify` finds damage at the place where the program made it, and reports no damage in sound heaps."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool = False) -> None:
-    """Run, damage, look."""
+    """Run the program, which damages its heap, and check the output of `verify`."""
     words = [*scenario.split(), *(["-t"] if thread else [])]
     with cores.Running([str(program), *words], folder) as running:
         said = story(running.output)
@@ -94,13 +94,13 @@ def test_every_damage_and_libc(build: Build, tmp_path: Path, version: str, scena
 
 
 def sound(command: list[str], folder: Path, **environment: str) -> None:
-    """A healthy program: nothing is wrong with it, and everything was looked at."""
+    """Check that `verify` examined all of a healthy program's heap and found no damage."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         reported, status = ask("--pid", str(running.pid))
     assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"][:3]
     for allocator in reported["allocators"]:
         assert allocator["sound"]
-        assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the others are mapped one by one
+        assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the other blocks are separate mappings
         assert allocator["checked"]["free-list links"] > 0
 
 
@@ -122,7 +122,8 @@ def test_sound_heaps_of_every_libc(build: Build, tmp_path: Path, version: str, t
 
 @pytest.mark.parametrize("scenario", ["overrun 64 8 text", "header 64 8 pointers", "uaf 64 16 text", "double 64", "uaf 5000 16 pointers"])
 def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) -> None:
-    """The shared programs, with glibc's malloc: the first problem is in the block that was damaged, or the one it was freed behind."""
+    """The programs that run with any malloc, with glibc's malloc: the first problem is in the damaged block, or in the block before which
+    the freed one was."""
     with cores.Running([str(build(ANY)), *scenario.split()], tmp_path) as running:
         said = story(running.output)
         reported, status = ask("--pid", str(running.pid))
@@ -135,7 +136,7 @@ def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) ->
 
 
 def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None:
-    """find goes on with what it could read, and marks that; whatis and blocks know the blocks around."""
+    """`find` continues with what it can read, and marks its result. `whatis` and `blocks` know the neighbouring blocks."""
     with cores.Running([str(build(GLIBC)), "overrun", "8", "text", "used"], tmp_path) as running:
         said = story(running.output)
         core = str(running.kernel_core())
@@ -146,12 +147,13 @@ def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None
     assert answer["block"]["state"] == "in-use" and answer["block"]["size"] == 40
     listed = [json.loads(line) for line in objects(findleaks("blocks", "--json", core))]
     behind = [block for block in listed if int(block.get("address", "0"), 16) > said.blocks["victim"]]
-    assert len(behind) == 3, "the walk goes on behind the damage"
+    assert len(behind) == 3, "the scan continues after the damage"
 
 
 @pytest.mark.parametrize("thread", [False, True], ids=["main arena", "thread arena"])
 def test_a_block_whose_bit_was_cleared_stays_in_use(build: Build, tmp_path: Path, thread: bool) -> None:
-    """A string's end one byte too far takes away the bit that says that its block is in use; find warns, and follows what it holds."""
+    """The terminating zero of a string is one byte too far, and clears the bit that says that its block is in use. `find` warns, and
+    follows the references in the block."""
     with cores.Running([str(build(GLIBC)), "null", *(["-t"] if thread else [])], tmp_path) as running:
         said = story(running.output)
         core = str(running.kernel_core())

@@ -1,6 +1,7 @@
-"""What `verify` sees of damage under each allocator: what its structures can show, at its place; and that it calls the rest sound.
+"""Damage under each allocator: `verify` reports the damage that the allocator's structures can show, at its place, and reports no damage
+elsewhere.
 
-Docs: the table in docs/verify.md says the same as SEEN.
+The table in docs/verify.md has the content of SEEN.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Build = Callable[["Malloc", Path], tuple[Path, dict[str, str]]]
 
 
 class Malloc(NamedTuple):
-    """An allocator of a version: `name` as in SEEN, `build` of mimalloc's."""
+    """A version of an allocator: `name` as in SEEN, `build` of mimalloc."""
 
     name: str
     version: str
@@ -99,7 +100,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         return made[key]
 
     def built(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
-        """The program, and the environment that gives it this malloc."""
+        """Return the built program, and the environment in which it uses this malloc."""
         flags = damage.FLAGS if source == ANY else TRUTH
         if malloc.name.startswith("musl"):
             version = malloc.version + ("-old" if malloc.name.endswith("oldmalloc") else "")
@@ -127,7 +128,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: str, picture: str) -> None:
-    """Run, damage, look."""
+    """Run the program, which damages its heap, and check the output of `verify`."""
     program, environment = build(malloc, ANY)
     kind = scenario.split()[0]
     command, settings = [str(program), *scenario.split()], {**os.environ, **environment}
@@ -148,12 +149,12 @@ def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: st
 
 
 def compare(first: dict[str, Any], kind: str, said: damage.Story, written: str) -> None:
-    """The first problem is the damage: its place, its neighbours, its words."""
+    """Check that the first problem is the damage: its place, its neighbours, its text."""
     place, near = int(first["address"], 16), first["neighbours"]
     if kind == "double":
         assert place == said.blocks["victim"] == int(near["at"]["address"], 16)
         assert "twice" in first["what"] or "2 times" in first["what"], first["what"]
-        assert first["written"] is None, "nothing was written over"
+        assert first["written"] is None, "nothing was overwritten"
         return
     assert said.damage <= place < said.damage + 8, (hex(said.damage), first)
     assert first["written"]["is"] in (written, "pointer", "number", "bytes") if kind == "header" else first["written"]["is"] == written, (
@@ -195,7 +196,7 @@ def test_every_damage_and_version(build: Build, tmp_path: Path, malloc: Malloc, 
 
 
 def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
-    """A healthy program of many threads: everything was looked at, and nothing is wrong."""
+    """Check that `verify` examined all of the heap of a healthy program with many threads, and found no damage."""
     program, environment = build(malloc, accuracy.SOURCE)
     command = [str(program), str(threads), str(threads + scale), str(scale), "ae" if malloc.name == "scudo" else "a"]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
