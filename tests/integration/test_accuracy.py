@@ -90,13 +90,13 @@ def test_heaps_of_other_shapes(build, tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize("options", ["b", "s"], ids=["break blocked", "foreign sbrk"])
 @pytest.mark.parametrize("link", ["static", "static-pie"])
 @pytest.mark.parametrize("version", [pytest.param("", id="host"), *(pytest.param(v, marks=pytest.mark.matrix) for v in libcs.SUITES)])
-def test_breaks_that_begin_with_storage_of_threads(build, tmp_path: Path, version: str, link: str, options: str) -> None:
+def test_tls_at_the_start_of_the_break(build, tmp_path: Path, version: str, link: str, options: str) -> None:
     """The TLS of a static program is at the start of the program break, so the first chunk of malloc is not at the start of a page."""
     check(build(version, link), tmp_path, 5, "kernel", options, scale=2)
 
 
 @pytest.mark.parametrize("environment", mark_matrix_except(ENVIRONMENTS, *KEPT))
-def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_malloc_settings(build, tmp_path: Path, environment: dict[str, str]) -> None:
     check(build(), tmp_path, 5, "kernel", "", 1, **environment)
 
 
@@ -183,7 +183,7 @@ def read_report(report: str) -> LeakSanitizer:
     return LeakSanitizer(leaked, found_by)
 
 
-def by_its_rules(record: truth.Record, lost: bool, definite: bool) -> str:
+def classify_by_lsan_rules(record: truth.Record, lost: bool, definite: bool) -> str:
     """Return "Direct" or "Indirect" as LeakSanitizer would report the block, or "" if LeakSanitizer does not report it."""
     if record.category in ("mapping", "red-zone") or (definite and record.category != "cycle"):
         return "Direct"
@@ -208,7 +208,7 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
     done = subprocess.run([str(program), str(threads), "1", "1", "l"], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 23, done.stderr[-2000:]  # LeakSanitizer's exit status when there are leaks
     report, listed = read_report(done.stderr), {record.address: record for record in truth.parse(done.stdout + "ready\n")}
-    excused = held_by_leftovers(report, listed)
+    excused = find_blocks_held_by_stale_words(report, listed)
     theirs = Counter((kind, max(listed[at].requested, 1)) for at, kind in [*report.leaked.items(), *excused.items()])
     with cores.Running([str(build()), str(threads), "1", "1", "m"], tmp_path / "run") as running:
         records = {record.address: record for record in truth.parse(running.output)}
@@ -223,16 +223,20 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
         if record is None or block["state"] != "in-use":
             continue
         called = record.kind if record.address in by_stale_words else block["kind"]
-        kind = by_its_rules(record, called in truth.LOST, called == "definite")
+        kind = classify_by_lsan_rules(record, called in truth.LOST, called == "definite")
         if kind:
             ours[kind, max(record.requested, 1)] += 1
     assert sum(ours.values()) > 1000
     assert ours == theirs
 
 
-def held_by_leftovers(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
+def find_blocks_held_by_stale_words(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
     """Return the lost blocks that LeakSanitizer reached through a register, a word on a stack, or another such block. They are few."""
-    kinds = {at: by_its_rules(one, one.kind in truth.LOST, one.kind == "definite") for at, one in listed.items() if one.state == "in-use"}
+    kinds = {
+        at: classify_by_lsan_rules(one, one.kind in truth.LOST, one.kind == "definite")
+        for at, one in listed.items()
+        if one.state == "in-use"
+    }
     missed = {at: kind for at, kind in kinds.items() if kind and at not in report.leaked}
     held = {at for at in missed if report.found_by.get(at, ("", 0))[0] in ("REGISTERS", "STACK")}
     assert len(held) <= evidence.MOST

@@ -49,13 +49,13 @@ def test_stacks_of_each_class(stopped: Stopped) -> None:
     asan_checks.stacks_of_each_class(stopped)
 
 
-def test_lost_as_leaksanitizer_says(stopped: Stopped) -> None:
+def test_leaks_equal_those_of_leaksanitizer(stopped: Stopped) -> None:
     asan_checks.lost_as_leaksanitizer_says(stopped)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", asan.RELEASES)
-def test_releases(tmp_path: Path, release: str) -> None:
+def test_other_releases(tmp_path: Path, release: str) -> None:
     """Runtimes of other releases are preloaded. findleaks reports every block, and the stack of every lost block. It refuses older
     releases with another header."""
     program = asan.build_plain("asan_sites.c", tmp_path / "asan_sites")
@@ -85,7 +85,7 @@ def test_releases(tmp_path: Path, release: str) -> None:
         ),
     ],
 )
-def test_what_is_lost(tmp_path: Path, build: str, picture: str) -> None:
+def test_state_of_each_block(tmp_path: Path, build: str, picture: str) -> None:
     """findleaks reports the state of each block that the program expects, also with fake stacks (clang's default)."""
     program = asan.build(build, SOURCE.name, tmp_path / "truth", "-O1")
     environment = asan.environment(detect_leaks="0")
@@ -110,7 +110,7 @@ def test_cores_of_findleaks(tmp_path: Path) -> None:
         assert [json.loads(line) for line in debuggers.objects(output)] == [found]
 
 
-def test_a_debugger_leaves_the_shadow_alone(tmp_path: Path) -> None:
+def test_gdb_does_not_read_the_shadow_memory(tmp_path: Path) -> None:
     """findleaks does not copy a process that GDB has stopped. Reading all of the shadow memory would create gigabytes of page tables."""
     program = asan.build("gcc", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
     with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:

@@ -24,7 +24,7 @@ program = building.fixture("caches_glibc.c", "-O1", "-pthread", name="caches")
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
-def test_the_blocks_that_there_are(program: Path, tmp_path: Path, picture: str) -> None:
+def test_counts_equal_those_of_blocks(program: Path, tmp_path: Path, picture: str) -> None:
     with cores.Running([str(program), "3"], tmp_path) as running:
         target = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         listed = [json.loads(line) for line in findleaks("blocks", "--json", "--state", "all", *target).splitlines()]

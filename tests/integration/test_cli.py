@@ -54,7 +54,7 @@ def check_lost(found: dict[str, Any]) -> None:
     assert found["trusted"] is True
 
 
-def test_what_find_imports(core: Path) -> None:
+def test_find_imports_few_modules(core: Path) -> None:
     """`find` imports neither the Python reference engine nor the DWARF reader. It needs neither, and they would take 50 ms."""
     code = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=180, check=True)
@@ -71,7 +71,7 @@ def test_a_core(core: Path) -> None:
     check_lost(json.loads(ran.stdout))
 
 
-def test_a_live_process_runs_on(alive: int) -> None:
+def test_live_process_continues(alive: int) -> None:
     check_lost(json.loads(findleaks("find", "--json", "--pid", alive).stdout))
     until(lambda: states(alive) == {"S"}, "the process to sleep on")
 
@@ -82,7 +82,7 @@ def test_a_compressed_core(core: Path, tmp_path: Path) -> None:
     check_lost(json.loads(findleaks("find", "--json", packed).stdout))
 
 
-def test_suggested_commands_work_as_they_stand(core: Path) -> None:
+def test_suggested_commands_work(core: Path) -> None:
     """Suggested commands start findleaks in the way in which the user started it, for example with the same interpreter."""
     called = f"{sys.executable} -m findleaks "
     lines = [line.replace("next:", "").strip() for line in findleaks("find", core).stdout.splitlines()]
@@ -124,7 +124,7 @@ def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     yield "LoongArch", tmp / "other"
 
 
-def test_bad_files_are_one_clear_line(core: Path, tmp_path: Path) -> None:
+def test_bad_files_give_one_line(core: Path, tmp_path: Path) -> None:
     for what, file in bad_cores(tmp_path, core):
         ran = findleaks("find", file)
         assert (ran.returncode, ran.stdout) == (2, ""), ran
@@ -166,13 +166,13 @@ def test_a_truncated_core_is_not_trusted(core: Path, tmp_path: Path, percent: in
         ["find", "--suppressions", "/none", "core"],
     ],
 )
-def test_bad_words_are_one_clear_line(words: list[str]) -> None:
+def test_bad_arguments_give_one_line(words: list[str]) -> None:
     ran = findleaks(*words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
 
 
-def test_a_process_of_somebody_else(alive: int) -> None:
+def test_process_of_another_user(alive: int) -> None:
     if os.geteuid() != 0:
         pytest.fail("this test becomes another user and needs root")
     # Import before the switch to the other user, who may not be allowed to read the folder of findleaks.
@@ -198,7 +198,7 @@ def test_a_closed_pipe_is_no_error(core: Path) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["find"], ["blocks", "--limit", "0", "--json"], ["find", "--help"]])
-def test_a_full_disk_is_one_clear_line(core: Path, words: list[str], unbuffered: str) -> None:
+def test_full_disk_gives_one_line(core: Path, words: list[str], unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [*FINDLEAKS, *words, core],

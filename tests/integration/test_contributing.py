@@ -61,7 +61,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_the_example_of_a_reader(program: Path, tmp_path: Path) -> None:
+def test_example_of_a_reader(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path / "run") as running:
         expected = {int(a, 16): kind for a, kind in (line.split() for line in running.output.splitlines()[:-1])}
         core = running.kernel_core()
@@ -80,7 +80,7 @@ def test_the_example_of_a_reader(program: Path, tmp_path: Path) -> None:
     session.close()
 
 
-def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> None:
+def test_verdict_on_the_free_memory_of_the_example(program: Path, tmp_path: Path) -> None:
     """`verdict` reports the free pages of an allocator that only the example describes, and suggests the example's call and setting."""
     with cores.Running([str(program), "keeps"], tmp_path / "run") as running:
         kept = int(running.output.split()[1])

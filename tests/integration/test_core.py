@@ -60,7 +60,7 @@ def test_kernel_core_gcore_and_live_process_agree(program: Path, tmp_path: Path)
                 check_agree(core, other)
 
 
-def test_memory_that_is_not_there(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
+def test_missing_memory(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
     path, at = pictures["gcore"]
     with open_core(str(path)) as core:
         assert content(core, at["untouched"], at["untouched"] + 4096) == bytes(4096)
@@ -212,7 +212,7 @@ def test_packed_with_zstd_and_gzip(pictures: dict[str, tuple[Path, dict[str, int
             check_truth(core, at, THREADS)
 
 
-def test_opening_and_look_ups_take_little_work(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+def test_opening_and_lookups_run_few_lines(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
     """Count executed lines of Python, because times depend on the load of the machine. test_start.py counts imported modules."""
     path, at = pictures["gcore"]
     opened = []

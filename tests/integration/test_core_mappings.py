@@ -60,19 +60,19 @@ class Program(NamedTuple):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled("gcc", tmp_path_factory.mktemp("program"))
+    return compile_program("gcc", tmp_path_factory.mktemp("program"))
 
 
-def compiled(compiler: str, folder: Path) -> Path:
+def compile_program(compiler: str, folder: Path) -> Path:
     return building.compiled(folder, "only_pointers.c", "-std=gnu11", "-g", "-O1", compiler=compiler)
 
 
 @contextmanager
-def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
+def start_program(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
     """Start the program with these kinds of mappings. Its shared-memory file is removed at the end."""
     with Running([str(program), *kinds], folder / "run") as run:
         try:
-            account = told(run)
+            account = parse_output(run)
             assert set(account.bounds) == set(kinds)
             yield account
         finally:
@@ -80,7 +80,7 @@ def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Progr
                 file.unlink()
 
 
-def told(run: Running) -> Program:
+def parse_output(run: Running) -> Program:
     blocks: dict[str, list[int]] = {}
     bounds: dict[str, tuple[int, int]] = {}
     for line in run.output.splitlines():
@@ -94,22 +94,22 @@ def told(run: Running) -> Program:
     return Program(blocks, bounds, run)
 
 
-def asked(session: Session, words: str) -> list[Any]:
+def run_command(session: Session, words: str) -> list[Any]:
     out = io.StringIO()
     commands.execute(lambda: session, [*words.split(), "--json"], out)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def seen(program: Program, target: ImageTarget) -> Seen:
+def read_program(program: Program, target: ImageTarget) -> Seen:
     session = Session(target)
-    (found,) = asked(session, "find --limit 0")
-    kinds = {int(row["address"], 16): row["kind"] for row in asked(session, "blocks") if "address" in row}
+    (found,) = run_command(session, "find --limit 0")
+    kinds = {int(row["address"], 16): row["kind"] for row in run_command(session, "blocks") if "address" in row}
     return Seen(
         {name: {kinds[address] for address in blocks} for name, blocks in program.blocks.items()}, found["trusted"], found["warnings"]
     )
 
 
-def named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
+def is_named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
     """Return whether a warning names this mapping, by its name or an address."""
     name = NAMES.get(kind.partition("-")[0], f"-{kind}" if kind.startswith("shm") else f"/{kind}")
     ranges = (text.split("-") for text in warning.replace("(", " ").replace(":", " ").replace(",", " ").replace(")", " ").split())
@@ -117,14 +117,14 @@ def named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
     return name in warning or any(start < bounds[1] and bounds[0] < end for start, end in parts)
 
 
-def sound(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
+def check_reachable(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
     """Check that blocks of each kind of mapping are reachable. For the kinds in `lacked`, a warning must name the mapping."""
     missing = {kind for kind, kinds in found.kinds.items() if kinds != {"reachable"}} - {"lost"}
     assert missing == set(lacked) & set(program.bounds), found
     assert found.kinds["lost"] == {"definite"}
     for kind in missing:
         assert not found.trusted
-        assert any(named(warning, kind, program.bounds[kind]) for warning in found.warnings), (kind, found.warnings)
+        assert any(is_named(warning, kind, program.bounds[kind]) for warning in found.warnings), (kind, found.warnings)
 
 
 def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterator[tuple[str, ImageTarget]]:
@@ -151,30 +151,30 @@ def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterat
 
 
 @pytest.mark.parametrize("kinds", [PRIVATE, SHARED], ids=["private", "shared"])
-def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    with started(program, tmp_path, kinds) as account:
+def test_every_kind_of_core(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    with start_program(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "full", "modified-memory", "kernel")):
             with target:
-                sound(account, seen(account, target), LACKED[writer])
+                check_reachable(account, read_program(account, target), LACKED[writer])
 
 
 @pytest.mark.parametrize("kinds", [("private", "excluded", "closed-excluded"), ("private", "memfd", "shm")], ids=["private", "shared"])
-def test_words_of_32_bits(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+def test_i386(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     """A process of i386. Small numbers may look like its addresses."""
-    with started(compiled("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
+    with start_program(compile_program("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), LACKED[writer])
+                check_reachable(account, read_program(account, target), LACKED[writer])
 
 
-def test_what_is_whole_is_trusted(program: Path, tmp_path: Path) -> None:
+def test_complete_cores_are_trusted(program: Path, tmp_path: Path) -> None:
     """If cores have all mappings, the result is trusted, and leaks are reported."""
     kinds = ("private", "read-only", "closed", "shared", "memfd", "memfd-closed", "file-private", "sysv")
-    with started(program, tmp_path, kinds) as account:
+    with start_program(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "kernel")):
             with target:
-                found = seen(account, target)
-                sound(account, found, ())
+                found = read_program(account, target)
+                check_reachable(account, found, ())
                 assert (found.trusted, found.warnings) == (True, []), writer
 
 
@@ -189,17 +189,17 @@ FILTERS = {
 @pytest.mark.parametrize("filter_", FILTERS)
 def test_coredump_filter(program: Path, tmp_path: Path, filter_: str) -> None:
     """coredump_filter controls the kernel's cores, and also those of gcore."""
-    with started(program, tmp_path, SHARED) as account:
+    with start_program(program, tmp_path, SHARED) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         by_default = ("shared-excluded",) if int(filter_, 16) & 8 else LACKED["kernel"]
         for _, target in pictures(account, tmp_path, ("gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), (*by_default, *FILTERS[filter_]))
+                check_reachable(account, read_program(account, target), (*by_default, *FILTERS[filter_]))
 
 
-def test_every_door(program: Path, tmp_path: Path) -> None:
+def test_every_front_end(program: Path, tmp_path: Path) -> None:
     """GDB, LLDB and the command line agree on a core that lacks memory, and on a live process with protected memory."""
-    with started(program, tmp_path, ("excluded", "shm", "closed")) as account:
+    with start_program(program, tmp_path, ("excluded", "shm", "closed")) as account:
         pid = str(account.run.pid)
         live = [debuggers.gdb(["leaks find --json"], "-p", pid), debuggers.lldb(["leaks find --json", "detach"], "-p", pid)]
         core = str(account.run.gcore())
@@ -215,7 +215,7 @@ def test_every_door(program: Path, tmp_path: Path) -> None:
     wanted = answer(debuggers.findleaks("find", "--json", core))
     assert (wanted[0], wanted[1], len(wanted[2])) == (lost + len(account.blocks["excluded"]) + len(account.blocks["shm"]), False, 2)
     assert [answer(output) for output in cores] == [wanted] * 2
-    assert any(named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])
+    assert any(is_named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])
 
 
 HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("huge",)}
@@ -237,8 +237,8 @@ def huge_pages() -> Iterator[None]:
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.parametrize("filter_", HUGE)
 def test_huge_pages(program: Path, tmp_path: Path, filter_: str) -> None:
-    with started(program, tmp_path, ("huge", "huge-shared", "private")) as account:
+    with start_program(program, tmp_path, ("huge", "huge-shared", "private")) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         for writer, target in pictures(account, tmp_path, ("live", "own", "gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), HUGE[filter_] if writer in ("gcore", "kernel") else ())
+                check_reachable(account, read_program(account, target), HUGE[filter_] if writer in ("gcore", "kernel") else ())

@@ -95,7 +95,7 @@ def plain(found: Any) -> Any:
     return [plain(one) for one in found] if isinstance(found, list) else found
 
 
-def untracked(answer: Any) -> Any:
+def remove_track(answer: Any) -> Any:
     """Return the result without the suggestion to run `track`, which exists only for a process."""
     made = json.loads(json.dumps(answer))
     for one in made:
@@ -105,12 +105,12 @@ def untracked(answer: Any) -> Any:
     return made
 
 
-def excluded(answer: Any, at: int) -> Any:
+def expect_excluded(answer: Any, at: int) -> Any:
     """Return the expected result of the core for a result of the copy. The core lacks the memory at an address that the process excluded
     from dumps, so the result is not trusted, and a warning gives the reason."""
     where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "because the process excluded it from dumps (MADV_DONTDUMP)"
     why = f"64 KiB of memory is not in the core ({where}), {excluding}: pointers in it are not seen."
-    made = untracked(answer)
+    made = remove_track(answer)
     if len(made) > 1 and "command" not in made[-1]:
         made.append({"schema": "findleaks/1", "command": "blocks", "warnings": [why]})
     for one in made:
@@ -167,19 +167,19 @@ def as_the_process(core: CoreTarget, shown: Pictures) -> None:
     assert core.read(shown.at["closed"][0], 2) == b"cc"
 
 
-def test_the_core_answers_as_the_process(pictures: Pictures) -> None:
+def test_core_gives_the_results_of_the_process(pictures: Pictures) -> None:
     with open_core(str(pictures.core)) as core:
         as_the_process(core, pictures)
         for words, answer in pictures.answers.items():
-            assert ask(core, words) == excluded(answer, pictures.at["excluded"][0]), words
+            assert ask(core, words) == expect_excluded(answer, pictures.at["excluded"][0]), words
 
 
-def test_a_packed_core_answers_as_the_process(pictures: Pictures) -> None:
+def test_compressed_core_gives_the_results_of_the_process(pictures: Pictures) -> None:
     assert pictures.packed.stat().st_size < pictures.core.stat().st_blocks * 512 / 2
     with open_core(str(pictures.packed)) as core:
         as_the_process(core, pictures)
         for words in ("find", "verdict"):
-            assert ask(core, words) == excluded(pictures.answers[words], pictures.at["excluded"][0]), words
+            assert ask(core, words) == expect_excluded(pictures.answers[words], pictures.at["excluded"][0]), words
 
 
 def test_packed_by_the_program(pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_packed_by_the_program(pictures: Pictures, tmp_path: Path, monkeypatch: 
     assert sorted(os.listdir(tmp_path)) == ["core", "core.zst"]
 
 
-def test_it_is_sparse_and_private(pictures: Pictures) -> None:
+def test_core_is_sparse_and_private(pictures: Pictures) -> None:
     found = pictures.core.stat()
     assert found.st_mode & 0o7777 == 0o600
     assert pictures.written.size == found.st_size
@@ -226,7 +226,7 @@ def test_gdb(pictures: Pictures) -> None:
     assert '"written"' in said
     assert '"mapped"' in said
     assert "0x0000000000000000" in said
-    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = expect_excluded(pictures.answers["blocks --state all"], at["excluded"][0])
     assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
@@ -239,11 +239,11 @@ def test_lldb(pictures: Pictures) -> None:
     assert all(f"0x{0x123400000000 + 16 * number:016x}" in said for number in range(THREADS))
     assert '"written"' in said
     assert '"mapped"' in said
-    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = expect_excluded(pictures.answers["blocks --state all"], at["excluded"][0])
     assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
-def test_block_by_block(tmp_path: Path) -> None:
+def test_state_of_each_block(tmp_path: Path) -> None:
     """`find` on a core of the truth program, plain and compressed, reports the state that the program expects for each block."""
     program = tmp_path / "truth"
     subprocess.run(["gcc", "-g", "-O1", "-pthread", "-o", program, truth.PROGRAMS / "truth.c"], check=True)
@@ -267,7 +267,7 @@ def sleeping(pictures: Pictures, tmp_path: Path) -> Iterator[Running]:
         yield run
 
 
-def test_where_there_is_no_memory_for_a_copy(sleeping: Running, tmp_path: Path) -> None:
+def test_without_memory_for_a_copy(sleeping: Running, tmp_path: Path) -> None:
     """Without memory for a copy, the core is written while the process is stopped. It has the same content, except for registers that
     show how the process was stopped."""
     made = tmp_path / "cores"
@@ -301,7 +301,7 @@ def test_the_process_ends_while_it_is_read(sleeping: Running, tmp_path: Path) ->
 def test_the_process_ends_after_it_was_copied(sleeping: Running, tmp_path: Path) -> None:
     path = tmp_path / "cores" / "core"
     with attach(sleeping.pid) as copy:
-        before = untracked(ask(copy, "find"))
+        before = remove_track(ask(copy, "find"))
         os.kill(sleeping.pid, signal.SIGKILL)
         while Path(f"/proc/{sleeping.pid}/maps").read_bytes():
             pass
@@ -311,7 +311,7 @@ def test_the_process_ends_after_it_was_copied(sleeping: Running, tmp_path: Path)
         assert len(core.threads()) == 3
 
 
-def test_ctrl_c_leaves_what_was_there(sleeping: Running, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_old_file(sleeping: Running, tmp_path: Path) -> None:
     path = tmp_path / "cores" / "core"
     path.write_text("from before")
 
@@ -327,7 +327,7 @@ def test_ctrl_c_leaves_what_was_there(sleeping: Running, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: bool) -> None:
+def test_file_size_limit(sleeping: Running, tmp_path: Path, compress: bool) -> None:
     """If `ulimit -f` limits the file, as if the disk were full, findleaks prints one line and leaves no file."""
     script = WRITER.replace("progress=progress", f"progress=progress, compress={compress}")
     done = subprocess.run(
@@ -342,7 +342,7 @@ def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: b
     assert os.listdir(tmp_path / "cores") == []
 
 
-def test_killed_in_the_middle(sleeping: Running, tmp_path: Path) -> None:
+def test_findleaks_is_killed(sleeping: Running, tmp_path: Path) -> None:
     """If findleaks is killed while it writes, no file has the name of the core, and the process continues."""
     path = tmp_path / "cores" / "core"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(sleeping.pid), str(path), "slowly"], stdout=subprocess.PIPE) as writer:

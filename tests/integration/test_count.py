@@ -80,7 +80,7 @@ def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> N
 
 
 @APART
-def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) -> None:
+def test_outside_a_scope_of_the_user(door: Words, running: Running, at: Places) -> None:
     """Scopes belong to threads: a scope of one thread has no effect on calls of another thread."""
     before = code(running.pid, at)
     words = ["event", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(TOTAL), "--json"]
@@ -136,7 +136,7 @@ PASSING = [by_command_line, pytest.param(by_gdb_passing, marks=pytest.mark.matri
 
 
 @pytest.mark.parametrize("door", PASSING)
-def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
+def test_signals_that_the_program_handles(door: Words, tmp_path: Path) -> None:
     """A JVM uses SIGSEGV to find null references. If the debugger passes SIGSEGV to the program without a stop, counting continues."""
     table = beside(door, tmp_path, "faults")
     assert (table["events"], table["end"]) == (300, "asked")
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
     unharmed(running, at, before)
 
 
-def test_what_a_background_job_ignores(running: Running, at: Places) -> None:
+def test_signals_that_a_background_job_ignores(running: Running, at: Places) -> None:
     """nohup ignores SIGHUP, and scripts ignore SIGINT in background jobs. With these ignored, neither signal ends the counting, but
     SIGTERM does."""
 
@@ -275,7 +275,7 @@ def test_ctrl_c_in_the_middle_of_a_table(terminal: Callable[..., Terminal], tmp_
     assert "interrupted; the breakpoints were removed" in tables[1]
 
 
-def test_its_death_leaves_the_process_unharmed(running: Running, at: Places) -> None:
+def test_process_survives_killed_findleaks(running: Running, at: Places) -> None:
     """If `count` is killed, its GDB ends too, and detaches from the process."""
     before = code(running.pid, at)
     counting = Counting(by_command_line, ["event"], running, at)

@@ -21,12 +21,12 @@ WORDS = ("count", "node::MakeCallback", "--outside-scope", "v8", "--events", "80
 GUILTY = ["node::MakeCallback", "node::HandleWrap::OnClose", "uv_run", "node::Start"]
 
 
-def called(stack: Any) -> list[str]:
+def list_functions(stack: Any) -> list[str]:
     """Return the names of the functions of a stack, without inlined functions, which only Node's debug information has."""
     return [frame["function"].split("(")[0] for frame in stack["frames"] if not frame.get("inlined")]
 
 
-def fired(folder: Path) -> int:
+def count_fired(folder: Path) -> int:
     text = (folder / "fired").read_text() if (folder / "fired").exists() else ""
     return int(text or 0)
 
@@ -55,14 +55,14 @@ def guilty_alone(found: dict[str, Any], version: str, least: int) -> None:
         return
     (stack,) = found["stacks"]
     assert stack["complete"]
-    assert called(stack)[:4] == GUILTY
+    assert list_functions(stack)[:4] == GUILTY
     assert stack["frames"][-1]["function"] == "_start"
     assert least < stack["count"] == found["matched"] < found["events"]
 
 
 def timers_go_on(folder: Path) -> None:
-    before = fired(folder)
-    until(lambda: fired(folder) > before, "another timer")
+    before = count_fired(folder)
+    until(lambda: count_fired(folder) > before, "another timer")
 
 
 def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
@@ -78,7 +78,7 @@ def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
     timers_go_on(folder)
 
 
-def test_the_stub_finds_it_too(node: tuple[str, int, Path]) -> None:
+def test_the_stub_finds_the_guilty_stack(node: tuple[str, int, Path]) -> None:
     """Count with the injected stub, in GDB and then from the command line, 20 times as many calls in the same time."""
     version, pid, folder = node
     words = (*WORDS[:-2], "8000", "--json", "--inject")
@@ -110,4 +110,4 @@ def test_thread_specific_data_of_a_late_key(tmp_path: Path) -> None:
             process.kill()
     assert 100 < found["matched"] < 800
     (stack,) = found["stacks"]
-    assert called(stack)[:4] == GUILTY
+    assert list_functions(stack)[:4] == GUILTY

@@ -41,7 +41,7 @@ class Subject(NamedTuple):
     whole: bool = True
 
 
-def built(folder: Path, name: str, *flags: str) -> Path:
+def build(folder: Path, name: str, *flags: str) -> Path:
     output = folder / f"{name}.so"
     subprocess.run(["gcc", *FLAGS, *flags, "-o", output, truth.PROGRAMS / f"{name}.c"], check=True)
     return output
@@ -50,7 +50,7 @@ def built(folder: Path, name: str, *flags: str) -> Path:
 @contextmanager
 def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
     """The main thread and workers, each with its own isolate."""
-    addon = built(folder, "node_scoped").rename(folder / "scoped.node")
+    addon = build(folder, "node_scoped").rename(folder / "scoped.node")
     program = Path(nodes.get(version))
     with Running([str(program), str(truth.PROGRAMS / "node_scoped.js"), str(addon), str(THREADS - 1)], folder / "run") as running:
         yield Subject(running, "napi", "napi_create_object", places(running.pid, program, ["napi_create_object"], None, "-D"), CALLS)
@@ -60,7 +60,7 @@ def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
 def java(folder: Path, home: Path | None = None, *options: str) -> Iterator[Subject]:
     """Java threads that call native code. Not all Java frames can be unwound."""
     there = jdk()
-    library = built(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
+    library = build(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
     jvms.compile_java(truth.PROGRAMS / "JniScoped.java", folder)
     command = [str((home or there) / "bin" / "java"), "-Xint", *options, "-cp", str(folder), "JniScoped", str(library), str(THREADS)]
     with Running(command, folder / "run") as running:
@@ -72,7 +72,7 @@ def jdk() -> Path:
     return Path(shutil.which("javac") or "").resolve().parents[1]
 
 
-def stripped(folder: Path) -> Path:
+def strip_jdk(folder: Path) -> Path:
     """Return a copy of the machine's JDK whose files are links, except for a libjvm without symbols, and the files that locate it by
     their own path."""
     home = folder / "jdk"
@@ -135,7 +135,7 @@ def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Sub
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [version for version in nodes.WITH_WORKERS if version != nodes.NEWEST])
-def test_nodes(version: str, tmp_path: Path) -> None:
+def test_node_releases(version: str, tmp_path: Path) -> None:
     with node(tmp_path, version) as subject:
         outside(subject, by_command_line)
 
@@ -149,21 +149,21 @@ def test_libpython(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", ["3.13", "3.14"])
-def test_pythons(version: str, tmp_path: Path) -> None:
+def test_python_releases(version: str, tmp_path: Path) -> None:
     with python(tmp_path, version) as subject:
         outside(subject, by_command_line)
 
 
 def test_a_jvm_without_symbols(tmp_path: Path) -> None:
     """findleaks finds the JVM's functions in the table through which native code calls them (JNIEnv)."""
-    with java(tmp_path, stripped(tmp_path)) as subject:
+    with java(tmp_path, strip_jdk(tmp_path)) as subject:
         outside(subject, by_command_line)
 
 
 @pytest.mark.matrix
-def test_a_jvm_that_checks(tmp_path: Path) -> None:
+def test_jvm_with_checked_jni(tmp_path: Path) -> None:
     """With -Xcheck:jni, the JVM has a second table, whose functions call those of the first one."""
-    for home in (None, stripped(tmp_path)):
+    for home in (None, strip_jdk(tmp_path)):
         folder = tmp_path / ("stripped" if home else "whole")
         folder.mkdir()
         with java(folder, home, "-Xcheck:jni") as subject:

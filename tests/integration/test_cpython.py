@@ -85,7 +85,7 @@ def test_native_memory_of_an_extension(modules: Path, tmp_path: Path, version: s
     assert types["builtin_function_or_method"]["own"]["tracked"] == functions
 
 
-def reported(one: cores.Running) -> dict[str, Any]:
+def run_json(one: cores.Running) -> dict[str, Any]:
     return dict(json.loads(one.output.splitlines()[0]))
 
 
@@ -95,7 +95,7 @@ def reported(one: cores.Running) -> dict[str, Any]:
 def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, picture: str) -> None:
     """The counts of types equal those of gc.get_objects(). Types that the collector does not track are counted, too."""
     with running(version, tmp_path) as one:
-        said, found = reported(one), page(one, picture, "--no-native")
+        said, found = run_json(one), page(one, picture, "--no-native")
     types = {row["name"]: row for row in found["types"]}
     assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
     assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
@@ -111,7 +111,7 @@ def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sites_are_those_of_tracemalloc(tmp_path: Path, version: str, picture: str) -> None:
     with running(version, tmp_path, "trace") as one:
-        said, found = reported(one), page(one, picture, "--no-native")
+        said, found = run_json(one), page(one, picture, "--no-native")
     sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"] if site["frames"][0].startswith(str(PROGRAM))]
     assert len(said["sites"]) == 10
     for site in said["sites"]:
@@ -125,7 +125,7 @@ def test_interned_strings_are_counted(tmp_path: Path, version: str) -> None:
     said, found = [], []
     for number in (1, 5433):
         with running(version, tmp_path / str(number), INTERNED=f"{number:04}", PYTHONHASHSEED="1") as one:
-            said.append(reported(one)["interned"])
+            said.append(run_json(one)["interned"])
             found.append(page(one, "live", "--no-native")["counters"]["interned strings"])
     assert found[1] - found[0] == said[1] - said[0] > 5400
 

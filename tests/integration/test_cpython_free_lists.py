@@ -23,7 +23,7 @@ VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_former_contents_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_former_contents_are_no_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     program = str(truth.PROGRAMS / "python_free_lists.py")
     with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
@@ -51,7 +51,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
-def test_unused_entries_of_free_lists_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_unused_entries_of_free_lists_are_no_references(version: str, tmp_path: Path) -> None:
     """A free list has 80 entries, and keeps the address in an entry after the object is used again. It holds the addresses of a fifth of
     the leaked objects. Stale words elsewhere may refer to a few more."""
     python, many = mallocs_python.get(version), 400
@@ -85,7 +85,7 @@ SIZES = [10] * 40 + [100] * 4 + [1000]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unused_slots_of_lists_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_unused_slots_of_lists_are_no_references(version: str, tmp_path: Path) -> None:
     """Links of the incremental collector, in which one bit marks young objects, are not references either."""
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:

@@ -22,7 +22,7 @@ COUNT = 30_000
 NAMES = ("__main__.CACHE", "__main__.ALIAS")  # one object has two names: findleaks reports either
 
 
-def said(command: str, *words: str) -> dict[str, Any]:
+def run_json(command: str, *words: str) -> dict[str, Any]:
     return dict(json.loads(debuggers.findleaks(command, "--json", *words)))
 
 
@@ -31,9 +31,9 @@ def test_the_variable_is_named(version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     with cores.Running(python.command(str(PROGRAM), str(COUNT)), tmp_path, python.environment()) as run:
         _, deep, mine, measured, objects = map(int, run.output.split()[:5])
-        live = said("verdict", "--pid", str(run.pid))
+        live = run_json("verdict", "--pid", str(run.pid))
         core = str(run.kernel_core())
-    for found in (live, said("verdict", core)):
+    for found in (live, run_json("verdict", core)):
         held = {one["finding"]: one for one in found["findings"]}["held"]
         assert held["evidence"]["root"] in NAMES
         # Retained memory also includes headers of the collector, keys, and rounding. __dict__ may be shared or absent.
@@ -41,21 +41,21 @@ def test_the_variable_is_named(version: str, tmp_path: Path) -> None:
         assert held["evidence"]["blocks"] >= objects - 1
         assert "runtime" in held["next"]
         assert not [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
-    first = said("roots", core)["roots"][0]
+    first = run_json("roots", core)["roots"][0]
     assert (first["name"].split(" ")[0] in NAMES, first["sort"]) == (True, "managed-variable")
     assert first["retained_bytes"] == held["bytes"]
-    chain = said("path", hex(deep), core)["path"]
+    chain = run_json("path", hex(deep), core)["path"]
     assert chain[0]["from"] in [f"{name} (CPython variable)" for name in NAMES]
-    assert "variable" not in said("path", hex(mine), core)["path"][0]["from"], "a local variable's list is its frame's"
+    assert "variable" not in run_json("path", hex(mine), core)["path"][0]["from"], "a local variable's list is its frame's"
 
 
-def test_the_doors_agree(tmp_path: Path) -> None:
+def test_front_ends_agree(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command(str(PROGRAM), "300"), tmp_path, python.environment()) as run:
         deep = int(run.output.split()[1])
         core = str(run.kernel_core())
     line = f"leaks path {deep:#x} --json"
-    plain = said("path", hex(deep), core)
+    plain = run_json("path", hex(deep), core)
     outputs = (debuggers.gdb([line], "-c", core), debuggers.lldb([line], "-c", core))
     for output in outputs:
         (found,) = map(json.loads, debuggers.objects(output))
@@ -76,7 +76,7 @@ while True:
 def test_no_one_variable_has_most(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", SPREAD), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     assert {one["name"] for one in held["evidence"]["variables"]} == {"__main__.first", "__main__.second", "__main__.third"}
     assert held["next"][0] == "runtime"
@@ -103,7 +103,7 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     """Several roots refer to the backlog, and no single type of objects has most of the memory."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", BACKLOG), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
@@ -133,7 +133,7 @@ while True:
 def test_frames_that_retain_most_are_named(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", FRAMES), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     frames = [one["name"] for one in held["evidence"]["variables"]]
     assert sorted(frames) == [f"collect (CPython frame, thread {number})" for number in (2, 3, 4)]
@@ -161,8 +161,8 @@ while True:
 def test_callbacks_of_atexit_are_named(version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", EXITS), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
-        roots = said("roots", "--pid", str(run.pid))["roots"]
+        found = run_json("verdict", "--pid", str(run.pid))
+        roots = run_json("roots", "--pid", str(run.pid))["roots"]
     (held,) = [one for one in found["findings"] if one["finding"].startswith("held")]
     assert held["evidence"]["root"]["name"] == "list of atexit callbacks", held["cause"]
     assert "It has 12,00" in held["cause"] and "callbacks, calling method Session.close." in held["cause"]
@@ -221,7 +221,7 @@ def test_the_queue_of_a_waiting_task_is_named(tmp_path: Path) -> None:
     """Several roots refer to the event loop. A long path leads from the loop to the queue that one of its tasks does not empty."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", WAITING), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     content = held["evidence"]["shared"]["content"]
     assert content in held["cause"] and content.startswith("local variable queue of coroutine consume → ._queue: collections.deque")

@@ -27,7 +27,7 @@ VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unused_slots_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     program = str(truth.PROGRAMS / "python_unused_slots.py")
     with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
@@ -102,7 +102,7 @@ recurse(40)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_used_slots_hold_their_objects(version: str, tmp_path: Path) -> None:
+def test_used_slots_are_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", HELD), tmp_path, python.environment()) as one:
         core = str(one.gcore())

@@ -26,7 +26,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         return one.gcore(), lost, size
 
 
-def asked(core: Path, *words: str, **environment: str) -> Any:
+def run_json(core: Path, *words: str, **environment: str) -> Any:
     return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
 
 
@@ -34,7 +34,7 @@ def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
     """The leak head is an object with a class rather than a plain block, then the largest block, then the one with the lowest vtable.
     Lost bytes are those of memcheck."""
     path, lost, size = core
-    found = asked(path, "find")
+    found = run_json(path, "find")
     groups = [group for group in found["groups"] if group["kind"] == "definite"]
     named = sorted((group["type"] or "", group["size"], group["cycle"], group["blocks"]) for group in groups)
     (objects,) = (name for name, _, _, _ in named if name.endswith("Alpha"))
@@ -51,12 +51,12 @@ def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
 
 def test_an_example_is_of_the_type_shown(core: tuple[Path, int, int]) -> None:
     path, _, _ = core
-    for group in asked(path, "find")["groups"]:
-        for answer in asked(path, "whatis", *group["examples"])["answers"]:
+    for group in run_json(path, "find")["groups"]:
+        for answer in run_json(path, "whatis", *group["examples"])["answers"]:
             assert (answer["block"]["type"], answer["block"]["size"]) == (group["type"], group["size"])
             assert answer["block"]["kind"] in KINDS
 
 
-def test_the_engine_in_python_says_the_same(core: tuple[Path, int, int]) -> None:
+def test_python_reference_engine_agrees(core: tuple[Path, int, int]) -> None:
     path, _, _ = core
-    assert asked(path, "find", FINDLEAKS_PURE="1")["groups"] == asked(path, "find")["groups"]
+    assert run_json(path, "find", FINDLEAKS_PURE="1")["groups"] == run_json(path, "find")["groups"]

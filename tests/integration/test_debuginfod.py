@@ -52,7 +52,7 @@ def answer(one: Stopped, **more: str) -> dict[str, Any]:
     return made
 
 
-def test_a_server_names_what_was_stripped(built: Stopped, tmp_path: Path) -> None:
+def test_names_come_from_a_server(built: Stopped, tmp_path: Path) -> None:
     """Each front end fetches the debug file. It is stored in the cache of debuginfod's clients, and is used after the server has ended."""
     found, served = build_id(built.program), built.program.parent / "served"
     (stack,) = answer(built)["stacks"]
@@ -125,7 +125,7 @@ on a busy machine. All other servers have a long timeout, because they always an
 
 
 @pytest.mark.parametrize("how", FAILURES)
-def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
+def test_failing_server_is_not_asked_again(how: str, tmp_path: Path) -> None:
     """The failure is reported once, the server gets no further request, and the cache has no incomplete file."""
     misbehave, why = FAILURES[how]
     with debugservers.Misbehaving(misbehave) as server:
@@ -141,7 +141,7 @@ def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_without_a_thread_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_stays_open_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started (limit of processes), no file stays open, and the server is not used."""
 
     def refuse(*_: object) -> int:
@@ -173,7 +173,7 @@ def test_the_next_server_is_asked(tmp_path: Path) -> None:
     assert warning.startswith(f"debuginfod: {dead} cannot be reached: Connection refused: it is not used again")
 
 
-def test_a_command_goes_on_without_a_dead_server(built: Stopped, tmp_path: Path) -> None:
+def test_command_continues_without_a_dead_server(built: Stopped, tmp_path: Path) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     found, without = answer(built, **variables(tmp_path, dead)), answer(built)
     assert found["stacks"] == without["stacks"]
@@ -181,7 +181,7 @@ def test_a_command_goes_on_without_a_dead_server(built: Stopped, tmp_path: Path)
     assert warning.startswith(f"debuginfod: {dead} cannot be reached")
 
 
-def test_nothing_is_asked_unless_the_environment_says_so(built: Stopped, tmp_path: Path) -> None:
+def test_no_server_is_used_without_the_environment_variable(built: Stopped, tmp_path: Path) -> None:
     with debugservers.Misbehaving(debugservers.garbage) as server:
         for more in ({}, {"DEBUGINFOD_URLS": ""}, {"DEBUGINFOD_URLS": server.url}):
             findleaks("stacks", "--no-lines", str(built.core), **{**variables(tmp_path), **more})

@@ -45,7 +45,7 @@ def answer(output: str) -> dict[str, Any]:
     return found
 
 
-def nested(folder: Path, version: str) -> Running:
+def start_nested(folder: Path, version: str) -> Running:
     addon = folder / "counts.node"
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", addon, truth.PROGRAMS / "node_counts.c"], check=True)
     return Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], folder / "run")
@@ -53,10 +53,10 @@ def nested(folder: Path, version: str) -> Running:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [nodes.NEWEST, *OLDER])
-def test_nodes_own_code(version: str, tmp_path: Path) -> None:
+def test_code_of_node(version: str, tmp_path: Path) -> None:
     """Read from Node's code in a core: handles, scopes, global handles and V8's heap. test_breakpoints_are_not_code uses a live process."""
     program = nodes.get(version)
-    with nested(tmp_path, version) as running:
+    with start_nested(tmp_path, version) as running:
         output, core = running.output, str(running.kernel_core())
     here = [answer(findleaks(command, "--json", core)) for command in COMMANDS]
     assert f"handles {here[0]['isolates'][0]['handles']}\n" in output
@@ -71,7 +71,7 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", mark_matrix_except(("8.17.0", nodes.NEWEST), "8.17.0"))
 def test_breakpoints_are_not_code(version: str, tmp_path: Path) -> None:
     """Debuggers write breakpoints into the code. findleaks reads the original code."""
-    with nested(tmp_path, version) as running:
+    with start_nested(tmp_path, version) as running:
         pid = str(running.pid)
         here = answer(findleaks("scopes", "--json", "--pid", pid))
         listed = subprocess.run(["nm", nodes.get(version)], capture_output=True, text=True, check=True).stdout
@@ -94,7 +94,7 @@ PYTHONS = ["3.11", *(pytest.param(version, marks=pytest.mark.matrix) for version
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_pythons_own_code(version: str, tmp_path: Path) -> None:
+def test_code_of_python(version: str, tmp_path: Path) -> None:
     """findleaks finds the lock of the interpreter from its code."""
     python = mallocs_python.get(version)
     program = tmp_path / "waits.py"
@@ -116,7 +116,7 @@ def test_pythons_own_code(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "version", [rubies.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in rubies.READ if one != rubies.SYSTEM)]
 )
-def test_rubys_own_code(version: str, tmp_path: Path) -> None:
+def test_code_of_ruby(version: str, tmp_path: Path) -> None:
     """findleaks finds the heap and its counters from the code."""
     with rubies.Pausing(version, truth.PROGRAMS / "ruby_objects.rb", tmp_path) as program:
         program.go(2)

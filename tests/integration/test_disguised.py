@@ -53,18 +53,18 @@ NOISE = ("none", "noise-random", "noise-text", "noise-counters", "noise-numbers"
 COUNT = 300
 
 
-def compiled(folder: Path, compiler: str) -> Path:
+def compile_program(folder: Path, compiler: str) -> Path:
     return building.compiled(folder, "disguised.c", *FLAGS, compiler=compiler)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("x86-64"), "cc")
+    return compile_program(tmp_path_factory.mktemp("x86-64"), "cc")
 
 
 @pytest.fixture(scope="module")
 def program_32(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("i386"), "i686-linux-gnu-gcc")
+    return compile_program(tmp_path_factory.mktemp("i386"), "i686-linux-gnu-gcc")
 
 
 def find(*words: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def check(program: Path, folder: Path, kind: str, by_chance: int = 0, first: Seq
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
+def test_state_of_each_block(program: Path, tmp_path: Path, kind: str) -> None:
     said, text = check(program, tmp_path, kind)
     form, words = FORMS[kind]
     (one,) = said["conventions"]

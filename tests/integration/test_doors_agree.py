@@ -71,7 +71,7 @@ def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
     assert objects(lldb(inside(at), str(new), "-c", str(core))) == reported
 
 
-def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
+def test_front_ends_warn_about_a_truncated_core(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
     core, at = kernel_core
     cut = tmp_path / "core.cut"
     data = core.read_bytes()
@@ -96,17 +96,17 @@ def test_live_process(running: Running) -> None:
     assert objects(lldb(inside(at), "-p", pid)) == reported
 
 
-def test_process_runs_on_afterwards(running: Running) -> None:
+def test_process_continues_afterwards(running: Running) -> None:
     pid = str(running.pid)
     for output in (gdb(["leaks find"], "-p", pid), lldb(["leaks find", "detach"], "-p", pid)):
         assert "leaked: " in output
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         assert "TracerPid:\t0" in lines
-        before = said(running)
+        before = count_lines(running)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda before=before: said(running) != before, "it to say so")  # type: ignore[misc]
-        assert said(running) == before + 1
+        until(lambda before=before: count_lines(running) != before, "it to say so")  # type: ignore[misc]
+        assert count_lines(running) == before + 1
 
 
-def said(running: Running) -> int:
+def count_lines(running: Running) -> int:
     return (running.folder / "stdout").read_text().count("goes on\n")

@@ -95,7 +95,7 @@ def words_of(made: Cores, command: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_text_shows_every_name_and_obeys_none(made: Cores, command: list[str]) -> None:
+def test_text_escapes_every_name(made: Cores, command: list[str]) -> None:
     words = words_of(made, command)
     clean, reported = ask(*words, str(made.harmless)), ask(*words, str(made.acting))
     narrow = ask(*words, str(made.acting), width=80)
@@ -132,7 +132,7 @@ def test_damage(made: Cores) -> None:
     assert answer.objects()[0]["allocators"][0]["where"] == "libc\x1b[1m\\x9b"
 
 
-def test_json_hands_on_the_true_names(made: Cores) -> None:
+def test_json_has_the_original_names(made: Cores) -> None:
     regions = [
         one["region"]["name"]
         for one in ask("whatis", "--json", made.at["global"], made.at["mapped"], str(made.acting)).objects()[0]["answers"]
@@ -210,7 +210,7 @@ def test_diff_and_triage(made: Cores) -> None:
         assert reported.out and reported.status == 0, reported.err
 
 
-def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
+def test_suggested_commands_can_be_pasted(made: Cores, tmp_path: Path) -> None:
     """The core may have any file name: the suggested command quotes it for a shell."""
     core = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), b"core " + escapes.ACTING)))
     core.hardlink_to(made.acting) if hasattr(core, "hardlink_to") else os.link(made.acting, core)
@@ -226,7 +226,7 @@ def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
     check(missing.err, "no such core")
 
 
-def test_a_name_is_no_command(made: Cores) -> None:
+def test_names_are_quoted_in_commands(made: Cores) -> None:
     """The root that retains most has a name with quotes. In a suggested command, it is one quoted word or an address."""
     reported = ask("roots", "--limit", "0", str(made.acting)).out.decode()
     lines = reported[reported.index("next: ") + len("next: ") :].replace(" · ", "\n").splitlines()
@@ -356,7 +356,7 @@ def test_a_managed_runtime(tmp_path: Path) -> None:
     core.unlink()
 
 
-def test_everything_is_written_by_the_door() -> None:
+def test_front_end_writes_all_output() -> None:
     """Front ends write all output, also if the terminal belongs to a child process: nothing else writes to a stream."""
     done = subprocess.run([sys.executable, "-m", "findleaks", "find", "a\x1b[2J\n" + escapes.FORGED], capture_output=True)
     assert done.returncode == 2

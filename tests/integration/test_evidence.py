@@ -18,7 +18,7 @@ program = building.fixture("held_by.c", "-std=gnu11", "-O1", "-ldl")
     ("where", "held", "excused"),
     [("nothing", 0, True), ("library", 2, True), ("stack", 2, True), ("own", 2, False), ("block", 2, False)],
 )
-def test_only_words_that_the_program_did_not_write_excuse(program: Path, tmp_path: Path, where: str, held: int, excused: bool) -> None:
+def test_only_stale_words_are_accepted(program: Path, tmp_path: Path, where: str, held: int, excused: bool) -> None:
     with cores.Running([str(program), where], tmp_path) as running:
         records = truth.parse(running.output)
         core = running.kernel_core()

@@ -40,7 +40,7 @@ def top(program: Path, file: Path) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
 
 
-def listed(lines: list[str]) -> dict[str, tuple[int, int]]:
+def parse_list(lines: list[str]) -> dict[str, tuple[int, int]]:
     """Return by function its own bytes, and the bytes including its callees."""
     found = {}
     for line in lines[1:]:
@@ -49,7 +49,7 @@ def listed(lines: list[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
+def test_jeprof_and_pprof_print_the_same(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
     ours = tmp_path / "ours.heap"
     ran("blocks", "-o", str(ours), str(every.core), check=True)
     own = top(program, every.folder / "account")
@@ -72,7 +72,7 @@ def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorde
     for stack, (_, size) in samples.items():
         for name in functions & set(stack):
             sums[name] = sums[name][0] + size * (stack[-1] == name), sums[name][1] + size
-    printed = listed(own)
+    printed = parse_list(own)
     assert {name: values[1] for name, values in sums.items()} == {name: printed[name][1] for name in functions}
 
 
@@ -128,7 +128,7 @@ def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ours.heap"
     answer = ran("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
     assert "estimates: the recorder takes one sample every 4.0 KiB on average" in answer
-    own, found = listed(top(program, picture.folder / "account")), listed(top(program, ours))
+    own, found = parse_list(top(program, picture.folder / "account")), parse_list(top(program, ours))
     large = {name for name, (_, size) in own.items() if size > 20_000}
     assert len(large) > 3
     for name in large:

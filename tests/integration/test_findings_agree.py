@@ -24,7 +24,7 @@ BLOCK = (2000 + 8 + 15) // 16 * 16 - 8
 program = building.fixture("combined.c", "-O1", "-g")
 
 
-def truth_of(run: Running) -> dict[str, list[int]]:
+def read_truth(run: Running) -> dict[str, list[int]]:
     lines = (line.split() for line in run.output.splitlines())
     return {words[0]: [int(word) for word in words[1:]] for words in lines}
 
@@ -42,7 +42,7 @@ KEPT = ["24-0-24-0", "0-24-0-24", *(name for name, parts in PARTS.items() if par
 def test_findings_add_up(program: Path, tmp_path: Path, parts: tuple[int, int, int, int]) -> None:
     leaked, held, freed, other = parts
     with Running([str(program), *map(str, parts)], tmp_path / "run") as run:
-        truth = truth_of(run)
+        truth = read_truth(run)
         found = verdict("--pid", str(run.pid))
     expected = {name for name, one in (("lost", leaked), ("held", held), ("kept", freed)) if one}
     others = {"unread-memory", "unknown-owner", *([] if leaked else ["nothing-lost", "next-to-nothing-lost"])}

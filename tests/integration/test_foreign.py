@@ -46,7 +46,7 @@ def check_warnings(warnings: list[str]) -> None:
 @pytest.mark.platform("RISC-V", "glibc", of="2.43")
 @pytest.mark.platform("PowerPC64", "glibc", of="2.36")
 @pytest.mark.platform("s390x", "glibc", of="2.36")
-def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
+def test_state_of_each_block(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     blocks, warnings = truth.ask(str(core))
     verdict = truth.compare(records, blocks)
@@ -56,7 +56,7 @@ def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]])
     check_warnings(warnings)
 
 
-def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
+def test_info_about_addresses(kept: tuple[Path, list[truth.Record]]) -> None:
     """`info` describes the address of a block, the object that holds it, and its heap."""
     core, records = kept
     verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
@@ -87,7 +87,7 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
 @pytest.mark.platform("RISC-V", "cores, in GDB")
 @pytest.mark.platform("PowerPC64", "cores, in GDB", "cores, in LLDB")
 @pytest.mark.platform("s390x", "cores, in GDB", "cores, in LLDB")
-def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
+def test_front_ends_agree(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
     questions = [
@@ -122,7 +122,7 @@ def without_files(lines: list[str]) -> list[str]:
     return [re.sub(r'"warnings": \[("[^"]*not on this machine[^"]*"(, )?)', '"warnings": [', line) for line in lines]
 
 
-def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
+def test_files_of_the_host_are_not_used(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
     """A libc at the same path with another build-id or for another machine is not used."""
     core, _ = kept
     expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]

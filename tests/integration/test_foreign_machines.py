@@ -130,7 +130,7 @@ def test_stacks_of_arms_code(tmp_path: Path) -> None:
     check_stacks(machine, foreign_truth.tree(machine, "bookworm"), built)
 
 
-def test_arms_stacks_are_the_same_in_every_door(tmp_path: Path) -> None:
+def test_stacks_of_arm_in_every_front_end(tmp_path: Path) -> None:
     """If the program's files are available, each front end gives the same stacks. In debuggers, symbols and registers are those of the
     debugger."""
     machine, tree = foreign.ARMHF, foreign_truth.tree(foreign.ARMHF, "bookworm")

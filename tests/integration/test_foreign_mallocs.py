@@ -73,7 +73,7 @@ CALL = 4
 """Bytes of a call: return addresses are as far behind the addresses that the runtime names."""
 
 
-def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
+def preload(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
     """Return the command that runs an uninstrumented program with the runtime of this release."""
     suite, package = (OLDER | NEWER)[release]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), f"asan-{release}")
@@ -90,7 +90,7 @@ def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
-    program = preloaded(release, sites, "300")
+    program = preload(release, sites, "300")
     made = foreign.picture(ARM64, program)
     blocks = {block.address: block for block in asan.blocks(made.output, CALL)}
     leaks = asan.leaks((made.core.parent / "stderr").read_text(), CALL)
@@ -100,7 +100,7 @@ def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None
     asan_checks.every_stack(stopped)
     asan_checks.stacks_of_each_class(stopped)
     asan_checks.lost_as_leaksanitizer_says(stopped)
-    threads = {f"{count} threads": preloaded(release, built, str(count), str(count + 1), "1", "a", detect_leaks="0") for count in (5, 33)}
+    threads = {f"{count} threads": preload(release, built, str(count), str(count + 1), "1", "a", detect_leaks="0") for count in (5, 33)}
     foreign_truth.check_all(threads)
 
 
@@ -109,7 +109,7 @@ def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> Non
     """Older releases, whose allocator for any address space has another layout, are refused by name."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
-    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preloaded(release, sites, "300")).core)).stdout)
+    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preload(release, sites, "300")).core)).stdout)
     assert any("has the allocator of LLVM 14, GCC 12 or an older one" in warning for warning in found["warnings"])
     assert found["trusted"] is False
 

@@ -67,7 +67,7 @@ def saved_registers(row: dict[Any, Any]) -> dict[int, int]:
     return {register: rule.arg for register, rule in row.items() if isinstance(register, int) and rule.type == "OFFSET" and register < 16}
 
 
-def same(row: Optional[Row], call: Call) -> bool:
+def is_same(row: Optional[Row], call: Call) -> bool:
     """Return whether unwinding agrees with the debug information on the return address, the callee-saved registers and the stack
     pointer."""
     if row is None or (row.register, row.offset) != (call.register, call.offset):
@@ -97,9 +97,9 @@ def test_tables_and_code(libc: tuple[Path, Path], monkeypatch: pytest.MonkeyPatc
     for call in calls(Code(target.read), debug):
         found = table.row(BIAS + call.returns - 1)
         if found is not None:
-            by_table.append(same(found, call))
+            by_table.append(is_same(found, call))
         likely = [*rows._by_returns(BIAS + call.returns, False, True), *(row for row, _ in rows._by_beginning(BIAS + call.returns, True))]
-        by_code.append(same(next(iter(likely), None), call))
+        by_code.append(is_same(next(iter(likely), None), call))
     assert len(by_table) > 150
     assert all(by_table)
     assert len(by_code) > 500

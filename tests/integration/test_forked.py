@@ -72,7 +72,7 @@ def answers(target: CopiedProcess) -> list[Any]:
 
 
 @pytest.mark.platform("x86-64", "`--fork`")
-def test_it_answers_as_a_copy_does(programs: Path, tmp_path: Path) -> None:
+def test_results_equal_those_of_a_copy(programs: Path, tmp_path: Path) -> None:
     """A program that prints its blocks and sleeps: each block, root, stack, byte and register is that of a copy."""
     with Running([str(programs / "truth"), "3", "4", "1", ""], tmp_path / "run") as run:
         records = truth.parse(run.output)
@@ -89,7 +89,7 @@ def test_it_answers_as_a_copy_does(programs: Path, tmp_path: Path) -> None:
         assert {record.address for record in records if record.state == "in-use"} <= set(blocks)
 
 
-def test_it_runs_on_and_what_it_writes_does_not_show(watched: Callable[..., Watched]) -> None:
+def test_later_writes_are_not_visible(watched: Callable[..., Watched]) -> None:
     one = watched()
     clone = HeldClone(one.pid, lambda part: None)
     try:
@@ -143,12 +143,12 @@ def test_memory_that_a_clone_lacks_or_shares(watched: Callable[..., Watched], mo
         assert warning.startswith(f"pid {one.pid}: 40 MiB of shared memory may be newer than the rest")
     # If findleaks did not know before the stop which memory the clone lacks, this memory is unread, not zeros.
     monkeypatch.setattr(cloning, "check_clonable", lambda pid: {})
-    (taken,) = cloned(one.pid, 1)
+    (taken,) = clone_process(one.pid, 1)
     assert {gap.start: gap.end - gap.start for gap in taken.absent} == {one.at["dontfork"]: 64 * PAGE, one.at["wiped"]: 64 * PAGE}
     assert one.unharmed()
 
 
-def cloned(pid: int, times: int) -> list[cloning.Taken]:
+def clone_process(pid: int, times: int) -> list[cloning.Taken]:
     """Clone the process `times` times in this process, which saves the start of a helper each time."""
     found = []
     memory = os.memfd_create("shared")
@@ -170,12 +170,12 @@ def cloned(pid: int, times: int) -> list[cloning.Taken]:
     return found
 
 
-def test_threads_at_work_are_unharmed(watched: Callable[..., Watched]) -> None:
+def test_running_threads_are_unharmed(watched: Callable[..., Watched]) -> None:
     """Registers, flags, the red zone, malloc, child processes and their signals, and system calls with a timeout are unchanged."""
     one = watched("busy")
     assert wait_for(lambda: all(one.words("rounds")))
     before = one.looks()
-    cloned(one.pid, 100)
+    clone_process(one.pid, 100)
     after = one.words("rounds")
     assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
     assert one.words("foreign", 1) == [0]
@@ -190,7 +190,7 @@ def test_a_storm_of_signals(watched: Callable[..., Watched]) -> None:
     one = watched("storm")
     assert wait_for(lambda: one.read("signals") > 10)
     before = one.read("signals")
-    cloned(one.pid, 20)
+    clone_process(one.pid, 20)
     assert wait_for(lambda: one.read("signals") > before + 20)
     assert one.unharmed()
 
@@ -199,7 +199,7 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
     one = counter()
     os.kill(one.pid, signal.SIGSTOP)
     assert wait_for(lambda: state(one.pid, one.pid) == "T")
-    cloned(one.pid, 1)
+    clone_process(one.pid, 1)
     assert wait_for(lambda: state(one.pid, one.pid) == "T")
     os.kill(one.pid, signal.SIGCONT)
     assert one.runs()

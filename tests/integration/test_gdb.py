@@ -154,13 +154,13 @@ def test_core_file_that_is_gone(program: Path, core: Path, tmp_path: Path) -> No
     assert last(output) == f"leaks: {mine}: no such file or directory: the debugger's core file was removed"
 
 
-def test_calls_stay_as_the_user_has_them(program: Path, core: Path) -> None:
+def test_calling_convention_of_the_user_stays(program: Path, core: Path) -> None:
     show = "show may-call-functions"
     output = gdb(["leaks whatis g_list", show, "set may-call-functions off", "leaks whatis g_list", show], str(program), str(core))
     assert [line.split()[-1] for line in output.splitlines() if line.startswith("Permission to call")] == ["on.", "off."]
 
 
-def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
+def test_findleaks_alone_runs_find(program: Path, core: Path) -> None:
     commands = ["leaks find --json", "findleaks --json", "findleaks find --json", "findleaks -json"]
     commands += ["leaks blocks --json", "findleaks blocks --json"]
     typed = [word for command in commands for word in (command, "echo ====\\n")]
@@ -197,7 +197,7 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     assert len(set(frames)) == 1
 
 
-def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+def test_process_is_read_again_after_it_ran(program: Path) -> None:
     commands = ["break make", "run", "leaks blocks --json", "break sweep", "continue", "leaks blocks --json", "leaks find", "kill"]
     output = no_traceback(gdb(commands, str(program)))
     before, _, after = output.partition("Breakpoint 2 at")
@@ -259,7 +259,7 @@ def test_pager_can_be_left(program: Path, core: Path) -> None:
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, gdb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
         check_interrupts(terminal, r"leaks: interrupted\r\n.*\(gdb\) $")
 

@@ -33,7 +33,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     """Compile glibc_heap.c for the host's libc or another one, once for each kind of link."""
     folder = tmp_path_factory.mktemp("glibc")
 
-    def compiled(libc: str = "", *flags: str) -> Path:
+    def compile_program(libc: str = "", *flags: str) -> Path:
         output = folder / f"heap{libc}{''.join(flags)}"
         if not output.exists():
             options = ["-O1", "-g", "-pthread", "-Wno-deprecated-declarations", *flags]
@@ -45,11 +45,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
                 subprocess.run(["strip", str(output)], check=True)
         return output
 
-    return compiled
+    return compile_program
 
 
 @contextmanager
-def seen(
+def run_program(
     command: list[str], folder: Path, picture: str = "live", **environment: str
 ) -> Iterator[tuple[list[list[str]], Target, Directory]]:
     """The lines that the program printed, split into words, and the results of findleaks."""
@@ -119,7 +119,7 @@ def _free_chunks(glibc: Glibc, directory: Directory, start: int, end: int) -> It
 @pytest.mark.parametrize("scenario", ["plain", "threads", "mapped", "long-arenas"])
 @pytest.mark.parametrize("version", ENDS)
 def test_scenario(program: Program, tmp_path: Path, version: str, scenario: str) -> None:
-    with seen([str(program(version)), scenario], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), scenario], tmp_path) as (said, _, directory):
         used, freed = compare(said, directory)
         assert used > 10 and (freed > 10 or scenario == "mapped")
         totals(said, directory)
@@ -130,7 +130,7 @@ def test_scenario(program: Program, tmp_path: Path, version: str, scenario: str)
 
 @pytest.mark.parametrize("version", ENDS)
 def test_break_that_others_use(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "foreign"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "foreign"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         (heap,) = [owned.heap for owned in directory.heaps if owned.heap.arena == "main"]
@@ -140,7 +140,7 @@ def test_break_that_others_use(program: Program, tmp_path: Path, version: str) -
 
 @pytest.mark.parametrize("version", ENDS)
 def test_no_break(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "no-break"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "no-break"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert sum(owned.heap.arena == "main" for owned in directory.heaps) > 2
         (glibc,) = directory.allocators
@@ -150,7 +150,7 @@ def test_no_break(program: Program, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", ENDS)
 def test_two_namespaces(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "namespace"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "namespace"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         assert len(directory.allocators) == 2
@@ -158,14 +158,14 @@ def test_two_namespaces(program: Program, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", ENDS)
 def test_never_called(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "nothing"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "nothing"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert len(directory.allocators) == 1 and len(directory.blocks) < 10
 
 
 @pytest.mark.parametrize("version", ENDS)
 def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "only-threads", "6"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "only-threads", "6"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert {owned.heap.arena for owned in directory.heaps} >= {f"arena {n}" for n in range(1, 7)}
 
@@ -185,7 +185,7 @@ def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
 )
 @pytest.mark.parametrize("version", ENDS)
 def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) -> None:
-    with seen([str(program(version)), "threads"], tmp_path, GLIBC_TUNABLES=f"glibc.malloc.{tunable}") as (said, _, directory):
+    with run_program([str(program(version)), "threads"], tmp_path, GLIBC_TUNABLES=f"glibc.malloc.{tunable}") as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         (glibc,) = directory.allocators
@@ -196,7 +196,7 @@ def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) 
 @pytest.mark.parametrize("flag", ["-static", "-static-pie"])
 def test_static(program: Program, tmp_path: Path, flag: str) -> None:
     path = program("", flag)
-    with seen([str(path), "threads"], tmp_path) as (said, _, directory):
+    with run_program([str(path), "threads"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         assert directory.allocators[0].where == path.name
@@ -204,6 +204,6 @@ def test_static(program: Program, tmp_path: Path, flag: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["threads", "mapped", "namespace"])
 def test_kernel_core(program: Program, tmp_path: Path, scenario: str) -> None:
-    with seen([str(program()), scenario], tmp_path, "kernel") as (said, _, directory):
+    with run_program([str(program()), scenario], tmp_path, "kernel") as (said, _, directory):
         compare(said, directory)
         totals(said, directory)

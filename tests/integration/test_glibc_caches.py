@@ -24,7 +24,7 @@ FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "
 STATES = (State.IN_USE, State.CACHED, State.FREE)
 
 
-def compiled(folder: Path, libc: str = "", *flags: str) -> Path:
+def compile_program(folder: Path, libc: str = "", *flags: str) -> Path:
     """Compile the program for the host's libc or another one."""
     output = folder / f"caches{libc}{''.join(flags)}"
     if libc:
@@ -34,7 +34,7 @@ def compiled(folder: Path, libc: str = "", *flags: str) -> Path:
 
 
 @contextmanager
-def seen(program: Path, threads: int, folder: Path, picture: str, **environment: str) -> Iterator[tuple[str, Glibc, Directory]]:
+def run_program(program: Path, threads: int, folder: Path, picture: str, **environment: str) -> Iterator[tuple[str, Glibc, Directory]]:
     """The output of the program, and the results of findleaks."""
     with cores.Running([str(program), str(threads)], folder, {**os.environ, **environment}) as running:
         if picture == "live":
@@ -126,12 +126,12 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("caches"))
+    return compile_program(tmp_path_factory.mktemp("caches"))
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel", "gcore"])
-def test_its_own_figures(program: Path, tmp_path: Path, picture: str) -> None:
-    with seen(program, 5, tmp_path, picture) as (printed, glibc, directory):
+def test_figures_equal_those_of_glibc(program: Path, tmp_path: Path, picture: str) -> None:
+    with run_program(program, 5, tmp_path, picture) as (printed, glibc, directory):
         check(printed, glibc, directory)
         names = {arena.name for arena in glibc.arenas(directory.blocks)}
         threads = printed.count("<heap nr=") - 1  # a thread may use the arena of a thread that has ended
@@ -146,8 +146,8 @@ def test_its_own_figures(program: Path, tmp_path: Path, picture: str) -> None:
 @pytest.mark.parametrize("threads", [5, 33])
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_releases(tmp_path: Path, version: str, threads: int, flags: tuple[str, ...]) -> None:
-    program = compiled(tmp_path, version, *flags)
+    program = compile_program(tmp_path, version, *flags)
     # GDB 13's gcore omits memory after the guard pages of stacks in glibc 2.42 and later, so thread pointers refer to missing memory.
     for picture in ("live", "kernel") if version == "2.43" else ("live", "kernel", "gcore"):
-        with seen(program, threads, tmp_path / picture, picture) as (printed, glibc, directory):
+        with run_program(program, threads, tmp_path / picture, picture) as (printed, glibc, directory):
             check(printed, glibc, directory)

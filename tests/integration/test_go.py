@@ -42,7 +42,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.platform("x86-64", "Go")
-def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
+def test_heap_has_the_figures_of_the_runtime(stacks: Running) -> None:
     in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
     found = runtime_page("go", "--pid", str(stacks.pid))
     assert found["version"] == version()
@@ -78,7 +78,7 @@ def kinds(*where: str) -> dict[int, str]:
     return {int(block["address"], 16): block["kind"] for block in found if "kind" in block and "address" in block}
 
 
-def wrong(output: str, found: dict[int, str]) -> list[str]:
+def list_errors(output: str, found: dict[int, str]) -> list[str]:
     """Return the blocks whose kind is not what the program expects: lost blocks must be definitely lost, except for one in a register,
     and kept blocks reachable."""
     said = [(line.split()[0], int(line.split()[1], 16)) for line in output.splitlines() if line.startswith(("kept ", "lost "))]
@@ -94,7 +94,7 @@ def without_details(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
-def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> None:
+def test_blocks_of_go_objects_are_reachable(stripped: bool, tmp_path: Path) -> None:
     """Go objects refer to blocks: from a list, a map, and stacks of goroutines that do not run. Three threads run on stacks in Go's heap.
 
     The program does not have fixed addresses, as Go programs usually do. With them, blocks of malloc would be within 1 GiB after the
@@ -102,17 +102,17 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
     """
     program = build(tmp_path, "", "-buildmode=pie", *([STRIPPED] if stripped else ()), name="go_holds", cgo=True)
     with running(program, tmp_path / "run", KEPT, LOST) as run:
-        assert wrong(run.output, kinds("--pid", str(run.pid))) == []
+        assert list_errors(run.output, kinds("--pid", str(run.pid))) == []
         live = runtime_page("go", "--pid", str(run.pid))
         if stripped:  # a core of 1.4 GiB, nearly all of it reserved memory
             of_gcore = run.gcore()
-            assert wrong(run.output, kinds(str(of_gcore))) == []
+            assert list_errors(run.output, kinds(str(of_gcore))) == []
             assert without_details(runtime_page("go", str(of_gcore))["parts"]) == without_details(live["parts"])
             assert not {"unknown-owner"} & set(sorts(verdict(str(of_gcore))))
             of_gcore.unlink()
         core = str(run.kernel_core())
     found = kinds(core)
-    assert wrong(run.output, found) == []
+    assert list_errors(run.output, found) == []
     kept = next(line.split()[1] for line in run.output.splitlines() if line.startswith("kept "))
     (reference, *_) = json.loads(findleaks("refs", "--json", kept, core))["references"]
     assert re.search(r"live \S+-byte Go object, ", findleaks("whatis", reference["address"], core))

@@ -57,7 +57,7 @@ Amount = tuple[Optional[int], Optional[int]]
 """Number and bytes; None for what the command does not have."""
 
 
-def asked(session: Session, word: str) -> Any:
+def run_json(session: Session, word: str) -> Any:
     """Return the command's JSON: one object, or a list of objects."""
     out = io.StringIO()
     commands.execute(lambda: session, [word, "--json", *OPTIONS.get(word, ())], out)
@@ -79,14 +79,14 @@ def amounts(sample: Snapshot) -> dict[Key, Amount]:
     return found
 
 
-def measured(core: Path) -> Snapshot:
+def measure_snapshot(core: Path) -> Snapshot:
     """Take a snapshot of a core. Check that it stores the results of the commands, and that its figures add up to them."""
     with closing(Session(open_core(str(core)))) as session:
         sample = take_snapshot(session, core.stem)
         for word in OPTIONS:
-            assert {**asked(session, word), "next": []} == {**json.loads(json.dumps(sample.answers[word])), "next": []}, word
+            assert {**run_json(session, word), "next": []} == {**json.loads(json.dumps(sample.answers[word])), "next": []}, word
         managed = set(session.object_types.names) if session.object_types is not None else set()  # rows of the section of the runtime
-        typed = [one for one in asked(session, "blocks") if one.get("type") not in (None, *managed)]
+        typed = [one for one in run_json(session, "blocks") if one.get("type") not in (None, *managed)]
     sums: Counter[tuple[str, int]] = Counter()
     for (section, *_), amount in amounts(sample).items():
         sums.update({(section, at): value or 0 for at, value in enumerate(amount)})
@@ -119,7 +119,7 @@ def at(key: Key, amount: int, figures: Mapping[Key, Amount]) -> Optional[int]:
     return None if key[0] in ("field", "container") and ("root", "", key[1]) in figures else 0
 
 
-def answered(samples: list[Snapshot], *words: str) -> Any:
+def run_diff(samples: list[Snapshot], *words: str) -> Any:
     """Return the JSON of `diff` for these samples."""
     args = commands.parse(commands.parser(diff, "findleaks"), ["--json", "--limit", "0", *words])
     assert args is not None
@@ -131,12 +131,12 @@ def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
     """Check every row of `diff` in every section, for a sample loaded from a file and for a core. Return all rows by section, whole and
     name."""
     path = folder / "first.snapshot"
-    save(measured(first), path, "test")
-    samples = [load(str(path)), measured(last)]
+    save(measure_snapshot(first), path, "test")
+    samples = [load(str(path)), measure_snapshot(last)]
     before, after = map(amounts, samples)
-    rows = {by: answered(samples, "--by", by)["grown"] for by in SECTIONS}
+    rows = {by: run_diff(samples, "--by", by)["grown"] for by in SECTIONS}
     kernel = [sum(amount[1] or 0 for key, amount in one.items() if key == ("share", "", "kernel")) for one in (before, after)]
-    total = answered(samples)
+    total = run_diff(samples)
     assert total["total"]["bytes"] == [sum(row["bytes"][n] for row in rows["mapping"]) + kernel[n] for n in (0, 1)]
     assert [one["resident"] for one in total["samples"]] == total["total"]["bytes"]
     figures: dict[Key, Any] = {}
@@ -169,7 +169,7 @@ def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
     return figures
 
 
-def written(one: Any, path: Path) -> Path:
+def write_core(one: Any, path: Path) -> Path:
     """Write a core with findleaks, which records the resident pages."""
     ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(one.pid), check=True)
     return path
@@ -226,7 +226,7 @@ def test_every_figure(tmp_path: Path, name: str) -> None:
     with program(tmp_path) as one:
         for number in rounds:
             printed.append(one.round(number))
-            cores.append(written(one, tmp_path / f"{number}.core"))
+            cores.append(write_core(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
     assert HAS_ALL | sections <= {key[0] for key in figures}
     # The counts that the program prints.
@@ -243,7 +243,7 @@ def test_every_figure_of_a_server(tmp_path: Path) -> None:
         for at in range(2):
             keys = "".join(f"SET key{at}:{key} {'v' * 100}\r\n" for key in range(2000)).encode()
             assert real.talk(one.port, keys + b"QUIT\r\n")
-            cores.append(written(one, tmp_path / f"{at}.core"))
+            cores.append(write_core(one, tmp_path / f"{at}.core"))
         ran("snapshot", "-o", str(tmp_path / "live.snapshot"), "--pid", str(one.pid), check=True)
     # Debian's file is redis-check-rdb. It contains several programs and chooses one by its name.
     assert load(str(tmp_path / "live.snapshot")).identity.program == "redis-server"
@@ -260,7 +260,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
     with built("growth_namespace.c")(tmp_path) as one:
         for number in (400, 1200):
             one.round(number)
-            cores.append(written(one, tmp_path / f"{number}.core"))
+            cores.append(write_core(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
     counts = {key[1:]: row["counts"] for key, row in figures.items() if key[0] == "cache"}
     # The loader decides which of the two libraries is at the lower address, and is therefore the first one.

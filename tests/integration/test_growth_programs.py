@@ -69,31 +69,31 @@ def test_jvm_whose_threads_come_and_go(tmp_path: Path) -> None:
     assert not any(row["what"] == "lost" and row["delta"] > 64 << 10 for row in answer["grown"])
 
 
-def said(port: int, words: bytes) -> None:
+def send_command(port: int, words: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
         wire.sendall(words)
         while wire.recv(1 << 16):
             pass
 
 
-def overwritten(at: int) -> bytes:
+def overwrite_keys(at: int) -> bytes:
     """Set the same keys of Redis repeatedly, and fill and empty a list."""
     words = (f"SET key{key % 300} {'v' * (key % 200)}\r\nGET key{key % 300}\r\nLPUSH all x\r\nLPOP all\r\n" for key in range(1200))
     return "".join(words).encode() + b"QUIT\r\n"
 
 
-def added(at: int) -> bytes:
+def add_keys(at: int) -> bytes:
     """Set new keys of Redis each time."""
     return "".join(f"SET more{at}:{key} {'v' * 100}\r\n" for key in range(4000)).encode() + b"QUIT\r\n"
 
 
-def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, count: int) -> list[Path]:
+def load_server(folder: Path, name: str, words: Callable[[int], bytes], times: int, count: int) -> list[Path]:
     """Return snapshots of a server, each taken after this number of requests."""
     made = []
     with real.Idle(real.PROGRAMS[name], folder) as one:
         for at in range(count):
             for _ in range(times):
-                said(one.port, words(at))
+                send_command(one.port, words(at))
             made.append(folder / f"{at:02}.snapshot")
             ran("snapshot", "-o", str(made[-1]), "--pid", str(one.pid), check=True)
     return made
@@ -103,11 +103,11 @@ def loaded(folder: Path, name: str, words: Callable[[int], bytes], times: int, c
     ("name", "words", "times"),
     [
         pytest.param("nginx", lambda at: real.GET, 40, id="nginx"),
-        pytest.param("redis", overwritten, 1, id="redis", marks=pytest.mark.matrix),
+        pytest.param("redis", overwrite_keys, 1, id="redis", marks=pytest.mark.matrix),
     ],
 )
 def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
-    answer, text = compared(*loaded(tmp_path, name, words, times, 8))
+    answer, text = compared(*load_server(tmp_path, name, words, times, 8))
     assert [row for row in answer["grown"] if row["trend"] == "growing"] == []
     assert "; nothing grows" in first_line(text)
     assert "  1. " not in text
@@ -115,7 +115,7 @@ def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callab
 
 @pytest.mark.matrix
 def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
-    answer, text = compared(*loaded(tmp_path, "redis", added, 1, 5))
+    answer, text = compared(*load_server(tmp_path, "redis", add_keys, 1, 5))
     row = answer["grown"][0]
     assert (row["what"], row["trend"]) == ("root", "growing")
     assert row["delta"] > 4 * 4000 * 100

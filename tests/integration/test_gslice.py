@@ -30,7 +30,7 @@ def running(program: Path) -> Iterator[cores.Running]:
         yield made
 
 
-def listed(running: cores.Running) -> dict[int, tuple[str, int]]:
+def list_chunks(running: cores.Running) -> dict[int, tuple[str, int]]:
     """Return by address the last action of the program on the chunk, and its size. The address of a freed chunk may be used again."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, int(size)) for kind, size, address in rows}
@@ -53,7 +53,7 @@ def check(running: cores.Running, where: list[str]) -> None:
     """Check the size, the state and the kind of each chunk."""
     blocks, _ = truth.ask(*where)
     by_address = {int(block["address"], 16): block for block in blocks}
-    wanted = listed(running)
+    wanted = list_chunks(running)
     counted: Counter[tuple[str, str]] = Counter()
     for address, (kind, size) in wanted.items():
         block = by_address[address]
@@ -82,7 +82,7 @@ def check_totals(running: cores.Running, version: str) -> None:
     (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
     assert one["version"].startswith(f"{version}.")
     assert answer["trusted"] and one["reconciled"]
-    wanted = [size for kind, size in listed(running).values() if kind != "freed"]
+    wanted = [size for kind, size in list_chunks(running).values() if kind != "freed"]
     assert len(wanted) <= one["blocks"] <= len(wanted) + 50
     shares = found("verdict", "--pid", str(running.pid))["shares"]
     assert {share["share"] for share in shares if (share["of"] or "").startswith("GSlice")} >= {"in-use", "metadata"}

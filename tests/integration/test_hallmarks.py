@@ -23,14 +23,14 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def made(process: Running) -> dict[int, str]:
+def list_objects(process: Running) -> dict[int, str]:
     """Return the names of the objects by address."""
     lines = [line.rpartition(" ") for line in process.output.splitlines()]
     return {int(address, 16): name for name, _, address in lines if address.startswith("0x")}
 
 
 def test_each_object_is_named(process: Running) -> None:
-    objects = made(process)
+    objects = list_objects(process)
     assert len(objects) > 25
     done = ran("whatis", "--json", *map(hex, objects), "--pid", str(process.pid))
     found = {int(one["address"], 16): one.get("contents") for one in json.loads(done.stdout)["answers"]}
@@ -38,7 +38,7 @@ def test_each_object_is_named(process: Running) -> None:
 
 
 def test_nothing_else_is_named(process: Running) -> None:
-    objects = made(process)
+    objects = list_objects(process)
     with findleaks.attach(process.pid) as process_of:
         session = process_of._session
         contents, blocks = session.types.contents, session.directory.blocks
@@ -51,7 +51,7 @@ def test_nothing_else_is_named(process: Running) -> None:
 
 
 def test_own_rules(process: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = next(at for at, name in made(process).items() if name == "curl easy handle")
+    address = next(at for at, name in list_objects(process).items() if name == "curl easy handle")
     rules = tmp_path / "objects"
     rules.write_text("# mine\nour handle: u32 0 = 0xc0dedbad; size = 100..\n")
     monkeypatch.setenv("FINDLEAKS_OBJECTS", str(rules))

@@ -18,13 +18,13 @@ import cores
 HEADERS = ("8", "16", "24", "96")
 
 
-def compiled(folder: Path, name: str, *libraries: str) -> Path:
+def compile_program(folder: Path, name: str, *libraries: str) -> Path:
     return building.compiled(folder, f"{name}.c", "-O1", "-g", "-std=gnu11", *libraries)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("program"), "headers")
+    return compile_program(tmp_path_factory.mktemp("program"), "headers")
 
 
 def find(*words: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def find(*words: str) -> dict[str, Any]:
 
 @pytest.mark.platform("x86-64", "heap damage, C++ types, headers")
 @pytest.mark.parametrize("header", HEADERS)
-def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
+def test_state_of_each_block(program: Path, tmp_path: Path, header: str) -> None:
     """findleaks reports the state of each block correctly. A block with a pointer to another place inside stays possibly lost."""
     with cores.Running([str(program), header, "400"], tmp_path) as run:
         records = truth.parse(run.output)
@@ -50,7 +50,7 @@ def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
     assert f"403 blocks ({total['bytes'] / 1024:.0f} KiB) have a header of {header} B that the program added" in findleaks("find", core)
 
 
-def test_the_twin_and_memcheck_s_rules(program: Path, tmp_path: Path) -> None:
+def test_python_reference_engine_and_memcheck_rules(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "24", "100"], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -107,14 +107,14 @@ def test_a_header_before_links(program: Path, tmp_path: Path) -> None:
     assert said["structures"] == []
 
 
-def test_a_handful_is_no_custom(program: Path, tmp_path: Path) -> None:
+def test_few_blocks_are_no_evidence(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "24", "8"], tmp_path) as run:
         said = find("--pid", str(run.pid))
     assert said["heuristics"]["conventions"] == []
     assert said["totals"]["possible"]["blocks"] == 11 + 80
 
 
-def test_the_doors_agree(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "16", "100"], tmp_path) as run:
         core = str(run.kernel_core())
     plain = find(core)
@@ -125,7 +125,7 @@ def test_the_doors_agree(program: Path, tmp_path: Path) -> None:
 
 def test_sqlite(tmp_path: Path) -> None:
     """Memory that SQLite counts as used is reachable, except for lengths. One tenth is in structures with pointers to their middle."""
-    with cores.Running([str(compiled(tmp_path, "headers_sqlite", "-lsqlite3")), "100"], tmp_path / "run") as run:
+    with cores.Running([str(compile_program(tmp_path, "headers_sqlite", "-lsqlite3")), "100"], tmp_path / "run") as run:
         used = int(run.output.split()[0])
         said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
     assert plain["totals"]["possible"]["bytes"] >= used
@@ -155,7 +155,7 @@ def test_python_s_sqlite3(tmp_path: Path) -> None:
 
 
 def test_talloc(tmp_path: Path) -> None:
-    with cores.Running([str(compiled(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
+    with cores.Running([str(compile_program(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
         held, lost = map(int, run.output.split()[:2])
         said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
     assert held == 2001

@@ -38,7 +38,7 @@ def hints(found: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("words", ["blocks", "blocks --kind lost", "find", "whatis NODE", "path NODE", "roots"])
-def test_both_engines_say_the_same(words: str, stopped: tuple[str, list[str]]) -> None:
+def test_engines_agree(words: str, stopped: tuple[str, list[str]]) -> None:
     core, (held, lost, text) = stopped
     command = [*words.replace("NODE", held).split(), "--json", core]
     said = [findleaks(*command, FINDLEAKS_PURE=pure) for pure in ("", "1")]

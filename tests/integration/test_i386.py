@@ -24,12 +24,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.platform("i386", "live, on the command line", "cores of gcore")
 @pytest.mark.parametrize("picture", ["live", "kernel", "gcore"])
-def test_every_block_is_called_what_it_is(program: Path, tmp_path: Path, picture: str) -> None:
+def test_state_of_each_block(program: Path, tmp_path: Path, picture: str) -> None:
     accuracy.check(program, tmp_path, 5, picture)
 
 
 @pytest.mark.platform("i386", "live, in GDB", "live, in LLDB")
-def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "3", "4", "1"], tmp_path) as running:
         pid = str(running.pid)
         expected = answers(findleaks("blocks", "--json", "--pid", pid))

@@ -89,17 +89,17 @@ def cases(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", cases(PROCESSES))
-def test_a_parents_process(how: str, running: Running, tmp_path: Path) -> None:
+def test_inherited_process_state(how: str, running: Running, tmp_path: Path) -> None:
     check(running, tmp_path, environment(), PROCESSES[how])
 
 
 @pytest.mark.parametrize("how", cases(ENVIRONMENTS))
-def test_a_parents_environment(how: str, running: Running, tmp_path: Path) -> None:
+def test_inherited_environment(how: str, running: Running, tmp_path: Path) -> None:
     changed = {**environment(), **ENVIRONMENTS[how]}
     check(running, tmp_path, {name: value for name, value in changed.items() if value is not None}, None)
 
 
-def test_where_files_run_out_that_is_the_error(running: Running, tmp_path: Path) -> None:
+def test_no_more_file_descriptors(running: Running, tmp_path: Path) -> None:
     """With a low hard limit, findleaks in GDB cannot open a file. The error says so, and the process is unchanged."""
     done = subprocess.run(
         [*FINDLEAKS, "count", "malloc", "--for", "0.5", "--pid", str(running.pid)],

@@ -16,7 +16,7 @@ from debuggers import findleaks, gdb, lldb, objects
 import cores
 
 
-def built(folder: Path, name: str, *words: str) -> Path:
+def build(folder: Path, name: str, *words: str) -> Path:
     """Compile a program of tests/programs with this command. The source is inserted after the first word, before libraries."""
     source = next(truth.PROGRAMS.glob(f"{name}.*"))
     program = folder / name
@@ -31,12 +31,12 @@ def find(*words: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    return built(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
+    return build(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
 
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 @pytest.mark.parametrize("pure", ["", pytest.param("1", marks=pytest.mark.matrix)])
-def test_block_by_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
+def test_state_of_each_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
     """Intact structures and the blocks that they refer to are reachable. Damaged structures and other interior pointers stay possibly
     lost. Both engines and all front ends agree."""
     with cores.Running([str(laid_out)], tmp_path) as run:
@@ -61,7 +61,7 @@ def test_block_by_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
 @pytest.mark.parametrize("pure", ["", pytest.param("1", marks=pytest.mark.matrix)])
 def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
     """Objects of lists and trees are reachable if their links refer to links. A pointer to another member is not enough."""
-    program = built(tmp_path, "linked_nodes", "cc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+    program = build(tmp_path, "linked_nodes", "cc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
     with cores.Running([str(program)], tmp_path / "run") as run:
         records, core = truth.parse(run.output), str(run.kernel_core())
     verdict = truth.compare(records, truth.ask(core, environment={"FINDLEAKS_PURE": pure} if pure else {})[0])
@@ -76,7 +76,7 @@ def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
 def test_exceptions(tmp_path: Path) -> None:
     """Exceptions that are stored or caught are reachable, and so are their messages. Only lost exceptions are leaked. The name of their
     type contains the class."""
-    program = built(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
+    program = build(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
     with cores.Running([str(program)], tmp_path / "run") as run:
         lost_blocks = int(run.output.split()[0])
         core = str(run.kernel_core())
@@ -96,7 +96,7 @@ def test_rust(tmp_path: Path) -> None:
     rustc = shutil.which("rustc")
     assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
     with cores.Running(
-        [str(built(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
+        [str(build(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
     ) as run:
         tables, lost_boxes = map(int, run.output.split()[:2])
         said = find("--pid", str(run.pid))
@@ -126,7 +126,7 @@ def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
     flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
-    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
+    check_coroutines(build(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
 
 
 @pytest.mark.matrix
@@ -134,14 +134,14 @@ def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
 def test_boost(release: str, tmp_path: Path) -> None:
     """Stacks of Boost.Context and Boost.Coroutine2 are in memory of malloc or in mappings. Only those of malloc are blocks."""
     flags = ["-std=c++20", "-O1", "-g", *libraries_cpp.boost(release)]
-    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40 + 2 * 40)
+    check_coroutines(build(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40 + 2 * 40)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", libraries_cpp.ABSEIL)
 def test_abseil(release: str, tmp_path: Path) -> None:
     """No block in Abseil's tables is possibly lost. Since release 20230802, the tables refer to the inside of blocks."""
-    program = built(tmp_path, "abseil_tables", "g++", "-std=c++17", "-O1", "-g", *libraries_cpp.abseil(release))
+    program = build(tmp_path, "abseil_tables", "g++", "-std=c++17", "-O1", "-g", *libraries_cpp.abseil(release))
     with cores.Running([str(program)], tmp_path / "run") as run:
         lost_blocks, tables = map(int, run.output.split()[:2])
         said = find("--pid", str(run.pid))

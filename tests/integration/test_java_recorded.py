@@ -44,7 +44,7 @@ def calling(version: str, folder: Path, program: str, *words: str, options: tupl
         calls.end()
 
 
-def listed(text: str) -> Stacks:
+def parse_stacks(text: str) -> Stacks:
     """Return the stacks that the program prints after a round, with the number of calls in all rounds."""
     found: Stacks = Counter()
     for part in text.split("calls ")[1:]:
@@ -54,7 +54,7 @@ def listed(text: str) -> Stacks:
     return found
 
 
-def recorded(stacks: Sequence[Mapping[str, Any]], amounts: Sequence[int]) -> Stacks:
+def list_java_frames(stacks: Sequence[Mapping[str, Any]], amounts: Sequence[int]) -> Stacks:
     """Return the Java frames that called the function, without the native method."""
     found: Stacks = Counter()
     for stack, amount in zip(stacks, amounts):
@@ -79,8 +79,8 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
         # Stale words on stacks may refer to some of the blocks.
         assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
         assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
-    found = recorded(made.stacks, made.amounts)
-    assert found == listed(made.printed)
+    found = list_java_frames(made.stacks, made.amounts)
+    assert found == parse_stacks(made.printed)
     assert (len(found), found.total()) == (CALLS, ROUNDS * CALLS)
 
 

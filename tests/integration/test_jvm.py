@@ -42,7 +42,7 @@ def jcmd(pid: int, *words: str, version: str = jvms.SYSTEM) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
-def reported(text: str) -> dict[str, tuple[int, int]]:
+def parse_summary(text: str) -> dict[str, tuple[int, int]]:
     """Return the reserved and committed bytes by kind, as `VM.native_memory scale=b` prints them."""
     kinds = re.findall(r"^-\s+(.+?) \(reserved=(\d+), committed=(\d+)\)", text, re.M)
     return {name.strip(): (int(reserved), int(committed)) for name, reserved, committed in kinds}
@@ -85,7 +85,7 @@ def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str
     with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
-    said = reported(shown)
+    said = parse_summary(shown)
     (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
     counters, own = found["counters"], "Native Memory Tracking"

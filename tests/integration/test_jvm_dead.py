@@ -33,7 +33,7 @@ def kinds(output: str) -> dict[str, str]:
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
 
-def exact(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> None:
+def check_kinds(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> None:
     """Check that every kept block is reachable, and that dropped blocks are lost, except for a few to which stale native words refer."""
     assert Counter(truth.values()) == MADE
     assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}
@@ -41,11 +41,11 @@ def exact(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> Non
     held = [address for address, what in truth.items() if what == "forgotten" and found[address] not in LOST]
     assert len(held) <= MADE["forgotten"] / 100
     picture = evidence.read(core) if held else None
-    assert all(picture is not None and held_by_a_native_word(int(address, 16), core, picture) for address in held)
+    assert all(picture is not None and has_native_reference(int(address, 16), core, picture) for address in held)
     assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be reused with a stale word in it
 
 
-def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> bool:
+def has_native_reference(block: int, core: Path, picture: evidence.Picture) -> bool:
     """Return whether `refs` and a scan of the core find the same references outside the Java heap, the only memory that the program
     writes."""
     scanned = {word.address for word in picture.words(block, block + 16)}
@@ -62,8 +62,8 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
         suspend(running.pid)  # the core then has the same references as the live process
         live = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()
-    exact(live, truth, core)
-    exact(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth, core)
+    check_kinds(live, truth, core)
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth, core)
 
 
 def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
     reported = json.loads(debuggers.findleaks("find", "--json", core))
     assert totals == [reported["totals"]] * 2
     assert reported["totals"]["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
-    exact(kinds(debuggers.findleaks("blocks", "--json", core)), truth, Path(core))
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), truth, Path(core))
     lost = [address for group in reported["groups"] for address in group["examples"] if truth.get(address) == "forgotten"]
     answer = json.loads(debuggers.findleaks("refs", "--json", lost[0], core))
     in_eden = [place for place in map(debuggers.place, answer["references"]) if "; Java heap of the JVM, in eden" in place]
@@ -90,7 +90,7 @@ def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
 def test_gcores_core(tmp_path: Path, collector: str) -> None:
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         core = str(running.gcore())
-    exact(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output), Path(core))
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output), Path(core))
 
 
 @pytest.mark.matrix

@@ -26,12 +26,12 @@ from findleaks.target.ptrace import has_ended, state
 from findleaks.target.residency.pagemap import PageMap
 
 
-def held(pid: int) -> LiveTarget:
+def stop_process(pid: int) -> LiveTarget:
     """Return the process, which is stopped until the object is closed."""
     return LiveTarget(pid, stopped=False)
 
 
-both = pytest.mark.parametrize("reach", [attach, held])
+both = pytest.mark.parametrize("reach", [attach, stop_process])
 Reach = Callable[[int], LocalProcess]
 
 
@@ -68,11 +68,11 @@ def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path
 
 def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid):
+    with stop_process(one.pid):
         assert one.stands()
         assert state(one.pid, one.pid) == "t"
     assert one.runs()
-    target = held(one.pid)
+    target = stop_process(one.pid)
     target.close()
     target.close()
     assert one.runs()
@@ -81,7 +81,7 @@ def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Cou
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
     one = counter()
-    with pytest.raises(error), held(one.pid):
+    with pytest.raises(error), stop_process(one.pid):
         raise error
     assert one.runs()
 
@@ -131,7 +131,7 @@ def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
 
 def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid):
+    with stop_process(one.pid):
         os.kill(one.pid, signal.SIGUSR1)
         assert one.stands()
         assert one.read("signals") == 0
@@ -166,7 +166,7 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     start = Stopwatch(one.pid)
-    with held(one.pid) as live:
+    with stop_process(one.pid) as live:
         assert len(live.threads()) == 202
         assert len({t.thread_pointer for t in live.threads()}) == 202
         assert all(live.word(t.thread_pointer) == t.thread_pointer for t in live.threads())
@@ -178,7 +178,7 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
 def test_threads_that_are_born_and_die_meanwhile(counter: Callable[..., Counter]) -> None:
     one = counter("births")
     for _ in range(40):
-        with held(one.pid) as live:
+        with stop_process(one.pid) as live:
             there = sorted(int(t) for t in os.listdir(f"/proc/{one.pid}/task"))
             known = {t.tid for t in live.threads()}
             assert known == {t for t in there if state(one.pid, t) not in "ZX"}
@@ -242,7 +242,7 @@ def page_tables(pid: int) -> int:
 
 
 def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: Path) -> None:
-    with Running([str(programs / "program"), "4"], tmp_path) as run, held(run.pid) as live:
+    with Running([str(programs / "program"), "4"], tmp_path) as run, stop_process(run.pid) as live:
         scan, read = PageMap(f"/proc/{run.pid}", 4096), PageMap(f"/proc/{run.pid}", 4096)
         read._scan = False
         some = 0
@@ -291,7 +291,7 @@ def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> N
 
 def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid) as live:
+    with stop_process(one.pid) as live:
         os.kill(one.pid, signal.SIGKILL)
         assert wait_for(lambda: has_ended(one.pid))
         with pytest.raises(TargetError, match=r"has ended|cannot read"):

@@ -49,7 +49,7 @@ def running(programs: Path, tmp_path: Path) -> Iterator[Running]:
         yield run
 
 
-def mapped(output: str) -> dict[str, tuple[int, int]]:
+def parse_mappings(output: str) -> dict[str, tuple[int, int]]:
     """Return address and size of each mapping, by name."""
     rows = [line.split() for line in output.splitlines() if " 0x" in line]
     return {name: (int(address, 16), int(size)) for name, address, size in rows}
@@ -68,7 +68,7 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 
 def as_stopped(copy: Target, run: Running, but: tuple[str, ...] = ()) -> None:
     """Check that every mapping has the same bytes in the copy as in the process, which sleeps."""
-    at = mapped(run.output)
+    at = parse_mappings(run.output)
     suspend(run.pid)
     try:
         with LiveTarget(run.pid, stopped=True) as live:
@@ -133,7 +133,7 @@ def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.M
     )
     with attach(running.pid) as copy:
         as_stopped(copy, running)
-        start, size = mapped(running.output)["offset"]
+        start, size = parse_mappings(running.output)["offset"]
         os.kill(running.pid, signal.SIGKILL)
         assert wait_for(lambda: has_ended(running.pid))
         copy._files.chunks.clear()  # type: ignore[union-attr]
@@ -199,7 +199,7 @@ def test_nothing_is_left_behind(running: Running) -> None:
     """Measure this in a separate process, whose memory does not depend on garbage of earlier tests."""
     (running.folder / "grow").touch()
     assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
-    constant = mapped(running.output)["constant"][0]
+    constant = parse_mappings(running.output)["constant"][0]
     finished = subprocess.run([sys.executable, "-c", _COPIES, str(running.pid), str(constant)], capture_output=True, text=True, timeout=180)
     assert (finished.returncode, finished.stderr) == (0, "")
 

@@ -30,30 +30,32 @@ running = building.running()
 core = building.core()
 
 
-def answered(output: str) -> list[str]:
+def split_output(output: str) -> list[str]:
     """Split the output by the commands that were typed."""
     return [part.partition("\n")[2].strip() for part in output.split("(lldb) ")[1:]]
 
 
-def ask(commands: list[str], *arguments: str) -> list[str]:
+def run_commands(commands: list[str], *arguments: str) -> list[str]:
     """Return the output of these commands."""
     output = lldb(commands, *arguments)
     assert "Traceback" not in output
     assert "internal error" not in output
-    return answered(output)[-len(commands) :]
+    return split_output(output)[-len(commands) :]
 
 
 def test_loading_imports_no_analysis() -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
     loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "lldb", "lldb.interrupt", "lldb.register"]
     loaded += ["report", "report.columns", "report.encoding", "value_classes"]
-    assert ask([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
+    assert run_commands([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
 
 
 def test_help_of_every_command() -> None:
-    overview, other = ask(["help leaks", "help findleaks"])
+    overview, other = run_commands(["help leaks", "help findleaks"])
     assert all(f"findleaks {word} " in other for word in COMMANDS)
-    texts = iter(ask([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")]))
+    texts = iter(
+        run_commands([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")])
+    )
     for word, short, long, of_findleaks in zip(COMMANDS, texts, texts, texts):
         assert f"\n      {word} " in overview
         typed = "findleaks" if CATALOGUE[word].shell else "leaks"
@@ -67,7 +69,7 @@ def test_expressions(program: Path, core: Path, running: Running) -> None:
     at = placed(running.output)
     places = ["$sp", "$rsp", "$sp+8", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8"]
     places += ["'g_list + 1'", "main_arena", "&main_arena"]
-    lines = ask([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
+    lines = run_commands([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
     found = dict(zip(places, (json.loads(line)["answers"][0] for line in lines)))
     first = int(at["first"], 16)
     assert found["g_list"]["address"] == found["*g_list"]["address"] == at["first"]
@@ -96,19 +98,19 @@ ERRORS = [
 
 
 def test_errors_are_one_line_and_failures(program: Path, core: Path) -> None:
-    assert ask([command for command, _ in ERRORS], str(program), "-c", str(core)) == [f"error: {error}" for _, error in ERRORS]
+    assert run_commands([command for command, _ in ERRORS], str(program), "-c", str(core)) == [f"error: {error}" for _, error in ERRORS]
 
 
 def test_calls_of_functions_are_refused(program: Path, running: Running) -> None:
     """Calls are refused also in a process that could run them, because it must not run while findleaks reads it."""
-    (answer,) = ask(["leaks whatis (long)getpid()"], "-p", str(running.pid))
+    (answer,) = run_commands(["leaks whatis (long)getpid()"], "-p", str(running.pid))
     assert answer.startswith("error: leaks: '(long)getpid()' is not an address: ")
     assert len(answer.splitlines()) == 1
 
 
 def test_no_process() -> None:
     error = "no process or core: start or attach to a process, or load a core file, and try again"
-    assert ask(["leaks find", "findleaks"]) == [f"error: leaks: {error}", f"error: findleaks: {error}"]
+    assert run_commands(["leaks find", "findleaks"]) == [f"error: leaks: {error}", f"error: findleaks: {error}"]
 
 
 ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (has ended|is exiting|is a zombie)))"
@@ -122,13 +124,15 @@ def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
         "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"
     )
     for kill in ("process kill", somebody):
-        answers = ask(["breakpoint set -n sweep", "run", "leaks find", kill, "leaks find"], str(program))
+        answers = run_commands(["breakpoint set -n sweep", "run", "leaks find", kill, "leaks find"], str(program))
         assert "leaked: " in answers[2]
         assert re.search(f"^error: leaks: {ENDED}", answers[4], re.MULTILINE), answers[4]
 
 
 def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
-    find, *same = ask(["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core))
+    find, *same = run_commands(
+        ["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core)
+    )
     assert json.loads(find)["command"] == "find"
     assert "leaked: " in same.pop(0)
     assert same == [find, find]
@@ -177,7 +181,7 @@ def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
 
 def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
     commands = ["breakpoint set -n make", "run", "leaks blocks --json", "breakpoint set -n sweep", "continue", "leaks blocks --json"]
-    answers = ask([*commands, "process kill"], str(program))
+    answers = run_commands([*commands, "process kill"], str(program))
     assert len(objects(answers[2])) <= len(objects(answers[5])) - 17
 
 
@@ -197,7 +201,7 @@ def test_another_core_in_the_same_debugger(program: Path, core: Path, tmp_path: 
 def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
     """Before LLDB 17 there is no SBProcess.GetCoreFile. The core is then found among the files that LLDB has mapped."""
     words = ["leaks find --json", "script del lldb.SBProcess.GetCoreFile", "leaks find --json"]
-    first, _, found = ask(words, str(program), "-c", str(core))
+    first, _, found = run_commands(words, str(program), "-c", str(core))
     assert found == first
     assert objects(found)
 

@@ -43,7 +43,7 @@ def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
         return run.kernel_core(), pagetruth.truth(run.output)
 
 
-def mapped(*words: str) -> dict[str, Any]:
+def run_map(*words: str) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(findleaks("map", "--json", *words))
     return answer
 
@@ -83,33 +83,33 @@ def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
 
 
 def test_live(running: Running) -> None:
-    check(mapped("--pid", str(running.pid)), pagetruth.truth(running.output), "pagemap")
+    check(run_map("--pid", str(running.pid)), pagetruth.truth(running.output), "pagemap")
 
 
 def test_kernel_core(program: Path, kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     core, truth = kernel_core
-    check(mapped(str(core)), truth, "holes of the core")
+    check(run_map(str(core)), truth, "holes of the core")
     whole = tmp_path / "whole"
     whole.write_bytes(core.read_bytes())
-    check(mapped(str(whole)), truth, "unknown")
+    check(run_map(str(whole)), truth, "unknown")
     sparse = tmp_path / "sparse"  # the file has holes for all zeros, so holes say nothing about pages
     subprocess.run(["cp", "--sparse=always", str(whole), str(sparse)], check=True)
     assert os.stat(sparse).st_blocks < os.stat(whole).st_blocks
-    check(mapped(str(sparse)), truth, "unknown")
+    check(run_map(str(sparse)), truth, "unknown")
     assert "copy or pack" in findleaks("map", "--save-residency", f"{whole}.gz.residency", str(core))
     subprocess.run(["gzip", "-1", str(whole)], check=True)
-    check(mapped(f"{whole}.gz"), truth, "side file")
+    check(run_map(f"{whole}.gz"), truth, "side file")
 
 
 def test_gcore_with_its_side_file(running: Running, saved: tuple[Path, Path], tmp_path: Path) -> None:
     core, side = saved
     truth = pagetruth.truth(running.output)
-    check(mapped(str(core)), truth, "unknown")
-    check(mapped("--residency", str(side), str(core)), truth, "side file")
+    check(run_map(str(core)), truth, "unknown")
+    check(run_map("--residency", str(side), str(core)), truth, "side file")
     beside = tmp_path / "core"
     beside.symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
-    check(mapped(str(beside)), truth, "side file")
+    check(run_map(str(beside)), truth, "side file")
 
 
 def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tuple[Path, Path], tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
     # The file beside the core is of another process: it is named and not used, and the holes of the core are used
-    answer = mapped(str(tmp_path / "core"))
+    answer = run_map(str(tmp_path / "core"))
     assert answer["residency"]["source"] == "holes of the core" and any("belongs to process" in warning for warning in answer["warnings"])
 
 
-def test_debuggers_say_the_same(program: Path, kernel_core: tuple[Path, Truth], saved: tuple[Path, Path]) -> None:
+def test_debuggers_agree(program: Path, kernel_core: tuple[Path, Truth], saved: tuple[Path, Path]) -> None:
     core, truth = kernel_core
     reported = objects(findleaks("map", "--json", str(core), "--exe", str(program)))
     assert objects(gdb(["leaks map --json"], str(program), str(core))) == reported
@@ -143,12 +143,12 @@ def test_debuggers_live(program: Path, running: Running, tmp_path: Path) -> None
         lines = [f"leaks map --save-residency {side}", "leaks map --json"]
         reported = objects(debugger(lines, "-p", str(running.pid)))
         check(json.loads(reported[-1]), truth, "pagemap")
-        check(mapped("--residency", str(side), "--pid", str(running.pid)), truth, "side file")
+        check(run_map("--residency", str(side), "--pid", str(running.pid)), truth, "side file")
 
 
-def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
+def test_text_has_the_figures_of_the_json(kernel_core: tuple[Path, Truth]) -> None:
     core, truth = kernel_core
-    answer, text = mapped(str(core)), findleaks("map", str(core), COLUMNS="100")
+    answer, text = run_map(str(core)), findleaks("map", str(core), COLUMNS="100")
     rows = {}
     for line in text.splitlines():
         for key, name in (("in_use", "occupied"), ("kept", "free, kept"), ("returned", "free, returned"), ("untouched", "untouched")):
@@ -182,7 +182,7 @@ def test_pictures(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
         assert colours[tuple(int(text[at : at + 2], 16) for at in (1, 3, 5))] > 1000
 
 
-def test_bad_words(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_bad_arguments(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     core = str(kernel_core[0])
     assert "end its name in .html, .svg or .png" in findleaks("map", core, "-o", "map.pdf")
     assert "no such file" in findleaks("map", core, "--residency", str(tmp_path / "none"))
@@ -203,9 +203,9 @@ def _whole(core: str, folder: Path) -> Path:
 def test_other_glibcs(version: str, tmp_path: Path) -> None:
     made = libcs.get(version).compile(building.PROGRAMS / "pages.c", tmp_path / "pages", ["-O1"])
     with Running([str(made)], tmp_path / "run") as run:
-        live, truth = mapped("--pid", str(run.pid)), pagetruth.truth(run.output)
+        live, truth = run_map("--pid", str(run.pid)), pagetruth.truth(run.output)
         core = run.kernel_core()
-    for answer in (live, mapped(str(core))):
+    for answer in (live, run_map(str(core))):
         found, expected = states(answer), truth.states()
         if version == "2.43":  # the thread cache of this version is not the first chunk
             expected[truth.heaps[0][0]] = PageState.KEPT

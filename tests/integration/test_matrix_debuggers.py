@@ -109,7 +109,7 @@ def no_traceback(output: str) -> str:
     return output
 
 
-def test_doors_on_cores(debugger: Debugger, program: Path, core: Asked) -> None:
+def test_front_ends_on_cores(debugger: Debugger, program: Path, core: Asked) -> None:
     doors.check_truth(core.told, core.at)
     output = no_traceback(debugger.run(doors.inside(core.at), exe=str(program), core=str(core.path)))
     assert objects(output) == core.told
@@ -119,7 +119,7 @@ def test_cores_without_their_program_given(debugger: Debugger, core: Asked) -> N
     assert objects(debugger.run(doors.inside(core.at), core=str(core.path))) == doors.on_core(core.at, core.path)
 
 
-def test_doors_on_a_process(debugger: Debugger, running: Running) -> None:
+def test_front_ends_on_a_process(debugger: Debugger, running: Running) -> None:
     at, pid = doors.placed(running.output), running.pid
     reported = [line for words in doors.questions(at) for line in objects(findleaks(*words, "--pid", str(pid)))]
     doors.check_truth(reported, at)
@@ -149,13 +149,13 @@ def test_help(debugger: Debugger) -> None:
 
 
 def test_completion(debugger: Debugger) -> None:
-    assert completed(debugger, "leaks fi") == {"find"}
-    assert completed(debugger, "leaks ") == set(COMMANDS)
+    assert complete(debugger, "leaks fi") == {"find"}
+    assert complete(debugger, "leaks ") == set(COMMANDS)
     if debugger.is_gdb:
-        assert completed(debugger, "leaks find --ki") == {"--kind"}
+        assert complete(debugger, "leaks find --ki") == {"--kind"}
 
 
-def completed(debugger: Debugger, text: str) -> set[str]:
+def complete(debugger: Debugger, text: str) -> set[str]:
     """Return the completions of the last word of the text."""
     if debugger.is_gdb:
         return {line.split()[-1] for line in no_traceback(debugger.run([f"complete {text}"])).splitlines()}
@@ -195,7 +195,7 @@ def test_errors_are_one_line(debugger: Debugger, program: Path, gcore: Path) -> 
     assert len(parts) == len(words)
 
 
-def test_what_changes_is_seen(debugger: Debugger, program: Path, tmp_path: Path) -> None:
+def test_changes_are_read(debugger: Debugger, program: Path, tmp_path: Path) -> None:
     """findleaks sees memory and registers that the user writes between two commands."""
     gdb = ["set var g_list = 0", "thread 2", "set var $rbx = 0"]
     lldb = ["expression g_list = (struct node *)0", "thread select 2", "register write rbx 0"]
@@ -207,7 +207,7 @@ def test_what_changes_is_seen(debugger: Debugger, program: Path, tmp_path: Path)
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(debugger: Debugger, program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(debugger: Debugger, program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, debugger.terminal(pid=run.pid, FINDLEAKS_PURE="1") as terminal:
         start = len(terminal.text)
         terminal.press("leaks find\n")

@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
     """Run findleaks with these arguments. `data` limits its private writable memory, in bytes."""
 
-    def limited() -> None:
+    def set_limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data, data))
 
     child = subprocess.Popen(
@@ -44,7 +44,7 @@ def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment(),
-        preexec_fn=limited if data >= 0 else None,
+        preexec_fn=set_limit if data >= 0 else None,
     )
     assert child.stdout is not None
     output = child.stdout.read().decode()

@@ -53,13 +53,13 @@ def build(tmp_path_factory: pytest.TempPathFactory):
     return build
 
 
-def preloaded(version: str, build: str = "release") -> dict[str, str]:
+def preload(version: str, build: str = "release") -> dict[str, str]:
     return {"LD_PRELOAD": str(mallocs_mimalloc.library(version, build))}
 
 
 @pytest.mark.parametrize(("version", "picture"), [("2.0.9", "kernel"), ("2.0.9", "live"), ("3.2.8", "gcore"), ("3.2.8", "live")])
 def test_five_threads(build, tmp_path: Path, version: str, picture: str) -> None:
-    check(build(), tmp_path, 5, picture, "a", settle=settle, **preloaded(version))
+    check(build(), tmp_path, 5, picture, "a", settle=settle, **preload(version))
 
 
 def test_linked_statically(build, tmp_path: Path) -> None:
@@ -72,14 +72,14 @@ def test_linked_statically(build, tmp_path: Path) -> None:
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_and_picture(build, tmp_path: Path, version: str, picture: str, threads: int) -> None:
-    check(build(), tmp_path, threads, picture, "a", settle=settle, **preloaded(version))
+    check(build(), tmp_path, threads, picture, "a", settle=settle, **preload(version))
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("flavour", ["secure", "debug"])
 @pytest.mark.parametrize("version", SOURCES)
 def test_secure_and_debug_builds(build, tmp_path: Path, version: str, flavour: str) -> None:
-    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preloaded(version, flavour))
+    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preload(version, flavour))
 
 
 @pytest.mark.matrix
@@ -92,8 +92,8 @@ def test_every_way_to_link_it(build, tmp_path: Path, version: str, link: str) ->
 @pytest.mark.matrix
 @pytest.mark.parametrize("environment", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("version", ["2.0.9", "2.2.5", "3.0.1", "3.4.3"])
-def test_set_up_otherwise(build, tmp_path: Path, version: str, environment: dict[str, str]) -> None:
-    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preloaded(version), **environment)
+def test_settings(build, tmp_path: Path, version: str, environment: dict[str, str]) -> None:
+    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preload(version), **environment)
 
 
 def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str, str]) -> None:
@@ -139,7 +139,7 @@ def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str
 
 
 @pytest.mark.parametrize("version", ["2.2.5", *(pytest.param(v, marks=pytest.mark.matrix) for v in SOURCES if v not in ("2.2.5", "3.3.2"))])
-def test_areas_and_blocks_are_those_it_lists_itself(tmp_path: Path, version: str) -> None:
+def test_areas_and_blocks_equal_those_that_mimalloc_lists(tmp_path: Path, version: str) -> None:
     """The process also uses glibc's malloc. Each block belongs to exactly one of the two allocators."""
     program = tmp_path / "visit"
     source, library = truth.PROGRAMS / "mimalloc_visit.c", mallocs_mimalloc.linked(version, override=False)

@@ -79,7 +79,7 @@ def test_stacks_are_those_of_the_core(pictures: Pictures, kind: str) -> None:
     assert of_dump["warnings"] == of_core["warnings"]
 
 
-def test_what_a_dump_of_the_stacks_lacks(pictures: Pictures) -> None:
+def test_dump_of_stacks_only(pictures: Pictures) -> None:
     dump, words = pictures.dumps["stack"], Counter(record.category for record in pictures.records)
     assert words["stack"]
     for command in ("find", "verdict", "blocks", "caches", "verify", "roots"):

@@ -49,7 +49,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory):
 
 
 @contextmanager
-def seen(program: Path, folder: Path, *arguments: str, picture: str = "kernel") -> Iterator[tuple[str, Allocator, Directory]]:
+def run_program(program: Path, folder: Path, *arguments: str, picture: str = "kernel") -> Iterator[tuple[str, Allocator, Directory]]:
     """The output of the program, and the results of findleaks."""
     with cores.Running([str(program), *arguments], folder) as running:
         if picture == "live":
@@ -164,7 +164,7 @@ def identities(allocator: Allocator, directory: Directory) -> None:
 def test_classes_against_the_counters_of_mallocng(compiled, tmp_path: Path, version: str, picture: str) -> None:
     """The program prints usage_by_class, which it finds by a symbol. findleaks finds the same counters, and counts the same slots in the
     groups."""
-    with seen(compiled(version, "static", "musl_caches", "-DCONTEXT"), tmp_path, picture=picture) as (output, allocator, directory):
+    with run_program(compiled(version, "static", "musl_caches", "-DCONTEXT"), tmp_path, picture=picture) as (output, allocator, directory):
         assert directory.problems == []
         counted = {int(line.split()[1]): int(line.split()[2]) for line in output.splitlines() if line.startswith("class ")}
         assert allocator.read_counters() == {f"usage_by_class[{number}]": slots for number, slots in counted.items() if slots}
@@ -195,7 +195,7 @@ def compare_blocks(output: str, directory: Directory) -> None:
 @pytest.mark.parametrize("link", ["static", pytest.param("dynamic", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE_OLD else pytest.mark.matrix) for v in OLD])
 def test_chunks_of_oldmalloc(compiled, tmp_path: Path, version: str, link: str) -> None:
-    with seen(compiled(version, link, "musl_caches"), tmp_path) as (output, allocator, directory):
+    with run_program(compiled(version, link, "musl_caches"), tmp_path) as (output, allocator, directory):
         assert directory.problems == []
         identities(allocator, directory)
         compare_blocks(output, directory)
@@ -212,11 +212,11 @@ def damage(output: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("letter", ["o", "t", "u"])
 @pytest.mark.parametrize("version", [HERE, HERE_OLD])
-def test_real_damage_is_found_where_it_is(compiled, tmp_path: Path, version: str, letter: str) -> None:
+def test_damage_is_reported_at_its_place(compiled, tmp_path: Path, version: str, letter: str) -> None:
     """A byte after a block, a text that is too long, and a byte of a header are overwritten. The place is reported, and nearly all other
     blocks are still read."""
     flags = ("-DCONTEXT",) if version == HERE else ()
-    with seen(compiled(version, "static", "musl_caches", *flags), tmp_path, letter) as (output, allocator, directory):
+    with run_program(compiled(version, "static", "musl_caches", *flags), tmp_path, letter) as (output, allocator, directory):
         block, place = damage(output)
         problems = [problem for problem in (*allocator.problems, *allocator.verify(directory.blocks)) if problem and problem.corrupt]
         assert problems
@@ -236,13 +236,13 @@ def _where(problem: Problem) -> int:
 
 def test_a_write_after_free_is_found_in_oldmalloc(compiled, tmp_path: Path) -> None:
     """The write destroyed the links of a free chunk, so the list of its bin ends there."""
-    with seen(compiled(HERE_OLD, "static", "musl_caches"), tmp_path, "f") as (output, allocator, directory):
+    with run_program(compiled(HERE_OLD, "static", "musl_caches"), tmp_path, "f") as (output, allocator, directory):
         block, _ = damage(output)
         problems = [problem for problem in allocator.verify(directory.blocks) if problem]
         assert any(f"{block - 16:#x}" in problem.what for problem in problems), problems
 
 
-def test_verify_says_what_was_written(compiled, tmp_path: Path) -> None:
+def test_verify_quotes_the_written_text(compiled, tmp_path: Path) -> None:
     """`verify` on an overrun: status 1, the block and the text that was written."""
     with cores.Running([str(compiled(HERE, "static", "musl_caches", "-DCONTEXT")), "t"], tmp_path) as running:
         block, _ = damage(running.output)

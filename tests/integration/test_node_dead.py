@@ -32,12 +32,12 @@ def running(folder: Path, version: str) -> cores.Running:
     return cores.Running([nodes.get(version), "--expose-gc", str(script), str(COUNT)], folder)
 
 
-def told(output: str) -> dict[str, str]:
+def parse_kinds(output: str) -> dict[str, str]:
     """Return the word that the program printed for each block (such as "kept"), by address."""
     return {address: what for what, address in (line.split() for line in output.splitlines() if " " in line)}
 
 
-def exact(output: str, said: Mapping[str, str]) -> list[str]:
+def check_kinds(output: str, said: Mapping[str, str]) -> list[str]:
     """Check that every kept block is reachable, and that dropped blocks are lost except for a few. Return these few."""
     rows = map(json.loads, output.splitlines())
     found = {row["address"]: row["kind"] for row in rows if "address" in row}
@@ -49,11 +49,11 @@ def exact(output: str, said: Mapping[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, version: str) -> None:
+def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, version: str) -> None:
     """Externals, BigInts and typed arrays, in young and in old objects."""
     with running(tmp_path, version) as program:
-        said, core = told(program.output), str(program.kernel_core())
-    lost = exact(debuggers.findleaks("blocks", "--json", core), said)
+        said, core = parse_kinds(program.output), str(program.kernel_core())
+    lost = check_kinds(debuggers.findleaks("blocks", "--json", core), said)
     answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 3]]
     references = [reference for answer in answers for reference in answer["references"]]
     places = [debuggers.place(reference) for reference in references]
@@ -66,7 +66,7 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
 def test_live_and_in_gdb(tmp_path: Path) -> None:
     """test_disassembly.py tests the same in LLDB."""
     with running(tmp_path, nodes.NEWEST) as program:
-        exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), told(program.output))
+        check_kinds(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), parse_kinds(program.output))
         core = str(program.kernel_core())
     reported = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
     printed = debuggers.gdb(["leaks find --json"], nodes.get(nodes.NEWEST), core)

@@ -20,7 +20,7 @@ STORE = "ArrayBuffer (its memory)"
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> None:
+def test_counts_equal_those_of_node(tmp_path: Path, version: str, picture: str) -> None:
     # Disable the timer that makes V8 collect again while the process is idle, and return memory that is included in its printed total.
     with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])

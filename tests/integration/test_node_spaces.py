@@ -27,7 +27,7 @@ def page(output: str) -> tuple[dict[str, Any], list[str]]:
     return dict(found), list(answer["warnings"])
 
 
-def exact(found: Mapping[str, Any], truths: Mapping[str, Mapping[str, Any]]) -> None:
+def check_spaces(found: Mapping[str, Any], truths: Mapping[str, Mapping[str, Any]]) -> None:
     """Check that every space of every isolate has the bytes that V8 reports, and that no chunk is in two spaces."""
     heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
     isolates = {part["name"].partition(" ")[2]: part for part in heap["parts"] if part["name"].startswith("isolate")}
@@ -52,7 +52,7 @@ def width(part: Mapping[str, Any]) -> int:
     return sum(int(end, 16) - int(start, 16) for start, end in part["ranges"])
 
 
-def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, str]:
+def read_everywhere(running: cores.Running, program: str, every: bool) -> dict[str, str]:
     """Return the results for the process and for the kernel's core. With `every`, also those for gcore's core, and those in GDB and
     LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
@@ -74,17 +74,17 @@ def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, s
     ("version", "every"),
     [(nodes.NEWEST, False), *(pytest.param(version, True, marks=pytest.mark.matrix) for version in VERSIONS)],
 )
-def test_what_v8_says_of_each_space(tmp_path: Path, version: str, every: bool) -> None:
+def test_spaces_have_the_figures_of_v8(tmp_path: Path, version: str, every: bool) -> None:
     """Three isolates, each in its own thread. The matrix tests all kinds of cores in all front ends; `make test` tests some."""
     with filled(tmp_path, version, 2) as running:
-        reported = everywhere(running, nodes.get(version), every)
+        reported = read_everywhere(running, nodes.get(version), every)
     truths = said(running.output)
     assert len(truths) == 3
     first, _ = page(reported["live"])
     for name, output in reported.items():
         found, warnings = page(output)
         assert [warning for warning in warnings if warning.startswith("node:")] == [], name
-        exact(found, truths)
+        check_spaces(found, truths)
         assert found["parts"] == first["parts"], name
 
 
@@ -99,7 +99,7 @@ def test_page_and_places(tmp_path: Path) -> None:
     starts = [part["ranges"][0][0] for part in spaces]
     answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, core))["answers"]
     managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", core))["managed"]
-    exact(found, said(running.output))
+    check_spaces(found, said(running.output))
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     rows = [line.split() for line in text.splitlines()]
     for part in spaces:
@@ -113,7 +113,7 @@ def test_page_and_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, pytest.param("22.12.0", marks=pytest.mark.matrix)])
-def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> None:
+def test_free_memory_that_v8_has_not_returned(tmp_path: Path, version: str) -> None:
     """The memory that V8 reports as freed and that the kernel reports as resident is the memory in the finding. `verdict` names the
     cause."""
     program = [nodes.get(version), "--expose-gc", str(truth.PROGRAMS / "node_freed.js"), "100000"]

@@ -101,23 +101,23 @@ def slot(words: Words, picture: Picture, name: str, number: int) -> int:
     return at + 8 * words.read(at, 32).index(space.address)
 
 
-def wild(words: Words, picture: Picture) -> tuple[str, ...]:
+def set_wild_pointer(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(slot(words, picture, "old_space", 3), GARBAGE)
     return ("old_space",)
 
 
-def wild_many(words: Words, picture: Picture) -> tuple[str, ...]:
+def set_wild_pointers(words: Words, picture: Picture) -> tuple[str, ...]:
     for number in range(1, 6):
         words.put(slot(words, picture, "old_space", number), GARBAGE + 8 * number)
     return ("old_space",)
 
 
-def swapped(words: Words, picture: Picture) -> tuple[str, ...]:
+def swap_links(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(slot(words, picture, "old_space", 3), picture.spaces["trusted_space"].address)
     return "old_space", "trusted_space"
 
 
-def circle(words: Words, picture: Picture) -> tuple[str, ...]:
+def make_circle(words: Words, picture: Picture) -> tuple[str, ...]:
     """Make a chunk in the middle of a list its own next and previous chunk, so that the list has no end."""
     chunks = picture.spaces["old_space"].chunks
     known = {header(words, chunk.start) for chunk in chunks}
@@ -128,18 +128,18 @@ def circle(words: Words, picture: Picture) -> tuple[str, ...]:
     return ()
 
 
-def entry(words: Words, picture: Picture) -> tuple[str, ...]:
+def damage_entry(words: Words, picture: Picture) -> tuple[str, ...]:
     number = picture.spaces["trusted_space"].number
     words.put(picture.isolate + picture.shape.array + 8 * number, GARBAGE)
     return ("trusted_space",)
 
 
-def renumbered(words: Words, picture: Picture) -> tuple[str, ...]:
+def change_numbers(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(picture.spaces["trusted_space"].address + picture.shape.identity, 7)
     return ("trusted_space",)
 
 
-def counter(words: Words, picture: Picture) -> tuple[str, ...]:
+def damage_counter(words: Words, picture: Picture) -> tuple[str, ...]:
     """Overwrite two words that count committed bytes. The chunks are listed, and a warning is printed."""
     address, (size, _) = picture.spaces["old_space"].address, picture.said["old_space"]
     for number, word in enumerate(words.read(address, 16)):
@@ -148,7 +148,7 @@ def counter(words: Words, picture: Picture) -> tuple[str, ...]:
     return ()
 
 
-def alike(words: Words, picture: Picture) -> tuple[str, ...]:
+def imitate_chunk(words: Words, picture: Picture) -> tuple[str, ...]:
     """Make a block of malloc look like a chunk, with a chunk's header at an address where a chunk could begin."""
     target = open_core(str(words.path))
     try:
@@ -162,14 +162,14 @@ def alike(words: Words, picture: Picture) -> tuple[str, ...]:
 
 
 CASES = {
-    alike: "",
-    wild: "the chunk at 0x",
-    wild_many: ", which does not exist: it belongs to no space (and 4 more chunks)",
-    swapped: "bytes as committed, and its chunks have",
-    circle: "",
-    entry: "is not a space, at 0x4141414141414140: it is ignored",
-    renumbered: "is not a space, at",
-    counter: "counts 4,096 bytes as committed, and its chunks have",
+    imitate_chunk: "",
+    set_wild_pointer: "the chunk at 0x",
+    set_wild_pointers: ", which does not exist: it belongs to no space (and 4 more chunks)",
+    swap_links: "bytes as committed, and its chunks have",
+    make_circle: "",
+    damage_entry: "is not a space, at 0x4141414141414140: it is ignored",
+    change_numbers: "is not a space, at",
+    damage_counter: "counts 4,096 bytes as committed, and its chunks have",
 }
 
 
@@ -181,14 +181,14 @@ def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
     return answer["runtimes"][0], [line for line in answer["warnings"] if line.startswith("node:")]
 
 
-SOME = (wild_many, circle, entry, counter)
+SOME = (set_wild_pointers, make_circle, damage_entry, damage_counter)
 """Those that are tried always."""
 
 
 @pytest.mark.parametrize(
     "spoil", [pytest.param(spoil, id=spoil.__name__, marks=() if spoil in SOME else pytest.mark.matrix) for spoil in CASES]
 )
-def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
+def test_damage_is_reported(picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
     """Undamaged spaces have the figures of V8. All chunks are still in some row."""
     words = Words(picture.core)
     try:
@@ -203,7 +203,7 @@ def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture
     assert {name: sizes for name, sizes in reported.items() if name in expected} == expected
     assert all(reported.get(name) != picture.said[name] for name in concerned)
     assert sum(part["bytes"] for part in heap["parts"]) == heap["bytes"]
-    if spoil is alike:
+    if spoil is imitate_chunk:
         assert heap["bytes"] == pages(picture.core)[0]["parts"][0]["bytes"]
     assert any(CASES[spoil] in warning for warning in warnings) if CASES[spoil] else not warnings
 
@@ -229,7 +229,7 @@ class Without:
         (spaces.READ_ONLY[0], "the read-only space was not found"),
     ],
 )
-def test_another_version_keeps_the_rest(picture: Picture, absent: str, problem: str) -> None:
+def test_missing_function_is_reported(picture: Picture, absent: str, problem: str) -> None:
     """Without a function's code, the figures derived from it are missing, and a warning says so."""
     target = open_core(str(picture.core))
     try:

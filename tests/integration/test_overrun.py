@@ -70,7 +70,7 @@ class Told:
 
 
 @pytest.mark.parametrize("words", mark_matrix_except(OVERRUNS, *OVERRUNS[::2], OVERRUNS[1], OVERRUNS[3]))
-def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_path: Path, words: str) -> None:
+def test_find_and_verify_name_the_overwritten_block(program: Path, tmp_path: Path, words: str) -> None:
     reported = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
     chunk = reported.victim - 16
     assert chunk <= int(reported.first["damaged"]["address"], 16) < reported.victim, reported.first
@@ -83,7 +83,7 @@ def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_pa
     assert not blamed, "the block that was written past its end has an intact header"
 
 
-def test_what_cannot_be_reported_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
+def test_ambiguous_damage_is_reported(program: Path, tmp_path: Path) -> None:
     """The overwritten size is 0x41, the letter A, which points into the written text. The chain of sizes fits both headers, so findleaks
     says that it cannot decide."""
     reported = Told(program, "A 104 1 used", tmp_path, live=True)

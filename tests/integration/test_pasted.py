@@ -33,7 +33,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
     return program, core, {name: int(blocks) for blocks, _, name in rows}
 
 
-def suggested(output: str, prog: str) -> list[str]:
+def list_suggestions(output: str, prog: str) -> list[str]:
     """Return each command after `next:` once. A continuation line begins with the name of the program."""
     found: dict[str, None] = {}
     for line in output.splitlines():
@@ -48,7 +48,7 @@ def roots(name: str) -> str:
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda words: words[0])
-def test_a_shell_reads_the_words_that_are_meant(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
+def test_shell_parses_suggested_arguments(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
     names = [*pictured[2], "main thread's registers", "back\\slash", '"quoted"', "`id`", "a'b\"c\\d", "='s"]
     done = subprocess.run([*shell, "printf '%s\\n' " + " ".join(map(shell_quoted, names))], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == names
@@ -62,7 +62,7 @@ def printed(pictured: tuple[Path, Path, dict[str, int]]) -> list[str]:
     for words in [*COMMANDS, roots("it's"), roots("g_sessions[abi:cxx11]"), roots("=ls")]:
         done = ran(*shlex.split(words), str(core))
         assert done.returncode in (0, 2), done.stderr  # status 2: no managed runtime
-        lines.update(dict.fromkeys(suggested(done.stdout, PROG)))
+        lines.update(dict.fromkeys(list_suggestions(done.stdout, PROG)))
     assert len(lines) >= 10
     return list(lines)
 
@@ -83,7 +83,7 @@ def test_on_the_command_line(
         assert (done.returncode, done.stderr) == (0, ""), line
 
 
-def test_a_shell_runs_what_is_pasted(pictured: tuple[Path, Path, dict[str, int]], printed: list[str]) -> None:
+def test_shell_runs_pasted_commands(pictured: tuple[Path, Path, dict[str, int]], printed: list[str]) -> None:
     line = next(line for line in printed if "'" in line.removeprefix(PROG).replace(shell_quoted(str(pictured[1])), ""))
     for shell in SHELLS:
         done = subprocess.run([*shell, line], capture_output=True, text=True, env=environment(), cwd=pictured[1].parent)
@@ -97,7 +97,7 @@ def test_in_a_debugger(debugger: object, pictured: tuple[Path, Path, dict[str, i
     ask = gdb if debugger is gdb else lldb
     arguments = [str(program), str(core)] if debugger is gdb else [str(program), "-c", str(core)]
     every = [f"leaks {words}" for words in COMMANDS if words != "runtime"]
-    lines = suggested(ask(every, *arguments), "leaks")
+    lines = list_suggestions(ask(every, *arguments), "leaks")
     assert len(lines) >= 8
     from findleaks.commands import Invocation
 

@@ -234,14 +234,14 @@ def php_84() -> tuple[list[str], Path]:
 
 
 def php_81() -> tuple[list[str], Path]:
-    return packaged("8.1")
+    return find_package("8.1")
 
 
 def php_83() -> tuple[list[str], Path]:
-    return packaged("8.3")
+    return find_package("8.3")
 
 
-def packaged(version: str) -> tuple[list[str], Path]:
+def find_package(version: str) -> tuple[list[str], Path]:
     """Return the PHP of a package, and the folder of its extensions."""
     folder = phps.get(version)
     loader = ["/lib64/ld-linux-x86-64.so.2", "--library-path", str(folder / "lib"), str(folder / "php" / "php")]

@@ -102,7 +102,7 @@ def _log(path: Path) -> str:
     return path.read_text()
 
 
-def found(command: str, *where: str) -> dict[str, Any]:
+def run_json(command: str, *where: str) -> dict[str, Any]:
     done = ran(command, "--json", *where, *(["--limit", "0"] if command == "runtime" else []))
     assert done.stdout, done.stderr
     body: dict[str, Any] = json.loads(done.stdout)
@@ -111,7 +111,7 @@ def found(command: str, *where: str) -> dict[str, Any]:
 
 def check(backend: Backend, *where: str) -> None:
     """Check that the log has a line for each context, with its name and, at the end, its ident."""
-    (one,) = found("runtime", *where)["runtimes"]
+    (one,) = run_json("runtime", *where)["runtimes"]
     assert backend.release in (postgresqls.INSTALLED, one["version"])
     wanted: dict[str, Counter[str]] = {}
     for _, _, name, total, blocks, free, _, used, _ in LINE.findall(backend.log):
@@ -152,7 +152,7 @@ def test_contexts_in_a_core(backend: Backend, tmp_path: Path) -> None:
 
 
 def test_the_context_is_the_finding(backend: Backend) -> None:
-    answer = found("verdict", "--pid", str(backend.pid))
+    answer = run_json("verdict", "--pid", str(backend.pid))
     (one,) = [each for each in answer["findings"] if each["finding"] == "memory-context"]
     assert "TopMemoryContext > CacheMemoryContext" in one["text"] and "CachedPlanSource" in one["text"]
 
@@ -188,4 +188,4 @@ def test_where_an_address_is(backend: Backend) -> None:
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(backend: Backend, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks runtime --json --limit 0"], "-p", str(backend.pid)))
-    assert json.loads(text)["runtimes"][0]["types"] == found("runtime", "--pid", str(backend.pid))["runtimes"][0]["types"]
+    assert json.loads(text)["runtimes"][0]["types"] == run_json("runtime", "--pid", str(backend.pid))["runtimes"][0]["types"]

@@ -81,7 +81,7 @@ def test_fixed_release_loses_nothing(name: str, tmp_path: Path) -> None:
     assert found["totals"]["in_use"]["blocks"] > 100
 
 
-def test_pyproj_loses_one_object_a_call_and_all_that_hangs_from_it(tmp_path: Path) -> None:
+def test_pyproj_leaks_one_object_per_call_with_its_blocks(tmp_path: Path) -> None:
     leak = LEAKS["pyproj"]
     with _start(leak, leak.bad, tmp_path, CLEAN) as running:
         core = str(running.kernel_core())
@@ -107,7 +107,7 @@ def test_fixed_pyproj_loses_none(tmp_path: Path) -> None:
     assert sum(kinds.values()) > 0, "the fixed release has objects of this size, too, and all of them are reachable"
 
 
-def _held_by_old_bytes(leak: Published, core: str) -> set[str]:
+def _find_retaining_blocks(leak: Published, core: str) -> set[str]:
     """Return the blocks that retain possibly lost blocks: each is the first possibly lost block on a path to a leaked object."""
     sizes = usable(leak.request)
     first: set[str] = set()
@@ -128,7 +128,7 @@ def test_unprepared_pyproj_is_reported_first(tmp_path: Path) -> None:
     kinds = _lost(leak, core)
     found = json.loads(_ask("find", "--json", "--kind", "definite", core))
     assert 0.95 * leak.times <= kinds["definite"] + kinds["indirect"] + kinds.get("possible", 0) <= leak.times, kinds
-    assert len(_held_by_old_bytes(leak, core)) <= 0.05 * leak.times, kinds
+    assert len(_find_retaining_blocks(leak, core)) <= 0.05 * leak.times, kinds
     first = found["groups"][0]
     assert first["size"] in usable(leak.request)
     assert first["indirect_blocks"] > 100 * first["blocks"]

@@ -21,7 +21,7 @@ CONNECTIONS = 0.85
 
 
 @contextmanager
-def started(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
+def start_program(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
     """Start the program with this release. Return it with what it prints: the number of objects, with which the report is compared."""
     python, short = interpreter()
     path = [install(leak.project, version, short), *(install(*need, short) for need in leak.needs)]
@@ -40,7 +40,7 @@ def types(*words: str) -> list[dict[str, Any]]:
     return list(page["types"])
 
 
-def named(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
+def find_row(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
     """Return the index of the row of this name, and the row."""
     (found,) = [(place, row) for place, row in enumerate(rows) if row["name"] == name]
     return found
@@ -54,10 +54,10 @@ def holders(address: str, core: str) -> list[dict[str, Any]]:
 
 def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     leak = KEPT["babel"]
-    with started(leak, leak.bad, tmp_path) as (running, said):
+    with start_program(leak, leak.bad, tmp_path) as (running, said):
         core = str(running.kernel_core())
     rows = types(core)
-    place, row = named(rows, leak.type)
+    place, row = find_row(rows, leak.type)
     # Strings are usually the most common objects. Here they belong to the patterns. No other type comes before them.
     assert (place, rows[0]["name"], row["objects"]) == (1, "str", said["objects"])
     # Each owns one block that is not an object: its table of attributes.
@@ -75,10 +75,10 @@ def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     )
 
 
-def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:
+def test_babel_with_a_limited_cache(tmp_path: Path) -> None:
     leak = KEPT["babel"]
-    with started(leak, leak.fixed, tmp_path) as (running, said):
-        place, row = named(types("--pid", str(running.pid)), leak.type)
+    with start_program(leak, leak.fixed, tmp_path) as (running, said):
+        place, row = find_row(types("--pid", str(running.pid)), leak.type)
     assert row["objects"] == said["objects"]
     assert place > 4, "the type is not among the largest"
 
@@ -86,25 +86,25 @@ def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize("picture", ["kernel_core", pytest.param("live", marks=pytest.mark.matrix)])
 def test_connections_that_sqlobject_keeps_are_reported(picture: str, tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
-    with started(leak, leak.bad, tmp_path) as (running, said):
+    with start_program(leak, leak.bad, tmp_path) as (running, said):
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         rows, packages = types("--no-native", *where), types("--by", "package", *where)
-    _, row = named(rows, leak.type)
+    _, row = find_row(rows, leak.type)
     assert row["objects"] == said["objects"]
     # Statements also refer to a connection's memory: no type of them retains it alone, but the package does. The package comes first.
-    place, package = named(packages, "sqlite3")
+    place, package = find_row(packages, "sqlite3")
     assert place == 0
     assert package["objects"] == sum(row["objects"] for row in rows if row["name"].startswith("sqlite3."))
     assert CONNECTIONS * said["bytes"] <= package["native_bytes"] <= 1.1 * said["bytes"]
 
 
-def test_sqlobject_that_lets_go_of_connections(tmp_path: Path) -> None:
+def test_sqlobject_that_closes_connections(tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
-    with started(leak, leak.fixed, tmp_path) as (running, said):
+    with start_program(leak, leak.fixed, tmp_path) as (running, said):
         where = ["--pid", str(running.pid)]
         rows, packages = types("--no-native", *where), types("--by", "package", *where)
-    assert named(rows, leak.type)[1]["objects"] == said["objects"]
-    place, package = named(packages, "sqlite3")
+    assert find_row(rows, leak.type)[1]["objects"] == said["objects"]
+    place, package = find_row(packages, "sqlite3")
     assert place > 4, "the type is not among the largest"
     # SQLite's cached pages contain stale words. One may refer to the syntax tree of the interpreter, or to objects that it refers to.
     assert package["native_bytes"] < 0.1 * leak.bad_keeps * said["bytes"]

@@ -69,7 +69,7 @@ def test_nothing_is_lost_in_a_healthy_interpreter(tmp_path: Path, version: str, 
 
 @pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_lost_blocks_none_false_none_missed(modules: Path, tmp_path: Path, version: str, picture: str) -> None:
+def test_lost_blocks_are_exact(modules: Path, tmp_path: Path, version: str, picture: str) -> None:
     python = mallocs_python.get(version)
     command = python.command("-c", "import pymalloc_truth; pymalloc_truth.stop()")
     with cores.Running(command, tmp_path, python.environment(modules)) as running:
@@ -84,7 +84,7 @@ def test_lost_blocks_none_false_none_missed(modules: Path, tmp_path: Path, versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_pymalloc_there_is_none(modules: Path, tmp_path: Path, version: str) -> None:
+def test_without_pymalloc(modules: Path, tmp_path: Path, version: str) -> None:
     """PYTHONMALLOC=malloc: all objects are blocks of malloc, and no block is possibly lost."""
     with (
         run(mallocs_python.get(version), tmp_path, CHURN, "quiet", PYTHONMALLOC="malloc") as running,
@@ -96,7 +96,7 @@ def test_without_pymalloc_there_is_none(modules: Path, tmp_path: Path, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_under_debug_hooks_blocks_are_pymallocs(tmp_path: Path, version: str) -> None:
+def test_debug_hooks(tmp_path: Path, version: str) -> None:
     """PYTHONMALLOC=debug: the program's memory begins two words after the start of a block. References to it count as references to the
     block."""
     with run(mallocs_python.get(version), tmp_path, CHURN, PYTHONMALLOC="debug") as running, session_of(running, "live") as session:

@@ -40,11 +40,11 @@ def smaps(pid: int) -> list[Mapping]:
     return found
 
 
-def closed(mappings: list[Mapping]) -> int:
+def sum_closed(mappings: list[Mapping]) -> int:
     return sum(one.end - one.start for one in mappings if one.permissions == "---p" and not one.name)
 
 
-def reserved(found: dict[str, Any], of: str = "") -> int:
+def sum_reserved(found: dict[str, Any], of: str = "") -> int:
     return sum(one["bytes"] for one in found["reserved"] if (one["of"] or "").startswith(of))
 
 
@@ -73,7 +73,7 @@ def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Picture
         return Pictures(live, kernel, verdict(str(core)), [int(word) for word in run.output.split()[:5]], mappings, core)
 
 
-def test_ends_of_arenas_are_glibc_s_and_no_memory(pictures: Pictures) -> None:
+def test_reserved_ends_of_arenas(pictures: Pictures) -> None:
     # An arena begins at a multiple of 64 MiB. Its reserved end follows the part in use. Another reservation may end at the start of an
     # arena.
     beside = zip(pictures.mappings, pictures.mappings[1:])
@@ -81,14 +81,14 @@ def test_ends_of_arenas_are_glibc_s_and_no_memory(pictures: Pictures) -> None:
     ends = [one for before, one in opened if before.permissions == "rw-p" and one.permissions == "---p" and one.end % (64 << 20) == 0]
     assert len(ends) >= THREADS
     for found in (pictures.live, pictures.kernel, pictures.gcore):
-        assert reserved(found, "glibc") == sum(one.end - one.start for one in ends) > 100 << 20
-        assert reserved(found) == closed(pictures.mappings)
-    assert reserved(pictures.live) > 10 * pictures.live["resident"] / 2
+        assert sum_reserved(found, "glibc") == sum(one.end - one.start for one in ends) > 100 << 20
+        assert sum_reserved(found) == sum_closed(pictures.mappings)
+    assert sum_reserved(pictures.live) > 10 * pictures.live["resident"] / 2
     stacks, files = share(pictures.gcore, "stacks"), share(pictures.gcore, "files")
     assert pictures.gcore["mapped"] - stacks - files < pictures.live["resident"] + sum(pictures.said[:3])
 
 
-def test_leak_comes_first_where_residency_is_not_known(pictures: Pictures) -> None:
+def test_leak_comes_first_without_residency(pictures: Pictures) -> None:
     looked, written, untouched, blocks, lost = pictures.said
     assert pictures.gcore["residency"] == "unknown"
     leak = finding(pictures.gcore, "lost")
@@ -101,7 +101,7 @@ def test_leak_comes_first_where_residency_is_not_known(pictures: Pictures) -> No
         assert sorts(found) == ["lost", "unknown-owner"]
 
 
-def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
+def test_zero_page_is_not_counted(program: Path, tmp_path: Path) -> None:
     """The first screen has one figure: pages that were only read are not resident."""
     with Running([str(program), "1"], tmp_path) as run:
         found = verdict("--pid", str(run.pid))
@@ -110,7 +110,7 @@ def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
         assert lost["unread"] == found["unread"]
 
 
-def test_doors_agree_on_reserved_addresses(pictures: Pictures, program: Path) -> None:
+def test_front_ends_agree_on_reserved_addresses(pictures: Pictures, program: Path) -> None:
     core = str(pictures.core)
     here = objects(findleaks("verdict", "--json", core))
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
@@ -155,8 +155,8 @@ def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     assert resident <= next(one["bytes"] for one in files["largest"] if one["name"] == "modules")
     assert share(live, "shared") <= sum(one.rss for one in mappings if one.permissions[3] == "s" and one.name != modules)
     for found in (live, dumped):
-        assert reserved(found, "JVM") > 200 << 20
-        assert 0 <= reserved(found) - closed(mappings) <= 4096  # gcore's core does not record the protection of one page of the JVM
+        assert sum_reserved(found, "JVM") > 200 << 20
+        assert 0 <= sum_reserved(found) - sum_closed(mappings) <= 4096  # gcore's core does not record the protection of one page of the JVM
         assert not {"unknown-owner", "lost"} & set(sorts(found))
     sizes = [{part["name"]: part["bytes"] for part in its} for its in parts]
     assert sizes[0] == sizes[1]

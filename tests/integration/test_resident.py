@@ -38,7 +38,7 @@ def test_live_process_and_cores(program: Path, tmp_path: Path) -> None:
         assert target.resident(address, end) is None
 
 
-def test_copies_that_make_their_own_holes_tell_nothing(program: Path, tmp_path: Path) -> None:
+def test_copies_with_other_holes(program: Path, tmp_path: Path) -> None:
     """These copies omit pages of zeros that were resident. Plain cp does the same to a file with holes. Resident pages are known for the
     kernel's file, whether a page of zeros is in its middle or at its end, and for a copy with the same holes."""
     with cores.Running([str(program)], tmp_path / "run") as running:

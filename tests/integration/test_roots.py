@@ -23,7 +23,7 @@ import cores
 EVENTS = 2000
 
 
-def built(folder: Path, source: str, *flags: str) -> Path:
+def build(folder: Path, source: str, *flags: str) -> Path:
     output = folder / source.split(".")[0]
     compiler = "g++" if source.endswith("pp") else "gcc"
     subprocess.run(
@@ -37,8 +37,8 @@ def built(folder: Path, source: str, *flags: str) -> Path:
     [("-g", "-O1"), pytest.param(("-O2",), marks=pytest.mark.matrix), ("-O2", "-s")],
     ids=["debug", "plain", "stripped"],
 )
-def test_maps_cleaned_wrongly(flags: tuple[str, ...], tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_maps.cpp", *flags)
+def test_maps_that_are_not_cleaned(flags: tuple[str, ...], tmp_path: Path) -> None:
+    program = build(tmp_path, "roots_maps.cpp", *flags)
     with cores.Running([str(program), str(EVENTS)], tmp_path / "run") as running:
         expected = said(running.output)
         check_maps(expected, "-g" in flags, "--pid", str(running.pid))
@@ -82,7 +82,7 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_what_c_programs_keep(tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_c.c", "-O1", "-g")
+    program = build(tmp_path, "roots_c.c", "-O1", "-g")
     with cores.Running([str(program), "1000"], tmp_path / "run") as running:
         expected = said(running.output)
         live = asked("--limit", "0", "--pid", str(running.pid))
@@ -91,8 +91,8 @@ def test_what_c_programs_keep(tmp_path: Path) -> None:
         check_c(expected, found)
 
 
-def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_maps.cpp", "-g", "-O1")
+def test_front_ends_and_selected_roots(tmp_path: Path) -> None:
+    program = build(tmp_path, "roots_maps.cpp", "-g", "-O1")
     with cores.Running([str(program), "300"], tmp_path / "run") as running:
         core = running.kernel_core()
     (agent,) = asked("g_agent", str(core))["roots"]
@@ -119,7 +119,7 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_lost_leaders(tmp_path: Path) -> None:
+def test_leak_heads(tmp_path: Path) -> None:
     """The blocks that are reachable from the leak heads add up to all lost blocks of `find`."""
     program = doors.build(tmp_path)
     with cores.Running([str(program), "50"], tmp_path / "run") as running:

@@ -23,7 +23,7 @@ COUNT = 6000
 Row = dict[str, Any]
 
 
-def asked(*words: str) -> Row:
+def run_roots(*words: str) -> Row:
     done = ran("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
@@ -34,7 +34,7 @@ def text(*words: str) -> str:
     return " ".join(done.stdout.split())
 
 
-def dumped(folder: Path, source: str, *flags: str) -> tuple[dict[str, list[int]], str]:
+def run_program(folder: Path, source: str, *flags: str) -> tuple[dict[str, list[int]], str]:
     """Return the numbers that the program printed, by name, and its core."""
     program = folder / source.split(".")[0]
     compiler = "g++" if source.endswith("pp") else "gcc"
@@ -51,8 +51,8 @@ def check_totals(row: Row, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("flags", [("-g",), ()], ids=["debug", "plain"])
 def test_arrays_of_c(flags: tuple[str, ...], tmp_path: Path) -> None:
-    expected, core = dumped(tmp_path, "roots_arrays.c", *flags)
-    found = asked("--limit", "0", core)
+    expected, core = run_program(tmp_path, "roots_arrays.c", *flags)
+    found = run_roots("--limit", "0", core)
     roots = {row["name"].split(" ")[0]: row for row in found["roots"]}
     for name, numbers in expected.items():
         check_totals(roots[name], numbers)
@@ -63,23 +63,23 @@ def test_arrays_of_c(flags: tuple[str, ...], tmp_path: Path) -> None:
     assert records["alike"]["fields"] == records["retained_blocks"] == COUNT
     name = re.escape("record[0].name") if flags else "block of [0-9.]+ KiB[+]0x8"
     assert re.search(rf"{COUNT:,} fields like {name}: {COUNT:,} blocks of 24 B", text(core))
-    (sessions,) = asked("sessions", core)["roots"][0]["children"]
+    (sessions,) = run_roots("sessions", core)["roots"][0]["children"]
     assert sessions["alike"] == {"fields": 200, "least_blocks": 5, "most_blocks": 5}
     assert (sessions["retained_blocks"], sessions["retained_bytes"]) == tuple(expected["sessions"][1:])
     assert "200 fields like sessions" in text("sessions", core)
-    four = asked("four", core)["roots"][0]
+    four = run_roots("four", core)["roots"][0]
     if flags:  # according to debug information, the row is a structure
         assert sorted(row["name"] for row in four["children"]) == ["four.first", "four.fourth", "four.second", "four.third"]
     else:
         assert (four["container"]["what"], four["container"]["length"]) == ("array of pointers", 4)
-    three = asked("three", core)["roots"][0]
+    three = run_roots("three", core)["roots"][0]
     assert three["container"] is None and sorted(row["retained_blocks"] for row in three["children"]) == [1, 1, 2]
 
 
 def test_arrays_of_c_without_symbols(tmp_path: Path) -> None:
     """A table with empty slots is one variable. No part of it, and none of its neighbours, is attributed to another variable."""
-    expected, core = dumped(tmp_path, "roots_arrays.c", "-s")
-    rows = [row for row in asked("--limit", "0", core)["roots"] if row["container"]]
+    expected, core = run_program(tmp_path, "roots_arrays.c", "-s")
+    rows = [row for row in run_roots("--limit", "0", core)["roots"] if row["container"]]
     lengths = [row["container"]["length"] for row in rows if row["container"]["what"] == "array of pointers"]
     assert expected["heap"][0] in lengths
     assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # and variables beside it
@@ -88,8 +88,8 @@ def test_arrays_of_c_without_symbols(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [("-g",), (), ("-s",)], ids=["debug", "plain", "stripped"])
 def test_vectors(flags: tuple[str, ...], tmp_path: Path) -> None:
     """A vector is recognised at any place: a structure that begins with a vector is not an array of three pointers."""
-    expected, core = dumped(tmp_path, "roots_vectors.cpp", *flags)
-    every = asked("--limit", "0", core)["roots"]
+    expected, core = run_program(tmp_path, "roots_vectors.cpp", *flags)
+    every = run_roots("--limit", "0", core)["roots"]
     retained = {(row["retained_blocks"], row["retained_bytes"]): row for row in every}
     for name, what, unit in (
         ("g_pool", "std::vector of pointers", "pointers"),
@@ -124,7 +124,7 @@ puts holder.instance_variables
 """Held by instance variables of a String, which have no names: what globals hold would be the globals'."""
 
 
-def held_once(core: Path, size: int, filler: str) -> int:
+def count_held_once(core: Path, size: int, filler: str) -> int:
     """Count the blocks of this usable size with this text to which exactly one word of the core points. A second reference may be stale,
     so no single field retains the block. This scan shares no code with findleaks. A word left by copying may point into the text."""
     listed = [json.loads(line) for line in ran("blocks", "--json", "--size", str(size), str(core), check=True).stdout.splitlines()]
@@ -151,10 +151,10 @@ def test_heap_pages_of_a_real_ruby(tmp_path: Path) -> None:
     program.write_text(f"N = {many}\n{RUBY}")
     with cores.Running([*ruby.words, "--disable-gems", str(program)], tmp_path / "run", ruby.environment) as running:
         core = running.kernel_core()
-    (pages,) = asked("Ruby's heap pages", "--limit", "0", str(core))["roots"]
+    (pages,) = run_roots("Ruby's heap pages", "--limit", "0", str(core))["roots"]
     by_count = [row for row in pages["children"] if "alike" in row]
     for size, filler, most in ((1000, "x" * 999, many), (1992, "q" * 1991, many // 2)):
-        wanted = held_once(core, size, filler)
+        wanted = count_held_once(core, size, filler)
         assert 0.99 * most <= wanted <= most
         rows = [row for row in by_count if any(one["size"] == size and one["blocks"] >= wanted for one in row["sizes"])]
         assert [wanted <= row["alike"]["fields"] <= wanted + 400 for row in rows] == [True], (size, rows)

@@ -35,7 +35,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return running.gcore()
 
 
-def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
+def run_json(pyelftools: str, *words: object) -> tuple[str, bool]:
     """Return the JSON, and whether pyelftools was loaded."""
     done = run(sys.executable, "-c", CODE, pyelftools, *words, "--json")
     assert "Traceback" not in done.stderr
@@ -43,15 +43,15 @@ def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
     return done.stdout, done.stderr.splitlines()[-1] == "True"
 
 
-def test_it_is_loaded_where_there_is_debug_information_to_read(core: Path) -> None:
+def test_pyelftools_is_loaded_for_debug_information(core: Path) -> None:
     for words in (["find"], ["verify"], ["blocks"], ["caches"], ["stacks", "--no-lines"]):
-        assert not asked("with", *words, core)[1], words
+        assert not run_json("with", *words, core)[1], words
     for word in ("roots", "stacks", "verdict"):  # verdict names the largest root, with its fields
-        assert asked("with", word, core)[1], word
+        assert run_json("with", word, core)[1], word
 
 
-def test_without_it_stacks_have_no_lines(core: Path) -> None:
-    whole, bare, plain = (json.loads(asked(*words, core)[0]) for words in (("with", "stacks"), ("without", "stacks"), NO_LINES))
+def test_stacks_without_pyelftools_have_no_lines(core: Path) -> None:
+    whole, bare, plain = (json.loads(run_json(*words, core)[0]) for words in (("with", "stacks"), ("without", "stacks"), NO_LINES))
     assert whole["warnings"] == plain["warnings"] == []
     assert bare["warnings"] == [f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"]
     assert bare["stacks"] == plain["stacks"] != whole["stacks"]
@@ -62,8 +62,8 @@ def names(rows: list[dict[str, Any]]) -> list[str]:
     return [name for row in rows for name in [row["name"], *names(row["children"])]]
 
 
-def test_without_it_members_have_no_names_and_all_else_is_the_same(core: Path) -> None:
-    (with_it, _), (without, loaded) = asked("with", "roots", core), asked("without", "roots", core)
+def test_members_without_pyelftools_have_no_names(core: Path) -> None:
+    (with_it, _), (without, loaded) = run_json("with", "roots", core), run_json("without", "roots", core)
     whole, bare = json.loads(with_it), json.loads(without)
     assert not loaded
     assert bare["warnings"] == [*whole["warnings"], f"members of variables have no names: {ELFTOOLS_MISSING}"]

@@ -35,7 +35,7 @@ def truths(line: str) -> dict[str, str]:
     return dict(word.rsplit("=", 1) for word in line.split())
 
 
-def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> None:
+def check_equal(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> None:
     """Check that every counter of GC.stat and ObjectSpace.count_objects, and the objects of each kind of class, are equal."""
     counters = {name: str(value) for name, value in found["counters"].items()}
     assert counters == {name: said[name] for name in counters}
@@ -66,11 +66,11 @@ def test_counters_and_objects_are_rubys_own(tmp_path: Path, version: str) -> Non
         program.go(2)
         found = page("--pid", str(program.pid), "--no-native")
         program.go(3)
-        same(found, truths(program.said()[1]), version)
+        check_equal(found, truths(program.said()[1]), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: str) -> None:
+def test_cores_and_front_ends_agree(tmp_path: Path, version: str) -> None:
     """The live process, gcore's core and the kernel's core give the same result, on the command line, in GDB and in LLDB."""
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:
         program.go(2)
@@ -98,14 +98,14 @@ def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: st
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", rubies.READ)
-def test_debuggers_that_attach_show_the_same(tmp_path: Path, version: str) -> None:
+def test_attached_debuggers_agree(tmp_path: Path, version: str) -> None:
     words = "leaks " + " ".join(WORDS)
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:
         program.go(2)
         live = page("--pid", str(program.pid))
         answers = [door([words], "-p", str(program.pid)) for door in (debuggers.gdb, debuggers.lldb)]
         program.go(3)
-        same(live, truths(program.said()[1]), version)
+        check_equal(live, truths(program.said()[1]), version)
     for answer in answers:
         (found,) = json.loads(debuggers.objects(answer)[0])["runtimes"]
         assert {part: found[part] for part in found if part != "types"} == {part: live[part] for part in found if part != "types"}
@@ -180,7 +180,7 @@ sleep
 """
 
 
-def test_what_dead_objects_held_is_lost(tmp_path: Path) -> None:
+def test_blocks_of_dead_objects_are_lost(tmp_path: Path) -> None:
     """An extension does not free its blocks. The slots of its dead objects still contain the pointers, which do not count as references."""
     ruby = rubies.get(rubies.SYSTEM)
     with cores.Running([*ruby.words, "-e", LEAK], tmp_path, ruby.environment) as program:
@@ -216,7 +216,7 @@ def test_stopped_in_the_middle_of_a_collection(function: str, doing: str) -> Non
     assert sum(row["objects"] for row in found["types"]) == found["counters"]["TOTAL"] - found["counters"]["FREE"]
 
 
-def test_another_program_has_none(tmp_path: Path) -> None:
+def test_another_program_has_no_ruby(tmp_path: Path) -> None:
     with cores.Running(["sh", "-c", "echo ready; exec sleep 3600"], tmp_path) as program:
         answer = json.loads(debuggers.findleaks(*WORDS, "--pid", str(program.pid)))
     assert answer["runtimes"] == []

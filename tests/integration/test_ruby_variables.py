@@ -118,7 +118,7 @@ def test_the_one_that_grows_is_named_first(moments: dict[str, Moment], name: str
     assert [other for other in others if "glibc" not in other] == []
 
 
-def test_a_way_from_a_variable_to_a_block(program: Rounds) -> None:
+def test_path_from_a_variable_to_a_block(program: Rounds) -> None:
     """`path` lists the objects between the variable and the block, and `refs` on the collection names the variable."""
     program.round("$cache 1")
     core = str(program.gcore())

@@ -41,7 +41,7 @@ def java(folder: Path) -> AbstractContextManager[cores.Running]:
     return cores.Running(["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", str(folder), "JavaHeap", "1000"], folder)
 
 
-def loaded(core: Path) -> list[tuple[int, int]]:
+def list_writable_memory(core: Path) -> list[tuple[int, int]]:
     """Return (offset, size) of the writable memory in a core."""
     with open(core, "rb") as file:
         head = file.read(64)
@@ -54,7 +54,7 @@ def loaded(core: Path) -> list[tuple[int, int]]:
 def damage(core: Path, seed: int) -> None:
     """Overwrite random words with other words of the core, small numbers, or random values."""
     pick = random.Random(seed)
-    parts = loaded(core)
+    parts = list_writable_memory(core)
     sizes = [size for _, size in parts]
     with open(core, "r+b") as file:
 

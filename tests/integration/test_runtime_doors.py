@@ -28,7 +28,7 @@ def node(folder: Path) -> AbstractContextManager[cores.Running]:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("made", [python, node])
-def test_every_door_shows_the_same(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
+def test_front_ends_agree(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
     with made(tmp_path) as running:
         program = str(Path(f"/proc/{running.pid}/exe").resolve())
         core = str(running.kernel_core())

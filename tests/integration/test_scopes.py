@@ -47,7 +47,7 @@ def live(pid: int) -> dict[str, Any]:
     return answer(objects(findleaks("scopes", "--json", "--pid", str(pid))))
 
 
-def consistent(isolate: dict[str, Any]) -> None:
+def check_consistent(isolate: dict[str, Any]) -> None:
     """Check that every handle is in one scope and has one kind, and that the number of open scopes is that of the isolate."""
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert sum(value["handles"] for value in isolate["values"]) == isolate["handles"]
@@ -56,7 +56,7 @@ def consistent(isolate: dict[str, Any]) -> None:
     assert isolate["problem"] is None
 
 
-def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
+def check_every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
     """Call `check` on the result, which must be the same live, in gcore's core and in the kernel's core, on the command line, in GDB and
     in LLDB. With `some`: only live and in the kernel's core, on the command line."""
     words = ["leaks scopes --json"]
@@ -92,13 +92,13 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
         (scope,) = isolate["scopes"]
         assert (scope["function"], scope["module"], scope["handles"]) == ("node::Start(int, char**)", "node", 100_010)
         assert scope["inside"][0] == "uv_run"
-        consistent(isolate)
+        check_consistent(isolate)
         assert found["warnings"] == []
 
     program = nodes.get("0.10.21")
     with closing(tmp_path, "0.10.21", CLOSED) as running:
         text = findleaks("scopes", "--pid", str(running.pid), COLUMNS="80")
-        every_picture(running, program, check, some=True)
+        check_every_picture(running, program, check, some=True)
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     words = " ".join(text.split())
     assert "100,010 handles in 98 blocks, 782 KiB; scope level 1" in words
@@ -113,7 +113,7 @@ def test_mended(tmp_path: Path) -> None:
         text = findleaks("scopes", "--pid", str(running.pid))
     assert (isolate["handles"], isolate["blocks"]) == (10, 1)
     assert "No scope hoards handles." in text
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 class Serving(Running):
@@ -143,7 +143,7 @@ def _ask(number: int, port: int) -> None:
                 pass
 
 
-def served(folder: Path, version: str) -> Running:
+def start_server(folder: Path, version: str) -> Running:
     return Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], folder)
 
 
@@ -155,23 +155,23 @@ def after_requests(found: dict[str, Any], version: str) -> None:
     assert isolate["handles"] == AFTER_REQUESTS[version]
     assert isolate["blocks"] == -(-isolate["handles"] // 1022)
     assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(AFTER_REQUESTS.keys(), "0.10.21"))
 def test_http_requests(version: str, tmp_path: Path) -> None:
-    with served(tmp_path, version) as running:
+    with start_server(tmp_path, version) as running:
         after_requests(live(running.pid), version)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", AFTER_REQUESTS)
 def test_http_requests_in_every_picture(version: str, tmp_path: Path) -> None:
-    with served(tmp_path, version) as running:
-        every_picture(running, nodes.get(version), lambda found: after_requests(found, version))
+    with start_server(tmp_path, version) as running:
+        check_every_picture(running, nodes.get(version), lambda found: after_requests(found, version))
 
 
-def built(folder: Path, name: str, addon: str) -> Path:
+def build_addon(folder: Path, name: str, addon: str) -> Path:
     output = folder / addon
     source = truth.PROGRAMS / name
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", output, source], check=True)
@@ -182,7 +182,7 @@ def built(folder: Path, name: str, addon: str) -> Path:
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
 def test_nested_callbacks(version: str, tmp_path: Path) -> None:
     """The number of handles is that of V8's own function. Scopes have the frames up to the outermost one."""
-    addon = built(tmp_path, "node_counts.c", "counts.node")
+    addon = build_addon(tmp_path, "node_counts.c", "counts.node")
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], tmp_path / "run") as running:
         found = live(running.pid)
         (isolate,) = found["isolates"]
@@ -190,7 +190,7 @@ def test_nested_callbacks(version: str, tmp_path: Path) -> None:
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert found["warnings"] == []
     if version != "4.9.1":  # the level restarts in a sealed scope
-        consistent(isolate)
+        check_consistent(isolate)
     functions = [scope["function"] or "" for scope in isolate["scopes"]]
     assert functions[-1].startswith(("node::Start", "node::NodeMainInstance::Run"))
     assert isolate["globals"]["blocks"] >= 1
@@ -201,7 +201,7 @@ def test_nested_callbacks(version: str, tmp_path: Path) -> None:
 def addon(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the addon and the script that calls it."""
     folder = tmp_path_factory.mktemp("addon")
-    built(folder, "node_objects.c", "objects.node")
+    build_addon(folder, "node_objects.c", "objects.node")
     shutil.copy(truth.PROGRAMS / "node_addon.js", folder)
     return folder
 
@@ -214,7 +214,7 @@ def many_objects(found: dict[str, Any], version: str) -> None:
     """Check that one scope has most of the handles, and that the function that creates the objects runs in it."""
     each = 2 if version == "8.17.0" else 3  # handles that napi_create_object creates
     (isolate,) = found["isolates"]
-    consistent(isolate)
+    check_consistent(isolate)
     most = isolate["scopes"][0]
     assert each * OBJECTS <= most["handles"] <= each * OBJECTS + 2
     if version in ("22.12.0", "24.0.0"):
@@ -230,7 +230,7 @@ def many_objects(found: dict[str, Any], version: str) -> None:
 @pytest.mark.parametrize("version", ["20.20.0", nodes.NEWEST])
 def test_many_objects_in_every_picture(version: str, addon: Path, tmp_path: Path) -> None:
     with calling(version, addon, tmp_path, "objects", str(OBJECTS)) as running:
-        every_picture(running, nodes.get(version), lambda found: many_objects(found, version))
+        check_every_picture(running, nodes.get(version), lambda found: many_objects(found, version))
 
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
@@ -250,7 +250,7 @@ def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
     with calling(version, addon, tmp_path, "scopes", "20000", "3") as running:
         (isolate,) = live(running.pid)["isolates"]
         opened = [line.split()[1] for line in running.output.splitlines() if line.startswith("scope ")]
-    consistent(isolate)
+    check_consistent(isolate)
     heap = [scope for scope in isolate["scopes"] if scope["heap"]]
     assert isolate["scopes"][:3] == heap
     assert [scope["address"] for scope in heap] == opened[::-1]
@@ -265,7 +265,7 @@ def test_references(version: str, addon: Path, tmp_path: Path) -> None:
     with calling(version, addon, tmp_path, "references", "100000") as running:
         (isolate,) = live(running.pid)["isolates"]
         before = running.output.splitlines()[0].split()[1]
-    consistent(isolate)
+    check_consistent(isolate)
     assert isolate["handles"] < 1000
     handles = isolate["globals"]["handles"]
     if before == "undefined":
@@ -288,7 +288,7 @@ def test_workers(version: str, tmp_path: Path) -> None:
     assert len({one[0] for one in threads}) == 4
     roots = []
     for isolate in found["isolates"]:
-        consistent(isolate)
+        check_consistent(isolate)
         assert {scope["thread"] for scope in isolate["scopes"]} == set(isolate["threads"])
         roots.append(isolate["scopes"][-1]["function"])
     assert sum(name.startswith("node::worker::Worker::Run") for name in roots) == 3
@@ -299,7 +299,7 @@ def test_workers(version: str, tmp_path: Path) -> None:
 def test_workers_in_every_picture(tmp_path: Path) -> None:
     program = nodes.get(nodes.NEWEST)
     with Running([program, str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
-        every_picture(running, program, lambda found: [consistent(isolate) for isolate in found["isolates"]])
+        check_every_picture(running, program, lambda found: [check_consistent(isolate) for isolate in found["isolates"]])
 
 
 def test_stripped(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_stripped(tmp_path: Path) -> None:
         (isolate,) = live(running.pid)["isolates"]
     assert (isolate["handles"], isolate["blocks"]) == (5010, 5)
     assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 @pytest.mark.matrix
@@ -322,7 +322,7 @@ def test_the_newest_stripped(addon: Path, tmp_path: Path) -> None:
     subprocess.run(["strip", "--strip-all", program], check=True)
     with Running([str(program), "--expose-gc", str(addon / "node_addon.js"), "objects", "20000"], tmp_path / "run") as running:
         (isolate,) = live(running.pid)["isolates"]
-    consistent(isolate)
+    check_consistent(isolate)
     most = isolate["scopes"][0]
     assert 60_000 <= most["handles"] <= 60_002
     assert most["frame"] == "generated code that calls objects"

@@ -28,7 +28,7 @@ HANDLES = 1022
 SAYS = "no handle scopes can be read: "
 
 
-def asked(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str, dict[str, Any]]:
+def run_everywhere(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str, dict[str, Any]]:
     """Return the text of the command line, and the JSON, which is the same in every front end."""
     command = "leaks scopes --json"
     lines = [*objects(findleaks("scopes", "--json", *where)), *objects(gdb([command], *of_gdb)), *objects(lldb([command], *of_lldb))]
@@ -38,7 +38,7 @@ def asked(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str,
 
 
 def live(pid: int) -> tuple[str, dict[str, Any]]:
-    return asked(["--pid", str(pid)], ["-p", str(pid)], ["-p", str(pid)])
+    return run_everywhere(["--pid", str(pid)], ["-p", str(pid)], ["-p", str(pid)])
 
 
 def program(folder: Path, change: Callable[[bytes], bytes]) -> Running:
@@ -125,7 +125,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dumped]:
 
 def of_core(core: Path) -> tuple[str, dict[str, Any]]:
     node = nodes.get("0.10.21")
-    return asked([str(core)], [node, str(core)], [node, "-c", str(core)])
+    return run_everywhere([str(core)], [node, str(core)], [node, "-c", str(core)])
 
 
 def test_no_thread_in_an_isolate(dumped: Dumped, tmp_path: Path) -> None:

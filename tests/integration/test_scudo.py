@@ -80,7 +80,7 @@ def test_linked(linked: Path, tmp_path: Path, picture: str) -> None:
     check(linked, tmp_path, 9, picture, OPTIONS)
 
 
-def asked(*words: str) -> dict[str, Any]:
+def run_json(*words: str) -> dict[str, Any]:
     return dict(json.loads(ran(*words, "--json").stdout))
 
 
@@ -111,8 +111,8 @@ def compare_statistics(said: str, found: dict[str, Any]) -> None:
 def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> None:
     with cores.Running([str(stats)], tmp_path, {**os.environ, **settings}) as running:
         said = (tmp_path / "stderr").read_text()
-        compare_statistics(said, asked("caches", "--pid", str(running.pid)))
-        cached = asked("caches", "--by-thread", "--pid", str(running.pid))
+        compare_statistics(said, run_json("caches", "--pid", str(running.pid)))
+        cached = run_json("caches", "--by-thread", "--pid", str(running.pid))
         result = ran("verify", "--pid", str(running.pid))
         assert result.returncode == 0 and "heap sound" in result.stdout
     threads = {row["thread"] for row in cached["threads"]}
@@ -127,7 +127,7 @@ def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> No
 def test_statistics_of_every_version(tmp_path: Path, version: str, settings: dict[str, str]) -> None:
     program = mallocs_scudo.compile_for(version, STATS, tmp_path / "stats", (*FLAGS, "-O1"))
     with cores.Running([str(program)], tmp_path, {**os.environ, **settings, **mallocs_scudo.preloaded(version)}) as running:
-        compare_statistics((tmp_path / "stderr").read_text(), asked("caches", "--pid", str(running.pid)))
+        compare_statistics((tmp_path / "stderr").read_text(), run_json("caches", "--pid", str(running.pid)))
         assert ran("verify", "--pid", str(running.pid)).returncode == 0
 
 
@@ -137,7 +137,7 @@ def test_debuggers_agree(stats: Path, tmp_path: Path) -> None:
         typed, pid = ["leaks find --json"], str(running.pid)
         live = [debuggers.gdb(typed, "-p", pid), debuggers.lldb([*typed, "detach"], "-p", pid)]
         core = running.kernel_core()
-        found = asked("find", str(core))
+        found = run_json("find", str(core))
         assert found["allocators"][0]["name"] == "scudo" and found["totals"]["definite"]["blocks"] == 0
         for output in live:
             (line,) = debuggers.objects(output)
@@ -163,7 +163,7 @@ class Process:
         before = os.pread(self.memory, 8, address)
         os.pwrite(self.memory, word.to_bytes(8, "little"), address)
         try:
-            return asked("verify", "--pid", str(self.pid))
+            return run_json("verify", "--pid", str(self.pid))
         finally:
             os.pwrite(self.memory, before, address)
 
@@ -185,7 +185,7 @@ def test_overwritten_headers(process: Process) -> None:
         answer = process.damaged(block - 16, process.word(block - 16) ^ changed)
         (problem,) = (one for one in answer["problems"] if int(one["address"], 16) == block - 16)
         assert not answer["sound"] and problem["corrupt"] and "was overwritten: the block counts as in use" in problem["what"]
-    assert asked("verify", "--pid", str(process.pid))["sound"]
+    assert run_json("verify", "--pid", str(process.pid))["sound"]
 
 
 def test_damaged_structures(process: Process) -> None:
@@ -214,7 +214,7 @@ def test_damaged_structures(process: Process) -> None:
     ):
         answer = process.damaged(address, word)
         assert any(what in problem["what"] for problem in answer["problems"]), (what, answer["problems"])
-    assert asked("verify", "--pid", str(process.pid))["sound"]
+    assert run_json("verify", "--pid", str(process.pid))["sound"]
 
 
 def test_another_configuration(process: Process) -> None:

@@ -88,7 +88,7 @@ def test_a_leak_of_blocks_of_that_size_is_not_hidden(build, tmp_path: Path, libc
     assert found["blocks"] == 0
 
 
-def test_a_signal_that_was_handled_proves_the_stack(build, tmp_path: Path) -> None:
+def test_stack_of_a_handled_signal_is_recognised(build, tmp_path: Path) -> None:
     """A signal that a thread has handled leaves a frame on its signal stack. Such a stack is recognised, whatever its size and whatever
     leaks exist."""
     printed, kinds, found = answers(build("glibc"), tmp_path, "3", "5", "used")

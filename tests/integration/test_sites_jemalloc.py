@@ -60,7 +60,7 @@ def figures(found: Recording) -> dict[recorded.Stack, recorded.Figures]:
     }
 
 
-def dumped(picture: recorded.Picture) -> dict[recorded.Stack, recorded.Figures]:
+def parse_dump(picture: recorded.Picture) -> dict[recorded.Stack, recorded.Figures]:
     found = recorded.heap_text((picture.folder / "account").read_text())
     assert len(found) > 10
     return found
@@ -76,10 +76,10 @@ def test_every_block(every: recorded.Picture) -> None:
     recorded.check_every_block(every, OWN)
 
 
-def test_as_dumped(every: recorded.Picture) -> None:
+def test_profile_equals_the_dump(every: recorded.Picture) -> None:
     found = own(every)
     assert found.interval == 1
-    assert figures(found) == dumped(every)
+    assert figures(found) == parse_dump(every)
 
 
 def test_find_names_the_next_command(every: recorded.Picture) -> None:
@@ -97,7 +97,7 @@ def questions(picture: recorded.Picture) -> list[list[str]]:
     return [[*words, "--json"] for words in asked]
 
 
-def test_doors(every: recorded.Picture, build) -> None:
+def test_front_ends(every: recorded.Picture, build) -> None:
     """GDB, LLDB and the command line list the same stacks."""
     words = questions(every)
     program, core = str(build("5.3.0")), str(every.core)
@@ -155,7 +155,7 @@ def test_suppressed_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
     assert after["unused_suppressions"] == ["leak:nowhere_at_all"]
 
 
-def test_said_where_asked(every: recorded.Picture) -> None:
+def test_python_reference_engine_reports_stacks(every: recorded.Picture) -> None:
     made = next(made for made in every.made if made.kind == "lost" and made.functions == ("inner_small", "by_other"))
     text = every.text("whatis", hex(made.address + 3))
     assert "jemalloc's heap profiler" in text and text.index("inner_small+") < text.index("by_other+") < text.index("fill+")
@@ -189,7 +189,7 @@ def test_other_releases(build, tmp_path: Path, version: str) -> None:
     raw = ",prof_unbias:false" if version == "5.3.1" else ""
     picture = take(build(version), tmp_path, version, EVERY + raw)
     recorded.check_every_block(picture, OWN)
-    assert figures(own(picture)) == dumped(picture)
+    assert figures(own(picture)) == parse_dump(picture)
 
 
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.0", pytest.param("5.3.1", marks=pytest.mark.matrix)])
@@ -199,7 +199,7 @@ def test_sampled(build, tmp_path: Path, version: str) -> None:
     picture = take(build(version), tmp_path, version, f"prof:true,lg_prof_sample:12{raw}", 400)
     found = own(picture)
     assert found.interval == 1 << 12
-    assert figures(found) == dumped(picture)
+    assert figures(found) == parse_dump(picture)
     assert sum(site.live.blocks for site in found.sites) == len(found.addresses)
     groups = picture.ask("find", "--by", "site")["groups"]
     sampled = [group for group in groups if group["site"]]
@@ -212,7 +212,7 @@ def test_sampled_and_estimated(build, tmp_path: Path) -> None:
     """The dump of 5.3 contains values that jeprof scales by a mean size to jemalloc's estimates (prof_do_unbias)."""
     picture = take(build("5.3.0"), tmp_path, "5.3.0", "prof:true,lg_prof_sample:12", 400)
     found, interval = own(picture), 1 << 12
-    for stack, (blocks, size, _, _) in dumped(picture).items():
+    for stack, (blocks, size, _, _) in parse_dump(picture).items():
         (site,) = [site for site in found.sites if site.frames == stack]
         assert site.estimated is not None
         # Its counts have three fractional bits, and ours are whole blocks.

@@ -25,7 +25,7 @@ def answer(*words: object) -> dict[str, Any]:
     return dict(json.loads(ran(*map(str, words), "--json", check=True).stdout))
 
 
-def grown(found: dict[str, Any]) -> tuple[Any, Any]:
+def list_growth(found: dict[str, Any]) -> tuple[Any, Any]:
     """Return the number of nodes of the list and of lost blocks, before and after."""
     (held,) = [row for row in found["grown"] if row["what"] == "root" and row["name"].startswith("g_sessions ")]
     (lost,) = [row for row in found["grown"] if row["what"] == "lost" and row["name"] == f"{LOST} B"]
@@ -49,7 +49,7 @@ def test_each_form_of_a_sample(running: Running) -> None:
     after = truth(running)
     for one in made.values():
         found = answer("diff", one["file"], "--pid", pid)
-        assert grown(found) == ((before[0], after[0]), (before[1], after[1])), one["file"]
+        assert list_growth(found) == ((before[0], after[0]), (before[1], after[1])), one["file"]
         assert [row["pid"] for row in found["samples"]] == [pid, pid]
         assert found["survivors"]["first"]["part"]["value"] == 1, "the program frees nothing"
     same = answer("diff", made["summary"]["file"], made["core"]["file"])

@@ -41,7 +41,7 @@ BUILDS = {compiler + version: (compiler, version) for compiler in ("g++", "clang
 
 
 @pytest.mark.parametrize("build", mark_matrix_except(BUILDS, "g++-gdwarf-5", "clang++-19-gdwarf-4"))
-def test_the_three_doors_see_what_the_program_says(build: tuple[str, str], tmp_path: Path) -> None:
+def test_front_ends_agree_with_the_program(build: tuple[str, str], tmp_path: Path) -> None:
     one = stopped(tmp_path, *build)
     answer = by_command_line(one.program, one.core)
     found = frames(answer)
@@ -71,12 +71,12 @@ Form = tuple[Path, str]
 """A form of the program: its file, and the folder of debug files, if any."""
 
 
-def compressed(how: str) -> Callable[[Path, Path], Form]:
-    def made(program: Path, folder: Path) -> Form:
+def make_compressed(how: str) -> Callable[[Path, Path], Form]:
+    def make_form(program: Path, folder: Path) -> Form:
         objcopy(f"--compress-debug-sections={how}", program, folder / PROGRAM)
         return folder / PROGRAM, ""
 
-    return made
+    return make_form
 
 
 def by_build_id(program: Path, folder: Path) -> Form:
@@ -84,15 +84,15 @@ def by_build_id(program: Path, folder: Path) -> Form:
     return stripped, in_place(debug, program, folder / "debug")
 
 
-def linked(below: str) -> Callable[[Path, Path], Form]:
-    def made(program: Path, folder: Path) -> Form:
+def make_linked(below: str) -> Callable[[Path, Path], Form]:
+    def make_form(program: Path, folder: Path) -> Form:
         stripped, debug = split(program, folder)
         objcopy(f"--add-gnu-debuglink={debug}", stripped)
         (folder / below).mkdir(exist_ok=True)
         shutil.move(debug, folder / below / debug.name)
         return stripped, ""
 
-    return made
+    return make_form
 
 
 def dwz(program: Path, folder: Path) -> Form:
@@ -110,12 +110,12 @@ def dwz_alone(program: Path, folder: Path) -> Form:
 
 
 FORMS: dict[str, Callable[[Path, Path], Form]] = {
-    "zlib": compressed("zlib"),
-    "zlib-gnu": compressed("zlib-gnu"),
-    "zstd": compressed("zstd"),
+    "zlib": make_compressed("zlib"),
+    "zlib-gnu": make_compressed("zlib-gnu"),
+    "zstd": make_compressed("zstd"),
     "build-id": by_build_id,
-    "debuglink": linked(""),
-    "debuglink below .debug": linked(".debug"),
+    "debuglink": make_linked(""),
+    "debuglink below .debug": make_linked(".debug"),
     "dwz": dwz_alone,
     "dwz with a common file": dwz,
 }
@@ -136,7 +136,7 @@ def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None
     assert by_gdb(program, built.core)["stacks"] == by_lldb(program, built.core)["stacks"] == answer["stacks"]
 
 
-def test_split_dwarf_is_said_to_be_left_out(tmp_path: Path) -> None:
+def test_split_dwarf_is_reported_as_unread(tmp_path: Path) -> None:
     """GDB and LLDB read .dwo files, so their information is used there."""
     one = stopped(tmp_path, "g++", "-gdwarf-5", "-gsplit-dwarf")
     answer = by_command_line(one.program, one.core)
@@ -213,7 +213,7 @@ def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
 WITHOUT = "import sys; sys.modules['elftools'] = None"
 
 
-def test_the_debuggers_know_sources_too(built: Stopped) -> None:
+def test_sources_from_debuggers(built: Stopped) -> None:
     """Without pyelftools, lines and names come from the debugger. They are nearly the same as those that findleaks reads."""
     expected = [frame[1:] for frame in frames(by_command_line(built.program, built.core))]
     asked = "leaks stacks --json"

@@ -31,7 +31,7 @@ def run(program: Path, folder: Path) -> tuple[dict[str, str], Path]:
         return {address: fate for fate, address in rows}, running.gcore()
 
 
-def wrong(blocks: dict[str, str], core: Path) -> dict[str, tuple[str, str]]:
+def list_errors(blocks: dict[str, str], core: Path) -> dict[str, tuple[str, str]]:
     found = kinds(core)
     return {address: (fate, found[address]) for address, fate in blocks.items() if (found[address] in LOST) != (fate == "lost")}
 
@@ -42,13 +42,13 @@ def test_cpp(tmp_path: Path) -> None:
     subprocess.run([*CPP, "-o", str(program)], check=True)
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 647, "held": 868 + 1400}
-    assert wrong(blocks, core) == {}
+    assert list_errors(blocks, core) == {}
     totals = json.loads(ran("find", "--json", str(core), check=True).stdout)["totals"]
     for other in (gdb(["leaks find --json"], str(program), str(core)), lldb(["leaks find --json"], str(program), "-c", str(core))):
         assert json.loads(objects(other)[0])["totals"] == totals
     # Without debug information, findleaks is certain only about deques. It reports no used block as lost.
     subprocess.run(["strip", "-g", str(program)], check=True)
-    missed = wrong(blocks, core)
+    missed = list_errors(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 14 * 15}
 
 
@@ -60,8 +60,8 @@ def test_rust(tmp_path: Path) -> None:
     subprocess.run([rustc, "--edition=2021", "-g", "-Copt-level=1", source, "-o", str(program)], check=True)
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 3463, "held": 2216}
-    assert wrong(blocks, core) == {}
+    assert list_errors(blocks, core) == {}
     # Without debug information, findleaks is certain only about maps. Six slots of the queue were used again.
     subprocess.run(["strip", "-g", str(program)], check=True)
-    missed = wrong(blocks, core)
+    missed = list_errors(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 3463 - 5 * 600 - 6}

@@ -43,7 +43,7 @@ def kinds(core: Path) -> dict[str, str]:
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
 
-def test_what_only_stale_slots_hold_is_lost(parked: Parked) -> None:
+def test_stale_slots_are_no_references(parked: Parked) -> None:
     found = kinds(parked.core)
     assert sum(fate == "lost" for fate in parked.blocks.values()) == 90 + 100 + 19 + 60 + 42
     wrong = {address: (fate, found[address]) for address, fate in parked.blocks.items() if (found[address] in LOST) != (fate == "lost")}

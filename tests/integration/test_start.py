@@ -44,6 +44,6 @@ def test_find_imports_what_it_needs(option: list[str]) -> None:
     assert len(ours) <= MODULES
 
 
-def test_other_words_need_more() -> None:
+def test_other_commands_need_more() -> None:
     """The module names above exist: other commands import them."""
     assert "json" in modules("find", "--json", str(SAMPLE))

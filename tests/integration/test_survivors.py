@@ -55,7 +55,7 @@ def rounds(program: Path, folder: Path, blocks: int, count: int) -> Iterator[tup
             running.kill()
 
 
-def truth(samples: list[set[Block]]) -> dict[str, Counter[int]]:
+def compute_truth(samples: list[set[Block]]) -> dict[str, Counter[int]]:
     """Return the counts by size, computed from the definition."""
     stayed = set.intersection(*samples)
     since, kept = Counter[int](), Counter[int]()
@@ -89,7 +89,7 @@ def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest
                 files[-1] = tmp_path / f"core.{pid}"
             else:
                 findleaks(capsys, "snapshot", "--pid", pid, "-o", files[-1])
-        known = truth(samples)
+        known = compute_truth(samples)
         with rounds(program, tmp_path, 500, 1) as (other, at_first):
             at_first()
             answer = json.loads(findleaks(capsys, "diff", files[0], "--pid", other, "--json"))
@@ -121,7 +121,7 @@ def test_many_blocks(program: Path, tmp_path: Path) -> None:
             with closing(Session(attach(pid))) as session:
                 identity = Identity("stays", "", pid, 1)
                 snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=take_sample(session)))
-    known, found = truth(samples), survival(snapshots)
+    known, found = compute_truth(samples), survival(snapshots)
     assert isinstance(found, Survival)
     assert found.level >= 4
     for size in (KEEP, CHURN, CACHE, LEAK):

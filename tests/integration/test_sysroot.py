@@ -28,7 +28,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return core, root, at
 
 
-def reported(printed: str) -> list[str]:
+def list_suggestions(printed: str) -> list[str]:
     """Return the suggested commands of the warnings, with wrapped lines joined."""
     joined = " ".join(printed.split())
     return re.findall(r"doors: not on this machine: read-only data and symbols are missing\. ([^`]*`[^`]*`|Give --sysroot)", joined)
@@ -36,20 +36,20 @@ def reported(printed: str) -> list[str]:
 
 def test_the_command_line(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
-    assert reported(findleaks("path", at, str(core))) == ["Give --sysroot"]
-    assert not reported(findleaks("path", at, str(core), "--sysroot", str(root)))
+    assert list_suggestions(findleaks("path", at, str(core))) == ["Give --sysroot"]
+    assert not list_suggestions(findleaks("path", at, str(core), "--sysroot", str(root)))
 
 
 def test_gdb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
     before, after = gdb([words, "echo ====\\n", f"set sysroot {root}", words], "-c", str(core)).split("====")
-    assert reported(before) == ["Run `set sysroot DIR`"] and not reported(after)
+    assert list_suggestions(before) == ["Run `set sysroot DIR`"] and not list_suggestions(after)
 
 
 def test_lldb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
-    assert reported(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
+    assert list_suggestions(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
     command = f"platform select --sysroot {root} remote-linux"
-    assert not reported(lldb([command, f"target create -c {core}", words]))
+    assert not list_suggestions(lldb([command, f"target create -c {core}", words]))

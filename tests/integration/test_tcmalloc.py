@@ -83,7 +83,7 @@ def test_linked(build, tmp_path: Path, version: str, link: str, picture: str) ->
 @pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 @pytest.mark.parametrize("full", [False, True], ids=["minimal", "full"])
 @pytest.mark.parametrize("version", mallocs_tcmalloc.SUITES)
-def test_set_up_otherwise(build, tmp_path: Path, version: str, full: bool, environment: dict[str, str]) -> None:
+def test_settings(build, tmp_path: Path, version: str, full: bool, environment: dict[str, str]) -> None:
     compare(build, tmp_path, version, "", "kernel", 5, full, **environment)
 
 
@@ -107,7 +107,7 @@ def statistics(folder: Path, version: str, link: str, full: bool, **environment:
         session.close()
 
 
-def printed(pattern: str, text: str) -> list[tuple[int, ...]]:
+def find_numbers(pattern: str, text: str) -> list[tuple[int, ...]]:
     """Return the numbers of every match."""
     return [tuple(map(int, match.groups())) for match in re.finditer(pattern, text, re.M)]
 
@@ -137,7 +137,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert len(properties) >= 10
         assert {name: counted[name] for name in properties} == {name: int(value) for name, value in properties.items()}
         rows = {cache.own["class"]: cache for cache in allocator.caches(blocks) if cache.name != "large"}
-        table = printed(r"^class +(\d+) \[ +(\d+) bytes \] : +(\d+) objs", text)
+        table = find_numbers(r"^class +(\d+) \[ +(\d+) bytes \] : +(\d+) objs", text)
         assert len(table) > 20
         for number, size, objects in table:
             cache = rows[number]
@@ -149,16 +149,19 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert own == (version in ("2.8.1", "2.10"))
         for number, cache in rows.items():
             assert (cache.total + own * (number == 1)) * cache.size + cache.own["overhead"] == cache.memory, number
-        (used,), (pages,) = printed(r"^MALLOC: +(\d+) .* in use by application", text), printed(r"^MALLOC: \+ +(\d+) .* page heap", text)
+        (used,), (pages,) = (
+            find_numbers(r"^MALLOC: +(\d+) .* in use by application", text),
+            find_numbers(r"^MALLOC: \+ +(\d+) .* page heap", text),
+        )
         caches = allocator.caches(blocks)
         # A sampled block with its own span may be smaller than the span, all of which counts as allocated.
         apart = sum(cache.memory - cache.in_use_bytes for cache in caches if cache.name == "large")
         assert apart == 0 or "TCMALLOC_SAMPLE_PARAMETER" in environment
         assert sum(cache.in_use_bytes for cache in caches) + apart + 8 * own == used[0] == counted["generic.current_allocated_bytes"]
         assert counted["tcmalloc.pageheap_free_bytes"] == pages[0]
-        ((heaps,),) = printed(r"^MALLOC: +(\d+) +Thread heaps in use", text)
+        ((heaps,),) = find_numbers(r"^MALLOC: +(\d+) +Thread heaps in use", text)
         assert len(allocator.threads) == heaps
-        ((size,),) = printed(r"^MALLOC: +(\d+) +Tcmalloc page size", text)
+        ((size,),) = find_numbers(r"^MALLOC: +(\d+) +Tcmalloc page size", text)
         assert allocator.summary()["page_size"] == size
         (arena,) = allocator.arenas(blocks)
         overhead = sum(cache.own.get("overhead", 0) for cache in caches)

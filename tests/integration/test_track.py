@@ -59,7 +59,7 @@ def test_every_site_has_its_blocks(run: Run) -> None:
     assert moved["freed"] == {"blocks": 90, "bytes": 720}
 
 
-def test_blocks_that_are_lost_are_those(run: Run) -> None:
+def test_lost_blocks_are_those_of_the_program(run: Run) -> None:
     fates = {note.address: (note.site, note.fate) for note in run.notes}
     seen = 0
     for stack in run.report["stacks"]:
@@ -81,7 +81,7 @@ def test_stacks_are_whole(run: Run) -> None:
     assert run.report["recorded"] == run.report["totals"]["allocated"]["blocks"]
 
 
-def test_nothing_is_left(run: Run) -> None:
+def test_process_is_restored(run: Run) -> None:
     assert not stubs(run.program.pid)
     until(lambda: Path(f"/proc/{run.program.pid}/stat").exists(), "the program")
     assert len(run.program.round()) == len(run.notes)

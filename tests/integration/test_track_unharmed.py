@@ -66,7 +66,7 @@ def busy(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Itera
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
-def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
+def test_stubs_are_inserted_and_removed_repeatedly(times: int, busy: Busy) -> None:
     """Under load, threads are in the stubs, throw exceptions and fork children at all times."""
     for number in range(times):
         sampling = Sampling(mean=4096, by_bytes=True) if number % 2 else Sampling()
@@ -184,7 +184,7 @@ def test_ctrl_c_is_reported_once(busy: Busy) -> None:
         host.close()
 
 
-def refused(*words: str) -> str:
+def run_refused(*words: str) -> str:
     done = subprocess.run([*by_line(0)[:4], *words], capture_output=True, text=True, env=environment(), timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     return done.stderr
@@ -194,9 +194,9 @@ def test_refused(tmp_path: Path) -> None:
     """findleaks prints one line with the reason, and changes nothing."""
     with tracked([str(built(tmp_path))]) as running:
         pid = str(running.pid)
-        assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
-        assert "is not a size" in refused("--pid", pid, "--size", "many")
-        assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
+        assert "--json or --folded" in run_refused("--pid", pid, "--json", "--folded")
+        assert "is not a size" in run_refused("--pid", pid, "--size", "many")
+        assert "write 1 to 1G" in run_refused("--pid", pid, "--sample", "0")
         assert "already traced by" in _held_refusal(running.pid)
         assert f"`detach`, then run `findleaks track --pid {pid}` in a shell" in lldb(["leaks track --for 1", "detach"], "-p", pid)
         assert stubs(running.pid) == []
@@ -206,7 +206,7 @@ def _held_refusal(pid: int) -> str:
     with subprocess.Popen(["gdb", "-nx", "-q", "-p", str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as debugger:
         until(lambda: bool(held(pid)), "GDB")
         try:
-            return refused("--pid", str(pid))
+            return run_refused("--pid", str(pid))
         finally:
             debugger.communicate(b"detach\nquit\n", timeout=PATIENCE)
 
@@ -218,7 +218,7 @@ def test_without_an_allocator(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-nostdlib", "-static", "-o", str(tmp_path / "still"), str(source)], check=True)
     with subprocess.Popen([str(tmp_path / "still")]) as process:
         try:
-            assert "no module of the process has malloc and free" in refused("--pid", str(process.pid))
+            assert "no module of the process has malloc and free" in run_refused("--pid", str(process.pid))
             assert process.poll() is None
         finally:
             process.kill()

@@ -50,11 +50,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     cores = [triaged.core(program, base / f"{program.parent.name}-{seed}", seed) for program in programs for seed in range(3)]
     assert len({min(core.truth) for core in cores}) == 6, "all runs had the same addresses"
     folder = base / "mixed"
-    bad, cut = mixed(folder, [core.path for core in cores])
+    bad, cut = create_files(folder, [core.path for core in cores])
     return Made(cores, folder, bad, cut)
 
 
-def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
+def create_files(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
     """Create this number of files: good cores, plain, compressed and truncated, and files that are no cores."""
     (folder / "below" / "deeper").mkdir(parents=True)
     whole = cores[0].read_bytes()
@@ -158,7 +158,7 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (FILES, FILES, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
     for at in (3, 6):
-        killed(made.folder, base, at, FILES)
+        kill_triage(made.folder, base, at, FILES)
     again, last_again = triaged.parsed(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}
@@ -174,7 +174,7 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     ]
 
 
-def killed(folder: Path, base: Path, at: int, count: int) -> None:
+def kill_triage(folder: Path, base: Path, at: int, count: int) -> None:
     """Resume triage, and kill it after this number of further rows is printed, at any point of its work."""
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
     before = len(triaged.tables(base)["cores"]) if base.exists() else 0
@@ -187,9 +187,9 @@ def killed(folder: Path, base: Path, at: int, count: int) -> None:
         assert before + at <= len(triaged.tables(base)["cores"]) <= count
 
 
-def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) -> None:
+def test_ctrl_c_prints_partial_results(made: Made, tmp_path: Path) -> None:
     # There are so many files that some are unread when the signal arrives, even if it arrives late.
-    mixed(tmp_path / "many", [core.path for core in made.cores], MANY)
+    create_files(tmp_path / "many", [core.path for core in made.cores], MANY)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-j", "2", tmp_path / "many"]
     with open(tmp_path / "errors", "w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process:
@@ -268,7 +268,7 @@ def test_where_it_crashed(tmp_path: Path, word: str, signal_name: str, frame: st
     assert (rows[str(core)]["signal"], rows[str(core)]["frame"], rows[str(core)]["program"]) == (signal_name, frame, "crash")
 
 
-def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
+def test_core_that_needs_too_much_memory_has_a_row(tmp_path: Path) -> None:
     """The core that needs more memory than there is has a row with the error. The other cores are not affected."""
     program = tmp_path / "leaky"
     subprocess.run(["gcc", "-O0", "-o", program, Path(__file__).parents[1] / "programs" / "leaky.c"], check=True)
@@ -284,7 +284,7 @@ def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     folder = tmp_path / "thousand"
-    mixed(folder, [core.path for core in made.cores], 1000)
+    create_files(folder, [core.path for core in made.cores], 1000)
     big = made._replace(folder=folder)
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-o", whole, folder]
@@ -293,7 +293,7 @@ def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     check_mixed(big, rows, 1000)
     chance = random.Random()
     for _ in range(10):
-        killed(folder, base, chance.randrange(80), 1000)
+        kill_triage(folder, base, chance.randrange(80), 1000)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=10 * commandline.PATIENCE)
     assert triaged.tables(base) == triaged.tables(whole)

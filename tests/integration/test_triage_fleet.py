@@ -148,7 +148,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
         for number, line in enumerate(process.stdout):
             lines.append(line)
             if number in (2, 5):
-                found = _waited(workers)
+                found = _wait_for_workers(workers)
                 os.kill(found[number % len(found)], signal.SIGKILL)
         errors = process.stderr.read()
     assert process.returncode == 0, errors
@@ -159,7 +159,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
     assert len(triaged.tables(scratch / "a.db")["cores"]) == CORES
 
 
-def _waited(workers: Callable[[], list[int]]) -> list[int]:
+def _wait_for_workers(workers: Callable[[], list[int]]) -> list[int]:
     """Return the workers after at least one has started."""
     limit = time.monotonic() + commandline.PATIENCE
     while not (found := workers()) and time.monotonic() < limit:
@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, loc
     assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local
 
 
-def test_no_scheduler_is_one_line() -> None:
+def test_missing_scheduler_gives_one_line() -> None:
     done = commandline.run(["triage", "--scheduler", "tcp://127.0.0.1:9", str(SAMPLE)], os.environ)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "no scheduler answers" in done.stderr

@@ -16,7 +16,7 @@ LEAKY = Path(__file__).parents[1] / "programs" / "leaky.c"
 
 
 @pytest.mark.matrix
-def test_what_systemd_keeps(tmp_path: Path) -> None:
+def test_cores_of_systemd_coredump(tmp_path: Path) -> None:
     """Cores of two programs are read; the name of one of them is escaped. A message says that the core of a third program is missing."""
     for name in ("leaky", "a b.c"):
         subprocess.run(["gcc", "-O0", "-o", tmp_path / name, LEAKY], check=True)

@@ -74,7 +74,7 @@ def core_of(folder: Path, build: Build) -> tuple[Path, list[Block]]:
         return core, blocks
 
 
-def expected(type_: str, build: Build) -> str:
+def build_pattern(type_: str, build: Build) -> str:
     """Return a regular expression for the type that findleaks can find: stripped programs have no names of C, and RTTI does not name
     construction vtables."""
     if build.compiler.startswith("clang"):
@@ -99,7 +99,7 @@ def test_every_block_has_its_type(name: str, tmp_path: Path) -> None:
     wrong = []
     for block in blocks:
         got = types.of_block(block.address, block.size)
-        if not re.fullmatch(expected(block.type, build), got):
+        if not re.fullmatch(build_pattern(block.type, build), got):
             wrong.append((block.type, got))
     assert not wrong
     check_ranges(target, types, blocks)
@@ -147,7 +147,7 @@ def test_buffers_of_c_are_not_strings(tmp_path: Path) -> None:
     assert "string" not in findleaks("whatis", min(buffers), core)
 
 
-def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:
+def test_types_without_the_program_files(tmp_path: Path) -> None:
     """In a core from another machine, names among the program's constants are missing. The core has vtables, names of the C++ library,
     and those symbols of a small library that are in its first page."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))
@@ -167,7 +167,7 @@ def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:
     target.close()
 
 
-def test_damage_anywhere_raises_nothing(tmp_path: Path) -> None:
+def test_damage_raises_no_error(tmp_path: Path) -> None:
     """Words of vtables, typeinfos and names are overwritten at random, each time with a misleading value. No error is raised."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))
     whole = core.read_bytes()

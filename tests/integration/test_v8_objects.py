@@ -68,12 +68,12 @@ class Found(NamedTuple):
 NOTHING = Found(0, 0, 0, 0, 0)
 
 
-def named_as(version: str, name: str) -> str:
+def get_name(version: str, name: str) -> str:
     """Return the name that this version of V8 gives an object of our snapshot. Only since Node 24, oddballs have their own names."""
     return "system / Oddball" if version != nodes.NEWEST and name in ("null", "undefined", "true", "false") else name
 
 
-def counted(output: str) -> tuple[Mapping[str, Found], list[str]]:
+def parse_counts(output: str) -> tuple[Mapping[str, Found], list[str]]:
     """Return the objects by name, and the warnings."""
     (line,) = debuggers.objects(output)
     answer = json.loads(line)
@@ -123,10 +123,10 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
         own = tmp_path / "own.heapsnapshot"
         debuggers.findleaks("runtime", "--only", "node", "--no-native", "-o", str(own), "--pid", str(running.pid))
         reported = reports(running, nodes.get(version), every)
-    found, warnings = counted(reported["live"])
+    found, warnings = parse_counts(reported["live"])
     assert [warning for warning in warnings if "read" in warning] == []
     for name, output in reported.items():
-        assert counted(output)[0] == found, name
+        assert parse_counts(output)[0] == found, name
     truths = heapsnapshots.read(snapshot)
     # Prototypes of subclasses are objects of the superclass: that of Special is an Order.
     assert {name: found[name].live for name in made} == {**made, "Order": made["Order"] + 1}
@@ -147,7 +147,7 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
         assert {name: parsed.sizes[name] for name in made} == {name: truth_parsed.sizes[name] for name in made}
         for name in made:
             expected = {key: value for key, value in truth_parsed.names[name].items() if key != "__proto__"}
-            found_names = {key: named_as(version, value) for key, value in parsed.names.get(name, {}).items()}
+            found_names = {key: get_name(version, value) for key, value in parsed.names.get(name, {}).items()}
             assert found_names == expected, name
     compare_snapshots(heapsnapshots.read(own), truths, found, [name for name in (*made, *OTHERS) if name not in OLD.get(version, ())])
     names = (set(found) | set(truths.objects)) - unlike

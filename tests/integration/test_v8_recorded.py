@@ -53,16 +53,16 @@ def calling(version: str, folder: Path, *flags: str, thread: str = "main") -> It
         program.end()
 
 
-def listed(printed: str, way: str) -> Counter[Frames]:
+def parse_stacks(printed: str, way: str) -> Counter[Frames]:
     """Count the stacks that V8 printed, without frames that have no script (builtins and evaluated text)."""
     found: Counter[Frames] = Counter()
     for count, _, frames in json.loads(printed):
         named = tuple((name or v8_frames.ANONYMOUS, script, line) for name, script, line in frames)
-        found[comparable(with_script(named), way)] += count
+        found[make_comparable(with_script(named), way)] += count
     return found
 
 
-def comparable(frames: Frames, way: str) -> Frames:
+def make_comparable(frames: Frames, way: str) -> Frames:
     """Remove names that cannot always be read: those of inlined closures. With injected code, also remove the names of functions that are
     not inlined and were renamed after V8 created them."""
     removed = (*CLOSURES, RENAMED) if way in INJECTED else CLOSURES
@@ -78,10 +78,10 @@ def check(version: str, way: str, folder: Path, *flags: str, thread: str = "main
         made = native_calls.record(program, way, ROUNDS, CALLS, SIZES)
     found: Counter[Frames] = Counter()
     for frames, count in native_calls.recorded(made, KIND).items():
-        found[comparable(with_script(frames), way)] += count
+        found[make_comparable(with_script(frames), way)] += count
     alike = Counter(json.dumps([stack["frames"], stack.get("end")]) for stack in made.stacks)
     assert max(alike.values()) == 1
-    assert found == listed(made.printed, way)
+    assert found == parse_stacks(made.printed, way)
     assert found.total() == ROUNDS * CALLS
 
 

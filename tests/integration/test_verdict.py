@@ -109,7 +109,7 @@ int main(void) {
 """
 
 
-def test_one_pointer_to_a_middle_is_one_fact(tmp_path: Path) -> None:
+def test_one_interior_pointer_gives_one_group(tmp_path: Path) -> None:
     """The block, the word that points into it and the offset are named. `find` has one group, and not one for each block that is
     reachable from it."""
     compiled(tmp_path, one=_ONE)
@@ -174,7 +174,7 @@ def findleaks_takes(words: str) -> bool:
     return made is not None and commands.parse(commands.parser(made, "leaks"), shlex.split(words)[1:]) is not None
 
 
-def test_fragmentation_is_no_free_page(program: Path, tmp_path: Path) -> None:
+def test_fragmentation_without_a_free_page(program: Path, tmp_path: Path) -> None:
     """There is a block in use on every page, so no page can be returned, and the finding says so."""
     with running(program, tmp_path / "run", (0, KEPT, 0, 2)) as run:
         found = verdict("--pid", str(run.pid))
@@ -275,7 +275,7 @@ def test_ruby_with_two_arenas(tmp_path: Path) -> None:
             assert near(one["evidence"]["returnable"], given_back(run), 0.02)
 
 
-def trimmed(pid: int) -> int:
+def call_malloc_trim(pid: int) -> int:
     """Return the number of bytes that malloc_trim(0) returns to the system. GDB calls it in a thread of a suspended process while no
     other thread runs."""
     before = anonymous(pid)
@@ -294,7 +294,7 @@ def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
         suspend(run.pid)
         size = resident(run.pid)
         found = verdict("--pid", str(run.pid))
-        returned = trimmed(run.pid)
+        returned = call_malloc_trim(run.pid)
         os.kill(run.pid, signal.SIGCONT)
         said = subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, text=True, timeout=180)
     assert near(found["resident"], size, 0.01)
@@ -317,7 +317,7 @@ def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
     assert {found["findings"][0]["finding"], core["findings"][0]["finding"]} <= NOTHING
 
 
-def test_scopes_that_hoard_handles(tmp_path: Path) -> None:
+def test_scopes_with_many_handles(tmp_path: Path) -> None:
     """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. This is fixed in 0.10.22."""
     for version, more in (("0.10.21", 200_000), ("0.10.22", 0)):
         words = [nodes.get(version), str(ROOT / "tests/programs/node_closing.js"), "200000"]
@@ -349,7 +349,7 @@ def test_gcore_does_not_tell_what_was_resident(program: Path, tmp_path: Path) ->
     assert finding(known, "kept")["evidence"]["returnable"] == finding(live, "kept")["evidence"]["returnable"]
 
 
-def test_doors_agree(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, KEPT, 20)) as run:
         os.kill(run.pid, signal.SIGSTOP)
         alive = verdict("--pid", str(run.pid))

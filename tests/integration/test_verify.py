@@ -51,7 +51,7 @@ Build = Callable[..., Path]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("corrupt")
 
-    def compiled(source: Path, libc: str = "") -> Path:
+    def compile_program(source: Path, libc: str = "") -> Path:
         output = folder / f"{source.stem}{libc}"
         if not output.exists():
             flags = (*accuracy.FLAGS, "-O1") if source == accuracy.SOURCE else FLAGS
@@ -61,7 +61,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 subprocess.run(["gcc", *flags, "-o", str(output), str(source), "-pthread"], check=True)
         return output
 
-    return compiled
+    return compile_program
 
 
 def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool = False) -> None:
@@ -93,7 +93,7 @@ def test_every_damage_and_libc(build: Build, tmp_path: Path, version: str, scena
         check(build(GLIBC, version), tmp_path / str(thread), scenario, picture, thread)
 
 
-def sound(command: list[str], folder: Path, **environment: str) -> None:
+def check_sound(command: list[str], folder: Path, **environment: str) -> None:
     """Check that `verify` examined all of a healthy program's heap and found no damage."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         reported, status = ask("--pid", str(running.pid))
@@ -106,7 +106,7 @@ def sound(command: list[str], folder: Path, **environment: str) -> None:
 
 @pytest.mark.parametrize("options", ["", "h", "b", "s"], ids=["plain", "further heaps", "break blocked", "foreign sbrk"])
 def test_sound_heaps(build: Build, tmp_path: Path, options: str) -> None:
-    sound([str(build(accuracy.SOURCE)), "9", "10", "1", options], tmp_path)
+    check_sound([str(build(accuracy.SOURCE)), "9", "10", "1", options], tmp_path)
 
 
 @pytest.mark.matrix
@@ -117,7 +117,7 @@ def test_sound_heaps(build: Build, tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_sound_heaps_of_every_libc(build: Build, tmp_path: Path, version: str, tunables: str, options: str) -> None:
     environment = {"GLIBC_TUNABLES": f"glibc.malloc.{tunables}"} if tunables else {}
-    sound([str(build(accuracy.SOURCE, version)), "33", "34", "2", options], tmp_path, **environment)
+    check_sound([str(build(accuracy.SOURCE, version)), "33", "34", "2", options], tmp_path, **environment)
 
 
 @pytest.mark.parametrize("scenario", ["overrun 64 8 text", "header 64 8 pointers", "uaf 64 16 text", "double 64", "uaf 5000 16 pointers"])
@@ -135,7 +135,7 @@ def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) ->
         assert said.damage <= int(damage[0]["damaged"]["address"], 16) < said.damage + 16
 
 
-def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None:
+def test_other_commands_on_a_damaged_heap(build: Build, tmp_path: Path) -> None:
     """`find` continues with what it can read, and marks its result. `whatis` and `blocks` know the neighbouring blocks."""
     with cores.Running([str(build(GLIBC)), "overrun", "8", "text", "used"], tmp_path) as running:
         said = story(running.output)
@@ -164,7 +164,7 @@ def test_a_block_whose_bit_was_cleared_stays_in_use(build: Build, tmp_path: Path
     assert (answer["block"]["state"], answer["block"]["kind"], answer["block"]["size"]) == ("in-use", "reachable", 0xF8)
 
 
-def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
+def test_front_ends_agree(build: Build, tmp_path: Path) -> None:
     program = build(GLIBC)
     with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
         core = str(running.kernel_core())
@@ -174,7 +174,7 @@ def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
     assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == reported
 
 
-def test_a_core_cut_short_is_not_called_sound(build: Build, tmp_path: Path) -> None:
+def test_truncated_core_is_not_reported_as_sound(build: Build, tmp_path: Path) -> None:
     with cores.Running([str(build(GLIBC)), "none"], tmp_path) as running:
         core = running.kernel_core()
     cut = tmp_path / "cut"

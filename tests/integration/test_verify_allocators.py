@@ -99,7 +99,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             compile_(made[key])
         return made[key]
 
-    def built(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
+    def build_program(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
         """Return the built program, and the environment in which it uses this malloc."""
         flags = damage.FLAGS if source == ANY else TRUTH
         if malloc.name.startswith("musl"):
@@ -124,7 +124,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         command = ["gcc", *flags, str(source), "-pthread", "-o"]
         return once((source,), lambda output: subprocess.run([*command, str(output)], check=True)), {"LD_PRELOAD": str(library)}
 
-    return built
+    return build_program
 
 
 def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: str, picture: str) -> None:
@@ -195,7 +195,7 @@ def test_every_damage_and_version(build: Build, tmp_path: Path, malloc: Malloc, 
     check(build, malloc, tmp_path, scenario, {**SCENARIOS, **FURTHER}[scenario], picture)
 
 
-def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
+def check_sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
     """Check that `verify` examined all of the heap of a healthy program with many threads, and found no damage."""
     program, environment = build(malloc, accuracy.SOURCE)
     command = [str(program), str(threads), str(threads + scale), str(scale), "ae" if malloc.name == "scudo" else "a"]
@@ -208,7 +208,7 @@ def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, 
 
 @pytest.mark.parametrize("malloc", HERE, ids=" ".join)
 def test_sound_heaps(build: Build, tmp_path: Path, malloc: Malloc) -> None:
-    sound(build, malloc, tmp_path, 5, 1, "kernel")
+    check_sound(build, malloc, tmp_path, 5, 1, "kernel")
 
 
 @MATRIX
@@ -216,4 +216,4 @@ def test_sound_heaps(build: Build, tmp_path: Path, malloc: Malloc) -> None:
 @pytest.mark.parametrize("picture", ["kernel", "live"])
 @pytest.mark.parametrize("malloc", [*HERE, *OTHERS], ids=" ".join)
 def test_sound_heaps_of_every_version(build: Build, tmp_path: Path, malloc: Malloc, picture: str, threads: int) -> None:
-    sound(build, malloc, tmp_path, threads, 2, picture)
+    check_sound(build, malloc, tmp_path, threads, 2, picture)

@@ -67,7 +67,7 @@ class Started:
         self._process.communicate()
 
 
-def held(item: dict[str, object]) -> dict[str, object]:
+def find_sessions_row(item: dict[str, object]) -> dict[str, object]:
     """Return the row of g_sessions in a diff's JSON, with its container."""
     grown = item["grown"]
     assert isinstance(grown, list)
@@ -75,7 +75,7 @@ def held(item: dict[str, object]) -> dict[str, object]:
     return {"bytes": row["delta"], "nodes": [one["counts"][-1] for one in row["inside"] if one["what"] == "container"]}
 
 
-def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path: Path) -> None:
+def test_json_has_one_object_for_each_interval(running: Running, tmp_path: Path) -> None:
     """Each object has the form of `diff`, with exact counts of nodes, and the bytes of the added nodes."""
     before, _ = truth(running)
     with Started("watch", "--every", "0.2", "--json", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
@@ -83,16 +83,20 @@ def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path
         assert (first["command"], first["ended"], len(first["samples"])) == ("watch", None, 2)
         go_on(running)
         after, _ = truth(running)
-        while not (item := json.loads(started.line()))["total"]["delta"] or not held(item)["nodes"] or held(item)["nodes"] != [after]:
+        while (
+            not (item := json.loads(started.line()))["total"]["delta"]
+            or not find_sessions_row(item)["nodes"]
+            or find_sessions_row(item)["nodes"] != [after]
+        ):
             pass
-        assert held(item) == {"bytes": (after - before) * 120, "nodes": [after]}
+        assert find_sessions_row(item) == {"bytes": (after - before) * 120, "nodes": [after]}
         started.interrupt()
         _, errors, status = started.ended()
     assert (errors, status) == ("", 0)
     files = sorted((tmp_path / "kept").iterdir())
     assert len(files) >= len(item["samples"])
     compared = json.loads(ran("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
-    assert held(compared) == held(item)
+    assert find_sessions_row(compared) == find_sessions_row(item)
 
 
 def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
@@ -200,7 +204,7 @@ def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> N
             assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_refused_where_it_cannot_work(running: Running, program: Path) -> None:
+def test_refused_targets(running: Running, program: Path) -> None:
     core = running.gcore()
     done = ran("watch", str(core))
     assert done.returncode == 2
