@@ -31,7 +31,7 @@ OPTIONS = {
     LIKE_MALLOCS: "f",
 }
 KEPT = ("no thread cache", "one arena", "small mmap threshold", "perturbed")
-"""Environments of which `make test` tries each on this machine's glibc."""
+"""Environments; `make test` runs each of them with this machine's glibc."""
 ENVIRONMENTS = {
     "no thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
     "small thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2:glibc.malloc.tcache_max=100"},
@@ -164,7 +164,7 @@ class LeakSanitizer(NamedTuple):
 
     leaked: dict[int, str]
     found_by: dict[int, tuple[str, int]]
-    """The start of a block -> the kind of memory that the first word is in that points into the block, and the word's address."""
+    """By start address of a block: the kind of memory of the first word that points into the block, and the address of this word."""
 
 
 def read_report(report: str) -> LeakSanitizer:

@@ -73,7 +73,7 @@ ROWS = {
     "refs 0x557d0e64c1c0": "references",
     "roots": "roots",
 }
-"""Command -> the key of its rows ("": a line each)."""
+"""By command: the key of its rows in the JSON ("": one JSON object on each line)."""
 
 
 @pytest.mark.parametrize("words", ROWS)

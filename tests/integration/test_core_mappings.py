@@ -27,7 +27,7 @@ PRIVATE = ("private", "read-only", "closed", "excluded", "closed-excluded", "mem
 ANONYMOUS = ("shared", "shared-closed", "shared-excluded", "memfd", "memfd-closed", "shm-deleted", "sysv")
 SHARED = (*ANONYMOUS, "shm", "file-shared", "file-deleted")
 NAMES = {"shared": "/dev/zero", "huge": "/anon_hugepage", "memfd": "/memfd:only_pointers", "sysv": "/SYSV", "secret": "/secretmem"}
-"""What the kernel calls memory of these kinds."""
+"""The names that the kernel uses for memory of these kinds."""
 
 # Kinds of mappings that this core writer omits with the default filter (0x33).
 LACKED = {
@@ -183,7 +183,8 @@ FILTERS = {
     "0x3f": (),
     "0x03": (),
 }
-"""Filters of the kernel, and what is lacked beside (0x31: no anonymous shared memory) or, with bit 3, instead of the default's."""
+"""Filters of the kernel, and the kinds that cores lack in addition. 0x31 lacks anonymous shared memory. Filters with bit 3 replace the
+default."""
 
 
 @pytest.mark.parametrize("filter_", FILTERS)
@@ -219,7 +220,7 @@ def test_every_front_end(program: Path, tmp_path: Path) -> None:
 
 
 HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("huge",)}
-"""By filter (bits 5 and 6), the kinds that the kernel and gcore leave out."""
+"""By filter (bits 5 and 6): the kinds that the kernel and gcore omit."""
 
 
 @pytest.fixture

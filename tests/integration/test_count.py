@@ -44,12 +44,12 @@ program = building.fixture("counting.c", "-O2", "-g", "-pthread")
 
 
 @pytest.fixture(params=DOORS)
-def door(request: pytest.FixtureRequest) -> Words:
+def front_end(request: pytest.FixtureRequest) -> Words:
     return DOORS[request.param]
 
 
-APART = pytest.mark.parametrize("door", mark_matrix_except(list(DOORS), "command line", "lldb"), indirect=True)
-"""`findleaks count` uses GDB. Tests in which GDB itself does the same are therefore in the matrix."""
+APART = pytest.mark.parametrize("front_end", mark_matrix_except(list(DOORS), "command line", "lldb"), indirect=True)
+"""`findleaks count` runs GDB. Tests that run GDB directly are therefore in the matrix."""
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ TOTAL = (20 + 15 + 10 + 12 + 3 * 7) * THREADS * (THREADS + 1) // 2
 
 
 @pytest.mark.platform("x86-64", "`count`, in GDB and on the command line", "`count`, in LLDB")
-def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> None:
+def test_every_call_by_its_stack(front_end: Words, running: Running, at: Places) -> None:
     """Calls are counted by their stacks, also if two stacks are equal in their innermost 3,000 bytes, or if frames vary in size."""
     before = code(running.pid, at)
-    counting = Counting(door, ["event", "--events", str(TOTAL), "--json"], running, at)
+    counting = Counting(front_end, ["event", "--events", str(TOTAL), "--json"], running, at)
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 1)
@@ -80,11 +80,11 @@ def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> N
 
 
 @APART
-def test_outside_a_scope_of_the_user(door: Words, running: Running, at: Places) -> None:
+def test_outside_a_scope_of_the_user(front_end: Words, running: Running, at: Places) -> None:
     """Scopes belong to threads: a scope of one thread has no effect on calls of another thread."""
     before = code(running.pid, at)
     words = ["event", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(TOTAL), "--json"]
-    counting = Counting(door, words, running, at)
+    counting = Counting(front_end, words, running, at)
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 2)
@@ -97,24 +97,26 @@ def beside_program(folder: Path) -> Path:
     return building.compiled(folder, "counting_beside.c", "-O1", "-pthread")
 
 
-def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
+def beside(front_end: Words, folder: Path, what: str) -> dict[str, Any]:
     """Count calls while another thread does something else."""
     program = beside_program(folder)
     with Running([str(program), "3", "100", what], folder / "run") as running:
-        counting = Counting(door, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
+        counting = Counting(front_end, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
         (table,) = reported(counting.finish())
         until(lambda: "done" in printed(running), "the calls")
     return table
 
 
-@pytest.mark.parametrize("door", [pytest.param(DOORS[name], id=name, marks=() if name == "lldb" else pytest.mark.matrix) for name in DOORS])
-def test_libraries_come_and_go(door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "front_end", [pytest.param(DOORS[name], id=name, marks=() if name == "lldb" else pytest.mark.matrix) for name in DOORS]
+)
+def test_libraries_come_and_go(front_end: Words, tmp_path: Path) -> None:
     """Debuggers set internal breakpoints in the loader, to learn of loaded libraries. Sometimes a thread reaches one of them together
     with the breakpoint of `count`."""
     library = tmp_path / "library.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-x", "c", "/dev/null"], check=True)
-    table = beside(door, tmp_path, str(library))
+    table = beside(front_end, tmp_path, str(library))
     assert (table["events"], table["end"]) == (300, "asked")
 
 
@@ -135,20 +137,20 @@ def debugger_passing(command: list[str], *first: str) -> list[str]:
 PASSING = [by_command_line, pytest.param(by_gdb_passing, marks=pytest.mark.matrix), by_lldb_passing]
 
 
-@pytest.mark.parametrize("door", PASSING)
-def test_signals_that_the_program_handles(door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", PASSING)
+def test_signals_that_the_program_handles(front_end: Words, tmp_path: Path) -> None:
     """A JVM uses SIGSEGV to find null references. If the debugger passes SIGSEGV to the program without a stop, counting continues."""
-    table = beside(door, tmp_path, "faults")
+    table = beside(front_end, tmp_path, "faults")
     assert (table["events"], table["end"]) == (300, "asked")
 
 
-@pytest.mark.parametrize("door", [by_lldb], ids=["lldb"])
-def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [by_lldb], ids=["lldb"])
+def test_signals_at_the_breakpoint(front_end: Words, tmp_path: Path) -> None:
     """Most signals arrive while a thread is at the breakpoint. The handler then returns to the breakpoint, while other threads wait until
     they may step over it. Each call is still counted once."""
     program, threads, calls = beside_program(tmp_path), 4, 150
     with Running([str(program), str(threads), str(calls), "alarms"], tmp_path / "run") as running:
-        counting = Counting(door, ["event", "--json"], running, places(running.pid, program, ["event"]))
+        counting = Counting(front_end, ["event", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
         until(lambda: "done" in printed(running), "the calls")
         (running.folder / "end").touch()
@@ -159,11 +161,11 @@ def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
 
 
 @APART
-def test_when_and_every(door: Words, running: Running, at: Places) -> None:
+def test_when_and_every(front_end: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     argument = {"aarch64": "x0"}.get(os.uname().machine, "rdi")
     words = ["event", "--when", f"*(int*)${argument} == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
-    counting = Counting(door, words, running, at)
+    counting = Counting(front_end, words, running, at)
     counting.wait_for_tables(2)
     (running.folder / "go").touch()
     tables = reported(counting.finish())
@@ -194,9 +196,9 @@ def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
 
 
 @APART
-def test_an_idle_process_ends_in_time(door: Words, running: Running, at: Places) -> None:
+def test_an_idle_process_ends_in_time(front_end: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    (table,) = reported(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())
+    (table,) = reported(Counting(front_end, ["event", "--for", "1", "--json"], running, at).finish())
     assert (table["events"], table["stacks"], table["end"]) == (0, [], "time")
     assert table["seconds"] >= 1
     unharmed(running, at, before)
@@ -286,14 +288,14 @@ def test_process_survives_killed_findleaks(running: Running, at: Places) -> None
 
 
 @pytest.mark.parametrize(("how", "why"), [("end", "ended"), ("crash", "ended")])
-def test_the_process_ends(how: str, why: str, door: Words, running: Running, at: Places) -> None:
-    counting = Counting(door, ["event", "--json"], running, at)
+def test_the_process_ends(how: str, why: str, front_end: Words, running: Running, at: Places) -> None:
+    counting = Counting(front_end, ["event", "--json"], running, at)
     (running.folder / "go").touch()
     until(lambda: "done" in printed(running), "all calls")
     (running.folder / how).touch()
     (table,) = reported(counting.finish())
     assert table["events"] == TOTAL + 1
-    assert table["end"] == ("stop" if how == "crash" and door is not by_command_line else why)
+    assert table["end"] == ("stop" if how == "crash" and front_end is not by_command_line else why)
     if table["end"] == "stop":
         assert table["why"] == "it received SIGSEGV"
 

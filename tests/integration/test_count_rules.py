@@ -22,7 +22,7 @@ from findleaks.runtimes import jni
 
 THREADS = 3
 CALLS = 300
-"""Of three threads, as the programs have it."""
+"""Number of threads of the programs."""
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC")
 
 
@@ -99,11 +99,13 @@ def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Itera
         yield Subject(running, "python-gil", "PyLong_AsLong", places(running.pid, file, ["PyLong_AsLong"], None, "-D"), 175)
 
 
-def outside(subject: Subject, door: Words) -> None:
+def outside(subject: Subject, front_end: Words) -> None:
     """Check that exactly the calls outside a scope are counted, by their stacks, and that the program continues unharmed."""
     running, at = subject.running, subject.at
     before = code(running.pid, at)
-    counting = Counting(door, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at)
+    counting = Counting(
+        front_end, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at
+    )
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table, subject.whole) == expected(running, 2), table
@@ -113,24 +115,24 @@ def outside(subject: Subject, door: Words) -> None:
     unharmed(running, at, before)
 
 
-def always(make: object, door: str) -> bool:
+def always(make: object, front_end: str) -> bool:
     """Whether this combination always runs. The matrix tests the others: front ends do not differ by runtime, except that LLDB sees the
     signals of a JVM."""
-    return make is python or door == "command line" or (make, door) == (java, "lldb")
+    return make is python or front_end == "command line" or (make, front_end) == (java, "lldb")
 
 
 EVERY = [
-    pytest.param(make, DOORS[door], id=f"{make.__name__}-{door}", marks=() if always(make, door) else pytest.mark.matrix)
+    pytest.param(make, DOORS[front_end], id=f"{make.__name__}-{front_end}", marks=() if always(make, front_end) else pytest.mark.matrix)
     for make in (node, java, python)
-    for door in DOORS
+    for front_end in DOORS
 ]
 
 
-@pytest.mark.parametrize(("make", "door"), EVERY)
-def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "front_end"), EVERY)
+def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], front_end: Words, tmp_path: Path) -> None:
     """Threads are counted separately. Calls in nested scopes and in each kind of scope of the rule are not reported as outside."""
     with make(tmp_path) as subject:
-        outside(subject, door)
+        outside(subject, front_end)
 
 
 @pytest.mark.matrix

@@ -16,7 +16,8 @@ import cores
 
 COUNT = 2000
 LEAST = 0.95
-"""Share of the leaked objects that is definitely lost. The program's holders were one third tuples, lists or dictionaries of a size."""
+"""Minimum share of the leaked objects that must be definitely lost. One third of the objects that refer to them were tuples, lists or
+dictionaries of one size."""
 
 INCREMENTAL = "3.14.3"
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in (*SUITES, INCREMENTAL)]
@@ -47,7 +48,7 @@ for number in range(COUNT):
 print("ready", flush=True)
 signal.pause()
 """
-"""Leaks lists and dictionaries, for some of which memory comes out of free lists."""
+"""Leaks lists and dictionaries. Some of them were taken from free lists."""
 
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.matrix
 
 COUNT = 1000
 LEAST = 0.85
-"""Share of the leaked objects that is definitely lost: stale words behind objects, in blocks that mimalloc rounds up, hold some."""
+"""Minimum share of the leaked objects that must be definitely lost. mimalloc rounds blocks up, and stale words after the objects refer
+to some."""
 
 
 @pytest.fixture(scope="module")

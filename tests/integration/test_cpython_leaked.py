@@ -21,7 +21,7 @@ import cores
 
 COUNT = 1000
 LEAST = 0.9
-"""Share of the leaked objects that is definitely lost: stale words hold some."""
+"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to some."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 

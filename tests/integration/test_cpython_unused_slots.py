@@ -17,11 +17,11 @@ import cores
 
 COUNT = 200
 LEAST = 0.8
-"""Least share of the leaked objects of each class that must be definitely lost. Words elsewhere may hold a few."""
+"""Minimum share of the leaked objects of each class that must be definitely lost. Stale words elsewhere may refer to a few."""
 
 INCREMENTAL = "3.14.3"
 SHARED_SPARE = {"3.9": {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"}}
-"""Up to 3.10 all deques share the blocks that they keep for reuse, which are not recognised."""
+"""Up to Python 3.10, all deques share a cache of unused blocks, which findleaks does not recognise."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in (*SUITES, INCREMENTAL)]
 
@@ -98,7 +98,7 @@ def recurse(level):
     return mine, more
 recurse(40)
 """
-"""Objects that only deques, sets, generators, coroutines and frames hold."""
+"""Objects to which only deques, sets, generators, coroutines and frames refer."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -15,7 +15,8 @@ import cores
 from findleaks.debuginfo.type_index import MOST_UNASKED
 
 HEADER = struct.Struct("<IHBBI")
-"""Length without itself, version, type of the unit, bytes of an address, and offset of the abbreviations (DWARF 5, 7.5.1.1)."""
+"""Length of a unit without the length field: version, type of the unit, bytes of an address, and offset of the abbreviations (DWARF 5,
+7.5.1.1)."""
 
 
 def enlarge(program: Path, size: int) -> None:

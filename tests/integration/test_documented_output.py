@@ -28,14 +28,14 @@ from findleaks.catalogue import CATALOGUE, FRONT, SETUP
 
 SAMPLE = ROOT / "cores" / "sample.core.gz"
 ADDRESS, ROOT_NAME = "0x557d0e65ea60", "shop, data+0x61a8"
-"""A block and a root of that core."""
+"""The address of a block and the name of a root of that core."""
 CORE = re.compile(r"[\w.-]*core|(core|shop)\.\d+|[\w.-]+\.(gcore|core\.gz|core\.zst|dmp)")
 """Names of cores that the repository does not have."""
 SNAPSHOTS = {"kept": 2, "series": 2, "before.snapshot": 1, "after.snapshot": 1}
 """Names of snapshots in examples, and of folders with two of them."""
 ROOTS = {"g_agent", "sessions", "Ruby's heap pages"}
 ELSEWHERE = ("--scheduler",)
-"""Options that need other machines, which other tests start."""
+"""Options that need other machines. Other tests start these."""
 REASONS = (
     "no managed runtime",
     "no debug information was found",
@@ -47,7 +47,7 @@ REASONS = (
     "known.supp: cannot read suppressions",
     "none/lost.csv: cannot be written",
 )
-"""Reasons of commands that fail on a C++ program. The last two are a file of the user, and what the example shows."""
+"""Accepted error messages of commands on a C++ program. The last two are about a file of the user, and about what the example shows."""
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -163,9 +163,9 @@ def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 FUNCTIONS = {"node::MakeCallback", "napi_create_object", "probed"}
 SHORTER = {"--for": "1", "--events": "20", "--every": "1"}
-"""Values of options, with which examples end soon."""
+"""Values of options that make examples end soon."""
 NOT_THERE = ("no readable loaded file contains V8", "napi_open_handle_scope")
-"""Reasons of commands that fail on a process without Node."""
+"""Accepted error messages of commands on a process without Node."""
 program = building.fixture("help_examples.c", "-g", "-O1")
 running = building.running()
 

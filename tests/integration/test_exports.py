@@ -121,8 +121,8 @@ def test_lost_blocks_are_those_of_find(core: Path, written: dict[str, Any]) -> N
 
 
 def test_front_ends_write_the_same_files(program: Path, core: Path, written: dict[str, Any]) -> None:
-    for door, debugger, arguments in (("gdb", gdb, (str(program), str(core))), ("lldb", lldb, (str(program), "-c", str(core)))):
-        folder = core.parent / door
+    for front_end, debugger, arguments in (("gdb", gdb, (str(program), str(core))), ("lldb", lldb, (str(program), "-c", str(core)))):
+        folder = core.parent / front_end
         folder.mkdir()
         said = debugger([f"leaks find -o {folder / name}" for name in FORMS], *arguments)
         assert said.count("written to") == len(FORMS), said
@@ -178,13 +178,13 @@ def test_stacks(core: Path, tmp_path: Path) -> None:
     assert set(addresses.values()) <= known
 
 
-@pytest.mark.parametrize("door", [by_command_line, by_gdb], ids=["command line", "gdb"])
-def test_counted_stacks(door: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [by_command_line, by_gdb], ids=["command line", "gdb"])
+def test_counted_stacks(front_end: Any, tmp_path: Path) -> None:
     program = tmp_path / "counting"
     subprocess.run(["gcc", "-O2", "-g", "-o", program, truth.PROGRAMS / "counting.c", "-pthread"], check=True)
     with Running([str(program), "4"], tmp_path / "run") as running:
         at = places(running.pid, program, ["event"])
-        counting = Counting(door, ["event", "--events", "40", "-o", str(tmp_path / "a.pb.gz"), "--json"], running, at)
+        counting = Counting(front_end, ["event", "--events", "40", "-o", str(tmp_path / "a.pb.gz"), "--json"], running, at)
         (running.folder / "go").touch()
         said = counting.finish()
     (table,) = [json.loads(line) for line in objects(said)]

@@ -24,7 +24,7 @@ from mallocs_mimalloc import settle
 from variants import mark_matrix_except
 
 PAGES = {"ppc64el": 1 << 16, "arm64-64k": 1 << 16}
-"""Bytes of a page, by the names of cores; of others 4096."""
+"""Bytes of a page, by the name of the core; 4096 for all other cores."""
 NO_FILES = re.compile(r"truth, libc\.so\.6, ld[\w-]*\.so\.\d: not on this machine: .*")
 
 
@@ -171,7 +171,7 @@ def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> Non
 
 
 MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
-"""By Debian suite; bullseye's is older than what findleaks knows."""
+"""By Debian suite. findleaks does not support the older version of bullseye."""
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
 
 
@@ -225,7 +225,7 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
 
 
 PAGED = {"16 KiB": ARM64_16K, "64 KiB": ARM64_64K}
-"""Machines by the size of their pages."""
+"""Machines by page size."""
 
 
 @pytest.mark.platform("AArch64", "pages of 16 KiB", "pages of 64 KiB")

@@ -70,7 +70,7 @@ class Release(NamedTuple):
 OLDER = {"gcc-12": Release("bookworm", "libasan8"), "llvm-14": Release(*asan.RELEASES["llvm-14"])}
 NEWER = {name: Release(*asan.RELEASES[name]) for name in ("gcc-14", "gcc-16", "llvm-16", "llvm-18")}
 CALL = 4
-"""Bytes of a call: return addresses are as far behind the addresses that the runtime names."""
+"""Bytes of a call instruction: return addresses are this much higher than the addresses that the runtime prints."""
 
 
 def preload(release: str, built: Path, *words: str, **options: str) -> foreign.Program:

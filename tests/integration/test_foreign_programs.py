@@ -32,7 +32,7 @@ DAMAGE = {
     "uaf 200 text small": "text",
     "top": "pattern",
 }
-"""What is done, and what findleaks must say was written."""
+"""By kind of damage: the text that findleaks must report as written."""
 
 
 @pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "heap damage, C++ types, headers")

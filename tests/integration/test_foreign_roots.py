@@ -36,8 +36,8 @@ def word(machine: Machine) -> int:
 
 
 HIGH = ("-no-pie", "-Wl,-Ttext-segment=0x90000000")
-"""Where words have 4 bytes, the heap of a program at its usual place begins a few MiB from zero, and many a number looks like a pointer
-into it: one of libc's tunables held the Profiler itself."""
+"""On 32-bit machines, a heap at the usual address begins a few MiB above zero, and many numbers look like pointers into it. For example,
+one of libc's tunables looked like a pointer to the Profiler."""
 
 
 @pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "variables, containers and their owners")

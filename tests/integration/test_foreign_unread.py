@@ -15,7 +15,7 @@ from foreign import ARM64, Picture
 pytestmark = pytest.mark.matrix
 
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-Wl,-z,now")
-"""Bound at start: ld.so would overwrite registers when a function is called for the first time."""
+"""Symbols are bound at start. Otherwise ld.so would overwrite registers when a function is first called."""
 BUILDS = {
     "plain": ("bookworm", ()),
     "optimized": ("trixie", ("-O2",)),
@@ -70,14 +70,14 @@ def test_refs_name_dead_registers(made: dict[str, tuple[Picture, list[str]]]) ->
     assert why.endswith("), saved at a signal, not read again")
 
 
-@pytest.mark.parametrize("door", ["gdb", "lldb"])
-def test_debuggers_agree(made: dict[str, tuple[Picture, list[str]]], door: str) -> None:
+@pytest.mark.parametrize("front_end", ["gdb", "lldb"])
+def test_debuggers_agree(made: dict[str, tuple[Picture, list[str]]], front_end: str) -> None:
     picture, files = made["plain"]
     some = [hex(address) for address in read_truth(picture)][::7]
     questions = [["blocks"], *(["refs", address] for address in some)]
     expected = [line for words in questions for line in objects(findleaks(words[0], "--json", *words[1:], *files, str(picture.core)))]
     typed = [" ".join(["leaks", words[0], "--json", *words[1:]]) for words in questions]
-    if door == "gdb":
+    if front_end == "gdb":
         command = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"set sysroot {picture.root}"]
         command += ["-ex", f"file {files[1]}", "-ex", f"core-file {picture.core}"]
         for words in typed:

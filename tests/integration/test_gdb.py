@@ -154,7 +154,7 @@ def test_core_file_that_is_gone(program: Path, core: Path, tmp_path: Path) -> No
     assert last(output) == f"leaks: {mine}: no such file or directory: the debugger's core file was removed"
 
 
-def test_calling_convention_of_the_user_stays(program: Path, core: Path) -> None:
+def test_setting_may_call_functions_stays(program: Path, core: Path) -> None:
     show = "show may-call-functions"
     output = gdb(["leaks whatis g_list", show, "set may-call-functions off", "leaks whatis g_list", show], str(program), str(core))
     assert [line.split()[-1] for line in output.splitlines() if line.startswith("Permission to call")] == ["on.", "off."]

@@ -20,7 +20,7 @@ from cores import Running
 
 GOROUTINES, OBJECTS, KEPT, LOST = 4_000, 400, 60, 300
 SLACK = 256 << 10
-"""Bytes that the runtime goes on taking once it has said how much it has: 8 KiB here."""
+"""Bytes that the runtime still allocates after it has read its counters: 8 KiB in this program."""
 
 
 def running(program: Path, folder: Path, *words: int) -> Running:

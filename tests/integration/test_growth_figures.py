@@ -36,7 +36,7 @@ from findleaks.target.program import program_name
 
 ALL = ["--limit", "0"]
 OPTIONS = {"verdict": [], "find": ALL, "caches": ALL, "runtime": ALL, "roots": ["--depth", "3"], "scopes": [], "stacks": []}
-"""The commands whose answers a snapshot keeps, and how it asks them."""
+"""The commands whose results a snapshot stores, and the functions that compute them."""
 PARTS = (
     ("share", "verdict", "shares", None, "bytes"),
     ("cache", "caches", "caches", "in_use", "in_use_bytes"),
@@ -49,12 +49,12 @@ PARTS = (
     ("handle value", "scopes", "isolates/values", "handles", None),
     ("threads", "stacks", "stacks", "count", None),
 )
-"""Section of figures; command; where the parts are in its JSON; names of their numbers and bytes."""
+"""Section of figures, command, path of the parts in its JSON, and the keys of their numbers and bytes."""
 
 Key = tuple[str, str, str]
 """Section, whole and name."""
 Amount = tuple[Optional[int], Optional[int]]
-"""Number and bytes; None for what the command does not have."""
+"""Number and bytes; None for what the command does not report."""
 
 
 def run_json(session: Session, word: str) -> Any:

@@ -27,7 +27,7 @@ READER_HASH = "2cb234921cdb901ba9543fdf43ae4577f41ea4ab181afced5e67b71e4e60d6ab"
 CHAR = 5
 """The type of the elements of a String in JDK 8; newer versions have bytes, in Latin-1 if possible."""
 SAME = 0.99
-"""The least part of all objects that must be in both dumps: the JVM makes some when it writes one."""
+"""The minimum share of all objects that must be in both dumps: the JVM creates some objects when it writes a dump."""
 
 
 def dump_of_jvm(pid: int, version: str, file: Path) -> heap_dumps.Dump:

@@ -24,7 +24,7 @@ NOTHING_MANAGED = {
     "runtime": "no managed runtime found",
     "scopes": "no handle scopes can be read: no readable loaded file contains V8",
 }
-"""What the commands say that need a managed runtime, of a C program."""
+"""Messages of commands that need a managed runtime, on a C program."""
 
 
 def example(word: str) -> list[str]:

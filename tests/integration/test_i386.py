@@ -39,15 +39,15 @@ def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.platform("i386", "`count`, in GDB and on the command line")
-@pytest.mark.parametrize("door", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
-def test_every_call_is_counted_by_its_stack(door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
+def test_every_call_is_counted_by_its_stack(front_end: Words, tmp_path: Path) -> None:
     built = tmp_path / "counting"
     flags = ("-O2", "-g", "-Wall", "-Wextra", "-Werror")
     subprocess.run(["i686-linux-gnu-gcc", *flags, "-o", str(built), str(truth.PROGRAMS / "counting.c"), "-pthread"], check=True)
     with cores.Running([str(built), "1"], tmp_path / "run") as running:
         at = places(running.pid, built, ["event"])
         before = code(running.pid, at)
-        counting = Counting(door, ["event", "--events", "78", "--json"], running, at)
+        counting = Counting(front_end, ["event", "--events", "78", "--json"], running, at)
         (running.folder / "go").touch()
         (table,) = reported(counting.finish())
         assert counted(table) == expected(running, 1)

@@ -38,7 +38,7 @@ PROCESSES: dict[str, Callable[[], object]] = {
     "few files": few_files,
     "umask": lambda: os.umask(0o777),
 }
-"""What a parent may set before it starts findleaks."""
+"""Settings of a parent process that findleaks inherits."""
 
 ENVIRONMENTS: dict[str, dict[str, str | None]] = {
     "no home": {"HOME": None, "XDG_CACHE_HOME": None},
@@ -81,7 +81,7 @@ def check(running: Running, folder: Path, known: dict[str, str], before: Callabl
 
 
 RARE = ("terminated", "umask", "no such home")
-"""Tried by `make test-matrix`."""
+"""Run by `make test-matrix`."""
 
 
 def cases(names: Iterable[str]) -> list[Any]:

@@ -60,8 +60,8 @@ def compute_expected(running: Any, column: int = 1) -> Counter[str]:
 
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
-@pytest.mark.parametrize(("door", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
-def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("front_end", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
+def test_every_call_by_its_stack(front_end: str, option: str, tmp_path: Path) -> None:
     """Calls are counted through realigned frames, code without call frame information and signal handlers, in three threads. Calls of a
     child that the program forks are not counted. If a function begins with endbr64, the patch is after this instruction."""
     program = built(tmp_path, "injected", option)
@@ -69,7 +69,7 @@ def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None
         at = places(running.pid, program, NAMES)
         before = code(running.pid, at)
         maps = mappings(running.pid)
-        working = Working(DOORS[door](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
+        working = Working(DOORS[front_end](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
         assert count_stacks(table) == compute_expected(running)

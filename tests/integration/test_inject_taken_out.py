@@ -123,13 +123,13 @@ def test_next_debugger_removes_a_remaining_stub(next_: str, running: Busy) -> No
     runs(running)
 
 
-@pytest.mark.parametrize("door", [by_gdb, by_lldb], ids=["gdb", "lldb"])
-def test_breakpoints_of_a_killed_debugger_are_removed(door: Any, counting: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [by_gdb, by_lldb], ids=["gdb", "lldb"])
+def test_breakpoints_of_a_killed_debugger_are_removed(front_end: Any, counting: Path, tmp_path: Path) -> None:
     """The guardian of a killed debugger removes its breakpoints before the next calls."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         before = code(running.pid, at)
-        working = Working(door(running.pid, ["event"]), running.pid, at, before)
+        working = Working(front_end(running.pid, ["event"]), running.pid, at, before)
         kill_debugger(working.process, running.pid, guardian=False)
         unharmed(running, at, before)
 

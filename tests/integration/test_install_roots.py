@@ -21,7 +21,7 @@ from debuggers import ROOT
 from schemas import tool
 
 SUITES = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
-"""Python of each Debian release."""
+"""The Python version of each Debian release."""
 NOBODY = 65534
 WHEEL = "manylinux_2_17_x86_64"
 

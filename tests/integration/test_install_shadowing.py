@@ -55,7 +55,7 @@ def lldb(*words: object, **options: object) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_in_python_there_is_no_gdb_or_lldb_of_ours(layout: Layout, source: Path, tmp_path: Path) -> None:
+def test_findleaks_installs_no_gdb_or_lldb_module(layout: Layout, source: Path, tmp_path: Path) -> None:
     """Other packages may provide them: Debian's python3-lldb installs `lldb` for the system's Python."""
     code = "import findleaks.gdb, findleaks.lldb, findleaks.cli, importlib.util as u; print(findleaks.__file__)"
     done = layout.imports(code + "; print(u.find_spec('gdb'), u.find_spec('lldb'))", cwd=tmp_path)
@@ -79,7 +79,7 @@ def test_command_line(layout: Layout, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("front", ["gdb", "lldb"])
-def test_our_folder_refuses_to_be_the_debuggers_module(front: str, source: Path) -> None:
+def test_import_of_our_folder_as_the_debugger_module_fails(front: str, source: Path) -> None:
     done = run(layouts.BASE, "-c", f"import {front}", cwd=source)
     assert done.returncode == 1
     assert f"ImportError: this is findleaks' folder {front}/" in done.stderr
@@ -142,7 +142,7 @@ def test_from_the_start_up_files(layout: Layout, tmp_path: Path, home: dict[str,
     assert "whatis" in out
 
 
-def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+def test_start_of_a_debugger_with_findleaks(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     """The user's own arguments are passed on, and the exit status is the debugger's."""
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "help leaks", "-ex", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
@@ -178,7 +178,7 @@ FOUND, MISSING = [[], True, ["vaddps"], 5], [[], True, [], 0, [None, None]]
 DOORS = ("gdb", "lldb", "command line")
 
 
-def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
+def ask(front_end: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
     """Return which libraries can be imported after the lines of `findleaks init` have loaded findleaks.
 
     The result is a list: modules imported at load, whether sys.path is unchanged, what capstone decoded, what pyelftools read, and the
@@ -188,24 +188,24 @@ def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[An
     for script, text in zip(scripts, (FIRST, THEN)):
         script.write_text(text)
     first, then = (f"exec(open({str(script)!r}).read())" for script in scripts)
-    if door == "command line":
+    if front_end == "command line":
         done = layout.imports(f"{first}\n{then}", cwd=folder, env=env)
         out, err = done.stdout, done.stderr
     else:
-        python, option = ("python", "-ex") if door == "gdb" else ("script", "-o")
-        lines = [f"{python} {first}", *init_lines(layout)[f".{door}init"].splitlines()[1:], f"{python} {then}"]
+        python, option = ("python", "-ex") if front_end == "gdb" else ("script", "-o")
+        lines = [f"{python} {first}", *init_lines(layout)[f".{front_end}init"].splitlines()[1:], f"{python} {then}"]
         words = [word for line in lines for word in (option, line)]
-        out, err = gdb("-nx", *words, cwd=folder, env=env) if door == "gdb" else lldb("--no-lldbinit", *words, cwd=folder, env=env)
+        out, err = gdb("-nx", *words, cwd=folder, env=env) if front_end == "gdb" else lldb("--no-lldbinit", *words, cwd=folder, env=env)
     assert err == ""
     answer: list[Any] = json.loads(next(line[1:] for line in out.splitlines() if line.startswith(">")))
     return answer
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+@pytest.mark.parametrize("front_end", DOORS)
+def test_libraries_of_the_environment(front_end: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
     """Debuggers use the libraries that pip or pipx installed with findleaks; for an editable checkout, those of the environment of
     `findleaks init`. If there are none, the message says so."""
-    *answer, files = ask(door, layout, tmp_path, home)
+    *answer, files = ask(front_end, layout, tmp_path, home)
     if layout.name == "bare":
         assert [*answer, files] == MISSING
     else:
@@ -223,16 +223,16 @@ def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
 
 
 @pytest.mark.parametrize("layout", ["bare"], indirect=True)
-@pytest.mark.parametrize("door", mark_matrix_except(DOORS, "gdb"))
-def test_libraries_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
-    *answer, files = ask(door, with_venv, tmp_path, home)
+@pytest.mark.parametrize("front_end", mark_matrix_except(DOORS, "gdb"))
+def test_libraries_of_the_checkouts_venv(front_end: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    *answer, files = ask(front_end, with_venv, tmp_path, home)
     assert answer == FOUND
     assert all(source / ".venv" in Path(file).parents for file in files)
 
 
 @pytest.mark.parametrize("layout", ["wheel"], indirect=True)
-@pytest.mark.parametrize("door", ["gdb", "lldb"])
-def test_the_debuggers_own_libraries_win(door: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+@pytest.mark.parametrize("front_end", ["gdb", "lldb"])
+def test_libraries_of_the_debugger_take_precedence(front_end: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     import capstone
     import elftools
 
@@ -241,11 +241,11 @@ def test_the_debuggers_own_libraries_win(door: str, layout: Layout, tmp_path: Pa
     for module in (capstone, elftools):
         (own / module.__name__).symlink_to(Path(module.__file__).parent)
     files = [str(own / name / "__init__.py") for name in ("capstone", "elftools")]
-    assert ask(door, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, files]
+    assert ask(front_end, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, files]
 
 
 @pytest.mark.parametrize("layout", ["wheel"], indirect=True)
-def test_started_loaded_it_has_the_libraries(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+def test_started_debugger_has_the_libraries(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     (tmp_path / "then.py").write_text(f"{FIRST}\n{THEN}")
     line = f"exec(open({str(tmp_path / 'then.py')!r}).read())"
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", f"python {line}", cwd=tmp_path, env=home)

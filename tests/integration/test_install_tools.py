@@ -76,7 +76,7 @@ def test_apt_get_is_run_again_if_a_mirror_is_busy(tools: Path) -> None:
     assert calls.read_text().split() == ["update", "sleep", "update"]
 
 
-def test_no_virtual_environment_possible_is_said_plainly(tmp_path: Path) -> None:
+def test_missing_venv_is_reported(tmp_path: Path) -> None:
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1" = -m ] && echo "No module named $2" >&2 && exit 1\nexec {layouts.BASE} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout")
     done = run("make", "venv", f"PYTHON={python}", cwd=source)
@@ -163,7 +163,7 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "s
 
 
 @WORKERS
-def test_interrupts_are_heard_where_the_tests_are_a_background_job(workers: tuple[str, ...], suite: Path) -> None:
+def test_interrupt_ends_tests_in_a_background_job(workers: tuple[str, ...], suite: Path) -> None:
     """A script starts `make test &`, so SIGINT is ignored in the background job."""
     (suite / "test_it.py").write_text(INTERRUPTED)
     done = run("sh", "-c", 'trap "" INT; exec "$@"', "sh", *words(suite, *workers), cwd=suite.parent)

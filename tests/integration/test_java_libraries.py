@@ -179,7 +179,7 @@ HOLDERS = {
     "thread": (("java.lang.Thread.contextClassLoader → ", 'stack of Java thread "Thread-'), "end "),
     "bean": (("java.lang.management.ManagementFactory static .platformMBeanServer → ",), "MBeanServer.unregisterMBean()"),
 }
-"""By leak: what verdict's finding names (one of these), and the beginning of the remedy."""
+"""By leak: what the finding of `verdict` names (one of these), and the beginning of the remedy."""
 
 
 @pytest.mark.parametrize("leak", HOLDERS)
@@ -236,7 +236,7 @@ def test_connections_of_sqlite(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["25.0.2", "8"])
 @pytest.mark.parametrize(("kind", "kept"), [("in", "some"), ("out", "none")])
-def test_streams_of_zstd_that_were_collected(version: str, kind: str, kept: str, tmp_path: Path) -> None:
+def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path: Path) -> None:
     """The native memory is leaked, and the objects that owned it were collected. The finding names the class of remaining objects with
     memory of the same size, and otherwise the library."""
     with run_version(tmp_path, version, "ZstdStreams", path_of(ZSTD), str(STREAMS), kind, kept) as running:

@@ -19,7 +19,7 @@ import cores
 import findleaks
 
 KEPT, FORGOTTEN = 20, 30
-"""The numbers of Inflaters that the program keeps and forgets. Each has two blocks; zlib's state has about 7 KB (inflate.h)."""
+"""The numbers of Inflaters that the program keeps and drops. Each has two blocks; zlib's state has about 7 KB (inflate.h)."""
 INFLATER = 7000
 STATICS = ("kept", "ARRAYS", "WEAK", "INFLATERS", "SCRIPTS")
 STATE = 120
@@ -290,7 +290,7 @@ REGIONS = [
 
 
 @pytest.mark.parametrize(("version", "collector", "options"), REGIONS)
-def test_large_objects_that_are_forgotten(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+def test_dropped_large_objects(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
     """A collector's structures contain the start address of each region. They do not keep an object alive."""
     jvms.compile_java(truth.PROGRAMS / "JavaLargeObjects.java", tmp_path, "--release", "8")
     given = ("-Xms512m", "-Xmx512m", f"-XX:+Use{collector}GC", *options)

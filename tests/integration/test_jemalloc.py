@@ -87,7 +87,7 @@ def test_other_releases(build, tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["some sampled", "hugepage allocator"])
-def test_set_up_otherwise(build, tmp_path: Path, name: str) -> None:
+def test_settings(build, tmp_path: Path, name: str) -> None:
     check(build("5.3.0"), tmp_path, 5, "kernel", "a", MALLOC_CONF=SETTINGS[name], **preload("5.3.0"))
 
 

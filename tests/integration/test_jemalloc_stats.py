@@ -27,7 +27,7 @@ from findleaks.target.core import open_core
 
 SOURCE = truth.PROGRAMS / "jemalloc_stats.c"
 BUFFER = 65536
-"""malloc_stats_print itself makes a block of this size before it counts, and frees it at the end (5.3: stats.h, STATS_PRINT_BUFSIZE)."""
+"""malloc_stats_print allocates a block of this size before it counts, and frees it at the end (5.3: stats.h, STATS_PRINT_BUFSIZE)."""
 
 SETTINGS = (
     "",
@@ -41,7 +41,7 @@ SETTINGS = (
 )
 
 BINS = {"nmalloc", "ndalloc", "curregs", "nrequests", "nfills", "nflushes", "reslabs", "curslabs", "nonfull_slabs"}
-"""Columns of the table of bins that are counters; the JSON calls reslabs nreslabs."""
+"""Columns of the table of bins that are counters. The JSON calls "reslabs" "nreslabs"."""
 
 
 def run(folder: Path, version: str, conf: str, threads: int = 5) -> tuple[str, dict[str, Any], Path]:
@@ -173,7 +173,7 @@ def identities(jemalloc: Jemalloc, blocks: Any, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(["5.2.1", "5.3.0", "5.3.1"], "5.2.1", "5.3.1"))
-def test_as_printed(tmp_path: Path, version: str) -> None:
+def test_statistics_equal_the_printed_ones(tmp_path: Path, version: str) -> None:
     compare(tmp_path, version, "")
 
 
@@ -181,5 +181,5 @@ def test_as_printed(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("threads", [1, 33])
 @pytest.mark.parametrize("conf", SETTINGS)
 @pytest.mark.parametrize("version", mallocs_jemalloc.SUITES)
-def test_as_printed_with_every_setting(tmp_path: Path, version: str, conf: str, threads: int) -> None:
+def test_statistics_equal_the_printed_ones_with_every_setting(tmp_path: Path, version: str, conf: str, threads: int) -> None:
     compare(tmp_path, version, conf, threads)

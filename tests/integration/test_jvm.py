@@ -107,7 +107,7 @@ COLLECTORS = [
 
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("collector", COLLECTORS)
-def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: str) -> None:
+def test_memory_of_the_jvm_equals_that_of_jcmd(tmp_path: Path, collector: str, picture: str) -> None:
     """With -Xbatch, threads wait for the compilers. The compilers are therefore idle while jcmd and findleaks read the JVM."""
     with java(tmp_path, "-Xbatch", f"-XX:+Use{collector}GC") as running:
         codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))

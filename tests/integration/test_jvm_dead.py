@@ -17,7 +17,7 @@ from variants import mark_matrix_except
 
 COUNT = 200
 MADE = {"kept": 4 * COUNT + 4 * (COUNT // 10) * 4 + 25, "forgotten": 4 * COUNT + 25}
-"""Four blocks a connection, and 9 or 8 in a table."""
+"""A connection has four blocks, and a table has 8 or 9 more."""
 
 LOST = ("definite", "possible", "indirect")
 COLLECTORS = ("Serial", "Parallel", "G1")
@@ -55,7 +55,7 @@ def has_native_reference(block: int, core: Path, picture: evidence.Picture) -> b
 
 
 @pytest.mark.parametrize(("collector", "version"), [("G1", jvms.SYSTEM), *MATRIX])
-def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, collector: str, version: str) -> None:
+def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, collector: str, version: str) -> None:
     """Kept objects are moved, young, or in arrays of all sizes. The test reads the live process and the kernel's core."""
     with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
         truth = jvms.said(running.output)
@@ -66,7 +66,7 @@ def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, 
     check_kinds(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth, core)
 
 
-def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
+def test_front_ends_and_dead_words(tmp_path: Path) -> None:
     """GDB and LLDB read a core of the Serial collector, in which every block is correct. `refs` lists references in unused memory of the
     eden, and marks them as dead."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
@@ -95,7 +95,7 @@ def test_gcores_core(tmp_path: Path, collector: str) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("collector", mark_matrix_except(["Z", "Shenandoah"], "Z"))
-def test_of_other_collectors_nothing_is_reported(tmp_path: Path, collector: str) -> None:
+def test_other_collectors_report_no_leaks(tmp_path: Path, collector: str) -> None:
     """Other collectors may move objects at any time. Kept blocks are reachable, and so are most dropped ones."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         truth = jvms.said(running.output)

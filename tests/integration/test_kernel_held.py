@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) ->
             assert found["kernel"]["doubtful"]["blocks"] == lost * rings(running)
 
 
-def test_a_core_without_them_says_so(running: cores.Running) -> None:
+def test_core_without_kernel_references_has_a_warning(running: cores.Running) -> None:
     """The core lacks these references. A thread that waits in epoll_wait, and imported functions that pass pointers to the kernel, are
     evidence of them."""
     found = json.loads(ran("find", "--json", str(running.gcore())).stdout)

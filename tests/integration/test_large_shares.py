@@ -100,7 +100,7 @@ def live_findings(program: Path, folder: Path, kind: str, count: int) -> dict[st
         return {one["finding"]: one for one in json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]}
 
 
-def test_files_that_were_mapped_and_forgotten(program: Path, tmp_path: Path) -> None:
+def test_mapped_files_without_references(program: Path, tmp_path: Path) -> None:
     one = live_findings(program, tmp_path, "forgotten", 64)["mapped-file"]
     facts = one["evidence"]
     assert facts["file"].startswith(f"{tmp_path / 'page.data'}-")

@@ -116,7 +116,7 @@ def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -
     assert all(int(part) <= 100 for one in found.values() for part in re.findall(r"(\d+) %", one["cause"]))
 
 
-def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:
+def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "coroutines", str(COUNT)], tmp_path / "run") as running:
         core = str(running.gcore())
     body = json.loads(ran("find", "--json", core).stdout)

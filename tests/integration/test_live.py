@@ -47,7 +47,7 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
 
 
 @both
-def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path: Path) -> None:
+def test_live_process_has_the_blocks_of_the_program(reach: Reach, programs: Path, tmp_path: Path) -> None:
     with Running([str(programs / "program"), "4"], tmp_path) as run:
         at = placed(run.output)
         with reach(run.pid) as live:
@@ -66,7 +66,7 @@ def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path
                 live.read(at["big"], 1 << 60)
 
 
-def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Counter]) -> None:
+def test_process_is_stopped_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
     with stop_process(one.pid):
         assert one.stands()
@@ -79,7 +79,7 @@ def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Cou
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
+def test_process_continues_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
     one = counter()
     with pytest.raises(error), stop_process(one.pid):
         raise error
@@ -97,7 +97,7 @@ def no_collection() -> Iterator[None]:
 
 @both
 @pytest.mark.usefixtures("no_collection")
-def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callable[..., Counter]) -> None:
+def test_process_continues_after_ctrl_c(reach: Reach, counter: Callable[..., Counter]) -> None:
     """The process continues after Ctrl-C at any time while findleaks stops its 200 threads."""
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
@@ -116,7 +116,7 @@ def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callabl
     assert interrupted == 24
 
 
-def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
+def test_process_continues_if_findleaks_is_killed(counter: Callable[..., Counter]) -> None:
     one = counter()
     script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
     script += "print('held', flush=True)\ntime.sleep(3600)"
@@ -129,7 +129,7 @@ def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
     assert one.runs()
 
 
-def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[..., Counter]) -> None:
+def test_signals_are_delivered_after_reading(counter: Callable[..., Counter]) -> None:
     one = counter()
     with stop_process(one.pid):
         os.kill(one.pid, signal.SIGUSR1)
@@ -175,7 +175,7 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     assert one.runs()
 
 
-def test_threads_that_are_born_and_die_meanwhile(counter: Callable[..., Counter]) -> None:
+def test_threads_that_start_and_end_during_attach(counter: Callable[..., Counter]) -> None:
     one = counter("births")
     for _ in range(40):
         with stop_process(one.pid) as live:
@@ -214,7 +214,7 @@ def test_a_thread_that_cannot_be_stopped(reach: Reach, counter: Callable[..., Co
 
 
 @both
-def test_terabytes_that_were_never_touched_are_not_read(reach: Reach, counter: Callable[..., Counter]) -> None:
+def test_untouched_terabytes_are_not_read(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter("shadow")
     with reach(one.pid) as live:
         at = one.at["shadow"]
@@ -241,7 +241,7 @@ def page_tables(pid: int) -> int:
         return next(int(line.split()[1]) for line in file if line.startswith("VmPTE"))
 
 
-def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: Path) -> None:
+def test_pagemap_and_pagemap_scan_agree(programs: Path, tmp_path: Path) -> None:
     with Running([str(programs / "program"), "4"], tmp_path) as run, stop_process(run.pid) as live:
         scan, read = PageMap(f"/proc/{run.pid}", 4096), PageMap(f"/proc/{run.pid}", 4096)
         read._scan = False
@@ -278,7 +278,7 @@ def test_symbols_of_a_program_that_was_deleted_or_replaced(reach: Reach, program
                 assert found.address == at["in_data"]
 
 
-def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> None:
+def test_traced_target(counter: Callable[..., Counter]) -> None:
     """Another process traces the target, as in a debugger. findleaks does nothing to the target."""
     one = counter()
     suspend(one.pid)

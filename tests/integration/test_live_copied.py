@@ -99,7 +99,7 @@ def test_every_kind_of_memory(running: Running) -> None:
         assert copy.warnings == []
 
 
-def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_calls_that_fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without process_vm_readv, which some containers forbid; on kernels without PAGEMAP_SCAN; without MADV_POPULATE_WRITE."""
 
     def refused(*_: object) -> None:
@@ -124,7 +124,7 @@ def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPa
         as_stopped(copy, running)
 
 
-def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_files(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the user may not open /proc/PID/map_files, findleaks reads a deleted file from the memory of the process while the process
     exists."""
     opened = copied.MappedFiles._open_region
@@ -141,7 +141,7 @@ def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.M
             copy.read(start, size)
 
 
-def test_what_came_up_since_room_was_made(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mappings_without_reserved_memory(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     made = copied.windows
 
     def some(*given: Any) -> Any:
@@ -156,7 +156,7 @@ def test_what_came_up_since_room_was_made(running: Running, monkeypatch: pytest.
         as_stopped(copy, running)
 
 
-def test_it_runs_on_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
+def test_process_continues_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
     one = counter()
     with attach(one.pid) as copy:
         before = copy.word(one.at["ticks"])
@@ -195,7 +195,7 @@ assert held()[1] < resident + 2 * 1024, (held(), resident)
 """
 
 
-def test_nothing_is_left_behind(running: Running) -> None:
+def test_copy_leaves_nothing_behind(running: Running) -> None:
     """Measure this in a separate process, whose memory does not depend on garbage of earlier tests."""
     (running.folder / "grow").touch()
     assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
@@ -226,7 +226,7 @@ def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeyp
     assert open_descriptors() == before
 
 
-def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_ends_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
     vector = Transfer._vector
 
     def killed(self: Transfer, *given: Any) -> int:
@@ -241,7 +241,7 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
     assert str(caught.value) == f"pid {one.pid}: the process has ended while it was copied"
 
 
-def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> None:
+def test_without_memory_for_a_copy(programs: Path, tmp_path: Path) -> None:
     """Without enough memory for a copy (here by a limit), the process is read while it is stopped, and a message says so."""
     script = "import time\nb = bytearray(b'x') * (300 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     with Running([sys.executable, "-c", script], tmp_path) as run:

@@ -129,7 +129,7 @@ def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
         assert re.search(f"^error: leaks: {ENDED}", answers[4], re.MULTILINE), answers[4]
 
 
-def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
+def test_findleaks_alone_runs_find(program: Path, core: Path) -> None:
     find, *same = run_commands(
         ["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core)
     )
@@ -138,7 +138,7 @@ def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
     assert same == [find, find]
 
 
-def test_failure_is_a_failure_to_scripts(program: Path, core: Path) -> None:
+def test_failing_command_stops_a_script(program: Path, core: Path) -> None:
     """Batch mode stops at the first command that fails."""
 
     def status(command: str) -> int:
@@ -170,7 +170,7 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     assert shown[5:7] == shown[7:]  # the previous one is that of `up`
 
 
-def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
+def test_changes_are_read(program: Path, tmp_path: Path) -> None:
     """findleaks sees all changes of memory and registers by the user."""
     writes = ["expression g_list = (struct node *)0", "memory write -s 8 &g_interior 0", "thread select 2", "register write rbx 0"]
     with Running([str(program)], tmp_path) as run:
@@ -179,7 +179,7 @@ def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
     assert [n - lost[0] for n in lost] == [0, 10, 11, 11, 12]
 
 
-def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+def test_process_is_read_again_after_it_ran(program: Path) -> None:
     commands = ["breakpoint set -n make", "run", "leaks blocks --json", "breakpoint set -n sweep", "continue", "leaks blocks --json"]
     answers = run_commands([*commands, "process kill"], str(program))
     assert len(objects(answers[2])) <= len(objects(answers[5])) - 17
@@ -198,7 +198,7 @@ def test_another_core_in_the_same_debugger(program: Path, core: Path, tmp_path: 
     assert (second, third) == (first + 100, first)
 
 
-def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
+def test_core_in_older_lldb_releases(program: Path, core: Path) -> None:
     """Before LLDB 17 there is no SBProcess.GetCoreFile. The core is then found among the files that LLDB has mapped."""
     words = ["leaks find --json", "script del lldb.SBProcess.GetCoreFile", "leaks find --json"]
     first, _, found = run_commands(words, str(program), "-c", str(core))
@@ -207,7 +207,7 @@ def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, lldb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
         check_interrupts(terminal, "error: leaks: interrupted\r\n")
 

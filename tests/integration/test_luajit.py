@@ -19,7 +19,8 @@ import cores
 from findleaks.target.core import open_core
 
 REMAINDER, PAGE, DIRECT = 32, 4096, 1 << 17
-"""A block exceeds the requested size by less than the least chunk, or by less than a page if it has a mapping."""
+"""The size of a block is at least the requested size. The difference is less than the smallest chunk, or less than a page if the block
+has its own mapping."""
 program = building.fixture("luajit_blocks.c", "-O1", "-I/usr/include/luajit-2.1", "-lluajit-5.1")
 
 

@@ -23,7 +23,7 @@ import cores
 pytestmark = [pytest.mark.matrix, pytest.mark.slow]
 
 LINEAR = 4.8
-"""Most that four times as much may cost."""
+"""Maximum factor of the cost if the target is four times as large."""
 HELD = {"lost": "definite"}  # what each word of the program means in `blocks`; all other words mean reachable
 
 

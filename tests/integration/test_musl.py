@@ -29,7 +29,7 @@ from findleaks.target.core import open_core
 NEW = tuple(mallocs_musl.SUITES)
 OLD = tuple(f"{version}-old" for version in mallocs_musl.SUITES)
 HERE, HERE_OLD = "1.2.3", "1.2.3-old"
-"""Those of the suite whose packages are fetched first: one version of each that is always tested."""
+"""The first versions in the list of packages. They are always tested."""
 
 
 @pytest.fixture(scope="module")

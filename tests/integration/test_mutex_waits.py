@@ -102,7 +102,7 @@ def test_deadlocks(word: str, program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", HELD)
-def test_mutexes_that_a_thread_holds(word: str, program: Path, tmp_path: Path) -> None:
+def test_mutexes_held_by_a_running_thread(word: str, program: Path, tmp_path: Path) -> None:
     core, printed = kill_program(program, word, tmp_path)
     found = verdict(core)
     assert found["notes"][0] == f"The process did not crash: process {os.getpid()} sent SIGABRT. `stacks` shows what the threads were doing"

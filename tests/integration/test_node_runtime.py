@@ -68,7 +68,7 @@ setInterval(() => {
 }, 100);
 fs.writeSync(1, 'ready\\n');
 """
-"""It waits for its debugger, however long that takes to set its breakpoint."""
+"""Node waits until the debugger has set its breakpoint, however long this takes."""
 
 
 def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 SOME = (set_wild_pointers, make_circle, damage_entry, damage_counter)
-"""Those that are tried always."""
+"""The cases that are always tested."""
 
 
 @pytest.mark.parametrize(

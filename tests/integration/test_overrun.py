@@ -35,7 +35,8 @@ OVERRUNS = (
     "numbers 200 24 free -t",
     "ones 40 1 top",
 )
-"""What the block is filled with, what malloc was asked for, bytes past the end, what follows, -t: in a thread's arena."""
+"""By name: the byte that fills the block, the requested size, the bytes written past its end, what follows, and -t (in the arena of a
+thread)."""
 
 
 def run(session: Session, word: str) -> tuple[dict[str, Any], str]:

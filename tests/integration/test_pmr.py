@@ -21,7 +21,8 @@ program = building.fixture("pmr_pools.cpp", "-std=c++17", "-O1", "-pthread")
 running = building.running()
 POOLED = 4096  # bytes of the largest block of a pool
 STALE = 3
-"""Lost blocks to which a stale word may refer: the last word of a block of malloc, which the pool resource requested without it."""
+"""Maximum number of lost blocks to which a stale word may refer. The last word of a block of malloc may be stale, because the pool
+resource did not request it."""
 
 
 def check(output: str, where: list[str]) -> None:

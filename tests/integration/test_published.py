@@ -22,7 +22,7 @@ from cores import Running
 CLEAN = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"}
 
 HELD = 0.01
-"""Part of the blocks that chance may hold: a number, or bytes of something freed earlier. Nearly always it is none."""
+"""Maximum share of the blocks to which random words may refer: a number, or bytes of a freed block. Usually there are none."""
 
 
 def _start(leak: Published, version: str, folder: Path, settings: dict[str, str]) -> Running:

@@ -17,7 +17,7 @@ from published import KEPT, PROGRAMS, Kept, install, interpreter
 from cores import Running
 
 CONNECTIONS = 0.85
-"""Part of SQLite's memory that hangs from sqlite3's objects alone: stale pointers in places that are used again take the rest."""
+"""Minimum share of SQLite's memory that only sqlite3's objects retain. Stale pointers in reused memory refer to the rest."""
 
 
 @contextmanager

@@ -20,11 +20,11 @@ from variants import mark_matrix_except
 pytestmark = pytest.mark.slow
 
 GLIBC = sorted(set(PROGRAMS) - {"redis"})
-"""Programs that allocate with glibc's malloc, CPython also with its own; Debian's redis-server has jemalloc."""
+"""Programs that allocate with glibc's malloc. CPython also uses its own allocator, and Debian's redis-server uses jemalloc."""
 QUICK = [name for name in GLIBC if name not in ("java", "node", "ruby")]
 COMPARED = mark_matrix_except(GLIBC, *QUICK)
 CONFIRMED = mark_matrix_except(GLIBC, *(name for name in QUICK if name != "python"))
-"""The programs that Valgrind also checks in `make test`. It needs ten seconds of CPU time and more for each of the others."""
+"""The programs that `make test` also checks with Valgrind. Each of the others needs ten seconds of CPU time or more."""
 
 
 def _find(*target: str) -> dict[str, Any]:

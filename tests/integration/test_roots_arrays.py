@@ -18,7 +18,7 @@ from debuggers import ran
 import cores
 
 COUNT = 6000
-"""More pointers than an owner has rows for."""
+"""More pointers than `roots` has rows for one owner."""
 
 Row = dict[str, Any]
 
@@ -121,7 +121,7 @@ STDOUT.flush
 sleep
 puts holder.instance_variables
 """
-"""Held by instance variables of a String, which have no names: what globals hold would be the globals'."""
+"""Instance variables of a String, which have no names, refer to these. Objects of global variables would be attributed to the variables."""
 
 
 def count_held_once(core: Path, size: int, filler: str) -> int:

@@ -90,9 +90,9 @@ def test_cores_and_front_ends_agree(tmp_path: Path, version: str) -> None:
         "gdb": json.loads(debuggers.objects(debuggers.gdb([words], exe, str(core)))[0])["runtimes"][0],
         "lldb": json.loads(debuggers.objects(debuggers.lldb([words], exe, "-c", str(core)))[0])["runtimes"][0],
     }
-    for door, found in doors.items():
+    for front_end, found in doors.items():
         for part in ("version", "counters", "parts"):
-            assert found[part] == live[part], (door, part)
+            assert found[part] == live[part], (front_end, part)
         assert_equal_types(found, live)
 
 
@@ -103,7 +103,7 @@ def test_attached_debuggers_agree(tmp_path: Path, version: str) -> None:
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:
         program.go(2)
         live = page("--pid", str(program.pid))
-        answers = [door([words], "-p", str(program.pid)) for door in (debuggers.gdb, debuggers.lldb)]
+        answers = [front_end([words], "-p", str(program.pid)) for front_end in (debuggers.gdb, debuggers.lldb)]
         program.go(3)
         check_equal(live, truths(program.said()[1]), version)
     for answer in answers:

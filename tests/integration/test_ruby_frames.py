@@ -17,7 +17,7 @@ from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
 LONG = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES]
 UNCHOSEN = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES if version != "2.7"]
-"""Versions whose rb_profile_frames can be called at any instruction: that of 2.7 crashes where a frame is being pushed."""
+"""Versions whose rb_profile_frames can be called at any instruction. That of 2.7 crashes while a frame is pushed."""
 
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 4), *UNCHOSEN])

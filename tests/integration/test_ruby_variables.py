@@ -28,7 +28,7 @@ ALL = (
     ("CART.@lines", "Array", "elements"),
     ("CART.@index", "Hash", "entries"),
 )
-"""The collections that can grow, their types, and what their lengths are numbers of."""
+"""The collections that can grow, their types, and the unit of their lengths."""
 FIRST, MORE = 500, 4000
 GROWING = ("$cache", "Shop.@queue", "CART.@index", "@kept", "Shop::CACHE", "Shop.@@prices")
 REDUCED = 3

@@ -74,8 +74,8 @@ def check_every_picture(running: Running, program: str, check: Callable[[dict[st
         found = answer(objects(output))
         check(found)
         assert found["isolates"] == answer(objects(reported["live"]))["isolates"], name
-        door = name.partition(", ")
-        assert found == answer(objects(reported[door[0]])), name
+        front_end = name.partition(", ")
+        assert found == answer(objects(reported[front_end[0]])), name
 
 
 def closing(folder: Path, version: str, count: int) -> Running:
@@ -345,7 +345,7 @@ def test_many_keys(tmp_path: Path) -> None:
 
 
 READ = (*COUNT, *ENTER, *CURRENT, *SEAL, *STATS, *MAKERS)
-"""The functions that offsets are taken from."""
+"""The functions from which offsets are derived."""
 
 
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))

@@ -21,7 +21,8 @@ from findleaks.target.base import Symbol
 pytestmark = pytest.mark.matrix
 
 PER_THREAD = {62: 18, 183: 1030}
-"""By machine: the relocation of a word that is to hold an offset from the thread pointer (R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL)."""
+"""By machine: the type of relocation for a word that will contain an offset from the thread pointer (R_X86_64_TPOFF64,
+R_AARCH64_TLS_TPREL)."""
 
 FUNCTIONS = (layout.COUNT, layout.ENTER, layout.SEAL, layout.CURRENT, globals_.STATS, globals_.MAKERS, globals_.CREATE)
 

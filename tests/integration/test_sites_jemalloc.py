@@ -155,7 +155,7 @@ def test_suppressed_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
     assert after["unused_suppressions"] == ["leak:nowhere_at_all"]
 
 
-def test_python_reference_engine_reports_stacks(every: recorded.Picture) -> None:
+def test_stacks_in_whatis_and_verdict(every: recorded.Picture) -> None:
     made = next(made for made in every.made if made.kind == "lost" and made.functions == ("inner_small", "by_other"))
     text = every.text("whatis", hex(made.address + 3))
     assert "jemalloc's heap profiler" in text and text.index("inner_small+") < text.index("by_other+") < text.index("fill+")

@@ -26,7 +26,8 @@ from debuggers import environment
 from cores import Running
 
 LIKE = 0.8
-"""Part of the words of a page's output that must be printed again, in the same order. Numbers count as equal; long texts wrap elsewhere."""
+"""Minimum share of the words of a page's output that must be printed again, in the same order. Numbers count as equal, and long texts
+may wrap at other places."""
 THREADS = 600
 SIGNAL_STACK = 16 << 10
 """Bytes that Ruby allocates for each thread's alternate signal stack."""

@@ -29,11 +29,11 @@ RUNS = {"glibc": (by_line, ""), "jemalloc": (by_line, JEMALLOC), "in GDB": (by_g
 
 @pytest.fixture(scope="module", params=RUNS)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    door, preload = RUNS[request.param]
+    front_end, preload = RUNS[request.param]
     with tracked([str(built(tmp_path_factory.mktemp("tracked")))], preload) as program:
         before = mappings(program.pid)
         program.round()  # arenas and stacks of threads are created
-        working = recording(door(program.pid, "--json"), program.pid)
+        working = recording(front_end(program.pid, "--json"), program.pid)
         notes = program.round()
         working.send_signal(signal.SIGINT)
         yield Run(program, notes, finished(working), before)

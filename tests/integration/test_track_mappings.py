@@ -20,11 +20,11 @@ SITES = ("forget_the_size", "map_again", "leave_behind", "unmap_both")
 TURNS = 60  # as in tracked_remaps.c; more mappings than `track` records while the probe records all sizes
 
 
-@pytest.mark.parametrize("door", [by_line, by_gdb])
-def test_stacks_of_mappings(program: Path, door: object) -> None:
-    assert callable(door)
+@pytest.mark.parametrize("front_end", [by_line, by_gdb])
+def test_stacks_of_mappings(program: Path, front_end: object) -> None:
+    assert callable(front_end)
     with tracked([str(program)]) as running:
-        working = recording(door(running.pid, "--json", "--mmap"), running.pid)
+        working = recording(front_end(running.pid, "--json", "--mmap"), running.pid)
         notes = running.round()
         working.send_signal(signal.SIGINT)
         report = finished(working)

@@ -24,13 +24,13 @@ STOPPED_SECONDS = "2"
 program = building.fixture("tracked_stacks.c", "-O2")
 
 
-@pytest.mark.parametrize(("door", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
-def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, door: object, requested: bool) -> None:
-    assert callable(door)
+@pytest.mark.parametrize(("front_end", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
+def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, front_end: object, requested: bool) -> None:
+    assert callable(front_end)
     with tracked([str(program)]) as running:
         (note,) = running.round()
         assert note.size != 64
-        working = recording(door(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
+        working = recording(front_end(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)
         report = finished(working)

@@ -217,7 +217,7 @@ CASES = {
     ),
     "queries of PHP": Case(script("php", "-r", PHP), (), r"DebugStack->queries \(PHP variable\) alone retains"),
 }
-"""Those that take little time."""
+"""The cases that take little time."""
 
 OTHERS = {
     "a B-tree of Abseil": Case(

@@ -24,7 +24,7 @@ from cores import Running
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FILES = 18
-"""Files in a folder of good and bad cores: those of each kind, and four good ones."""
+"""The number of files in a folder of intact and damaged cores: each damaged kind, and four intact ones."""
 MANY = 2000
 """The number of files, most of which are hard links. Reading all of them takes minutes."""
 

@@ -18,11 +18,11 @@ import triaged
 
 WAYS = re.findall(r"WAY\((\w+)\)[,}]", library_leaks.SOURCE.read_text())
 CHANGED = {"curl_handle", "expat_parser", "pq_options", "tls_connection"}
-"""What has another size in the other release: curl's handle, expat's parser, libpq's options, OpenSSL's connection."""
+"""Objects whose size differs in the other release: curl's handle, expat's parser, libpq's options, OpenSSL's connection."""
 RUNS = 20
 LEAST = 0.95
-"""Share of the blocks of a leak that must be in its group, and of a group's that must be of its leak. In what a library does not clear are
-remains; where these are pointers to what is lost, too, blocks look like others, or several leaks are one cycle."""
+"""Minimum share of a leak's blocks that must be in its group, and of a group's blocks that must be of its leak. Libraries leave stale
+words in memory. If these point to lost blocks, blocks look like others, or several leaks form one cycle."""
 
 
 def runs(build: library_leaks.Build, folder: Path, port: int, seed: int) -> list[library_leaks.Core]:

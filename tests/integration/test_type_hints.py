@@ -38,7 +38,7 @@ EXPECTED = {
     ("struct line", None): Counter({"": ITEMS // 2}),
     ("struct session", None): Counter({"": ITEMS}),
 }
-"""The blocks of the program, with a hint for the registry. Numbers behind a void pointer get no type."""
+"""The blocks of the program, with a type hint for the registry. Numbers to which a void pointer refers get no type."""
 
 
 def test_without_hint(made: Hidden) -> None:

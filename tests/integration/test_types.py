@@ -51,7 +51,7 @@ BUILDS = {
 
 
 KEPT = ("gcc", "gcc stripped, kernel's core", "gcc without RTTI", "clang stripped, kernel's core")
-"""Builds that `make test` tries."""
+"""The builds that `make test` tests."""
 
 
 def core_of(folder: Path, build: Build) -> tuple[Path, list[Block]]:

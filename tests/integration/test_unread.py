@@ -16,7 +16,7 @@ from variants import mark_matrix_except
 import cores
 
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-Wl,-z,now")
-"""Bound at start: ld.so would overwrite what is below the stack pointer when a function is called for the first time."""
+"""Symbols are bound at start. Otherwise ld.so would overwrite memory below the stack pointer when a function is first called."""
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,14 @@ import cores
 PROGRAM = truth.PROGRAMS / "v8_objects.js"
 VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
 OTHERS = ("Map", "Set", "WeakMap", "Promise", "Generator", "Date", "(closure)", "(regexp)", "Error", "Uint8Array", "Float64Array")
-"""Names of other objects that the program makes, and whose numbers a snapshot does not change."""
+"""Names of other objects that the program creates, and whose numbers do not change when a snapshot is written."""
 
 LATER = 16
-"""V8 allocates so many objects of a class after it has counted them, or it keeps garbage that was not collected."""
+"""V8 allocates up to this number of objects of a class after it has counted them, or keeps this much garbage."""
 
 LOST = 0.02
-"""Most objects that are garbage, as a part of the live ones: V8 has collected, and what the snapshot needed is garbage."""
+"""Maximum number of garbage objects, as a fraction of the live ones: V8 has collected garbage, and the objects that the snapshot needed
+are garbage."""
 
 NATIVE = ("ArrayBuffer (its memory)", "node::")
 """Beginnings of the names of memory outside V8's heap."""
@@ -48,7 +49,7 @@ OLD = {
 
 
 WITH_ARRAYS = ("Map", "Set", "Registry")
-"""Names of objects that each have an array, which V8 7.8 does not tell."""
+"""Names of objects that each have an array. V8 7.8 does not report these arrays."""
 
 
 class Found(NamedTuple):

@@ -16,7 +16,7 @@ import cores
 PROGRAM = truth.PROGRAMS / "v8_workers.js"
 TOTAL = 40_000
 CLOSE = 0.02
-"""The largest relative difference between what V8 counts as used in one heap more than in another, and the live objects."""
+"""The largest relative difference between V8's used bytes, compared between two heaps, and the bytes of live objects."""
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(nodes.WITH_WORKERS, nodes.NEWEST))

@@ -353,8 +353,8 @@ def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, KEPT, 20)) as run:
         os.kill(run.pid, signal.SIGSTOP)
         alive = verdict("--pid", str(run.pid))
-        for door in (gdb(["leaks verdict --json"], "-p", str(run.pid)), lldb(["leaks verdict --json"], "-p", str(run.pid))):
-            (line,) = objects(door)
+        for front_end in (gdb(["leaks verdict --json"], "-p", str(run.pid)), lldb(["leaks verdict --json"], "-p", str(run.pid))):
+            (line,) = objects(front_end)
             same = json.loads(line)
             assert same["findings"] == alive["findings"]
             assert same["allocators"] == alive["allocators"]

@@ -36,7 +36,7 @@ DAMAGE = {
     "top": "pattern",
     "mapped": "text",
 }
-"""What is done, and what findleaks must say was written (it may say text of links that are not mangled)."""
+"""By kind of damage: the text that findleaks must report as written. It may report the text of links that are not mangled."""
 
 SOME = (
     *("overrun 1 text used", "overrun 8 pointers used", "overrun 40 text small", "overrun 8 text cached", "overrun 1 text large"),

@@ -38,7 +38,7 @@ SCENARIOS = {
     "uaf 200 8 pointers": "pointer",
     "double 64": "",
 }
-"""What is done to a heap, and what findleaks must say was written."""
+"""By kind of damage to a heap: the text that findleaks must report as written."""
 
 FURTHER = {"overrun 64 1 text": "text", "overrun 5000 16 pointers": "pointer", "header 64 8 text": "text", "double 200": ""}
 
@@ -51,12 +51,12 @@ SEEN = {
     "musl mallocng": {"overrun", "header"},
     "musl oldmalloc": {"overrun", "header", "uaf"},
 }
-"""The kinds of damage of which an allocator's structures bear traces. What is missing leaves none: jemalloc, tcmalloc and mimalloc keep
-nothing between blocks, jemalloc and mallocng nothing in freed ones. Before scudo's blocks are 8 bytes that nothing uses, and
-behind these blocks there are at least 16."""
+"""The kinds of damage that an allocator's structures can show. The other kinds leave no trace: jemalloc, tcmalloc and mimalloc store
+nothing between blocks, and jemalloc and mallocng store nothing in freed blocks. There are 8 unused bytes before each block of scudo, and
+at least 16 after it."""
 
 NOTICED = {"scudo": {"double"}, "musl mallocng": {"double"}, "musl oldmalloc": {"double"}}
-"""What free() itself stops the program for."""
+"""The kinds of damage for which free() itself aborts the program."""
 
 Build = Callable[["Malloc", Path], tuple[Path, dict[str, str]]]
 
@@ -175,7 +175,7 @@ def leaves_traces(malloc: Malloc, scenario: str) -> bool:
 
 DAMAGED = [(malloc, scenario) for malloc in HERE for scenario in SCENARIOS]
 BLIND = (HERE[0], "overrun 64 8 text")
-"""One damage of those that leave no trace: the others are in the matrix."""
+"""One kind of damage that leaves no trace. The others are in the matrix."""
 
 
 @pytest.mark.parametrize(

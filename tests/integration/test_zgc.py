@@ -26,14 +26,14 @@ from findleaks.runtimes.jvm.instance import HotSpot
 COUNT, THREADS = 1500, 2
 MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local": THREADS}
 STALE = 3
-"""The most objects of a class that only stale words refer to."""
+"""The maximum number of objects of a class to which only stale words refer."""
 COPIES = COUNT // 50
-"""The most garbage copies of objects of one class. If two threads move an object at the same time, one of the two copies is not used. With
-generations, copies on a page that was released at the moment of the stop may also count as garbage. A note gives an upper limit of the
-number of garbage copies."""
+"""The maximum number of garbage copies of objects of one class. If two threads move an object at the same time, one of the two copies is
+not used. With generations, copies on a page that was released at the time of the stop may also count as garbage. A note gives an upper
+limit of the number of garbage copies."""
 GENERATIONS = ("-XX:+ZGenerational",)
 NARROW = ("-Xmx24m",)
-"""So little memory that objects are moved within their page."""
+"""There is so little memory that objects are moved within their page."""
 
 
 @contextmanager
