@@ -1,4 +1,4 @@
-"""LeakSanitizer's exit status if there are leaks"""
+"""The Python API on a program that prints its blocks (tests/programs/sessions.c): its core, the live process, and a snapshot."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
         assert b"findleaks: " in seen
         pressed = Stopwatch(pid)
         os.kill(pid, signal.SIGINT)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # strace still uses the file
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # the process stays a zombie, so that its CPU time can be read
         took = pressed.seconds()
         _, status = os.waitpid(pid, 0)
         os.close(terminal)

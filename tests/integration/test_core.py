@@ -66,7 +66,7 @@ def test_missing_memory(pictures: dict[str, tuple[Path, dict[str, int]]], progra
         assert content(core, at["untouched"], at["untouched"] + 4096) == bytes(4096)
         with pytest.raises(UnreadableMemory):
             core.read(0x1000, 8)
-    # Uses its own process, because gcore reads the untouched page, which makes the page resident
+    # This needs a separate process, because gcore reads the untouched page, which makes the page resident.
     with Running([str(program), "1"], tmp_path) as run:
         at = placed(run.output)
         path = run.kernel_core()

@@ -153,7 +153,7 @@ def test_every_command_and_front_end(program: Path, tmp_path: Path) -> None:
 
 
 def test_numbers_of_the_linker_are_no_compressed_pointers(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In ld.so, the upper half of start_time is a small number that grows as long as the machine runs."""
+    """In ld.so, the upper half of the variable start_time is a small number that grows with the uptime of the machine."""
     searched: list[Range] = []
 
     def search(graph: Any, engine: Any, blocks: Any, session: Any, roots: Sequence[Range], mangled: Any) -> Any:

@@ -104,7 +104,7 @@ def test_process_continues_afterwards(running: Running) -> None:
         assert "TracerPid:\t0" in lines
         before = count_lines(running)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda before=before: count_lines(running) != before, "it to say so")  # type: ignore[misc]
+        until(lambda before=before: count_lines(running) != before, "the process to print a line")  # type: ignore[misc]
         assert count_lines(running) == before + 1
 
 

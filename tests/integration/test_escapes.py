@@ -357,7 +357,7 @@ def test_a_managed_runtime(tmp_path: Path) -> None:
 
 
 def test_front_end_writes_all_output() -> None:
-    """Front ends write all output, also if the terminal belongs to a child process: nothing else writes to a stream."""
+    """All output of a findleaks process is escaped, because only the front end writes to streams."""
     done = subprocess.run([sys.executable, "-m", "findleaks", "find", "a\x1b[2J\n" + escapes.FORGED], capture_output=True)
     assert done.returncode == 2
     check(done.stdout + done.stderr, "find")

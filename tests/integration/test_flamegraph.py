@@ -144,7 +144,7 @@ def test_keys_alone(tmp_path: Path) -> None:
     assert names == ["all", "_start", "main", "parse_header", "serve", "visit", "serve", "parse_header", "serve"]
     assert told["steps"][4] == "serve, level 3: 29 KiB, 30 % of all; 9.8 KiB its own"
     assert told["zoomed"][0] and told["zoomed"][1].startswith("serve") and told["out"] and told["searching"]
-    # From serve, the next match, and then the first one again
+    # From serve to the next match, and then to the first match again.
     assert [re.split(r", level |:", text)[1] for text in told["matches"]] == ["5", "4", "5"]
     assert told["cleared"] == ["", ""]
     assert told["labels"] == ["flame graph", 0, "polite"]

@@ -61,7 +61,7 @@ def test_node(version: str) -> None:
     said = json.loads(made.output.splitlines()[0])
     files = ("--exe", str(node), "--sysroot", str(made.root))
     found = runtime(made, "--exe", str(node))
-    # The line that the program wrote is an object, too
+    # The line that the program wrote is an object, too.
     assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096
     assert said["arrayBuffers"] > 400 * 70000
     assert 0 <= found["counters"]["external"] - said["external"] <= 4096

@@ -141,7 +141,7 @@ def run_json(*words: str) -> dict[str, Any]:
 
 
 def test_core_during_free(program: Path, tmp_path: Path) -> None:
-    """findleaks names the register or stack word that refers to the block. If the thread crashed there, the block counts as leaked."""
+    """findleaks names the register or stack word that refers to the block. A thread that crashed there counts as not in free()."""
     with Stepped([str(program), "step", "small"]) as stepped:
         block = step_to_hidden_block(stepped)
         core = stepped.core(tmp_path / "core")

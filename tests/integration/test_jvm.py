@@ -26,7 +26,7 @@ INTERPRETED = "-Xint"
 change."""
 INLINED = ("Thread::Thread()", "CodeBuffer::create_patch_overflow()")
 """Functions in which the constructor of an arena is inlined in some versions."""
-QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # JVM options of the program. The JVM and jcmd also use them when they read the figures.
+QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # signals that the JVM sends to itself, and that jcmd sends to it
 
 
 @contextmanager
@@ -54,9 +54,8 @@ def at_stop(running: cores.Running, folder: Path, function: str, *words: str, ve
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
-    jcmd(
-        running.pid, "VM.version", version=version
-    )  # After the first request, the JVM listens. Before it, jcmd would wait at most ten seconds.
+    # After the first request, the JVM listens. Before it, jcmd would wait at most ten seconds.
+    jcmd(running.pid, "VM.version", version=version)
     with open(folder / "gdb", "w") as out:
         gdb = subprocess.Popen([*line, "-p", str(running.pid)], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
     try:
@@ -221,7 +220,7 @@ def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, versi
     mapped = {int(line.split("-")[0], 16) for line in maps.splitlines() if "java_heap" in line}
     for found in pages:
         parts = {part["name"]: part for part in found["parts"]}
-        # Jcmd itself creates some objects, for which ZGC maps pages
+        # ZGC maps pages for some objects that jcmd itself creates.
         assert abs(parts["Java heap"]["used"] - in_bytes(heap, "used")) <= 2 << 20
         assert parts["Java heap"]["bytes"] == in_bytes(heap, "capacity" if collector == "Z" else "committed")
         assert parts["Java heap"]["detail"].startswith("ZGC, 64 MiB" if collector == "Z" else "Shenandoah, 64 MiB")

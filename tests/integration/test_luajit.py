@@ -32,19 +32,19 @@ def blocks(program: Path) -> Iterator[cores.Running]:
 
 @pytest.fixture(scope="module")
 def early(program: Path) -> int:
-    """Return the addresses and sizes in the lines that begin with this word."""
+    """Return the number of blocks in use in a Lua state that has run nothing."""
     with cores.Running([str(program), "bare"], program.parent / "bare") as made:
         return sum(1 for block in truth.ask("--pid", str(made.pid))[0] if block["allocator"] == "LuaJIT" and block["state"] == "in-use")
 
 
 def rows(output: str, word: str) -> dict[int, int]:
-    """Check that the blocks in use are those that the program recorded, and older ones. Garbage is reported, and nothing else."""
+    """Return the addresses and sizes in the lines that begin with this word."""
     lines = (line.split() for line in output.splitlines() if line.startswith(word + " 0x"))
     return {int(parts[1], 16): int(parts[2]) if parts[2:] else 0 for parts in lines}
 
 
 def check(output: str, early: int, where: list[str]) -> None:
-    """The blocks in use are those that the program recorded, and those that are older. Garbage is reported, and nothing else."""
+    """Check that the blocks in use are those that the program recorded, and older ones. Garbage is reported, and nothing else."""
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "LuaJIT" in warning]
     found = {int(block["address"], 16): block for block in answer if block["allocator"] == "LuaJIT"}

@@ -119,7 +119,7 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     assert "belongs to process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
-    # The file beside the core is of another process: it is named and not used, and the holes of the core are used
+    # The file beside the core is of another process: a warning names it, and the holes of the core are used instead.
     answer = run_map(str(tmp_path / "core"))
     assert answer["residency"]["source"] == "holes of the core" and any("belongs to process" in warning for warning in answer["warnings"])
 

@@ -97,7 +97,7 @@ def test_ten_thousand_threads(tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_mappings(tmp_path: Path) -> None:
-    """The number of mappings is vm.max_map_count (by default 65,530), at most 100,000."""
+    """The number of mappings is a little less than vm.max_map_count (65,530 by default), and at most 100,000."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     count = min(100_000, most - 1000) // 8 * 8
     program = build("many_mappings", tmp_path)

@@ -51,7 +51,7 @@ def test_stale_slots_are_no_references(parked: Parked) -> None:
 
 
 def test_all_commands_agree(parked: Parked) -> None:
-    """`whatis`, `refs` and `path` use the same references as `find`."""
+    """`refs` and `roots` use the same references as `find`."""
     lost = next(address for address, fate in parked.blocks.items() if fate == "lost")
     refs = json.loads(ran("refs", "--json", lost, str(parked.core), check=True).stdout)
     assert refs["live"] == 0
