@@ -57,7 +57,7 @@ def test_state_of_each_block(kept: tuple[Path, list[truth.Record]]) -> None:
 
 
 def test_info_about_addresses(kept: tuple[Path, list[truth.Record]]) -> None:
-    """`info` describes the address of a block, the object that holds it, and its heap."""
+    """`whatis` describes the address of a block, the object that holds it, and its heap."""
     core, records = kept
     verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
     assert verified["sound"] is True

@@ -311,7 +311,7 @@ def test_a_killed_helper_is_replaced(watched: Callable[..., Watched]) -> None:
     clone = HeldClone(one.pid, lambda part: None)
     pid = clone.taken.clone
     os.kill(clone.holder, signal.SIGKILL)
-    assert wait_for(lambda: state(pid, pid) == "Z")  # not by findleaks: the process was only continued
+    assert wait_for(lambda: state(pid, pid) == "Z")  # the clone was continued, and ended by itself
     code = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
     assert code == 0  # no signal ended the process
     clone.end()

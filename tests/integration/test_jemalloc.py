@@ -55,7 +55,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
 
 
 def choose_picture(version: str, picture: str) -> str:
-    """The picture, or another where GDB 13's gcore cannot take it: see test_accuracy.py on stacks with guards."""
+    """Return the kind of core to read. GDB 13's gcore drops stacks with guard pages (see test_accuracy.py), so "gcore" may be replaced."""
     return "live" if picture == "gcore" and mallocs_jemalloc.LIBCS.get(version) == "2.43" else picture
 
 

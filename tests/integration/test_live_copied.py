@@ -100,7 +100,7 @@ def test_every_kind_of_memory(running: Running) -> None:
 
 
 def test_system_calls_that_fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy works without process_vm_readv (forbidden in some containers), and without PAGEMAP_SCAN and MADV_POPULATE_WRITE (older kernels)."""
+    """A copy works without process_vm_readv (forbidden in some containers), PAGEMAP_SCAN or MADV_POPULATE_WRITE (not in older kernels)."""
 
     def refused(*_: object) -> None:
         raise OSError(22, "Invalid argument")

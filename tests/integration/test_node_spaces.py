@@ -89,7 +89,7 @@ def test_spaces_have_the_figures_of_v8(tmp_path: Path, version: str, every: bool
 
 
 def test_page_and_places(tmp_path: Path) -> None:
-    """The text has the rows of the JSON that are not empty, and `info` on an address names its space."""
+    """The text has the rows of the JSON that are not empty, and `whatis` on an address names its space."""
     with filled(tmp_path, nodes.NEWEST, 0) as running:
         core = str(running.kernel_core())
     found, _ = page(debuggers.findleaks(*RUNTIME, "--json", core))

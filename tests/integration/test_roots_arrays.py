@@ -82,7 +82,7 @@ def test_arrays_of_c_without_symbols(tmp_path: Path) -> None:
     rows = [row for row in run_roots("--limit", "0", core)["roots"] if row["container"]]
     lengths = [row["container"]["length"] for row in rows if row["container"]["what"] == "array of pointers"]
     assert expected["heap"][0] in lengths
-    assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # and variables beside it
+    assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # and adjacent variables
 
 
 @pytest.mark.parametrize("flags", [("-g",), (), ("-s",)], ids=["debug", "plain", "stripped"])
