@@ -239,7 +239,7 @@ def test_errors_have_one_base_class(process: findleaks.Process, tmp_path: Path) 
 
 
 def _example() -> str:
-    """The first example of the page."""
+    """Return the first example of the page."""
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]

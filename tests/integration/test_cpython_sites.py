@@ -1,4 +1,4 @@
-"""CPython's tracemalloc as allocation stacks: block by block, also of what is lost."""
+"""Stacks of CPython's tracemalloc are the allocation stacks of blocks, including lost blocks."""
 
 from __future__ import annotations
 

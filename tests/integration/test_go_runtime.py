@@ -124,7 +124,7 @@ def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
-    """Go calls C, which calls Go, which calls C. In a stripped program, all functions of Go have their names."""
+    """Go calls C, C calls Go, and this Go function calls C. In a stripped program, all functions of Go have their names."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_callbacks", cgo=True)
     with Running([str(program)], tmp_path / "run", {**os.environ, "GOTRACEBACK": "crash"}) as run:
         found = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))

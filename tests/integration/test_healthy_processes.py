@@ -105,7 +105,7 @@ def test_other_idle_scripts(kind: str, tmp_path: Path) -> None:
 
 
 def test_idle_postgres(tmp_path: Path) -> None:
-    """The postmaster and its children."""
+    """Neither the postmaster nor its children have a finding."""
     if not Path("/usr/lib/postgresql").is_dir():
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
     assert shutil.which("setpriv")

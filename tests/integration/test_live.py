@@ -236,7 +236,7 @@ def test_untouched_terabytes_are_not_read(reach: Reach, counter: Callable[..., C
 
 
 def page_tables(pid: int) -> int:
-    """KiB of page tables."""
+    """Return the size of the page tables in KiB."""
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmPTE"))
 

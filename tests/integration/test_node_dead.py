@@ -65,7 +65,7 @@ def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, v
 
 @pytest.mark.matrix
 def test_live_and_in_gdb(tmp_path: Path) -> None:
-    """test_disassembly.py tests the same in LLDB."""
+    """GDB and the command line agree on a live process. test_disassembly.py tests LLDB."""
     with running(tmp_path, nodes.NEWEST) as program:
         check_kinds(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), parse_kinds(program.output))
         core = str(program.kernel_core())
