@@ -65,7 +65,7 @@ def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, v
 
 @pytest.mark.matrix
 def test_live_and_in_gdb(tmp_path: Path) -> None:
-    """GDB and the command line agree on a live process. test_disassembly.py tests LLDB."""
+    """A live process gives the same states, and GDB agrees on a core. test_disassembly.py tests LLDB."""
     with running(tmp_path, nodes.NEWEST) as program:
         check_kinds(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), parse_kinds(program.output))
         core = str(program.kernel_core())
