@@ -158,9 +158,8 @@ def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
         types = runtime_page("go", "--pid", str(run.pid))["types"]
         stacks = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))["user_stacks"]
     assert found["finding"] == "go-finalizers"
-    assert re.search(r"leaked: cleanups that have not run .* in main\.release \(\S+\): sync\.Mutex\.Lock", join_text(found)), join_text(
-        found
-    )
+    text = join_text(found)
+    assert re.search(r"leaked: cleanups that have not run .* in main\.release \(\S+\): sync\.Mutex\.Lock", text), text
     assert found["evidence"]["retained_bytes"] >= (count - 2) * 3072
     assert sum(one["own"]["garbage_bytes"] for one in types) < 2 * count * 16 + (64 << 10)
     (group,) = (one for one in stacks if "main.release" in [frame["function"] for frame in one["frames"]])
