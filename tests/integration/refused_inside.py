@@ -1,4 +1,5 @@
-"""What findleaks refuses on machines other than x86-64, in one line, with the process unharmed. Only `make test-arm64` runs this."""
+"""On machines other than x86-64, findleaks refuses unsupported actions with one line and leaves the process unharmed. Only `make
+test-arm64` runs this file."""
 
 from __future__ import annotations
 

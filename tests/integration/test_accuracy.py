@@ -1,4 +1,4 @@
-"""Every block of a program that knows the truth about itself (tests/programs/truth.c) is called what it is: none false, none missed."""
+"""findleaks reports the correct state of every block of tests/programs/truth.c, which prints the state that it expects for each block."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = {
     LIKE_MALLOCS: "f",
 }
 KEPT = ("no thread cache", "one arena", "small mmap threshold", "perturbed")
-"""Environments of which `make test` tries each on this machine's glibc."""
+"""Environments; `make test` runs each of them with this machine's glibc."""
 ENVIRONMENTS = {
     "no thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
     "small thread cache": {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2:glibc.malloc.tcache_max=100"},
@@ -47,7 +47,7 @@ ENVIRONMENTS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program once for each libc ("" is the host's) and way to link it."""
+    """Build the program once for each libc ("" is the host's) and each way to link it."""
     made: dict[tuple[str, str], Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -90,13 +90,13 @@ def test_heaps_of_other_shapes(build, tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize("options", ["b", "s"], ids=["break blocked", "foreign sbrk"])
 @pytest.mark.parametrize("link", ["static", "static-pie"])
 @pytest.mark.parametrize("version", [pytest.param("", id="host"), *(pytest.param(v, marks=pytest.mark.matrix) for v in libcs.SUITES)])
-def test_breaks_that_begin_with_storage_of_threads(build, tmp_path: Path, version: str, link: str, options: str) -> None:
-    """A static program's TLS stands where the break began: malloc's part does not start at a page."""
+def test_tls_at_the_start_of_the_break(build, tmp_path: Path, version: str, link: str, options: str) -> None:
+    """The TLS of a static program is at the start of the program break, so the first chunk of malloc is not at the start of a page."""
     check(build(version, link), tmp_path, 5, "kernel", options, scale=2)
 
 
 @pytest.mark.parametrize("environment", mark_matrix_except(ENVIRONMENTS, *KEPT))
-def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_malloc_settings(build, tmp_path: Path, environment: dict[str, str]) -> None:
     check(build(), tmp_path, 5, "kernel", "", 1, **environment)
 
 
@@ -104,13 +104,13 @@ def test_malloc_set_up_otherwise(build, tmp_path: Path, environment: dict[str, s
 @pytest.mark.parametrize("threads", mark_matrix_except({"one thread": 1, "five threads": 5}, "five threads"))
 @pytest.mark.parametrize("version", mark_matrix_except(libcs.SUITES.keys(), "2.31", "2.43"))
 def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
-    """With one thread left, what libc keeps of those that ended is named by no other thread."""
+    """Only one thread is left. No other thread refers to the memory that libc keeps of threads that have ended."""
     check(build(version), tmp_path, threads, "kernel")
 
 
 @pytest.mark.parametrize("version", mark_matrix_except({"host": "", **{version: version for version in libcs.SUITES}}, "host", "2.43"))
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """dlopen'ed libraries' TLS is in blocks of libc's own, which are held by the DTVs; and dlopen leaves more of its own."""
+    """The TLS of dlopen'ed libraries is in blocks that libc allocates and the DTVs refer to. dlopen allocates more blocks that it keeps."""
     source, library, program = truth.PROGRAMS / "dynamic_tls.c", tmp_path / "library.so", tmp_path / "program"
     subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
     if version:
@@ -127,7 +127,8 @@ def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
 
 
 def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None:
-    """GDB 13's gcore gives a mapping up at the first page it cannot read, as glibc 2.42 and later guard stacks with. findleaks says so."""
+    """GDB 13's gcore drops a mapping at the first page that it cannot read, such as the guard pages of stacks in glibc 2.42 and later.
+    findleaks warns about the missing stacks."""
     with cores.Running([str(build("2.43")), "5", "1", "1"], tmp_path) as running:
         records = truth.parse(running.output)
         core = running.gcore()
@@ -158,11 +159,12 @@ def test_every_libc_and_setting(build, tmp_path: Path, version: str, environment
 
 
 class LeakSanitizer(NamedTuple):
-    """What it printed: leaked blocks as {address: "Direct" or "Indirect"}, and which word it found each other block by."""
+    """The output of LeakSanitizer: leaked blocks as {address: "Direct" or "Indirect"}, and for each other block the reference through
+    which it was found."""
 
     leaked: dict[int, str]
     found_by: dict[int, tuple[str, int]]
-    """The start of a block -> the kind of memory that the first word is in that points into the block, and the word's address."""
+    """By start address of a block: the kind of memory of the first word that points into the block, and the address of this word."""
 
 
 def read_report(report: str) -> LeakSanitizer:
@@ -181,8 +183,8 @@ def read_report(report: str) -> LeakSanitizer:
     return LeakSanitizer(leaked, found_by)
 
 
-def by_its_rules(record: truth.Record, lost: bool, definite: bool) -> str:
-    """ "Direct" or "Indirect" as LeakSanitizer would have it, "" for what it calls no leak."""
+def classify_by_lsan_rules(record: truth.Record, lost: bool, definite: bool) -> str:
+    """Return "Direct" or "Indirect" as LeakSanitizer would report the block, or "" if LeakSanitizer does not report it."""
     if record.category in ("mapping", "red-zone") or (definite and record.category != "cycle"):
         return "Direct"
     return "Indirect" if lost else ""
@@ -191,12 +193,14 @@ def by_its_rules(record: truth.Record, lost: bool, definite: bool) -> str:
 @pytest.mark.parametrize("threads", mark_matrix_except([5, 33], 5))
 @pytest.mark.parametrize("compiler", ["gcc", "clang-19"])
 def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: int) -> None:
-    """What LeakSanitizer says of the same program, less the differences that follow from its rules, is what findleaks says.
+    """findleaks and LeakSanitizer report the same leaks, except for differences that follow from LeakSanitizer's rules.
 
-    Its rules: interior pointers keep a block alive (our "possible" is no leak to it); of a cycle all blocks are indirect (ours has
-    one definite leader); it scans neither mappings that the program made itself nor the red zone below a stack pointer. Its sizes
-    are those that were asked for (and 1 for 0), so the program's list translates. All registers are roots to it, dead ones and
-    vector registers, too: a lost block is excused if its log names such a word, or one on a stack, as what it found the block by.
+    - An interior pointer keeps a block alive, so a block that findleaks calls possibly lost is no leak.
+    - All blocks of a leaked cycle are indirect. findleaks reports one of them as the leak head.
+    - Mappings that the program made itself, and the red zone below a stack pointer, are not scanned.
+    - Sizes are those that the program requested (1 for 0), so the list of the program is converted.
+    - All registers are roots, also dead registers and vector registers. If the log of LeakSanitizer shows that it reached a lost block
+      through a register or a word on a stack, a difference is accepted.
     """
     program = tmp_path / "sanitized"
     subprocess.run([compiler, *FLAGS, "-O1", "-fsanitize=leak", "-o", str(program), str(SOURCE), "-pthread"], check=True)
@@ -204,7 +208,7 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
     done = subprocess.run([str(program), str(threads), "1", "1", "l"], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 23, done.stderr[-2000:]  # LeakSanitizer's exit status when there are leaks
     report, listed = read_report(done.stderr), {record.address: record for record in truth.parse(done.stdout + "ready\n")}
-    excused = held_by_leftovers(report, listed)
+    excused = find_blocks_held_by_stale_words(report, listed)
     theirs = Counter((kind, max(listed[at].requested, 1)) for at, kind in [*report.leaked.items(), *excused.items()])
     with cores.Running([str(build()), str(threads), "1", "1", "m"], tmp_path / "run") as running:
         records = {record.address: record for record in truth.parse(running.output)}
@@ -219,16 +223,20 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
         if record is None or block["state"] != "in-use":
             continue
         called = record.kind if record.address in by_stale_words else block["kind"]
-        kind = by_its_rules(record, called in truth.LOST, called == "definite")
+        kind = classify_by_lsan_rules(record, called in truth.LOST, called == "definite")
         if kind:
             ours[kind, max(record.requested, 1)] += 1
     assert sum(ours.values()) > 1000
     assert ours == theirs
 
 
-def held_by_leftovers(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
-    """Lost blocks that LeakSanitizer found by a word in a register or on a stack, or in another such block: few, by chance."""
-    kinds = {at: by_its_rules(one, one.kind in truth.LOST, one.kind == "definite") for at, one in listed.items() if one.state == "in-use"}
+def find_blocks_held_by_stale_words(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
+    """Return the lost blocks that LeakSanitizer reached through a register, a word on a stack, or another such block. They are few."""
+    kinds = {
+        at: classify_by_lsan_rules(one, one.kind in truth.LOST, one.kind == "definite")
+        for at, one in listed.items()
+        if one.state == "in-use"
+    }
     missed = {at: kind for at, kind in kinds.items() if kind and at not in report.leaked}
     held = {at for at in missed if report.found_by.get(at, ("", 0))[0] in ("REGISTERS", "STACK")}
     assert len(held) <= evidence.MOST

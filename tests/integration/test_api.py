@@ -1,4 +1,4 @@
-"""The Python API on a program that prints its blocks (tests/programs/sessions.c): its core, the live process, and a snapshot of it."""
+"""The Python API on a program that prints its blocks (tests/programs/sessions.c): its core, the live process, and a snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE = ROOT / "docs" / "python-api.md"
 
 
 class Printed(NamedTuple):
-    """Usable sizes of the blocks that the program printed, by address, and what g_sessions retains."""
+    """Usable sizes of the blocks that the program printed, by address, and the retained size of g_sessions."""
 
     session: dict[int, int]
     head: dict[int, int]
@@ -42,7 +42,7 @@ class Printed(NamedTuple):
     retained: tuple[int, int]
 
 
-def printed(output: str) -> Printed:
+def parse_output(output: str) -> Printed:
     lines = [line.split() for line in output.splitlines()]
     found = {kind: {int(line[1], 16): int(line[2]) for line in lines if line[0] == kind} for kind in ("session", "head", "indirect")}
     retained = [(int(line[1]), int(line[2])) for line in lines if line[0] == "retained"]
@@ -66,7 +66,7 @@ def process(core: Path) -> Iterator[findleaks.Process]:
 
 @pytest.fixture(scope="module")
 def truth(running: Running) -> Printed:
-    return printed(running.output)
+    return parse_output(running.output)
 
 
 def sizes(blocks: findleaks.Blocks) -> dict[int, int]:
@@ -151,20 +151,20 @@ def test_addresses(process: findleaks.Process, truth: Printed) -> None:
     assert (process.whatis(16).sort, process.whatis(16).block) == ("unmapped", None)
 
 
-def test_results_are_those_of_the_commands(process: findleaks.Process, core: Path) -> None:
-    def answered(*words: str) -> dict[str, object]:
+def test_results_equal_those_of_the_commands(process: findleaks.Process, core: Path) -> None:
+    def run_json(*words: str) -> dict[str, object]:
         found: dict[str, object] = json.loads(ran(*words, "--json", str(core), check=True).stdout)
         return {key: value for key, value in found.items() if key not in ("schema", "command", "warnings", "next")}
 
     found = json.loads(json.dumps(process.find().to_json()))
-    assert {key: value for key, value in found.items() if key != "next"} == answered("find")
-    assert json.loads(json.dumps(process.verdict().to_json())) == answered("verdict")
-    assert json.loads(json.dumps(process.caches().to_json())) == answered("caches")
-    assert [one.to_json() for one in process.threads(lines=False)] == answered("stacks", "--no-lines")["stacks"]
+    assert {key: value for key, value in found.items() if key != "next"} == run_json("find")
+    assert json.loads(json.dumps(process.verdict().to_json())) == run_json("verdict")
+    assert json.loads(json.dumps(process.caches().to_json())) == run_json("caches")
+    assert [one.to_json() for one in process.threads(lines=False)] == run_json("stacks", "--no-lines")["stacks"]
     assert process.runtimes() == []
 
 
-def test_a_live_process_runs_on(running: Running, truth: Printed) -> None:
+def test_live_process_continues(running: Running, truth: Printed) -> None:
     with findleaks.attach(running.pid) as process:
         until(lambda: states(running.pid) == {"S"}, "the process to sleep on")
         assert process.pid == running.pid and process.name == "sessions"
@@ -196,8 +196,8 @@ def test_growth_since_a_snapshot(program: Path, tmp_path: Path) -> None:
         with findleaks.attach(run.pid) as process:
             process.snapshot("before").save(str(file))
         _ask(run)
-        more = printed((run.folder / "stdout").read_text())
-        before = printed(run.output)
+        more = parse_output((run.folder / "stdout").read_text())
+        before = parse_output(run.output)
         old, new = findleaks.load(file), findleaks.attach(run.pid)
         growth = findleaks.diff(old, new)
         leaked = [sum(one.head.values()) + sum(one.indirect.values()) for one in (before, more)]
@@ -208,12 +208,12 @@ def test_growth_since_a_snapshot(program: Path, tmp_path: Path) -> None:
 
 
 def _ask(run: Running) -> None:
-    """Have the program leak as many requests again."""
+    """Make the program leak the same number of requests again."""
     os.kill(run.pid, signal.SIGUSR1)
     until(lambda: (run.folder / "stdout").read_text().endswith("again\n") and all_sleep(run.pid), "the requests to be leaked")
 
 
-def test_errors_are_of_one_family(process: findleaks.Process, tmp_path: Path) -> None:
+def test_errors_have_one_base_class(process: findleaks.Process, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("no core\n")
     for call, message in (
@@ -239,7 +239,7 @@ def test_errors_are_of_one_family(process: findleaks.Process, tmp_path: Path) ->
 
 
 def _example() -> str:
-    """The first example of the page."""
+    """Return the first example of the page."""
     found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
@@ -258,8 +258,8 @@ def test_the_first_example_of_the_page(running: Running, core: Path, truth: Prin
     assert lines[1].startswith(f"{truth.retained[1]} ") and lines[2].startswith("definite None References(")
 
 
-def test_types_of_a_script(tmp_path: Path) -> None:
-    """mypy --strict knows the API from an installed package; a wrong attribute is an error."""
+def test_mypy_knows_the_types(tmp_path: Path) -> None:
+    """mypy --strict finds the types of the API in an installed package, and reports a wrong attribute."""
     package = tmp_path / "tree" / "findleaks"
     package.mkdir(parents=True)
     for path in [*(ROOT / "common").iterdir(), ROOT / "gdb", ROOT / "lldb"]:
@@ -276,6 +276,6 @@ def test_types_of_a_script(tmp_path: Path) -> None:
     assert [line for line in errors if line.startswith("script") and "pandas" not in line] == []
 
 
-def test_iteration_makes_blocks(process: findleaks.Process) -> None:
+def test_iteration_yields_blocks(process: findleaks.Process) -> None:
     assert all(isinstance(one, Block) for one in process.blocks(limit=5))
     assert repr(process.blocks(kind="definite")).startswith(f"<Blocks: {REQUESTS} blocks of ")

@@ -1,4 +1,4 @@
-"""`findleaks.current()` in the Python of GDB and LLDB: on a core and on a live process, until it runs on."""
+"""`findleaks.current()` in the Python of GDB and LLDB, on a core and on a live process. Its result is valid until the process continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer(running: Running) -> str:
 
 
 def script(code: str) -> str:
-    """Code of several lines as one expression."""
+    """Return code of several lines as one expression."""
     return f"exec({code!r})"
 
 
@@ -47,7 +47,8 @@ def test_core_in_lldb(program: Path, core: Path, running: Running) -> None:
 
 
 def test_live_process_in_gdb(running: Running) -> None:
-    """A call in the process is a change: what was computed before is refused, and a new object has the answer."""
+    """A function call in the process changes its memory: objects from before the call raise an error, and a new object reads the new
+    state."""
     found = lines(
         gdb(
             [f"python {ASK}", f"python {script(AGAIN)}", "call (int)getpid()", f"python {script(AGAIN)}", f"python {ASK}"],

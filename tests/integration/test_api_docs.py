@@ -1,5 +1,5 @@
-"""The pages of the Python API: the tutorial's examples print what it shows, the example with pandas finds the leak of the sample core,
-and the reference is current."""
+"""The pages of the Python API: the examples of the tutorial print the documented output, the example with pandas finds the leak of the
+sample core, and the reference is up to date."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_tutorial_prints_what_it_shows(capsys: pytest.CaptureFixture[str], m
     shown = 0
     for (kind, code), (following, output) in zip(found, found[1:]):
         if (kind, following) == ("python", "text") and "do_the_work" not in code:
-            exec(code, names)  # the examples build on one another
+            exec(code, names)  # each example uses the variables of the previous ones
             assert capsys.readouterr().out == output
             shown += 1
     assert shown == 5

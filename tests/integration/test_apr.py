@@ -1,4 +1,5 @@
-"""APR's pools by tag: their number is that of the program, and their bytes are those that it requested and little more."""
+"""`runtime` lists APR's pools by tag. The number of pools is the program's, and their bytes are at most a little more than the program
+requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""AddressSanitizer: every block, and every stack that allocated or freed one, as its own runtime says."""
+"""AddressSanitizer: findleaks reports the same blocks, and the same stacks of allocations and frees, as the runtime of AddressSanitizer
+itself."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from debuggers import ran
 
 import cores
 
-COUNT = "320"  # blocks of each of two threads
+COUNT = "320"  # number of blocks of each of two threads
 
 
 @pytest.fixture(
@@ -25,7 +26,7 @@ COUNT = "320"  # blocks of each of two threads
     params=["gcc", "clang", pytest.param("gcc-static", marks=pytest.mark.matrix), pytest.param("clang-shared", marks=pytest.mark.matrix)],
 )
 def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
-    """The result is a core if the runtime is linked in, and the process if it is clang's shared one."""
+    """Stop the program. Return its core if the runtime is linked statically, and the process itself if it uses clang's shared runtime."""
     folder = tmp_path_factory.mktemp(request.param)
     program = asan.build(request.param, "asan_sites.c", folder / "asan_sites", *asan.STACKS)
     with cores.Running([str(program), COUNT], folder, asan.environment()) as running:
@@ -48,14 +49,15 @@ def test_stacks_of_each_class(stopped: Stopped) -> None:
     asan_checks.stacks_of_each_class(stopped)
 
 
-def test_lost_as_leaksanitizer_says(stopped: Stopped) -> None:
+def test_leaks_equal_those_of_leaksanitizer(stopped: Stopped) -> None:
     asan_checks.lost_as_leaksanitizer_says(stopped)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", asan.RELEASES)
-def test_releases(tmp_path: Path, release: str) -> None:
-    """The runtimes of other releases, preloaded: every block and every lost one's stack; older ones' headers are refused."""
+def test_other_releases(tmp_path: Path, release: str) -> None:
+    """Runtimes of other releases are preloaded. findleaks reports every block, and the stack of every lost block. It refuses older
+    releases with another header."""
     program = asan.build_plain("asan_sites.c", tmp_path / "asan_sites")
     environment = {**asan.environment(), "LD_PRELOAD": str(asan.library(release))}
     with cores.Running([str(program), "300"], tmp_path, environment) as running:
@@ -83,15 +85,16 @@ def test_releases(tmp_path: Path, release: str) -> None:
         ),
     ],
 )
-def test_what_is_lost(tmp_path: Path, build: str, picture: str) -> None:
-    """Block by block by the program that knows, with fake stacks (clang's default)."""
+def test_state_of_each_block(tmp_path: Path, build: str, picture: str) -> None:
+    """findleaks reports the state of each block that the program expects, also with fake stacks (clang's default)."""
     program = asan.build(build, SOURCE.name, tmp_path / "truth", "-O1")
     environment = asan.environment(detect_leaks="0")
     check(program, tmp_path, 5, picture, "a", ASAN_OPTIONS=environment["ASAN_OPTIONS"])
 
 
 def test_cores_of_findleaks(tmp_path: Path) -> None:
-    """They lack the shadow, which the process excludes from dumps, and nothing that is needed; GDB, LLDB and the command line agree."""
+    """Cores that findleaks writes lack the shadow memory, because the process excludes it from dumps. All results are still complete, and
+    the same in each front end."""
     program = asan.build("clang", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
     core = tmp_path / "written.core"
     with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:
@@ -107,8 +110,8 @@ def test_cores_of_findleaks(tmp_path: Path) -> None:
         assert [json.loads(line) for line in debuggers.objects(output)] == [found]
 
 
-def test_a_debugger_leaves_the_shadow_alone(tmp_path: Path) -> None:
-    """Of a process that GDB holds nothing is copied: a look at every part of the shadow would make page tables for it, of gigabytes."""
+def test_gdb_does_not_read_the_shadow_memory(tmp_path: Path) -> None:
+    """findleaks does not copy a process that GDB has stopped. Reading all of the shadow memory would create gigabytes of page tables."""
     program = asan.build("gcc", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
     with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:
         before = page_tables(running.pid)
@@ -118,6 +121,6 @@ def test_a_debugger_leaves_the_shadow_alone(tmp_path: Path) -> None:
 
 
 def page_tables(pid: int) -> int:
-    """Bytes of the process's page tables."""
+    """Return the size of the process's page tables in bytes."""
     (size,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
     return int(size) << 10

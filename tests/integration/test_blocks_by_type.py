@@ -1,4 +1,4 @@
-"""`blocks --by type` beside the rows of `blocks`, in each front end."""
+"""`blocks --by type` has the sums of the rows of `blocks`, in each front end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 LEAKED = ("definite", "indirect")
 
 
-def summed(*options: str) -> dict[tuple[str | None, int | None], list[Any]]:
-    """The same from the rows: blocks, bytes, leaked blocks and bytes, lowest address."""
+def sum_rows(*options: str) -> dict[tuple[str | None, int | None], list[Any]]:
+    """Compute the sums by type from the rows: blocks, bytes, leaked blocks and bytes, and the lowest address."""
     sums: dict[tuple[str | None, int | None], list[Any]] = defaultdict(lambda: [0, 0, 0, 0, 1 << 64])
     for line in ran("blocks", "--json", *options, str(SAMPLE), check=True).stdout.splitlines():
         row = json.loads(line)
@@ -40,7 +40,7 @@ def test_sums_are_those_of_the_rows(options: tuple[str, ...]) -> None:
         ]
         for one in found["types"]
     }
-    assert rows == summed(*options) != {}
+    assert rows == sum_rows(*options) != {}
     assert found["rows"] == len(rows)
     assert found["total"] == {"blocks": sum(one[0] for one in rows.values()), "bytes": sum(one[1] for one in rows.values())}
     assert [one["bytes"] for one in found["types"]] == sorted((one["bytes"] for one in found["types"]), reverse=True)

@@ -1,4 +1,4 @@
-"""`findleaks caches` on a real process and its core: the same blocks that `blocks` lists, the same figures in text and JSON."""
+"""`findleaks caches` on a live process and its core: it counts the blocks that `blocks` lists, and text and JSON have the same figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ program = building.fixture("caches_glibc.c", "-O1", "-pthread", name="caches")
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
-def test_the_blocks_that_there_are(program: Path, tmp_path: Path, picture: str) -> None:
+def test_counts_equal_those_of_blocks(program: Path, tmp_path: Path, picture: str) -> None:
     with cores.Running([str(program), "3"], tmp_path) as running:
         target = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         listed = [json.loads(line) for line in findleaks("blocks", "--json", "--state", "all", *target).splitlines()]
@@ -44,7 +44,7 @@ def test_the_blocks_that_there_are(program: Path, tmp_path: Path, picture: str) 
             assert sum(row[f"{key}_bytes"] for row in rows) == bytes_[state] == total[key]
         for arena in {arena for arena, _ in arenas}:
             assert sum(row[key] for row in by_arena["caches"] if row["arena"] == arena) == arenas[arena, state]
-    # A small class has exactly the blocks of its size, but for free ones that miss a word.
+    # A small size class has exactly the blocks of its size. Only free blocks may be missing.
     for row in found["caches"]:
         if row["size"]:
             used = sum(block.get("state") == "in-use" and block["size"] == row["size"] for block in listed)

@@ -1,4 +1,4 @@
-"""Debian's Chromium: the heaps of all its processes are read, sound, and equal to what Chromium itself counts."""
+"""Debian's Chromium: findleaks reads the heaps of all its processes without errors, and reports the figures that Chromium itself counts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 
 def find_page(chromium: Chromium) -> int:
-    """The process of the page, when the page has all its blocks."""
+    """Return the process of the page after the page has allocated all its blocks."""
     for _ in range(60):
         for pid, found in chromium.dump().items():
             if found.get(QUIET[0], {}).get("allocated_objects_count", 0) >= BUFFERS:
@@ -57,7 +57,7 @@ def quiet(dump: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def at_rest(chromium: Chromium, pid: int) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-    """What findleaks says of the process, and what Chromium says: the same before and after."""
+    """Return the results of findleaks and the figures of Chromium, read while the figures before and after are the same."""
     before = quiet(chromium.dump()[pid])
     for _ in range(40):
         found = json.loads(ran("caches", "--by-arena", "--limit", "0", "--json", "--pid", str(pid)).stdout)
@@ -70,7 +70,7 @@ def at_rest(chromium: Chromium, pid: int) -> tuple[dict[str, Any], dict[str, dic
 
 @pytest.mark.platform("x86-64", "PartitionAlloc", of="Chromium 156")
 def test_statistics(chromium: Chromium) -> None:
-    """Each bucket of the quiet partitions has the figures of memory-infra."""
+    """Each bucket of the partitions that do not change has the figures of memory-infra."""
     found, dump = at_rest(chromium, find_page(chromium))
     assert found["warnings"] == [] or all("unattributed" in warning for warning in found["warnings"])
     compared = 0
@@ -91,7 +91,7 @@ def test_statistics(chromium: Chromium) -> None:
 
 
 def heap(output: str) -> dict[str, Any]:
-    """The arenas and size classes of PartitionAlloc in the output of `caches --json`."""
+    """Return the arenas and size classes of PartitionAlloc in the output of `caches --json`."""
     lines = objects(output)
     assert lines, output
     found = json.loads(lines[0])
@@ -99,7 +99,7 @@ def heap(output: str) -> dict[str, Any]:
 
 
 def test_a_core(chromium: Chromium, tmp_path: Path) -> None:
-    """A core of a stopped process has what the process has. GDB, LLDB and the command line read the same in it."""
+    """A core of a stopped process gives the same results as the process, in each front end."""
     pid, core = find_page(chromium), tmp_path / "page.core"  # `snapshot` adds .core to the name
     words = ("caches", "--by-arena", "--limit", "0", "--json")
     os.kill(pid, signal.SIGSTOP)
@@ -117,7 +117,7 @@ def test_a_core(chromium: Chromium, tmp_path: Path) -> None:
 
 
 def test_every_process_is_sound(chromium: Chromium) -> None:
-    """Counters, lists and thread caches of the browser, its renderers and its helpers agree with the spans."""
+    """In the browser, its renderers and its helpers, counters, lists and thread caches agree with the spans."""
     find_page(chromium)
     pids = chromium.processes()
     assert len(pids) >= 5 and any("type=renderer" in words for words in pids.values())

@@ -1,4 +1,4 @@
-"""The command line on a real core and process: exact answers, one clear line for bad input, Ctrl-C, progress, a closed pipe."""
+"""The command line on a core and on a live process: exact results, one line for bad input, Ctrl-C, progress, and a closed pipe."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def findleaks(*words: object, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 def check_lost(found: dict[str, Any]) -> None:
-    """What leaky.c says it loses, group by group."""
+    """Check that `find` reports the groups of blocks that leaky.c leaks."""
     groups = {(g["kind"], g["size"], g["blocks"], g["indirect_blocks"]) for g in found["groups"]}
     assert groups == {("definite", 40, 50, 0), ("definite", 104, 5, 10)}
     assert found["totals"]["definite"] == {"blocks": 55, "bytes": 50 * 40 + 5 * 104}
@@ -54,8 +54,8 @@ def check_lost(found: dict[str, Any]) -> None:
     assert found["trusted"] is True
 
 
-def test_what_find_imports(core: Path) -> None:
-    """Neither the kernel's twin nor the reader of debug information, which it does not need: a start would take 50 ms more."""
+def test_find_imports_few_modules(core: Path) -> None:
+    """`find` imports neither the Python reference engine nor the DWARF reader. It needs neither, and they would take 50 ms."""
     code = "import sys; from findleaks.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", code, "find", str(core)], capture_output=True, text=True, timeout=180, check=True)
     imported = ran.stderr.split()
@@ -71,7 +71,7 @@ def test_a_core(core: Path) -> None:
     check_lost(json.loads(ran.stdout))
 
 
-def test_a_live_process_runs_on(alive: int) -> None:
+def test_live_process_continues(alive: int) -> None:
     check_lost(json.loads(findleaks("find", "--json", "--pid", alive).stdout))
     until(lambda: states(alive) == {"S"}, "the process to sleep on")
 
@@ -82,8 +82,8 @@ def test_a_compressed_core(core: Path, tmp_path: Path) -> None:
     check_lost(json.loads(findleaks("find", "--json", packed).stdout))
 
 
-def test_suggested_commands_work_as_they_stand(core: Path) -> None:
-    """They call findleaks as it was called: by the interpreter that has it."""
+def test_suggested_commands_work(core: Path) -> None:
+    """Suggested commands start findleaks in the way in which the user started it, for example with the same interpreter."""
     called = f"{sys.executable} -m findleaks "
     lines = [line.replace("next:", "").strip() for line in findleaks("find", core).stdout.splitlines()]
     suggested = [words for line in lines if line.startswith(called) for words in line.split(" · ")]
@@ -109,7 +109,7 @@ def test_options_may_stand_anywhere(core: Path) -> None:
 
 
 def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
-    """(what is in the message, file)."""
+    """Bad files, each with words that the message must contain: (words, file)."""
     yield "no such file", tmp / "none"
     yield "folder", tmp
     (tmp / "empty").write_bytes(b"")
@@ -124,7 +124,7 @@ def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     yield "LoongArch", tmp / "other"
 
 
-def test_bad_files_are_one_clear_line(core: Path, tmp_path: Path) -> None:
+def test_bad_files_give_one_line(core: Path, tmp_path: Path) -> None:
     for what, file in bad_cores(tmp_path, core):
         ran = findleaks("find", file)
         assert (ran.returncode, ran.stdout) == (2, ""), ran
@@ -166,16 +166,16 @@ def test_a_truncated_core_is_not_trusted(core: Path, tmp_path: Path, percent: in
         ["find", "--suppressions", "/none", "core"],
     ],
 )
-def test_bad_words_are_one_clear_line(words: list[str]) -> None:
+def test_bad_arguments_give_one_line(words: list[str]) -> None:
     ran = findleaks(*words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
 
 
-def test_a_process_of_somebody_else(alive: int) -> None:
+def test_process_of_another_user(alive: int) -> None:
     if os.geteuid() != 0:
         pytest.fail("this test becomes another user and needs root")
-    # Imports first: the other user may not be allowed to read where findleaks is installed.
+    # Import before the switch to the other user, who may not be allowed to read the folder of findleaks.
     code = (
         "import locale, os, sys; from findleaks import cli, commands, debugger_session, progress; from findleaks.target import copied;"
         "[commands.load(word) for word in commands.CATALOGUE]; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
@@ -198,7 +198,7 @@ def test_a_closed_pipe_is_no_error(core: Path) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["find"], ["blocks", "--limit", "0", "--json"], ["find", "--help"]])
-def test_a_full_disk_is_one_clear_line(core: Path, words: list[str], unbuffered: str) -> None:
+def test_full_disk_gives_one_line(core: Path, words: list[str], unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [*FINDLEAKS, *words, core],
@@ -213,7 +213,7 @@ def test_a_full_disk_is_one_clear_line(core: Path, words: list[str], unbuffered:
 
 @pytest.mark.alone
 def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
-    """A long run shows what it does after a second; Ctrl-C ends it within 0.3 s, and the process goes on."""
+    """After one second, a long run prints its progress. Ctrl-C ends it within 0.3 s, and the process continues."""
     with Running([str(leaky), "3000000"], tmp_path / "big") as running:
         pid, terminal = pty.fork()
         if pid == 0:
@@ -227,7 +227,7 @@ def test_ctrl_c_and_progress_on_a_terminal(leaky: Path, tmp_path: Path) -> None:
         assert b"findleaks: " in seen
         pressed = Stopwatch(pid)
         os.kill(pid, signal.SIGINT)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # the stopwatch still looks at it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # the process stays a zombie, so that its CPU time can be read
         took = pressed.seconds()
         _, status = os.waitpid(pid, 0)
         os.close(terminal)

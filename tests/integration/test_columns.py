@@ -1,4 +1,4 @@
-"""Text is as wide as the terminal that it goes to, and nothing is cut where it goes into a pipe; --limit counts for text and JSON."""
+"""Text is as wide as the terminal. Output into a pipe is not truncated. --limit applies to text and JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def widest(shown: str) -> int:
-    """The longest line on a terminal; the escape sequences of progress and of the prompt take no columns."""
+    """Return the width of the longest line on a terminal. Escape sequences of the progress line and of the prompt have no width."""
     return max(len(re.sub(r"\x1b\[\??[0-9]*[A-Za-z]", "", line)) for line in shown.splitlines())
 
 
@@ -41,7 +41,7 @@ def test_the_command_line(core: Path) -> None:
     assert CUT in findleaks("find", str(core), COLUMNS="80")
     with Terminal([sys.executable, "-m", "findleaks", "verdict", str(core)]) as terminal:
         shown = terminal.until("--sysroot")
-    assert widest(shown.partition("next:")[0]) == 120  # what can be pasted stays in one piece
+    assert widest(shown.partition("next:")[0]) == 120  # text that users paste is not wrapped
 
 
 @pytest.mark.parametrize("words", [[], ["set width 0"], ["set width unlimited"]], ids=["batch", "0", "unlimited"])
@@ -52,7 +52,7 @@ def test_gdb_into_a_pipe(core: Path, words: Sequence[str]) -> None:
 
 
 def test_gdb_at_a_terminal(core: Path) -> None:
-    """120 columns: `set width 0` means that GDB breaks no lines, and the terminal is no wider for it."""
+    """The terminal has 120 columns. With `set width 0`, GDB does not wrap lines, but the output is not wider than the terminal."""
     with gdb_terminal("-c", str(core)) as terminal:
         for width in ("120", "0"):
             terminal.run(f"set width {width}", "gdb")
@@ -73,7 +73,7 @@ ROWS = {
     "refs 0x557d0e64c1c0": "references",
     "roots": "roots",
 }
-"""Command -> the key of its rows ("": a line each)."""
+"""By command: the key of its rows in the JSON ("": one JSON object on each line)."""
 
 
 @pytest.mark.parametrize("words", ROWS)

@@ -1,4 +1,4 @@
-"""The reader of an allocator that CONTRIBUTING.md shows does what it says."""
+"""The examples of CONTRIBUTING.md that add an allocator work as described."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def example(number: int, name: str) -> types.ModuleType:
-    """The module that one of the examples of CONTRIBUTING.md is."""
+    """Return the Python module that one of the examples of CONTRIBUTING.md shows."""
     codes = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
     module = types.ModuleType(name)
     exec(compile(textwrap.dedent(codes[number]), "CONTRIBUTING.md", "exec"), module.__dict__)
@@ -53,7 +53,7 @@ def example(number: int, name: str) -> types.ModuleType:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program with a pool; findleaks has the example's reader."""
+    """Build a program with a pool, and a findleaks that includes the example's reader."""
     monkeypatch.setitem(sys.modules, "pool_reader", example(0, "pool_reader"))
     monkeypatch.setattr(directory, "FINDERS", ("pool_reader", *directory.FINDERS))
     made = tmp_path / "pool"
@@ -61,7 +61,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_the_example_of_a_reader(program: Path, tmp_path: Path) -> None:
+def test_example_of_a_reader(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path / "run") as running:
         expected = {int(a, 16): kind for a, kind in (line.split() for line in running.output.splitlines()[:-1])}
         core = running.kernel_core()
@@ -80,8 +80,8 @@ def test_the_example_of_a_reader(program: Path, tmp_path: Path) -> None:
     session.close()
 
 
-def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> None:
-    """Free pages of an allocator that no other room knows are explained, with its own call and setting as what to try."""
+def test_verdict_on_the_free_memory_of_the_example(program: Path, tmp_path: Path) -> None:
+    """`verdict` reports the free pages of an allocator that only the example describes, and suggests the example's call and setting."""
     with cores.Running([str(program), "keeps"], tmp_path / "run") as running:
         kept = int(running.output.split()[1])
         core = running.kernel_core()
@@ -96,7 +96,7 @@ def test_verdict_on_what_the_example_keeps(program: Path, tmp_path: Path) -> Non
 
 
 def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools by name, the types of their blocks, and the finding are what the program prints."""
+    """The pools by name, the types of their blocks, and the finding agree with the output of the program."""
     monkeypatch.setitem(sys.modules, "region_reader", example(1, "region_reader"))
     monkeypatch.setattr(runtimes, "FINDERS", ("region_reader", *runtimes.FINDERS))
     with cores.Running([str(building.compiled(tmp_path, "region_pools.c", "-O1"))], tmp_path / "run") as running:
@@ -118,7 +118,7 @@ def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_names_of_the_allocators_that_can_be_read(program: Path) -> None:
-    """As the allocators themselves say, and a new one's among them."""
+    """The list has the names that the allocators define, including a newly added one."""
     nested = [LookasideBuffers, PoolResources]
     classes = [
         *nested,

@@ -1,4 +1,4 @@
-"""Cores of real programs, made by the kernel and by GDB, against what the program says of itself and against the live process."""
+"""Cores of programs, written by the kernel and by GDB, give the results that the program prints and that the live process gives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, int]]]:
-    """GDB's core, and the kernel's of the same process."""
+    """Return GDB's core and the kernel's core of the same process."""
     with Running([str(program), str(THREADS)], tmp_path_factory.mktemp("run")) as run:
         at = placed(run.output)
         return {"gcore": (run.gcore(), at), "kernel": (run.kernel_core(), at)}
@@ -56,17 +56,18 @@ def test_kernel_core_gcore_and_live_process_agree(program: Path, tmp_path: Path)
                 check_truth(live, at, THREADS)
                 check_agree(core, live)
             with open_core(str(run.kernel_core())) as other:
-                # The signal that made the core runs on the main thread's stack only below its stack pointer: nothing differs.
+                # The signal that ends the program uses only the main thread's stack below the stack pointer, so the results are the same.
                 check_agree(core, other)
 
 
-def test_memory_that_is_not_there(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
+def test_missing_memory(pictures: dict[str, tuple[Path, dict[str, int]]], program: Path, tmp_path: Path) -> None:
     path, at = pictures["gcore"]
     with open_core(str(path)) as core:
         assert content(core, at["untouched"], at["untouched"] + 4096) == bytes(4096)
         with pytest.raises(UnreadableMemory):
             core.read(0x1000, 8)
-    with Running([str(program), "1"], tmp_path) as run:  # of its own: gcore reads the untouched page, and so touches it
+    # This needs a separate process, because gcore reads the untouched page, which makes the page resident.
+    with Running([str(program), "1"], tmp_path) as run:
         at = placed(run.output)
         path = run.kernel_core()
     with open_core(str(path)) as core:
@@ -81,7 +82,7 @@ def check_line(error: TargetError) -> None:
 
 
 def raw(desc: object) -> bytes:
-    """A note's bytes, which older pyelftools give as text."""
+    """Return the bytes of a note. Older releases of pyelftools return text."""
     return desc.encode("latin-1") if isinstance(desc, str) else bytes(desc)  # type: ignore[call-overload]
 
 
@@ -116,7 +117,7 @@ def test_build_ids_agree_with_readelf(pictures: dict[str, tuple[Path, dict[str, 
 
 
 def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> None:
-    """With --exe the symbols come from a file elsewhere; with a file that is not the program's they do not."""
+    """With --exe, symbols come from a file at another path. A file that is not the program of the core is not used."""
     hidden = tmp_path / "elsewhere" / "program"
     hidden.parent.mkdir()
     run_here = tmp_path / "program"
@@ -140,7 +141,7 @@ def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("flags", [["-static"], ["-static-pie"], ["-no-pie"], ["-s"]], ids=lambda flags: flags[0])
 def test_other_kinds_of_programs(tmp_path: Path, flags: list[str]) -> None:
-    """Programs with no dynamic linker, at a fixed address, or stripped: the same answers from the core and from the process."""
+    """Programs without a dynamic linker, at a fixed address, or stripped: core and process give the same results."""
     (tmp_path / "program.c").write_text(SOURCE)
     subprocess.run(["gcc", "-O1", "-pthread", *flags, "-o", tmp_path / "program", tmp_path / "program.c"], check=True)
     with Running([str(tmp_path / "program"), "2"], tmp_path / "run") as run:
@@ -211,15 +212,15 @@ def test_packed_with_zstd_and_gzip(pictures: dict[str, tuple[Path, dict[str, int
             check_truth(core, at, THREADS)
 
 
-def test_opening_and_look_ups_take_little_work(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
-    """Lines of Python that run, as times depend on what else the machine does. test_start.py counts the modules that are imported."""
+def test_opening_and_lookups_run_few_lines(pictures: dict[str, tuple[Path, dict[str, int]]]) -> None:
+    """Count executed lines of Python, because times depend on the load of the machine. test_start.py counts imported modules."""
     path, at = pictures["gcore"]
     opened = []
     assert lines_run(lambda: opened.append(open_core(str(path)))) < 60_000
     with opened[0] as core:
         assert lines_run(lambda: [core.word(at["big"] + 8 * i) for i in range(10_000)]) < 6 * 10_000
         libc = next(m for m in core.modules() if "libc.so" in m.path)
-        assert core.symbolize(libc.start + 0x28000) is not None  # which reads the symbols
+        assert core.symbolize(libc.start + 0x28000) is not None  # reads the symbols
         found = []
         assert lines_run(lambda: found.extend(core.symbolize(libc.start + 0x28000 + 64 * i) for i in range(10_000))) < 100 * 10_000
         assert sum(symbol is not None for symbol in found) > 5_000
@@ -236,7 +237,7 @@ def look_around(path: Path, addresses: Iterable[int]) -> None:
 
 
 def test_flipped_bytes_of_a_real_core(pictures: dict[str, tuple[Path, dict[str, int]]], tmp_path: Path) -> None:
-    """The headers and notes of a real core with bytes flipped: one line, or a target that answers; either with little work."""
+    """Flip bytes in the headers and notes of a core. findleaks prints one line or opens the core, in limited time."""
     path, at = pictures.get("kernel", pictures["gcore"])
     with path.open("rb") as file:
         theirs = ELFFile(io.BytesIO(file.read()))

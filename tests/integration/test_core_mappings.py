@@ -1,5 +1,5 @@
-"""What a core of each kind has of each kind of mapping: blocks that only such a mapping refers to are reachable, or the result is not
-trusted, with a reason that names the mapping."""
+"""Each kind of mapping in each kind of core. If only one mapping refers to a block, the block is reachable, or a warning names the
+missing mapping and the result is not trusted."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PRIVATE = ("private", "read-only", "closed", "excluded", "closed-excluded", "mem
 ANONYMOUS = ("shared", "shared-closed", "shared-excluded", "memfd", "memfd-closed", "shm-deleted", "sysv")
 SHARED = (*ANONYMOUS, "shm", "file-shared", "file-deleted")
 NAMES = {"shared": "/dev/zero", "huge": "/anon_hugepage", "memfd": "/memfd:only_pointers", "sysv": "/SYSV", "secret": "/secretmem"}
-"""What the kernel calls memory of these kinds."""
+"""The names that the kernel uses for memory of these kinds."""
 
-# Kinds that a core of this writer lacks with the default filter (0x33).
+# Kinds of mappings that this core writer omits with the default filter (0x33).
 LACKED = {
     "live": (),
     "stopped": (),
@@ -39,19 +39,19 @@ LACKED = {
     "full": ("closed", "closed-excluded", "shared-closed", "memfd-closed"),
     "modified-memory": ("read-only", "closed", "closed-excluded", "shared-closed", "memfd-closed"),
 }
-ALSO_UNTRUSTED = ("full", "modified-memory")  # no minidump of LLDB's has all vector registers
+ALSO_UNTRUSTED = ("full", "modified-memory")  # minidumps of LLDB lack some vector registers
 
 
 class Seen(NamedTuple):
-    """What is found of a program that was seen in one way."""
+    """The results for a program in one kind of core, or live."""
 
-    kinds: dict[str, set[str]]  # of each kind of mapping, the kinds of the blocks that it refers to; "lost": of those that are
+    kinds: dict[str, set[str]]  # by kind of mapping: the kinds of the blocks that it refers to; "lost": kinds of the lost blocks
     trusted: bool
     warnings: list[str]
 
 
 class Program(NamedTuple):
-    """The program's own account: blocks and bounds by kind of mapping."""
+    """What the program prints: blocks and address ranges by kind of mapping."""
 
     blocks: dict[str, list[int]]
     bounds: dict[str, tuple[int, int]]
@@ -60,19 +60,19 @@ class Program(NamedTuple):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled("gcc", tmp_path_factory.mktemp("program"))
+    return compile_program("gcc", tmp_path_factory.mktemp("program"))
 
 
-def compiled(compiler: str, folder: Path) -> Path:
+def compile_program(compiler: str, folder: Path) -> Path:
     return building.compiled(folder, "only_pointers.c", "-std=gnu11", "-g", "-O1", compiler=compiler)
 
 
 @contextmanager
-def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
-    """The program with these kinds of mappings; its file of shared memory is removed at the end."""
+def start_program(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Program]:
+    """Start the program with these kinds of mappings. Its shared-memory file is removed at the end."""
     with Running([str(program), *kinds], folder / "run") as run:
         try:
-            account = told(run)
+            account = parse_output(run)
             assert set(account.bounds) == set(kinds)
             yield account
         finally:
@@ -80,7 +80,7 @@ def started(program: Path, folder: Path, kinds: Sequence[str]) -> Iterator[Progr
                 file.unlink()
 
 
-def told(run: Running) -> Program:
+def parse_output(run: Running) -> Program:
     blocks: dict[str, list[int]] = {}
     bounds: dict[str, tuple[int, int]] = {}
     for line in run.output.splitlines():
@@ -94,41 +94,41 @@ def told(run: Running) -> Program:
     return Program(blocks, bounds, run)
 
 
-def asked(session: Session, words: str) -> list[Any]:
+def run_command(session: Session, words: str) -> list[Any]:
     out = io.StringIO()
     commands.execute(lambda: session, [*words.split(), "--json"], out)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def seen(program: Program, target: ImageTarget) -> Seen:
+def read_program(program: Program, target: ImageTarget) -> Seen:
     session = Session(target)
-    (found,) = asked(session, "find --limit 0")
-    kinds = {int(row["address"], 16): row["kind"] for row in asked(session, "blocks") if "address" in row}
+    (found,) = run_command(session, "find --limit 0")
+    kinds = {int(row["address"], 16): row["kind"] for row in run_command(session, "blocks") if "address" in row}
     return Seen(
         {name: {kinds[address] for address in blocks} for name, blocks in program.blocks.items()}, found["trusted"], found["warnings"]
     )
 
 
-def named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
-    """Whether a warning is of this mapping, by its name or an address."""
+def is_named(warning: str, kind: str, bounds: tuple[int, int]) -> bool:
+    """Return whether a warning names this mapping, by its name or an address."""
     name = NAMES.get(kind.partition("-")[0], f"-{kind}" if kind.startswith("shm") else f"/{kind}")
     ranges = (text.split("-") for text in warning.replace("(", " ").replace(":", " ").replace(",", " ").replace(")", " ").split())
     parts = [(int(pair[0], 16), int(pair[1], 16)) for pair in ranges if len(pair) == 2 and all(end.startswith("0x") for end in pair)]
     return name in warning or any(start < bounds[1] and bounds[0] < end for start, end in parts)
 
 
-def sound(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
-    """Each kind is reachable, but for those that are `lacked`, which the warnings name."""
+def check_reachable(program: Program, found: Seen, lacked: tuple[str, ...]) -> None:
+    """Check that blocks of each kind of mapping are reachable. For the kinds in `lacked`, a warning must name the mapping."""
     missing = {kind for kind, kinds in found.kinds.items() if kinds != {"reachable"}} - {"lost"}
     assert missing == set(lacked) & set(program.bounds), found
     assert found.kinds["lost"] == {"definite"}
     for kind in missing:
         assert not found.trusted
-        assert any(named(warning, kind, program.bounds[kind]) for warning in found.warnings), (kind, found.warnings)
+        assert any(is_named(warning, kind, program.bounds[kind]) for warning in found.warnings), (kind, found.warnings)
 
 
 def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterator[tuple[str, ImageTarget]]:
-    """The program as each of these sees it; the kernel last, as its core ends the program."""
+    """Read the program live and in each kind of core. The kernel's core is last, because it ends the program."""
     pid = program.run.pid
     for writer in writers:
         if writer == "live":
@@ -151,30 +151,30 @@ def pictures(program: Program, folder: Path, writers: tuple[str, ...]) -> Iterat
 
 
 @pytest.mark.parametrize("kinds", [PRIVATE, SHARED], ids=["private", "shared"])
-def test_every_way_to_look(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    with started(program, tmp_path, kinds) as account:
+def test_every_kind_of_core(program: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    with start_program(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "full", "modified-memory", "kernel")):
             with target:
-                sound(account, seen(account, target), LACKED[writer])
+                check_reachable(account, read_program(account, target), LACKED[writer])
 
 
 @pytest.mark.parametrize("kinds", [("private", "excluded", "closed-excluded"), ("private", "memfd", "shm")], ids=["private", "shared"])
-def test_words_of_32_bits(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    """A process of i386, whose addresses are plausible numbers."""
-    with started(compiled("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
+def test_i386(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """A process of i386. Small numbers may look like its addresses."""
+    with start_program(compile_program("i686-linux-gnu-gcc", tmp_path), tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), LACKED[writer])
+                check_reachable(account, read_program(account, target), LACKED[writer])
 
 
-def test_what_is_whole_is_trusted(program: Path, tmp_path: Path) -> None:
-    """Mappings of which cores have all, and leaks beside them."""
+def test_complete_cores_are_trusted(program: Path, tmp_path: Path) -> None:
+    """If cores have all mappings, the result is trusted, and leaks are reported."""
     kinds = ("private", "read-only", "closed", "shared", "memfd", "memfd-closed", "file-private", "sysv")
-    with started(program, tmp_path, kinds) as account:
+    with start_program(program, tmp_path, kinds) as account:
         for writer, target in pictures(account, tmp_path, ("live", "stopped", "own", "gcore", "kernel")):
             with target:
-                found = seen(account, target)
-                sound(account, found, ())
+                found = read_program(account, target)
+                check_reachable(account, found, ())
                 assert (found.trusted, found.warnings) == (True, []), writer
 
 
@@ -183,23 +183,24 @@ FILTERS = {
     "0x3f": (),
     "0x03": (),
 }
-"""Filters of the kernel, and what is lacked beside (0x31: no anonymous shared memory) or, with bit 3, instead of the default's."""
+"""Filters of the kernel, and the kinds that cores lack in addition. 0x31 lacks anonymous shared memory. Filters with bit 3 replace the
+default."""
 
 
 @pytest.mark.parametrize("filter_", FILTERS)
 def test_coredump_filter(program: Path, tmp_path: Path, filter_: str) -> None:
-    """Of the kernel and of gcore, which obeys it, too."""
-    with started(program, tmp_path, SHARED) as account:
+    """coredump_filter controls the kernel's cores, and also those of gcore."""
+    with start_program(program, tmp_path, SHARED) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         by_default = ("shared-excluded",) if int(filter_, 16) & 8 else LACKED["kernel"]
         for _, target in pictures(account, tmp_path, ("gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), (*by_default, *FILTERS[filter_]))
+                check_reachable(account, read_program(account, target), (*by_default, *FILTERS[filter_]))
 
 
-def test_every_door(program: Path, tmp_path: Path) -> None:
+def test_every_front_end(program: Path, tmp_path: Path) -> None:
     """GDB, LLDB and the command line agree on a core that lacks memory, and on a live process with protected memory."""
-    with started(program, tmp_path, ("excluded", "shm", "closed")) as account:
+    with start_program(program, tmp_path, ("excluded", "shm", "closed")) as account:
         pid = str(account.run.pid)
         live = [debuggers.gdb(["leaks find --json"], "-p", pid), debuggers.lldb(["leaks find --json", "detach"], "-p", pid)]
         core = str(account.run.gcore())
@@ -215,16 +216,16 @@ def test_every_door(program: Path, tmp_path: Path) -> None:
     wanted = answer(debuggers.findleaks("find", "--json", core))
     assert (wanted[0], wanted[1], len(wanted[2])) == (lost + len(account.blocks["excluded"]) + len(account.blocks["shm"]), False, 2)
     assert [answer(output) for output in cores] == [wanted] * 2
-    assert any(named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])
+    assert any(is_named(warning, "excluded", account.bounds["excluded"]) for warning in wanted[2])
 
 
 HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("huge",)}
-"""By filter (bits 5 and 6), the kinds that the kernel and gcore leave out."""
+"""By filter (bits 5 and 6): the kinds that the kernel and gcore omit."""
 
 
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
-    """Two pages for each mapping of them, reserved by the kernel."""
+    """Reserve two huge pages for each mapping of huge pages."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     before = setting.read_text()
     setting.write_text(str(int(before) + 4))
@@ -237,8 +238,8 @@ def huge_pages() -> Iterator[None]:
 @pytest.mark.usefixtures("huge_pages")
 @pytest.mark.parametrize("filter_", HUGE)
 def test_huge_pages(program: Path, tmp_path: Path, filter_: str) -> None:
-    with started(program, tmp_path, ("huge", "huge-shared", "private")) as account:
+    with start_program(program, tmp_path, ("huge", "huge-shared", "private")) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         for writer, target in pictures(account, tmp_path, ("live", "own", "gcore", "kernel")):
             with target:
-                sound(account, seen(account, target), HUGE[filter_] if writer in ("gcore", "kernel") else ())
+                check_reachable(account, read_program(account, target), HUGE[filter_] if writer in ("gcore", "kernel") else ())

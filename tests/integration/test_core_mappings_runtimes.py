@@ -1,4 +1,5 @@
-"""Cores of processes with managed heaps that lack a native library's mapping are not trusted, with the reason; complete ones are."""
+"""Cores of processes with managed heaps: if the mapping of a native library is missing, a warning says so, and the result is not trusted.
+Complete cores are trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from cores import Running
 
 KINDS = ("whole", "excluded", "inner")
 NODE = "require('fs').writeSync(1, 'ready\\n'); setInterval(() => {}, 1e8)"
-JVM = ("-Xmx64m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m")  # gcore writes all that is reserved
+JVM = ("-Xmx64m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m")  # gcore writes all reserved memory
 COLLECTORS = ("Serial", "Parallel", "G1", "Z")
 
 
@@ -30,7 +31,7 @@ def _library(folder: Path) -> Path:
 
 
 def check(words: Sequence[str], folder: Path, kind: str, **environment: str) -> None:
-    """What `find` says of the program's cores, by gcore and by the kernel."""
+    """Check the results of `find` for the program's cores, by gcore and by the kernel."""
     with Running(words, folder / "run", {**os.environ, **environment, "LACKING": kind}) as run:
         lines = [line.split() for line in run.output.splitlines()]
         (mapping,) = ((int(line[1], 16), int(line[2])) for line in lines if line[0] == "mapping")
@@ -67,7 +68,7 @@ def test_go(kind: str, tmp_path: Path) -> None:
     for name in ("lacking.go", "lacking.c"):
         (tmp_path / name).write_bytes((truth.PROGRAMS / name).read_bytes())
     source, program = tmp_path / "lacking.go", tmp_path / "lacking"
-    (tmp_path / "lacking.c").rename(tmp_path / "lacking.inc")  # else Go compiles it a second time
+    (tmp_path / "lacking.c").rename(tmp_path / "lacking.inc")  # otherwise Go compiles the program a second time
     source.write_text(source.read_text().replace("lacking.c", "lacking.inc"))
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": "1"}
     subprocess.run(["go", "build", "-o", program, source], check=True, env=environment, cwd=tmp_path)

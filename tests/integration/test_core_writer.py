@@ -1,4 +1,4 @@
-"""Cores that findleaks writes of a live process: they say what the process said, to findleaks and to debuggers."""
+"""Cores that findleaks writes of a live process have the memory and threads of the process, for findleaks and for debuggers."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ except FindleaksError as error:
 
 
 class Pictures(NamedTuple):
-    """One moment of one process: what is asked of the copy, and the cores of it."""
+    """One snapshot of one process: the results of its copy, and the cores written from it."""
 
     at: dict[str, tuple[int, int]]  # address and size of each mapping, by name
     live: CopiedProcess
-    answers: dict[str, list[Any]]  # of the copy, by command
+    answers: dict[str, list[Any]]  # results of the copy, by command
     core: Path
     packed: Path
     written: Written
@@ -82,7 +82,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pictures]:
 
 
 def ask(target: Target, words: str) -> list[Any]:
-    """The JSON of a command, less what says which target it is of, and how long it took."""
+    """Return the JSON of a command without the fields that name the target, and without the elapsed time."""
     out = io.StringIO()
     session = Session(target)
     commands.execute(lambda: session, [*words.split(), "--json"], out)
@@ -95,8 +95,8 @@ def plain(found: Any) -> Any:
     return [plain(one) for one in found] if isinstance(found, list) else found
 
 
-def untracked(answer: Any) -> Any:
-    """An answer without the suggestion to track, which only a process has."""
+def remove_track(answer: Any) -> Any:
+    """Return the result without the suggestion to run `track`, which exists only for a process."""
     made = json.loads(json.dumps(answer))
     for one in made:
         for found in (one, *one.get("findings", ())):
@@ -105,12 +105,12 @@ def untracked(answer: Any) -> Any:
     return made
 
 
-def excluded(answer: Any, at: int) -> Any:
-    """An answer of the copy as it must be of the core, which lacks what the process excluded from dumps at an address: not trusted, and
-    why."""
+def expect_excluded(answer: Any, at: int) -> Any:
+    """Return the expected result of the core for a result of the copy. The core lacks the memory at an address that the process excluded
+    from dumps, so the result is not trusted, and a warning gives the reason."""
     where, excluding = f"{at:#x}-{at + 16 * PAGE:#x}", "because the process excluded it from dumps (MADV_DONTDUMP)"
     why = f"64 KiB of memory is not in the core ({where}), {excluding}: pointers in it are not seen."
-    made = untracked(answer)
+    made = remove_track(answer)
     if len(made) > 1 and "command" not in made[-1]:
         made.append({"schema": "findleaks/1", "command": "blocks", "warnings": [why]})
     for one in made:
@@ -126,7 +126,7 @@ def excluded(answer: Any, at: int) -> Any:
 
 
 def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
-    """What `pieces` gives of a range, pages of zeros left out."""
+    """Return the output of `pieces` for a range, without pages of zeros."""
     found = {}
     for piece in target.pieces(start, start + size):
         for at in range(0, len(piece.data), PAGE):
@@ -137,7 +137,7 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 
 
 def as_the_process(core: CoreTarget, shown: Pictures) -> None:
-    """The core has the regions, threads, memory and pages of the copy."""
+    """Check that the core has the regions, threads, memory and pages of the copy."""
     live = shown.live
     assert list(core.regions()) == list(live.regions())
     assert list(core.threads()) == list(live.threads())
@@ -167,19 +167,19 @@ def as_the_process(core: CoreTarget, shown: Pictures) -> None:
     assert core.read(shown.at["closed"][0], 2) == b"cc"
 
 
-def test_the_core_answers_as_the_process(pictures: Pictures) -> None:
+def test_core_gives_the_results_of_the_process(pictures: Pictures) -> None:
     with open_core(str(pictures.core)) as core:
         as_the_process(core, pictures)
         for words, answer in pictures.answers.items():
-            assert ask(core, words) == excluded(answer, pictures.at["excluded"][0]), words
+            assert ask(core, words) == expect_excluded(answer, pictures.at["excluded"][0]), words
 
 
-def test_a_packed_core_answers_as_the_process(pictures: Pictures) -> None:
+def test_compressed_core_gives_the_results_of_the_process(pictures: Pictures) -> None:
     assert pictures.packed.stat().st_size < pictures.core.stat().st_blocks * 512 / 2
     with open_core(str(pictures.packed)) as core:
         as_the_process(core, pictures)
         for words in ("find", "verdict"):
-            assert ask(core, words) == excluded(pictures.answers[words], pictures.at["excluded"][0]), words
+            assert ask(core, words) == expect_excluded(pictures.answers[words], pictures.at["excluded"][0]), words
 
 
 def test_packed_by_the_program(pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_packed_by_the_program(pictures: Pictures, tmp_path: Path, monkeypatch: 
     assert sorted(os.listdir(tmp_path)) == ["core", "core.zst"]
 
 
-def test_it_is_sparse_and_private(pictures: Pictures) -> None:
+def test_core_is_sparse_and_private(pictures: Pictures) -> None:
     found = pictures.core.stat()
     assert found.st_mode & 0o7777 == 0o600
     assert pictures.written.size == found.st_size
@@ -226,7 +226,7 @@ def test_gdb(pictures: Pictures) -> None:
     assert '"written"' in said
     assert '"mapped"' in said
     assert "0x0000000000000000" in said
-    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = expect_excluded(pictures.answers["blocks --state all"], at["excluded"][0])
     assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
@@ -239,12 +239,12 @@ def test_lldb(pictures: Pictures) -> None:
     assert all(f"0x{0x123400000000 + 16 * number:016x}" in said for number in range(THREADS))
     assert '"written"' in said
     assert '"mapped"' in said
-    wanted = excluded(pictures.answers["blocks --state all"], at["excluded"][0])
+    wanted = expect_excluded(pictures.answers["blocks --state all"], at["excluded"][0])
     assert [plain(json.loads(line)) for line in debuggers.objects(said)] == wanted
 
 
-def test_block_by_block(tmp_path: Path) -> None:
-    """What the truth program says of each of its blocks, in a core of it, and in a packed one."""
+def test_state_of_each_block(tmp_path: Path) -> None:
+    """`find` on a core of the truth program, plain and compressed, reports the state that the program expects for each block."""
     program = tmp_path / "truth"
     subprocess.run(["gcc", "-g", "-O1", "-pthread", "-o", program, truth.PROGRAMS / "truth.c"], check=True)
     with Running([str(program), "4", "1", "1"], tmp_path / "run") as run:
@@ -261,14 +261,15 @@ def test_block_by_block(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sleeping(pictures: Pictures, tmp_path: Path) -> Iterator[Running]:
-    """One more process, to stop and to end."""
+    """Start another process that the test stops and ends."""
     with Running([str(pictures.program), "2", str(pictures.program.parent / "data")], tmp_path / "run") as run:
         (tmp_path / "cores").mkdir()
         yield run
 
 
-def test_where_there_is_no_memory_for_a_copy(sleeping: Running, tmp_path: Path) -> None:
-    """Written while the process is stopped: the same as that of a copy, but for the registers that say how it was stopped."""
+def test_without_memory_for_a_copy(sleeping: Running, tmp_path: Path) -> None:
+    """Without memory for a copy, the core is written while the process is stopped. It has the same content, except for registers that
+    show how the process was stopped."""
     made = tmp_path / "cores"
     with LiveTarget(sleeping.pid, stopped=False) as live:
         found = write_core(live, str(made / "stopped"))
@@ -300,7 +301,7 @@ def test_the_process_ends_while_it_is_read(sleeping: Running, tmp_path: Path) ->
 def test_the_process_ends_after_it_was_copied(sleeping: Running, tmp_path: Path) -> None:
     path = tmp_path / "cores" / "core"
     with attach(sleeping.pid) as copy:
-        before = untracked(ask(copy, "find"))
+        before = remove_track(ask(copy, "find"))
         os.kill(sleeping.pid, signal.SIGKILL)
         while Path(f"/proc/{sleeping.pid}/maps").read_bytes():
             pass
@@ -310,7 +311,7 @@ def test_the_process_ends_after_it_was_copied(sleeping: Running, tmp_path: Path)
         assert len(core.threads()) == 3
 
 
-def test_ctrl_c_leaves_what_was_there(sleeping: Running, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_old_file(sleeping: Running, tmp_path: Path) -> None:
     path = tmp_path / "cores" / "core"
     path.write_text("from before")
 
@@ -326,8 +327,8 @@ def test_ctrl_c_leaves_what_was_there(sleeping: Running, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: bool) -> None:
-    """By ulimit -f, as on a full disk: a line, and nothing is left."""
+def test_file_size_limit(sleeping: Running, tmp_path: Path, compress: bool) -> None:
+    """If `ulimit -f` limits the file, as if the disk were full, findleaks prints one line and leaves no file."""
     script = WRITER.replace("progress=progress", f"progress=progress, compress={compress}")
     done = subprocess.run(
         [sys.executable, "-c", script, str(sleeping.pid), str(tmp_path / "cores" / "core")],
@@ -341,8 +342,8 @@ def test_a_file_that_may_not_grow(sleeping: Running, tmp_path: Path, compress: b
     assert os.listdir(tmp_path / "cores") == []
 
 
-def test_killed_in_the_middle(sleeping: Running, tmp_path: Path) -> None:
-    """Nothing has the core's name, and the process runs on."""
+def test_findleaks_is_killed(sleeping: Running, tmp_path: Path) -> None:
+    """If findleaks is killed while it writes, no file has the name of the core, and the process continues."""
     path = tmp_path / "cores" / "core"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(sleeping.pid), str(path), "slowly"], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

@@ -1,4 +1,4 @@
-"""`count` on a program that says how often it calls through which stacks: in GDB, in LLDB, and from the command line."""
+"""`count` on a program that prints how often it calls a function through which stacks, in GDB, in LLDB, and from the command line."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ program = building.fixture("counting.c", "-O2", "-g", "-pthread")
 
 
 @pytest.fixture(params=DOORS)
-def door(request: pytest.FixtureRequest) -> Words:
+def front_end(request: pytest.FixtureRequest) -> Words:
     return DOORS[request.param]
 
 
-APART = pytest.mark.parametrize("door", mark_matrix_except(list(DOORS), "command line", "lldb"), indirect=True)
-"""`findleaks count` uses GDB. Tests in which GDB itself does the same are therefore in the matrix."""
+APART = pytest.mark.parametrize("front_end", mark_matrix_except(list(DOORS), "command line", "lldb"), indirect=True)
+"""`findleaks count` runs GDB. Tests that run GDB directly are therefore in the matrix."""
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ TOTAL = (20 + 15 + 10 + 12 + 3 * 7) * THREADS * (THREADS + 1) // 2
 
 
 @pytest.mark.platform("x86-64", "`count`, in GDB and on the command line", "`count`, in LLDB")
-def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> None:
-    """Also two stacks that are the same for their innermost 3,000 bytes, and frames of varying size."""
+def test_every_call_by_its_stack(front_end: Words, running: Running, at: Places) -> None:
+    """Calls are counted by their stacks, also if two stacks are equal in their innermost 3,000 bytes, or if frames vary in size."""
     before = code(running.pid, at)
-    counting = Counting(door, ["event", "--events", str(TOTAL), "--json"], running, at)
+    counting = Counting(front_end, ["event", "--events", str(TOTAL), "--json"], running, at)
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 1)
@@ -80,11 +80,11 @@ def test_every_call_by_its_stack(door: Words, running: Running, at: Places) -> N
 
 
 @APART
-def test_outside_a_scope_of_ones_own(door: Words, running: Running, at: Places) -> None:
-    """Threads are counted apart: those of one are no scopes of another."""
+def test_outside_a_scope_of_the_user(front_end: Words, running: Running, at: Places) -> None:
+    """Scopes belong to threads: a scope of one thread has no effect on calls of another thread."""
     before = code(running.pid, at)
     words = ["event", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(TOTAL), "--json"]
-    counting = Counting(door, words, running, at)
+    counting = Counting(front_end, words, running, at)
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table) == expected(running, 2)
@@ -97,23 +97,26 @@ def beside_program(folder: Path) -> Path:
     return building.compiled(folder, "counting_beside.c", "-O1", "-pthread")
 
 
-def beside(door: Words, folder: Path, what: str) -> dict[str, Any]:
-    """What is counted while another thread does something else."""
+def beside(front_end: Words, folder: Path, what: str) -> dict[str, Any]:
+    """Count calls while another thread does something else."""
     program = beside_program(folder)
     with Running([str(program), "3", "100", what], folder / "run") as running:
-        counting = Counting(door, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
+        counting = Counting(front_end, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
         (table,) = reported(counting.finish())
         until(lambda: "done" in printed(running), "the calls")
     return table
 
 
-@pytest.mark.parametrize("door", [pytest.param(DOORS[name], id=name, marks=() if name == "lldb" else pytest.mark.matrix) for name in DOORS])
-def test_libraries_come_and_go(door: Words, tmp_path: Path) -> None:
-    """Debuggers have breakpoints of their own, where the loader tells of libraries: one is reached just when ours is, now and then."""
+@pytest.mark.parametrize(
+    "front_end", [pytest.param(DOORS[name], id=name, marks=() if name == "lldb" else pytest.mark.matrix) for name in DOORS]
+)
+def test_libraries_come_and_go(front_end: Words, tmp_path: Path) -> None:
+    """Debuggers set internal breakpoints in the loader, to learn of loaded libraries. Sometimes a thread reaches one of them together
+    with the breakpoint of `count`."""
     library = tmp_path / "library.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-x", "c", "/dev/null"], check=True)
-    table = beside(door, tmp_path, str(library))
+    table = beside(front_end, tmp_path, str(library))
     assert (table["events"], table["end"]) == (300, "asked")
 
 
@@ -126,7 +129,7 @@ def by_lldb_passing(pid: int, words: Sequence[str]) -> list[str]:
 
 
 def debugger_passing(command: list[str], *first: str) -> list[str]:
-    """The command with another of the debugger's before ours."""
+    """Return the commands that set a breakpoint or handler of the user before `count` starts."""
     at = next(place for place, word in enumerate(command) if word.startswith("leaks count")) - 1
     return [*command[:at], *first, *command[at:]]
 
@@ -134,20 +137,20 @@ def debugger_passing(command: list[str], *first: str) -> list[str]:
 PASSING = [by_command_line, pytest.param(by_gdb_passing, marks=pytest.mark.matrix), by_lldb_passing]
 
 
-@pytest.mark.parametrize("door", PASSING)
-def test_signals_that_a_program_lives_by(door: Words, tmp_path: Path) -> None:
-    """A JVM takes SIGSEGV where it checks for null: a debugger that was reported not to stop for it, goes on counting."""
-    table = beside(door, tmp_path, "faults")
+@pytest.mark.parametrize("front_end", PASSING)
+def test_signals_that_the_program_handles(front_end: Words, tmp_path: Path) -> None:
+    """A JVM uses SIGSEGV to find null references. If the debugger passes SIGSEGV to the program without a stop, counting continues."""
+    table = beside(front_end, tmp_path, "faults")
     assert (table["events"], table["end"]) == (300, "asked")
 
 
-@pytest.mark.parametrize("door", [by_lldb], ids=["lldb"])
-def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
-    """A signal is taken by a thread that is at the breakpoint, as it is there most of the time: its handler returns to
-    the breakpoint. Meanwhile other threads wait for their step over it. All are still one call each."""
+@pytest.mark.parametrize("front_end", [by_lldb], ids=["lldb"])
+def test_signals_at_the_breakpoint(front_end: Words, tmp_path: Path) -> None:
+    """Most signals arrive while a thread is at the breakpoint. The handler then returns to the breakpoint, while other threads wait until
+    they may step over it. Each call is still counted once."""
     program, threads, calls = beside_program(tmp_path), 4, 150
     with Running([str(program), str(threads), str(calls), "alarms"], tmp_path / "run") as running:
-        counting = Counting(door, ["event", "--json"], running, places(running.pid, program, ["event"]))
+        counting = Counting(front_end, ["event", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
         until(lambda: "done" in printed(running), "the calls")
         (running.folder / "end").touch()
@@ -158,11 +161,11 @@ def test_signals_at_the_breakpoint(door: Words, tmp_path: Path) -> None:
 
 
 @APART
-def test_when_and_every(door: Words, running: Running, at: Places) -> None:
+def test_when_and_every(front_end: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
     argument = {"aarch64": "x0"}.get(os.uname().machine, "rdi")
     words = ["event", "--when", f"*(int*)${argument} == 0", "--every", "0.5", "--events", str(TOTAL), "--json"]
-    counting = Counting(door, words, running, at)
+    counting = Counting(front_end, words, running, at)
     counting.wait_for_tables(2)
     (running.folder / "go").touch()
     tables = reported(counting.finish())
@@ -186,15 +189,16 @@ end
 
 
 def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
-    """Its signal is under way, and must arrive before the counting ends: the calls that come first count, up to the last that is wanted."""
+    """GDB interrupts the process with a signal that arrives before counting ends. Calls before the signal are counted, up to the
+    requested number."""
     (tmp_path / "interrupting").write_text(INTERRUPTING)
     assert "stops [False, False, False] counted [1, 2] asked" in gdb([f"source {tmp_path / 'interrupting'}"])
 
 
 @APART
-def test_an_idle_process_ends_in_time(door: Words, running: Running, at: Places) -> None:
+def test_an_idle_process_ends_in_time(front_end: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    (table,) = reported(Counting(door, ["event", "--for", "1", "--json"], running, at).finish())
+    (table,) = reported(Counting(front_end, ["event", "--for", "1", "--json"], running, at).finish())
     assert (table["events"], table["stacks"], table["end"]) == (0, [], "time")
     assert table["seconds"] >= 1
     unharmed(running, at, before)
@@ -213,8 +217,9 @@ def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
     unharmed(running, at, before)
 
 
-def test_what_a_background_job_ignores(running: Running, at: Places) -> None:
-    """nohup, and scripts for what they start with &, have SIGHUP and SIGINT ignored: neither ends the counting. SIGTERM does."""
+def test_signals_that_a_background_job_ignores(running: Running, at: Places) -> None:
+    """nohup ignores SIGHUP, and scripts ignore SIGINT in background jobs. With these ignored, neither signal ends the counting, but
+    SIGTERM does."""
 
     def ignoring(pid: int, words: Sequence[str]) -> list[str]:
         return ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh", *by_command_line(pid, words)]
@@ -234,14 +239,14 @@ def test_what_a_background_job_ignores(running: Running, at: Places) -> None:
 
 @pytest.mark.parametrize("terminal", [gdb_terminal, lldb_terminal], ids=["gdb", "lldb"])
 def test_keys_at_a_debuggers_prompt(terminal: Callable[..., Terminal], running: Running, at: Places) -> None:
-    """Tables appear as they grow; Ctrl-C ends it, and the prompt is there again."""
+    """Tables are printed while the counts grow. Ctrl-C ends the counting, and the debugger prints its prompt."""
     before = code(running.pid, at)
     with terminal("-p", str(running.pid)) as debugger:
         debugger.press("leaks count event --every 1\n")
         until(lambda: code(running.pid, at)["event"] != before["event"], "the breakpoint")
         (running.folder / "go").touch()
         debugger.until(rf" s: {TOTAL} calls, ")
-        time.sleep(0.4)  # the table is whole, and the next one not yet due: the process runs
+        time.sleep(0.4)  # the table is complete, and the next one is not yet due, so the process runs
         debugger.press("\x03")
         debugger.until("interrupted; the breakpoints were removed")
         debugger.run("detach", "detached")
@@ -253,26 +258,27 @@ IN_THE_MIDDLE = [pytest.param(gdb_terminal, id="gdb", marks=pytest.mark.matrix),
 
 @pytest.mark.parametrize("terminal", IN_THE_MIDDLE)
 def test_ctrl_c_in_the_middle_of_a_table(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    """That table is printed to its end, and a last one follows. The debugger waits meanwhile, as nothing reads what it prints."""
+    """Ctrl-C while a table is printed: this table is completed, and a last table follows. The debugger blocks in the meantime, because
+    the test does not read its output."""
     program, stacks = tmp_path / "many", 1024
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, truth.PROGRAMS / "counting_many.c"], check=True)
     with Running([str(program), str(stacks)], tmp_path / "run") as running, terminal("-p", str(running.pid)) as debugger:
         debugger.press("leaks count event --every 2 --limit 0\n")
-        debugger.until(r" s: [\d,]+ calls, ([5-9]\d\d|\d,\d{3}) stacks")  # those before are whole
+        debugger.until(r" s: [\d,]+ calls, ([5-9]\d\d|\d,\d{3}) stacks")  # the earlier tables are complete
         time.sleep(0.5)
         debugger.press("\x03")
         time.sleep(0.5)
-        text = debugger.until(r"interrupted(; the breakpoints were removed|[\r\n])")  # the sentence may come in two parts
+        text = debugger.until(r"interrupted(; the breakpoints were removed|[\r\n])")  # the sentence may be split over two reads
     tables = re.split(r" s: [\d,]+ calls, ", text)[-2:]
     whole = [int(table.split()[0].replace(",", "")) for table in tables]
     shown = [len(re.findall(r"^ +[\d,]+  event\r$", table, re.M)) for table in tables]
     assert shown[1] == whole[1] > 100
-    assert shown[0] > whole[0] - 200  # the terminal throws away what it holds when the key is pressed
+    assert shown[0] > whole[0] - 200  # the terminal discards pending output when the key is pressed
     assert "interrupted; the breakpoints were removed" in tables[1]
 
 
-def test_its_death_leaves_the_process_unharmed(running: Running, at: Places) -> None:
-    """Killed itself, it takes its GDB along, which lets the process go."""
+def test_process_survives_killed_findleaks(running: Running, at: Places) -> None:
+    """If `count` is killed, its GDB ends too, and detaches from the process."""
     before = code(running.pid, at)
     counting = Counting(by_command_line, ["event"], running, at)
     counting.process.kill()
@@ -282,14 +288,14 @@ def test_its_death_leaves_the_process_unharmed(running: Running, at: Places) -> 
 
 
 @pytest.mark.parametrize(("how", "why"), [("end", "ended"), ("crash", "ended")])
-def test_the_process_ends(how: str, why: str, door: Words, running: Running, at: Places) -> None:
-    counting = Counting(door, ["event", "--json"], running, at)
+def test_the_process_ends(how: str, why: str, front_end: Words, running: Running, at: Places) -> None:
+    counting = Counting(front_end, ["event", "--json"], running, at)
     (running.folder / "go").touch()
     until(lambda: "done" in printed(running), "all calls")
     (running.folder / how).touch()
     (table,) = reported(counting.finish())
     assert table["events"] == TOTAL + 1
-    assert table["end"] == ("stop" if how == "crash" and door is not by_command_line else why)
+    assert table["end"] == ("stop" if how == "crash" and front_end is not by_command_line else why)
     if table["end"] == "stop":
         assert table["why"] == "it received SIGSEGV"
 

@@ -1,4 +1,5 @@
-"""`count` on the Node that forgets a handle scope, and on the one where that is repaired: who makes the handles that pile up."""
+"""`count` on a Node that leaks handles because a handle scope is missing, and on the repaired Node: it shows the stack that creates the
+leaked handles."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ WORDS = ("count", "node::MakeCallback", "--outside-scope", "v8", "--events", "80
 GUILTY = ["node::MakeCallback", "node::HandleWrap::OnClose", "uv_run", "node::Start"]
 
 
-def called(stack: Any) -> list[str]:
-    """Names of a stack's functions, without those inlined there, which Node's debug information tells of."""
+def list_functions(stack: Any) -> list[str]:
+    """Return the names of the functions of a stack, without inlined functions, which only Node's debug information has."""
     return [frame["function"].split("(")[0] for frame in stack["frames"] if not frame.get("inlined")]
 
 
-def fired(folder: Path) -> int:
+def count_fired(folder: Path) -> int:
     text = (folder / "fired").read_text() if (folder / "fired").exists() else ""
     return int(text or 0)
 
@@ -47,27 +48,28 @@ def table(output: str) -> dict[str, Any]:
 
 
 def guilty_alone(found: dict[str, Any], version: str, least: int) -> None:
-    """The one guilty stack of the bad release, whole and counted more than `least` times; none of the mended one."""
+    """Check that the bad release has exactly one complete stack with more than `least` calls, the leaking one, and that the repaired
+    release has none."""
     if version == "0.10.22":
         assert (found["matched"], found["stacks"]) == (0, [])
         return
     (stack,) = found["stacks"]
     assert stack["complete"]
-    assert called(stack)[:4] == GUILTY
+    assert list_functions(stack)[:4] == GUILTY
     assert stack["frames"][-1]["function"] == "_start"
     assert least < stack["count"] == found["matched"] < found["events"]
 
 
 def timers_go_on(folder: Path) -> None:
-    before = fired(folder)
-    until(lambda: fired(folder) > before, "another timer")
+    before = count_fired(folder)
+    until(lambda: count_fired(folder) > before, "another timer")
 
 
 def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
     version, pid, folder = node
     inside = "leaks " + " ".join(WORDS)
     outputs = [findleaks(*WORDS, "--pid", str(pid)), lldb([inside, "detach"], "-p", str(pid))]
-    if version == "0.10.22":  # in the matrix; the command line has GDB count
+    if version == "0.10.22":  # the matrix tests LLDB; the command line uses GDB
         outputs.append(gdb([inside], "-p", str(pid)))
     for output in outputs:
         found = table(output)
@@ -76,8 +78,8 @@ def test_the_one_guilty_stack(node: tuple[str, int, Path]) -> None:
     timers_go_on(folder)
 
 
-def test_the_stub_finds_it_too(node: tuple[str, int, Path]) -> None:
-    """In GDB and from the command line, one after the other: 20 times as many calls in the same time."""
+def test_the_stub_finds_the_guilty_stack(node: tuple[str, int, Path]) -> None:
+    """Count with the injected stub, in GDB and then from the command line, 20 times as many calls in the same time."""
     version, pid, folder = node
     words = (*WORDS[:-2], "8000", "--json", "--inject")
     for output in (findleaks(*words, "--pid", str(pid)), gdb(["leaks " + " ".join(words)], "-p", str(pid))):
@@ -98,7 +100,7 @@ def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> Non
 
 
 def test_thread_specific_data_of_a_late_key(tmp_path: Path) -> None:
-    """The isolate of a thread then is in another table."""
+    """If the key of thread-specific data is large, the pointer to the isolate is in a second table."""
     command = [nodes.get("0.10.21"), str(SCRIPT)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=nodes.late_key(tmp_path)) as process:
         try:
@@ -108,4 +110,4 @@ def test_thread_specific_data_of_a_late_key(tmp_path: Path) -> None:
             process.kill()
     assert 100 < found["matched"] < 800
     (stack,) = found["stacks"]
-    assert called(stack)[:4] == GUILTY
+    assert list_functions(stack)[:4] == GUILTY

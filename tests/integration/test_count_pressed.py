@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of counting ends it, with its table, in each debugger."""
+"""Ctrl-C ends `count` at any time, with its table, in each debugger."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
         yield run
 
 
-def test_pressed_while_gdb_runs_other_python_code(running: Running, tmp_path: Path) -> None:
-    """KeyboardInterrupt in somebody's handler of an event is printed by GDB, and forgotten."""
+def test_ctrl_c_while_gdb_runs_other_python_code(running: Running, tmp_path: Path) -> None:
+    """GDB prints a KeyboardInterrupt that is raised in another handler of an event, and then drops it."""
     (tmp_path / "pressing").write_text(PRESSING)
     output = gdb([f"source {tmp_path / 'pressing'}", "leaks count event --every 0.2 --for 60"], "-p", str(running.pid))
     assert "interrupted; the breakpoints were removed" in output
@@ -50,5 +50,5 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("debugger", "number"), COUNTS)
-def test_at_moments_that_a_seed_gives(debugger: str, number: int, tmp_path: Path) -> None:
+def test_ctrl_c_at_random_times(debugger: str, number: int, tmp_path: Path) -> None:
     assert failures(debugger, number, 4, tmp_path) == []

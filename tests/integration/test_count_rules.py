@@ -1,4 +1,5 @@
-"""`count` by the shipped scope rules, on a real Node, a real JVM and a real CPython whose native code says what it called, and where."""
+"""`count` with the built-in scope rules, on Node, a JVM and CPython. The native code of each program prints what it called and from
+where."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from findleaks.runtimes import jni
 
 THREADS = 3
 CALLS = 300
-"""Of three threads, as the programs have it."""
+"""Number of threads of the programs."""
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC")
 
 
@@ -29,8 +30,8 @@ JVM = "lib/server/libjvm.so"
 
 
 class Subject(NamedTuple):
-    """A program that calls `function`, which is `at` a place, so many times in and out of a rule's scopes. `whole`: its stacks reach
-    their beginning."""
+    """A program that calls `function` at the place `at` a known number of times inside and outside the scopes of a rule. `whole`: its
+    stacks are complete."""
 
     running: Running
     rule: str
@@ -40,7 +41,7 @@ class Subject(NamedTuple):
     whole: bool = True
 
 
-def built(folder: Path, name: str, *flags: str) -> Path:
+def build(folder: Path, name: str, *flags: str) -> Path:
     output = folder / f"{name}.so"
     subprocess.run(["gcc", *FLAGS, *flags, "-o", output, truth.PROGRAMS / f"{name}.c"], check=True)
     return output
@@ -48,8 +49,8 @@ def built(folder: Path, name: str, *flags: str) -> Path:
 
 @contextmanager
 def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
-    """The main thread and workers, each in an isolate of its own."""
-    addon = built(folder, "node_scoped").rename(folder / "scoped.node")
+    """The main thread and workers, each with its own isolate."""
+    addon = build(folder, "node_scoped").rename(folder / "scoped.node")
     program = Path(nodes.get(version))
     with Running([str(program), str(truth.PROGRAMS / "node_scoped.js"), str(addon), str(THREADS - 1)], folder / "run") as running:
         yield Subject(running, "napi", "napi_create_object", places(running.pid, program, ["napi_create_object"], None, "-D"), CALLS)
@@ -57,9 +58,9 @@ def node(folder: Path, version: str = nodes.NEWEST) -> Iterator[Subject]:
 
 @contextmanager
 def java(folder: Path, home: Path | None = None, *options: str) -> Iterator[Subject]:
-    """Threads of Java's that call native code. Java's own frames cannot all be followed."""
+    """Java threads that call native code. Not all Java frames can be unwound."""
     there = jdk()
-    library = built(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
+    library = build(folder, "jni_scoped", f"-I{there}/include", f"-I{there}/include/linux")
     jvms.compile_java(truth.PROGRAMS / "JniScoped.java", folder)
     command = [str((home or there) / "bin" / "java"), "-Xint", *options, "-cp", str(folder), "JniScoped", str(library), str(THREADS)]
     with Running(command, folder / "run") as running:
@@ -71,8 +72,9 @@ def jdk() -> Path:
     return Path(shutil.which("javac") or "").resolve().parents[1]
 
 
-def stripped(folder: Path) -> Path:
-    """The machine's JDK, of links but for a libjvm without symbols, and what finds it by its own place."""
+def strip_jdk(folder: Path) -> Path:
+    """Return a copy of the machine's JDK whose files are links, except for a libjvm without symbols, and the files that locate it by
+    their own path."""
     home = folder / "jdk"
     subprocess.run(["cp", "-as", f"{jdk()}/", home], check=True)
     for name in (JVM, "bin/java"):
@@ -84,7 +86,7 @@ def stripped(folder: Path) -> Path:
 
 @contextmanager
 def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Iterator[Subject]:
-    """Threads of C code, and one of Python's."""
+    """Threads of C code, and one thread of Python code."""
     pythons.extension(truth.PROGRAMS / "gil_scoped.c", folder)
     interpreter, script = pythons.get(version), str(truth.PROGRAMS / "gil_threads.py")
     file, command = interpreter.root / "usr" / "bin" / f"python{version}", interpreter.command(script)
@@ -97,11 +99,13 @@ def python(folder: Path, version: str = "3.11", embedded: bool = False) -> Itera
         yield Subject(running, "python-gil", "PyLong_AsLong", places(running.pid, file, ["PyLong_AsLong"], None, "-D"), 175)
 
 
-def outside(subject: Subject, door: Words) -> None:
-    """Exactly the calls that the program made outside a scope are counted, by their stacks; it runs on unharmed."""
+def outside(subject: Subject, front_end: Words) -> None:
+    """Check that exactly the calls outside a scope are counted, by their stacks, and that the program continues unharmed."""
     running, at = subject.running, subject.at
     before = code(running.pid, at)
-    counting = Counting(door, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at)
+    counting = Counting(
+        front_end, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at
+    )
     (running.folder / "go").touch()
     (table,) = reported(counting.finish())
     assert counted(table, subject.whole) == expected(running, 2), table
@@ -111,56 +115,57 @@ def outside(subject: Subject, door: Words) -> None:
     unharmed(running, at, before)
 
 
-def always(make: object, door: str) -> bool:
-    """The others are tested in the matrix: the doors do not differ by the runtime, but LLDB sees the signals of a JVM."""
-    return make is python or door == "command line" or (make, door) == (java, "lldb")
+def always(make: object, front_end: str) -> bool:
+    """Whether this combination always runs. The matrix tests the others: front ends do not differ by runtime, except that LLDB sees the
+    signals of a JVM."""
+    return make is python or front_end == "command line" or (make, front_end) == (java, "lldb")
 
 
 EVERY = [
-    pytest.param(make, DOORS[door], id=f"{make.__name__}-{door}", marks=() if always(make, door) else pytest.mark.matrix)
+    pytest.param(make, DOORS[front_end], id=f"{make.__name__}-{front_end}", marks=() if always(make, front_end) else pytest.mark.matrix)
     for make in (node, java, python)
-    for door in DOORS
+    for front_end in DOORS
 ]
 
 
-@pytest.mark.parametrize(("make", "door"), EVERY)
-def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], door: Words, tmp_path: Path) -> None:
-    """Threads are counted apart, scopes in scopes are counted, and those of the rule's every kind."""
+@pytest.mark.parametrize(("make", "front_end"), EVERY)
+def test_calls_outside_a_scope(make: Callable[[Path], AbstractContextManager[Subject]], front_end: Words, tmp_path: Path) -> None:
+    """Threads are counted separately. Calls in nested scopes and in each kind of scope of the rule are not reported as outside."""
     with make(tmp_path) as subject:
-        outside(subject, door)
+        outside(subject, front_end)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [version for version in nodes.WITH_WORKERS if version != nodes.NEWEST])
-def test_nodes(version: str, tmp_path: Path) -> None:
+def test_node_releases(version: str, tmp_path: Path) -> None:
     with node(tmp_path, version) as subject:
         outside(subject, by_command_line)
 
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
 def test_libpython(version: str, tmp_path: Path) -> None:
-    """A library finds its variables through tables: up to 3.11 of addresses, later of thread-local storage."""
+    """libpython finds its variables through tables: of addresses up to Python 3.11, and of thread-local storage in later releases."""
     with python(tmp_path, version, embedded=True) as subject:
         outside(subject, by_command_line)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", ["3.13", "3.14"])
-def test_pythons(version: str, tmp_path: Path) -> None:
+def test_python_releases(version: str, tmp_path: Path) -> None:
     with python(tmp_path, version) as subject:
         outside(subject, by_command_line)
 
 
 def test_a_jvm_without_symbols(tmp_path: Path) -> None:
-    """Its functions are found by the table through which native code calls them."""
-    with java(tmp_path, stripped(tmp_path)) as subject:
+    """findleaks finds the JVM's functions in the table through which native code calls them (JNIEnv)."""
+    with java(tmp_path, strip_jdk(tmp_path)) as subject:
         outside(subject, by_command_line)
 
 
 @pytest.mark.matrix
-def test_a_jvm_that_checks(tmp_path: Path) -> None:
-    """It has a second table, whose functions call those of the first."""
-    for home in (None, stripped(tmp_path)):
+def test_jvm_with_checked_jni(tmp_path: Path) -> None:
+    """With -Xcheck:jni, the JVM has a second table, whose functions call those of the first one."""
+    for home in (None, strip_jdk(tmp_path)):
         folder = tmp_path / ("stripped" if home else "whole")
         folder.mkdir()
         with java(folder, home, "-Xcheck:jni") as subject:
@@ -168,7 +173,7 @@ def test_a_jvm_that_checks(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_table(tmp_path: Path) -> None:
-    """As jni.h of the JDK has it."""
+    """The functions have the order of jni.h of the JDK."""
     source, program = tmp_path / "order.c", tmp_path / "order"
     lines = "".join(f"OF({name})\n" for name in jni.NAMES)
     of = '#define OF(name) printf("%zu\\n", offsetof(struct JNINativeInterface_, name) / sizeof(void *));'
@@ -184,6 +189,6 @@ def by_stub(pid: int, words: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize("make", [node, java, pytest.param(lambda folder: python(folder, "3.13"), id="python", marks=pytest.mark.matrix)])
 def test_with_a_stub(make: Callable[[Path], AbstractContextManager[Subject]], tmp_path: Path) -> None:
-    """`--inject` patches what opens and closes scopes as well, or has the stub look whether the thread holds the lock."""
+    """`--inject` also patches the functions that open and close scopes, or makes the stub check whether the thread holds the lock."""
     with make(tmp_path) as subject:
         outside(subject, by_stub)

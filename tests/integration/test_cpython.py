@@ -1,4 +1,4 @@
-"""CPython's own page against what the interpreter says of itself: objects by type, the collector, tracemalloc, interned strings."""
+"""`runtime` on CPython reports what the interpreter counts itself: objects by type, the collector, tracemalloc, and interned strings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page(one: cores.Running, picture: str, *options: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the extension whose objects hold native memory."""
+    """Return a folder with an extension whose objects own native memory."""
     folder = tmp_path_factory.mktemp("modules")
     (headers,) = Path("/usr/include").glob("python3.*/Python.h")
     mallocs_python.extension(truth.PROGRAMS / "cpython_native.c", folder, (f"-I{headers.parent}",))
@@ -70,8 +70,8 @@ while True:
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_native_memory_of_an_extension(modules: Path, tmp_path: Path, version: str, picture: str, stop: str) -> None:
-    """Every block that its objects hold, and none that something else holds too; also in the middle of a collection, when all objects are
-    on lists of the collector's stack. glibc fills what it hands out, so that no old word holds a block."""
+    """Native memory of a type includes every block that only its objects refer to. This also holds during a collection, when all objects
+    are in lists of the collector's stack. glibc fills allocated blocks, so that no stale word refers to a block."""
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", HOLDS, stop), tmp_path, python.environment(modules, MALLOC_PERTURB_="165")) as one:
         blocks, size, watchers, functions = map(int, one.output.splitlines()[0].split())
@@ -85,7 +85,7 @@ def test_native_memory_of_an_extension(modules: Path, tmp_path: Path, version: s
     assert types["builtin_function_or_method"]["own"]["tracked"] == functions
 
 
-def reported(one: cores.Running) -> dict[str, Any]:
+def run_json(one: cores.Running) -> dict[str, Any]:
     return dict(json.loads(one.output.splitlines()[0]))
 
 
@@ -93,9 +93,9 @@ def reported(one: cores.Running) -> dict[str, Any]:
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel", "gcore"], "kernel"))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, picture: str) -> None:
-    """Every type that has objects, exactly: gc.get_objects(), and types whose objects the collector does not know of."""
+    """The counts of types equal those of gc.get_objects(). Types that the collector does not track are counted, too."""
     with running(version, tmp_path) as one:
-        said, found = reported(one), page(one, picture, "--no-native")
+        said, found = run_json(one), page(one, picture, "--no-native")
     types = {row["name"]: row for row in found["types"]}
     assert {name: row["own"]["tracked"] for name, row in types.items() if row["own"]["tracked"]} == said["tracked"]
     assert {name: types[name]["objects"] for name in said["untracked"]} == said["untracked"]
@@ -111,7 +111,7 @@ def test_objects_are_those_the_collector_knows_of(tmp_path: Path, version: str, 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sites_are_those_of_tracemalloc(tmp_path: Path, version: str, picture: str) -> None:
     with running(version, tmp_path, "trace") as one:
-        said, found = reported(one), page(one, picture, "--no-native")
+        said, found = run_json(one), page(one, picture, "--no-native")
     sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"] if site["frames"][0].startswith(str(PROGRAM))]
     assert len(said["sites"]) == 10
     for site in said["sites"]:
@@ -121,11 +121,11 @@ def test_sites_are_those_of_tracemalloc(tmp_path: Path, version: str, picture: s
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_interned_strings_are_counted(tmp_path: Path, version: str) -> None:
-    """The difference between two runs: what is in the interpreter's own data is not counted."""
+    """Compare two runs, because strings in static data of the interpreter are not counted."""
     said, found = [], []
     for number in (1, 5433):
         with running(version, tmp_path / str(number), INTERNED=f"{number:04}", PYTHONHASHSEED="1") as one:
-            said.append(reported(one)["interned"])
+            said.append(run_json(one)["interned"])
             found.append(page(one, "live", "--no-native")["counters"]["interned strings"])
     assert found[1] - found[0] == said[1] - said[0] > 5400
 
@@ -144,8 +144,8 @@ while True:
 
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 def test_verdict_names_the_objects_that_hold_native_memory(tmp_path: Path, picture: str) -> None:
-    """200 × some 264 KiB, by zlib's own documentation, behind 200 small objects. glibc fills what it hands out:
-    zlib leaves most of it as it is, and pointers that were there before would hold blocks."""
+    """The program has 200 zlib objects of about 264 KiB each, according to zlib's documentation, and 200 small objects. glibc fills
+    allocated blocks, because zlib leaves most of them uninitialized, and stale pointers in them would refer to blocks."""
     python = mallocs_python.get(REDUCED)
     with cores.Running(python.command("-c", COMPRESSES), tmp_path, python.environment(MALLOC_PERTURB_="165")) as one:
         where = ["--pid", str(one.pid)] if picture == "live" else [str(one.kernel_core())]
@@ -153,6 +153,6 @@ def test_verdict_names_the_objects_that_hold_native_memory(tmp_path: Path, pictu
     (held,) = said["managed"]
     assert (held["types"][0]["name"], held["types"][0]["objects"]) == ("zlib.Compress", 200)
     assert 260 << 10 <= held["types"][0]["native_bytes"] / 200 <= 280 << 10
-    assert held["reported_bytes"] is held["unreported_bytes"] is None  # nothing is reported to CPython
+    assert held["reported_bytes"] is held["unreported_bytes"] is None  # CPython does not count these
     assert said["findings"][0]["finding"] == "held-by-managed-objects"
     assert said["findings"][0]["bytes"] == held["native_bytes"] + held["object_bytes"]

@@ -1,4 +1,4 @@
-"""The lines of `runtime -o FILE.ndjson` have the objects of a Python program, with the references that its collector knows."""
+"""`runtime -o FILE.ndjson` writes the objects of a Python program, with the references that the collector traverses."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def check_objects(truths: list[Line], found: dict[int, Line], has_names: bool) -
         assert line["type"].rpartition(".")[2] == one["type"].rpartition(".")[2]
         assert line["module"] == (one["type"].rpartition(".")[0] or "builtins")
         references = {int(each["to"], 16) for each in line["references"]}
-        # The interpreter's own data is in no block, and has no lines.
+        # Static data of the interpreter is in no block, so the file has no lines for it.
         assert references - {int(line["address"], 16)} >= set(one["referents"]) & found.keys() - {one["address"]}, one["name"]
-        # The collector does not know of strings and types that an object owns otherwise.
+        # The collector does not traverse some references to strings and types.
         further = {found[each]["type"] for each in references - set(one["referents"])}
         assert further <= {"str", "type", "dict", "tuple", "code", "int", "functools._PlaceholderType"}, (one["name"], further)
         if has_names:

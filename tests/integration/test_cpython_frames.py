@@ -1,4 +1,4 @@
-"""The frames of Python functions are those of the language's own traceback, at stops of a busy program that nobody chose."""
+"""findleaks lists the Python functions that the language's own traceback lists, at random stops of a busy program."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_crash_names_the_python_function(crash: Crash) -> None:
 
 
 def test_crash_with_faulthandler(crash: Crash) -> None:
-    """It raises the signal again, so the kernel reports no address."""
+    """faulthandler raises the signal again, so the kernel does not record the address of the fault."""
     _, raised, printed = crash
     found = json.loads(debuggers.ran("verdict", "--json", str(raised)).stdout)["findings"][0]
     assert found["finding"] == "crash"
@@ -84,7 +84,7 @@ def test_threads_in_different_functions(crash: Crash) -> None:
     text = debuggers.findleaks("stacks", str(core))
     assert re.search(rf"Reader\.read_header at programs/python_crash\.py:{printed[1][1]}  \[Python\]\n", text)
     waiting = debuggers.ran("stacks", "-c", "waits_for_work", "--json", str(core), check=True)
-    # The instruction at which each was stopped may differ.
+    # The instructions at which the two were stopped may differ.
     assert sum(stack["count"] for stack in json.loads(waiting.stdout)["stacks"]) == 3
 
 
@@ -104,7 +104,7 @@ def test_debuggers_read_the_same_frames(crash: Crash) -> None:
 
 
 def test_damaged_frames(crash: Crash) -> None:
-    """Frames of a damaged core are read without an error. Their names are names of the program's functions, or of its files."""
+    """findleaks reads the frames of a damaged core without an error. Each name is that of a function or file of the program."""
     with findleaks.open(crash[0]) as process:
         target = process._session.target
         reader = find_frame_reader(target)

@@ -1,4 +1,4 @@
-"""What waits in CPython's free lists holds nothing: leaked objects that stand in it are lost, held against what the program leaked."""
+"""Objects in CPython's free lists are not scanned: leaked objects to which only free lists refer are reported as lost."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ import cores
 
 COUNT = 2000
 LEAST = 0.95
-"""Share of the leaked objects that is definitely lost. The program's holders were one third tuples, lists or dictionaries of a size."""
+"""Minimum share of the leaked objects that must be definitely lost. One third of the objects that refer to them were tuples, lists or
+dictionaries of one size."""
 
 INCREMENTAL = "3.14.3"
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in (*SUITES, INCREMENTAL)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_former_contents_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_former_contents_are_no_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     program = str(truth.PROGRAMS / "python_free_lists.py")
     with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
@@ -47,13 +48,13 @@ for number in range(COUNT):
 print("ready", flush=True)
 signal.pause()
 """
-"""Leaks lists and dictionaries, for some of which memory comes out of free lists."""
+"""Leaks lists and dictionaries. Some of them were taken from free lists."""
 
 
 @pytest.mark.parametrize("version", ["3.11", pytest.param("3.13", marks=pytest.mark.matrix)])
-def test_unused_entries_of_free_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """A free list has room for 80 objects, and keeps their addresses when they are used again: a fifth of the leaked ones. Stale words
-    elsewhere may hold a few more."""
+def test_unused_entries_of_free_lists_are_no_references(version: str, tmp_path: Path) -> None:
+    """A free list has 80 entries, and keeps the address in an entry after the object is used again. It holds the addresses of a fifth of
+    the leaked objects. Stale words elsewhere may refer to a few more."""
     python, many = mallocs_python.get(version), 400
     with cores.Running(python.command("-c", UNUSED.replace("COUNT", str(many))), tmp_path, python.environment()) as one:
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
@@ -85,8 +86,8 @@ SIZES = [10] * 40 + [100] * 4 + [1000]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unused_slots_of_lists_hold_nothing(version: str, tmp_path: Path) -> None:
-    """The links of the incremental collector, in which a bit marks young objects, are no references either."""
+def test_unused_slots_of_lists_are_no_references(version: str, tmp_path: Path) -> None:
+    """Links of the incremental collector, in which one bit marks young objects, are not references either."""
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:
         held = int(one.output.split()[0])

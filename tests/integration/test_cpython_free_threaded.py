@@ -1,4 +1,4 @@
-"""Free-threaded CPython: leaked objects by class, their reference counts and the collector's garbage, held against what programs print."""
+"""Free-threaded CPython: leaked objects by class, reference counts and garbage of the collector agree with what the programs print."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.matrix
 
 COUNT = 1000
 LEAST = 0.85
-"""Share of the leaked objects that is definitely lost: stale words behind objects, in blocks that mimalloc rounds up, hold some."""
+"""Minimum share of the leaked objects that must be definitely lost. mimalloc rounds blocks up, and stale words after the objects refer
+to some."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def program(name: str) -> str:
     return str(truth.PROGRAMS / name)
 
 
-def asked(core: Path, *words: str, **environment: str) -> Any:
+def run_json(core: Path, *words: str, **environment: str) -> Any:
     return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
 
 
@@ -56,7 +57,7 @@ def leaked(tmp_path_factory: pytest.TempPathFactory, modules: Path) -> Iterator[
 
 
 def test_one_group_for_each_leak(leaked: Leaked) -> None:
-    found = asked(leaked.core, "find")
+    found = run_json(leaked.core, "find")
     groups = [group for group in found["groups"] if group["kind"] == "definite"]
     assert sorted(group["type"] for group in groups) == sorted(leaked.places)
     for group in groups:
@@ -65,14 +66,14 @@ def test_one_group_for_each_leak(leaked: Leaked) -> None:
     assert found["trusted"] is True
 
 
-def test_each_object_is_what_the_program_says(leaked: Leaked) -> None:
+def test_each_object_has_its_class(leaked: Leaked) -> None:
     for name, places in leaked.places.items():
-        for answer in asked(leaked.core, "whatis", *places)["answers"]:
+        for answer in run_json(leaked.core, "whatis", *places)["answers"]:
             assert answer["block"]["type"] == name
 
 
 def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
-    types = {one["name"]: one for one in asked(leaked.core, "find")["reference_counts"]["types"]}
+    types = {one["name"]: one for one in run_json(leaked.core, "find")["reference_counts"]["types"]}
     for name in ("__main__.Session", "tuple"):
         assert LEAST * COUNT <= types[name]["objects"] <= COUNT
         assert types[name]["excess"] == types[name]["objects"]
@@ -81,28 +82,28 @@ def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
         assert types[name]["uncollected"] >= LEAST * COUNT
 
 
-def test_every_front_end_and_engine_say_the_same(leaked: Leaked) -> None:
+def test_every_front_end_and_engine_agree(leaked: Leaked) -> None:
     core = str(leaked.core)
     found = debuggers.objects(debuggers.findleaks("find", "--json", core))
     assert debuggers.objects(debuggers.gdb(["leaks find --json"], "-c", core)) == found
     assert debuggers.objects(debuggers.lldb(["leaks find --json"], "-c", core)) == found
-    pure = asked(leaked.core, "find", FINDLEAKS_PURE="1")
+    pure = run_json(leaked.core, "find", FINDLEAKS_PURE="1")
     assert (pure["groups"], pure["reference_counts"]) == (json.loads(found[0])["groups"], json.loads(found[0])["reference_counts"])
 
 
 def test_objects_of_ended_and_waiting_threads(tmp_path: Path, modules: Path) -> None:
-    """The first thread makes functions and types immortal, dead ones too: these are no leaks."""
+    """The first thread makes functions and types immortal, including dead ones. These are not reported as leaks."""
     with running(tmp_path, modules, program("python_threads_leak.py"), str(COUNT)) as one:
         truly = int(one.output.splitlines()[0])
-        found = asked(one.gcore(), "find")
+        found = run_json(one.gcore(), "find")
     definite = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
     assert list(definite) == ["__main__.Session"]
     assert LEAST * truly <= definite["__main__.Session"] <= truly
 
 
-def test_free_lists_hold_nothing(tmp_path: Path, modules: Path) -> None:
+def test_free_lists_are_no_references(tmp_path: Path, modules: Path) -> None:
     with running(tmp_path, modules, program("python_free_lists.py"), str(2 * COUNT)) as one:
-        found = asked(one.gcore(), "find")
+        found = run_json(one.gcore(), "find")
     lost = sum(found["totals"][kind]["blocks"] for kind in ("definite", "indirect"))
     assert LEAST * 2 * COUNT <= lost <= 2 * COUNT
 
@@ -124,6 +125,6 @@ signal.pause()
 def test_a_healthy_process_has_no_finding(tmp_path: Path, modules: Path) -> None:
     with running(tmp_path, modules, "-c", IDLE) as one:
         core = one.gcore()
-        assert asked(core, "find")["groups"] == []
-        assert [finding["finding"] for finding in asked(core, "verdict")["findings"]] == ["nothing-lost"]
-    assert asked(core, "verify")["problems"] == []
+        assert run_json(core, "find")["groups"] == []
+        assert [finding["finding"] for finding in run_json(core, "verdict")["findings"]] == ["nothing-lost"]
+    assert run_json(core, "verify")["problems"] == []

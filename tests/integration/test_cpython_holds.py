@@ -1,4 +1,5 @@
-"""A Python whose memory is in one variable of a module: `verdict`, `roots` and `path` name it; held to what the program measured."""
+"""One variable of a module retains most of a Python program's memory. `verdict`, `roots` and `path` name it, with the size that the
+program measured."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from findleaks.audit.owner_tree import build_owner_tree
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in mallocs_python.SUITES]
 PROGRAM = truth.PROGRAMS / "python_holds.py"
 COUNT = 30_000
-NAMES = ("__main__.CACHE", "__main__.ALIAS")  # two names of one object: either
+NAMES = ("__main__.CACHE", "__main__.ALIAS")  # one object has two names: findleaks reports either
 
 
-def said(command: str, *words: str) -> dict[str, Any]:
+def run_json(command: str, *words: str) -> dict[str, Any]:
     return dict(json.loads(debuggers.findleaks(command, "--json", *words)))
 
 
@@ -30,31 +31,31 @@ def test_the_variable_is_named(version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     with cores.Running(python.command(str(PROGRAM), str(COUNT)), tmp_path, python.environment()) as run:
         _, deep, mine, measured, objects = map(int, run.output.split()[:5])
-        live = said("verdict", "--pid", str(run.pid))
+        live = run_json("verdict", "--pid", str(run.pid))
         core = str(run.kernel_core())
-    for found in (live, said("verdict", core)):
+    for found in (live, run_json("verdict", core)):
         held = {one["finding"]: one for one in found["findings"]}["held"]
         assert held["evidence"]["root"] in NAMES
-        # Beside the objects there are headers of the collector, keys, and what rounding adds; __dict__ may be shared, or not be there.
+        # Retained memory also includes headers of the collector, keys, and rounding. __dict__ may be shared or absent.
         assert 0.8 * measured < held["bytes"] < 1.4 * measured
         assert held["evidence"]["blocks"] >= objects - 1
         assert "runtime" in held["next"]
         assert not [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
-    first = said("roots", core)["roots"][0]
+    first = run_json("roots", core)["roots"][0]
     assert (first["name"].split(" ")[0] in NAMES, first["sort"]) == (True, "managed-variable")
     assert first["retained_bytes"] == held["bytes"]
-    chain = said("path", hex(deep), core)["path"]
+    chain = run_json("path", hex(deep), core)["path"]
     assert chain[0]["from"] in [f"{name} (CPython variable)" for name in NAMES]
-    assert "variable" not in said("path", hex(mine), core)["path"][0]["from"], "a local variable's list is its frame's"
+    assert "variable" not in run_json("path", hex(mine), core)["path"][0]["from"], "a local variable's list is its frame's"
 
 
-def test_the_doors_agree(tmp_path: Path) -> None:
+def test_front_ends_agree(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command(str(PROGRAM), "300"), tmp_path, python.environment()) as run:
         deep = int(run.output.split()[1])
         core = str(run.kernel_core())
     line = f"leaks path {deep:#x} --json"
-    plain = said("path", hex(deep), core)
+    plain = run_json("path", hex(deep), core)
     outputs = (debuggers.gdb([line], "-c", core), debuggers.lldb([line], "-c", core))
     for output in outputs:
         (found,) = map(json.loads, debuggers.objects(output))
@@ -75,7 +76,7 @@ while True:
 def test_no_one_variable_has_most(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", SPREAD), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     assert {one["name"] for one in held["evidence"]["variables"]} == {"__main__.first", "__main__.second", "__main__.third"}
     assert held["next"][0] == "runtime"
@@ -102,12 +103,12 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     """Several roots refer to the backlog, and no single type of objects has most of the memory."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", BACKLOG), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
     assert "below _queue.SimpleQueue at 0x" in held["cause"]
-    # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the closest roots.
+    # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the nearest roots.
     assert any(name in one for one in shared["roots"] for name in ("concurrent.futures.thread._threads_queues", "_worker (CPython frame"))
     assert "roots" in held["next"]
 
@@ -132,7 +133,7 @@ while True:
 def test_frames_that_retain_most_are_named(tmp_path: Path) -> None:
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", FRAMES), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     frames = [one["name"] for one in held["evidence"]["variables"]]
     assert sorted(frames) == [f"collect (CPython frame, thread {number})" for number in (2, 3, 4)]
@@ -160,8 +161,8 @@ while True:
 def test_callbacks_of_atexit_are_named(version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", EXITS), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
-        roots = said("roots", "--pid", str(run.pid))["roots"]
+        found = run_json("verdict", "--pid", str(run.pid))
+        roots = run_json("roots", "--pid", str(run.pid))["roots"]
     (held,) = [one for one in found["findings"] if one["finding"].startswith("held")]
     assert held["evidence"]["root"]["name"] == "list of atexit callbacks", held["cause"]
     assert "It has 12,00" in held["cause"] and "callbacks, calling method Session.close." in held["cause"]
@@ -181,7 +182,7 @@ while True:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_queue_owns_its_parts(version: str, tmp_path: Path) -> None:
-    """Also if a stale word refers to one of them: each part leads to all others."""
+    """The queue also owns its parts if a stale word refers to one of them, because each part refers to all others."""
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", QUEUE), tmp_path, python.environment()) as run:
         core = run.kernel_core()
@@ -220,7 +221,7 @@ def test_the_queue_of_a_waiting_task_is_named(tmp_path: Path) -> None:
     """Several roots refer to the event loop. A long path leads from the loop to the queue that one of its tasks does not empty."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", WAITING), tmp_path, python.environment()) as run:
-        found = said("verdict", "--pid", str(run.pid))
+        found = run_json("verdict", "--pid", str(run.pid))
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     content = held["evidence"]["shared"]["content"]
     assert content in held["cause"] and content.startswith("local variable queue of coroutine consume → ._queue: collections.deque")

@@ -1,4 +1,4 @@
-"""Leaked Python objects have their class in every command, and each leak is one group, held against what the program says it leaked."""
+"""Every command shows the class of leaked Python objects. `find` has one group for each leak that the program made."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import cores
 
 COUNT = 1000
 LEAST = 0.9
-"""Share of the leaked objects that is definitely lost: stale words hold some."""
+"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to some."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 
 
 class Leaked(NamedTuple):
-    """Two cores of one process, the second with twice as many objects; addresses of some by class."""
+    """Two cores of one process, the second with twice as many leaked objects, and the addresses of some objects by class."""
 
     before: Path
     after: Path
@@ -47,12 +47,12 @@ def leaked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield Leaked(before, one.gcore(), places)
 
 
-def asked(core: Path, *words: str, **environment: str) -> Any:
+def run_json(core: Path, *words: str, **environment: str) -> Any:
     return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
 
 
 def test_find_has_one_group_for_each_leak(leaked: Leaked) -> None:
-    groups = [group for group in asked(leaked.before, "find")["groups"] if group["kind"] == "definite" and group["blocks"] > COUNT / 20]
+    groups = [group for group in run_json(leaked.before, "find")["groups"] if group["kind"] == "definite" and group["blocks"] > COUNT / 20]
     assert sorted(group["type"] for group in groups) == sorted(leaked.places)
     for group in groups:
         assert group["runtime"] == "CPython"
@@ -69,9 +69,9 @@ def test_blocks_are_filtered_by_class(leaked: Leaked) -> None:
         assert sum(row["kind"] == "definite" for row in mine) >= LEAST * COUNT
 
 
-def test_each_object_is_what_the_program_says(leaked: Leaked) -> None:
+def test_each_object_has_its_class(leaked: Leaked) -> None:
     for name, places in leaked.places.items():
-        for answer in asked(leaked.before, "whatis", *places)["answers"]:
+        for answer in run_json(leaked.before, "whatis", *places)["answers"]:
             assert answer["block"]["type"] == name
             assert f"block, Python object: {name} at " in answer["text"]
     owner = leaked.places["__main__.Owner"][0]
@@ -88,16 +88,16 @@ def test_roots_lost_and_runtime(leaked: Leaked) -> None:
     assert len(rows) >= 20  # a stale word may refer to the inside of an object, which is then possibly lost
     # If it refers to an Owner, only the Parts of the Owner may be lost.
     assert sum(name in leaked.places for name in rows) >= LEAST * len(rows), rows
-    (runtime,) = asked(leaked.before, "runtime", "--limit", "0")["runtimes"]
+    (runtime,) = run_json(leaked.before, "runtime", "--limit", "0")["runtimes"]
     counts = {row["name"]: row["leaked"]["blocks"] for row in runtime["types"]}
     for name in ("__main__.Session", "__main__.Owner"):
         assert LEAST * COUNT <= counts[name] <= COUNT
     assert "LEAKED" in debuggers.findleaks("runtime", str(leaked.before))
-    (quick,) = asked(leaked.before, "runtime", "--no-native")["runtimes"]
+    (quick,) = run_json(leaked.before, "runtime", "--no-native")["runtimes"]
     assert {row["leaked"] for row in quick["types"]} == {None}
 
 
-def test_what_grew_is_one_row_for_each_class(leaked: Leaked) -> None:
+def test_growth_has_one_row_for_each_class(leaked: Leaked) -> None:
     found = json.loads(debuggers.findleaks("diff", "--json", "--by", "lost", "--limit", "0", str(leaked.before), str(leaked.after)))
     grown = {row["name"]: row["within"] for row in found["grown"] if row["counts"] and row["counts"][-1] - row["counts"][0] > COUNT / 2}
     leaks, garbage = {"__main__.Session", "tuple"}, {"__main__.Owner", "list"}
@@ -105,13 +105,13 @@ def test_what_grew_is_one_row_for_each_class(leaked: Leaked) -> None:
 
 
 def test_garbage_that_grew_has_a_row_and_its_cause(leaked: Leaked) -> None:
-    """Beside the leaks, of which it is no part."""
+    """The rows of leaks do not include the garbage."""
     cores = str(leaked.before), str(leaked.after)
     rows = json.loads(debuggers.findleaks("diff", "--json", "--limit", "0", *cores))["grown"]
     (row,) = (row for row in rows if row["what"] == "garbage")
     assert (row["name"], row["note"]) == ("CPython", "disabled")
-    uncollected = asked(leaked.before, "find")["reference_counts"]["uncollected"]["bytes"]
-    assert 0.95 * uncollected <= row["bytes"][0] <= uncollected  # some heads are of other classes
+    uncollected = run_json(leaked.before, "find")["reference_counts"]["uncollected"]["bytes"]
+    assert 0.95 * uncollected <= row["bytes"][0] <= uncollected  # some leak heads have other classes
     assert {part["name"] for part in row["inside"]} == {"list", "__main__.Owner"}
     assert not {"list", "__main__.Owner"} & {row["name"] for row in rows if row["what"] == "lost"}
     text = " ".join(debuggers.findleaks("diff", *cores).split())
@@ -128,7 +128,7 @@ def test_the_signature_is_the_class(leaked: Leaked) -> None:
 LINES = ["find --json", "blocks --type *Owner --json", "runtime --json"]
 
 
-def test_all_front_ends_say_the_same(leaked: Leaked) -> None:
+def test_front_ends_agree(leaked: Leaked) -> None:
     core = str(leaked.before)
     shown = [line for words in LINES for line in debuggers.objects(debuggers.findleaks(*words.split(), core))]
     assert debuggers.objects(debuggers.gdb([f"leaks {words}" for words in LINES], "-c", core)) == shown
@@ -136,7 +136,7 @@ def test_all_front_ends_say_the_same(leaked: Leaked) -> None:
 
 
 @pytest.mark.matrix
-def test_the_engine_in_python_says_the_same(leaked: Leaked) -> None:
+def test_python_reference_engine_agrees(leaked: Leaked) -> None:
     core = str(leaked.before)
     found, *blocks, _ = (debuggers.objects(debuggers.findleaks(*words.split(), core)) for words in LINES)
     pure, *same, _ = (debuggers.objects(debuggers.findleaks(*words.split(), core, FINDLEAKS_PURE="1")) for words in LINES)
@@ -146,7 +146,7 @@ def test_the_engine_in_python_says_the_same(leaked: Leaked) -> None:
 
 def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
     """A missing Py_DECREF leaves one reference too many; a cycle that waits for the collector has none."""
-    found = asked(leaked.before, "find")
+    found = run_json(leaked.before, "find")
     counts = found["reference_counts"]
     assert (counts["runtime"], counts["automatic_collection"]) == ("CPython", False)
     types = {one["name"]: one for one in counts["types"]}
@@ -156,11 +156,11 @@ def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
     for name in ("__main__.Owner", "list"):
         assert types[name]["objects"] == 0
         assert types[name]["uncollected"] >= LEAST * COUNT
-    assert types["__main__.Session"]["uncollected"] <= (1 - LEAST) * COUNT  # a stale word in garbage passes for its reference
+    assert types["__main__.Session"]["uncollected"] <= (1 - LEAST) * COUNT  # a stale word in garbage may look like a reference to it
     sums = {name: counts[name]["bytes"] for name in ("missing_decrement", "uncollected")}
     every = found["totals"]["definite"]["bytes"] + found["totals"]["indirect"]["bytes"]
     assert sum(sums.values()) <= every
-    findings = {one["finding"]: one for one in asked(leaked.before, "verdict")["findings"]}
+    findings = {one["finding"]: one for one in run_json(leaked.before, "verdict")["findings"]}
     assert findings["lost"]["bytes"] == every - sums["uncollected"]
     assert "a Py_DECREF is missing" in findings["lost"]["cause"]
     text = " ".join(debuggers.findleaks("find", str(leaked.before)).split())
@@ -170,19 +170,19 @@ def test_reference_counts_tell_leaks_from_garbage(leaked: Leaked) -> None:
 
 @pytest.mark.matrix
 def test_the_python_engine_compares_the_same_counts(leaked: Leaked) -> None:
-    assert asked(leaked.before, "find", FINDLEAKS_PURE="1")["reference_counts"] == asked(leaked.before, "find")["reference_counts"]
+    assert run_json(leaked.before, "find", FINDLEAKS_PURE="1")["reference_counts"] == run_json(leaked.before, "find")["reference_counts"]
 
 
 def test_the_collectors_links_are_no_references(leaked: Leaked) -> None:
     places = leaked.places["__main__.Session"]
-    answers = asked(leaked.before, "whatis", *places)["answers"]
+    answers = run_json(leaked.before, "whatis", *places)["answers"]
     # Stale words may refer to a few sessions, which are then not definitely lost.
     definite = [place for place, answer in zip(places, answers) if answer["block"]["kind"] == "definite"][:5]
     assert len(definite) == 5
     for place in definite:
-        answer = asked(leaked.before, "refs", place)
+        answer = run_json(leaked.before, "refs", place)
         assert [one for one in answer["references"] if one["live"] and one["value"] == place] == []
-        steps = asked(leaked.before, "path", place)["path"]
+        steps = run_json(leaked.before, "path", place)["path"]
         assert [step for step in steps if step["in"]["block"]["kind"] not in ("definite", "indirect")] == []  # a stale word in another leak
 
 
@@ -206,7 +206,7 @@ while True:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_words_after_docstrings_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_words_after_docstrings_are_no_references(version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", DOCSTRINGS), tmp_path, python.environment()) as run:
         found = json.loads(debuggers.findleaks("find", "--json", "--pid", str(run.pid)))

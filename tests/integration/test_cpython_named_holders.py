@@ -21,7 +21,7 @@ PROGRAM = truth.PROGRAMS / "python_named_holders.py"
 NAMES = (
     ("list of 20", '["MODULE_LIST"]'),
     ("list of 19", '["cache"]'),
-    ("list of 18", ""),  # in a cell, which has no name
+    ("list of 18", ""),  # held by a cell, which has no name
     ("list of 17", "default of argument seen"),
     ("list of 15", '["buffer"]'),
     ("list of 14", "local variable results"),

@@ -1,4 +1,4 @@
-"""CPython's tracemalloc as allocation stacks: block by block, also of what is lost."""
+"""Stacks of CPython's tracemalloc are the allocation stacks of blocks, including lost blocks."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def site_of(frames: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str) -> None:
-    """The stacks of the lost blocks by three calls, of objects and of arrays, as tracemalloc itself has them; and that the table of traces
-    holds no block. Leftovers hold some: neither Python nor glibc clears the last bytes of a block before it is used again."""
+    """The stacks of the lost blocks, both objects and arrays, are those of tracemalloc, and the table of traces does not keep any block
+    reachable. Stale words do keep some, because neither Python nor glibc clears the last bytes of a block before it is used again."""
     python = mallocs_python.get(version)
     (headers,) = Path("/usr/include").glob("python3.*/Python.h")
     mallocs_python.extension(truth.PROGRAMS / "python_lose.c", tmp_path, (f"-I{headers.parent}",))
@@ -62,12 +62,12 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
         address = hidden ^ (1 << 64) - 1
         start = starts[bisect_right(starts, address) - 1]
         row = rows[start]
-        assert address - start in ((16, 32) if allocator == "debug" and size != 300 else (0,))  # behind headers of the debug hooks
+        assert address - start in ((16, 32) if allocator == "debug" and size != 300 else (0,))  # after the headers of the debug hooks
         definite += row["kind"] == "definite"
         if not row["site"] or row["size"] < size or stacks.get(row["site"], frames) != frames:
             wrong.append((size, frames, row, stacks.get(row["site"])))
     assert len(said["lost"]) == 2700 and not wrong, wrong[:3]
-    assert definite > 1500  # the table would hold all of them
+    assert definite > 1500  # if it were scanned, the table would refer to all of them
     for (address, frames), answer in zip(some, answers):
         assert [site_of(site["frames"]) for site in answer["sites"]] == [frames], hex(address)
     counts = {tuple(site_of(site["frames"])): site["live"] for answer in answers for site in answer["sites"]}

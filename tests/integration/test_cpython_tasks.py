@@ -1,4 +1,4 @@
-"""The tasks of asyncio that `stacks` lists have the chains of coroutines that the program itself sees."""
+"""The chains of coroutines that `stacks` lists for asyncio tasks are those that the program itself prints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_chains_of_coroutines(version: str, picture: str, tmp_path: Path) -> Non
         assert read == chain, number
         assert (stack["kind"], stack["state"]) == ("asyncio task", "pending")
         assert stack["reason"].startswith("waits for ")
-    # One ended, and the program's own one is executed.
+    # One task has ended, and the task that prints is running.
     assert [one["state"] for number, one in found.items() if number not in dict(chains)] == ["running"]
 
 
@@ -68,7 +68,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("version", mark_matrix_except(VERSIONS, "3.11"))
 def test_many_tasks_that_wait_at_one_place(version: str, tmp_path: Path) -> None:
-    """`verdict` names the place with its line, and leads to the variable that refers to the tasks."""
+    """`verdict` names the place in the code with its line, and the variable that refers to the tasks."""
     python, source = PYTHONS[version](), tmp_path / "server.py"
     source.write_text(MANY)
     with cores.Running(python.command(str(source)), tmp_path, python.environment()) as one:
@@ -81,7 +81,7 @@ def test_many_tasks_that_wait_at_one_place(version: str, tmp_path: Path) -> None
     assert facts["function"].rpartition(".")[2] == "receive" and facts["outermost"].rpartition(".")[2] == "run"
     assert finding["bytes"] > 1500 * 3 * 64
     path = json.loads(debuggers.findleaks(*finding["next"][0].split(), "--json", core))["path"]
-    # Up to 3.10, frames are objects, whose variables have no names.
+    # Up to Python 3.10, frames are objects, and their variables have no names.
     assert any("clients" in step["from"] for step in path) or (path and version in ("3.9", "3.10")), path
 
 

@@ -17,17 +17,17 @@ import cores
 
 COUNT = 200
 LEAST = 0.8
-"""Least share of the leaked objects of each class that must be definitely lost. Words elsewhere may hold a few."""
+"""Minimum share of the leaked objects of each class that must be definitely lost. Stale words elsewhere may refer to a few."""
 
 INCREMENTAL = "3.14.3"
 SHARED_SPARE = {"3.9": {"__main__.DequeEnd", "__main__.DequeStart", "__main__.DequeEmpty"}}
-"""Up to 3.10 all deques share the blocks that they keep for reuse, which are not recognised."""
+"""Up to Python 3.10, all deques share a cache of unused blocks, which findleaks does not recognise."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in (*SUITES, INCREMENTAL)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unused_slots_hold_nothing(version: str, tmp_path: Path) -> None:
+def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     program = str(truth.PROGRAMS / "python_unused_slots.py")
     with cores.Running(python.command(program, str(COUNT)), tmp_path, python.environment()) as one:
@@ -98,11 +98,11 @@ def recurse(level):
     return mine, more
 recurse(40)
 """
-"""Objects that only deques, sets, generators, coroutines and frames hold."""
+"""Objects to which only deques, sets, generators, coroutines and frames refer."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_used_slots_hold_their_objects(version: str, tmp_path: Path) -> None:
+def test_used_slots_are_references(version: str, tmp_path: Path) -> None:
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", HELD), tmp_path, python.environment()) as one:
         core = str(one.gcore())

@@ -1,4 +1,4 @@
-"""Variables of Python's modules and keys of its dictionaries, by name, where a reference stands."""
+"""A reference in a Python module or dictionary has the name of the variable or the key."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ while True:
 
 
 def names(address: str, *where: str) -> set[str]:
-    """What the references to it in blocks in use are said to be, as far as that is a variable or a value."""
+    """Return the names of the references to an object from blocks in use, if they are variables or values of dictionaries."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("refs", "--json", address, *where))
-    texts = [row["from"]["text"].rpartition("; ")[2] for row in found["references"] if row["live"] and "from" in row]  # or a register
+    # Without a block: the reference is in a register.
+    texts = [row["from"]["text"].rpartition("; ")[2] for row in found["references"] if row["live"] and "from" in row]
     return {text for text in texts if text.startswith(("Python variable", "value of"))}
 
 

@@ -1,4 +1,4 @@
-"""The finding about a crash names the cause of the fault, and the origin of the pointer. The program prints the expected addresses."""
+"""The finding about a crash names the cause of the fault and the origin of the pointer. The program prints the expected addresses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ CAUSES = {
         "which is not a valid address.",
         r"loaded from list \d+ of thread \d+'s cache, .* malloc took it from the first word of the block at {freed}, which was overwritten",
     ),
-    # malloc took zeros for a link. The program wrote to the block later. Other blocks begin with zeros, so the block is unknown.
+    # malloc read zeros as a link, because the program wrote to the block after it was freed. Other blocks begin with zeros too, so
+    # findleaks cannot tell which block it was.
     "zeroed": (
         "SIGABRT",
         None,

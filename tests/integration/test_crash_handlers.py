@@ -1,4 +1,4 @@
-"""Crashes whose handler sends the signal again, and system calls that seccomp refuses."""
+"""The cause of a crash is reported if a handler sends the signal again, and if seccomp refuses a system call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CAUSES = {
     "killed": ("SIGSYS", "it made system call {call} in getppid(), which a seccomp filter refused.", "", ""),
     "refused-handled": ("SIGSYS", "it made system call {call} in getppid(), which a seccomp filter refused.", "", ABORTED),
 }
-_SLOW = ("nodefer", "trap", "deep", "killed", "thread")  # the last one is tested in each front end
+_SLOW = ("nodefer", "trap", "deep", "killed", "thread")  # the test of front ends uses the last one
 
 
 def check(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""How a process ended, in `verdict` and `triage`: beside what the program, glibc and libstdc++ printed themselves."""
+"""`verdict` and `triage` report how a process ended, including the messages of the program, glibc and libstdc++."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ program = building.fixture("crashes.cpp", "-std=c++17", "-O1", "-g", "-w")
 
 
 def crash(core: Path) -> dict[str, Any]:
-    """The first finding of `verdict`."""
+    """Return the first finding of `verdict`."""
     done = ran("verdict", "--json", str(core))
     found = json.loads(done.stdout)["findings"][0]
     assert found["finding"] == "crash", found
@@ -55,7 +55,7 @@ def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None
     assert found["evidence"]["exception"] == {"type": match[1], "what": what}
     inner = [{"type": "Refused", "what": "no route to host 17"}] if word == "nested" else []
     assert found["evidence"]["nested_exceptions"] == inner
-    if inner:  # std::throw_with_nested is compiled into the program
+    if inner:  # the program contains its own copy of std::throw_with_nested
         assert found["evidence"]["function"].startswith("parse_header")
         assert found["cause"] == "It contains Refused: no route to host 17."
 

@@ -1,4 +1,4 @@
-"""Cycles of lost blocks of a real C++ program: one group for each leak, whatever the order in which its blocks were allocated."""
+"""Lost cycles of a C++ program: `find` has one group for each leak, whatever the order of allocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("definite", "indirect")
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
-    """A core of the program, the cycles that it lost of each kind, and the size of its objects."""
+    """Return a core of the program, the lost cycles of each kind, and the size of the objects."""
     folder = tmp_path_factory.mktemp("cycles")
     subprocess.run(["g++", "-O1", "-Wall", "-Werror", "-o", folder / "cycles", truth.PROGRAMS / "cycles.cpp"], check=True)
     with cores.Running([str(folder / "cycles")], folder) as one:
@@ -26,14 +26,15 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         return one.gcore(), lost, size
 
 
-def asked(core: Path, *words: str, **environment: str) -> Any:
+def run_json(core: Path, *words: str, **environment: str) -> Any:
     return json.loads(debuggers.findleaks(*words, "--json", str(core), **environment))
 
 
 def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
-    """A class before a plain block, then the largest, then the first vtable; what is lost is the same as in memcheck."""
+    """The leak head is an object with a class rather than a plain block, then the largest block, then the one with the lowest vtable.
+    Lost bytes are those of memcheck."""
     path, lost, size = core
-    found = asked(path, "find")
+    found = run_json(path, "find")
     groups = [group for group in found["groups"] if group["kind"] == "definite"]
     named = sorted((group["type"] or "", group["size"], group["cycle"], group["blocks"]) for group in groups)
     (objects,) = (name for name, _, _, _ in named if name.endswith("Alpha"))
@@ -50,12 +51,12 @@ def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
 
 def test_an_example_is_of_the_type_shown(core: tuple[Path, int, int]) -> None:
     path, _, _ = core
-    for group in asked(path, "find")["groups"]:
-        for answer in asked(path, "whatis", *group["examples"])["answers"]:
+    for group in run_json(path, "find")["groups"]:
+        for answer in run_json(path, "whatis", *group["examples"])["answers"]:
             assert (answer["block"]["type"], answer["block"]["size"]) == (group["type"], group["size"])
             assert answer["block"]["kind"] in KINDS
 
 
-def test_the_engine_in_python_says_the_same(core: tuple[Path, int, int]) -> None:
+def test_python_reference_engine_agrees(core: tuple[Path, int, int]) -> None:
     path, _, _ = core
-    assert asked(path, "find", FINDLEAKS_PURE="1")["groups"] == asked(path, "find")["groups"]
+    assert run_json(path, "find", FINDLEAKS_PURE="1")["groups"] == run_json(path, "find")["groups"]

@@ -1,4 +1,4 @@
-"""Debug information that is larger than findleaks reads without being told to."""
+"""findleaks does not read large debug information unless an option asks for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import cores
 from findleaks.debuginfo.type_index import MOST_UNASKED
 
 HEADER = struct.Struct("<IHBBI")
-"""Length without itself, version, type of the unit, bytes of an address, and offset of the abbreviations (DWARF 5, 7.5.1.1)."""
+"""Length of a unit without the length field: version, type of the unit, bytes of an address, and offset of the abbreviations (DWARF 5,
+7.5.1.1)."""
 
 
 def enlarge(program: Path, size: int) -> None:
@@ -32,8 +33,8 @@ def enlarge(program: Path, size: int) -> None:
 
 @pytest.mark.parametrize("more", [pytest.param(0, marks=pytest.mark.matrix), 1])
 def test_limit(more: int, tmp_path: Path) -> None:
-    """64 MiB of debug information are read without an option. One byte more is not, unless --debug-types asks for it, or it is in the
-    cache. The message says what to do."""
+    """64 MiB of debug information are read without an option. If it is one byte larger, it is read only with --debug-types or from the
+    cache. The message names the option."""
     program = building.compiled(tmp_path, "typed_truth.c", "-gdwarf-5", "-O2")
     enlarge(program, MOST_UNASKED + more)
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -1,4 +1,4 @@
-"""debuginfod: Debian's own over a folder, and servers that are dead, silent, slow, or send something else."""
+"""debuginfod: Debian's server with a local folder, and servers that are dead, silent, slow, or send wrong data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS = ["stacks", "--json"]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """A program whose debug file is on a server only; its file lies where the process had it, stripped."""
+    """Build a program whose debug file is only on a server. The stripped program is at the path that the process mapped."""
     folder = tmp_path_factory.mktemp("built")
     one = stopped(folder, "g++", "-gdwarf-5")
     (folder / "apart").mkdir()
@@ -41,7 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 
 def variables(cache: Path, *urls: str, **more: str) -> dict[str, str]:
-    """The environment, with these servers and this folder for caches."""
+    """Return the environment with these servers and this cache folder."""
     known = {"no_proxy": "127.0.0.1", "XDG_CACHE_HOME": str(cache), "HOME": str(cache), "DEBUGINFOD_CACHE_PATH": ""}
     return {**known, "DEBUGINFOD_URLS": " ".join(urls), **more}
 
@@ -52,8 +52,8 @@ def answer(one: Stopped, **more: str) -> dict[str, Any]:
     return made
 
 
-def test_a_server_names_what_was_stripped(built: Stopped, tmp_path: Path) -> None:
-    """In all three doors; the file is kept where debuginfod's clients keep it, and serves when the server is gone."""
+def test_names_come_from_a_server(built: Stopped, tmp_path: Path) -> None:
+    """Each front end fetches the debug file. It is stored in the cache of debuginfod's clients, and is used after the server has ended."""
     found, served = build_id(built.program), built.program.parent / "served"
     (stack,) = answer(built)["stacks"]
     assert not any("line" in frame for frame in stack["frames"] if frame["module"] == PROGRAM)
@@ -79,7 +79,7 @@ def test_a_server_names_what_was_stripped(built: Stopped, tmp_path: Path) -> Non
 
 
 def test_an_unknown_id_is_asked_for_once(tmp_path: Path) -> None:
-    """The answer no is remembered by an empty file, as debuginfod's clients do, and is no failure."""
+    """If a server does not have a build-id, an empty file in the cache records this, as debuginfod's clients do. It is not an error."""
     known = variables(tmp_path / "cache", "")
     (tmp_path / "served").mkdir()
     other = tmp_path / "served" / "other"
@@ -91,7 +91,7 @@ def test_an_unknown_id_is_asked_for_once(tmp_path: Path) -> None:
         assert client.warnings == []
     noted = tmp_path / "cache" / "debuginfod_client" / ID / "debuginfo"
     assert noted.stat().st_size == 0
-    again = Client(known)  # the server is gone, and is not asked
+    again = Client(known)  # the server has ended, and no request is sent
     assert not again.debug_file(ID, "program", never, quiet)
     assert again.warnings == []
     os.utime(noted, (time.time() - 700,) * 2)
@@ -125,8 +125,8 @@ on a busy machine. All other servers have a long timeout, because they always an
 
 
 @pytest.mark.parametrize("how", FAILURES)
-def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
-    """It is said once, the server is not asked again, and nothing is left in the cache."""
+def test_failing_server_is_not_asked_again(how: str, tmp_path: Path) -> None:
+    """The failure is reported once, the server gets no further request, and the cache has no incomplete file."""
     misbehave, why = FAILURES[how]
     with debugservers.Misbehaving(misbehave) as server:
         patience = SLOW.get(how, str(PATIENCE))
@@ -141,8 +141,8 @@ def test_a_server_that_fails_is_given_up(how: str, tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_without_a_thread_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the limit of processes is reached: no file stays open, and the server is given up."""
+def test_no_file_stays_open_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If no thread can be started (limit of processes), no file stays open, and the server is not used."""
 
     def refuse(*_: object) -> int:
         raise RuntimeError("can't start new thread")
@@ -157,7 +157,7 @@ def test_without_a_thread_nothing_is_left_open(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_next_server_is_asked(tmp_path: Path) -> None:
-    """After one that is dead."""
+    """If the first server is dead, the next one is used."""
     dead = f"http://127.0.0.1:{free_port()}"
     with debugservers.Misbehaving(debugservers.garbage) as server:
         client = Client(variables(tmp_path, dead, server.url))
@@ -173,7 +173,7 @@ def test_the_next_server_is_asked(tmp_path: Path) -> None:
     assert warning.startswith(f"debuginfod: {dead} cannot be reached: Connection refused: it is not used again")
 
 
-def test_a_command_goes_on_without_a_dead_server(built: Stopped, tmp_path: Path) -> None:
+def test_command_continues_without_a_dead_server(built: Stopped, tmp_path: Path) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     found, without = answer(built, **variables(tmp_path, dead)), answer(built)
     assert found["stacks"] == without["stacks"]
@@ -181,7 +181,7 @@ def test_a_command_goes_on_without_a_dead_server(built: Stopped, tmp_path: Path)
     assert warning.startswith(f"debuginfod: {dead} cannot be reached")
 
 
-def test_nothing_is_asked_unless_the_environment_says_so(built: Stopped, tmp_path: Path) -> None:
+def test_no_server_is_used_without_the_environment_variable(built: Stopped, tmp_path: Path) -> None:
     with debugservers.Misbehaving(debugservers.garbage) as server:
         for more in ({}, {"DEBUGINFOD_URLS": ""}, {"DEBUGINFOD_URLS": server.url}):
             findleaks("stacks", "--no-lines", str(built.core), **{**variables(tmp_path), **more})
@@ -203,7 +203,7 @@ def test_ctrl_c_on_the_command_line(built: Stopped, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
 def test_ctrl_c_in_a_debugger(debugger: str, built: Stopped, tmp_path: Path) -> None:
-    """(The debuggers may ask servers themselves: they shall not here.)"""
+    """Debuggers may use debuginfod themselves, so the test disables that."""
     terminal = {"gdb": gdb_terminal, "lldb": lldb_terminal}[debugger]
     words = {
         "gdb": ["-iex", "set debuginfod enabled off", str(built.program), str(built.core)],

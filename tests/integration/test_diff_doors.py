@@ -1,4 +1,4 @@
-"""`snapshot` and `diff` in GDB, LLDB and the command line: between two stops of a process, on cores, with names and files."""
+"""`snapshot` and `diff` in GDB, LLDB and on the command line: between two stops of a process, and on cores, with names and with files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cores(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
-    """Cores of the same process: after one round, and after each of two more."""
+    """Cores of the same process: after the first round, and after each of two more rounds."""
     with Running([str(program)], tmp_path_factory.mktemp("run")) as running:
         made = []
         for number in range(3):
@@ -40,12 +40,12 @@ def cores(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
         yield made
 
 
-def loaded(ask: Ask, program: Path, core: Path) -> list[str]:
+def load_core(ask: Ask, program: Path, core: Path) -> list[str]:
     return [str(program), str(core)] if ask is gdb else [str(program), "-c", str(core)]
 
 
-def debugged(ask: Ask, program: Path, commands: list[str]) -> str:
-    """What the debugger prints while it runs the program from round to round, stopped at each."""
+def run_debugger(ask: Ask, program: Path, commands: list[str]) -> str:
+    """Return the output of the debugger, which runs the program to the end of each round."""
     end = ["kill"] if ask is gdb else ["process kill"]
     if ask is gdb:
         return gdb(["set confirm off", *STOPS[gdb], *commands, *end], "--args", str(program), "3")
@@ -54,8 +54,8 @@ def debugged(ask: Ask, program: Path, commands: list[str]) -> str:
 
 @pytest.mark.parametrize("ask", [gdb, lldb])
 def test_between_two_stops(ask: Ask, program: Path) -> None:
-    """What grew is what the program says it added: in its table, and in JSON."""
-    output = debugged(
+    """`diff` reports the growth that the program prints, as a table and as JSON."""
+    output = run_debugger(
         ask,
         program,
         ["leaks snapshot first", GO_ON, "leaks diff first", "leaks snapshot", GO_ON, "leaks diff --json", "leaks diff nothing"],
@@ -75,7 +75,8 @@ def test_between_two_stops(ask: Ask, program: Path) -> None:
 
 @pytest.mark.parametrize("ask", mark_matrix_except((gdb, lldb), gdb))
 def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> None:
-    """A name taken again is replaced; a file stays; without a name and before any the answer is what to type."""
+    """A second snapshot replaces one of the same name, but a file is not replaced. Without a name, and before any snapshot, the message
+    says what to type."""
     file = tmp_path / "kept in a file.snapshot"
     commands = [
         "leaks diff",
@@ -96,7 +97,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
         "help leaks diff",
         "help leaks snapshot",
     ]
-    output = ask(commands, *loaded(ask, program, cores[1]))
+    output = ask(commands, *load_core(ask, program, cores[1]))
     assert "no snapshot was taken; run `leaks snapshot NAME` now, and `leaks diff NAME` at a later stop" in output
     assert "; it replaces the earlier snapshot of this name" in output
     assert 'next: leaks diff "a name"' in output
@@ -115,7 +116,8 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
 
 
 def test_several_inferiors_in_one_gdb(program: Path, cores: list[Path]) -> None:
-    """Names are those of all inferiors: what was kept of one core is compared with another. Without a name: those of the program."""
+    """All inferiors share the names of snapshots: a snapshot of one core can be compared with another core. Without a name, `diff` uses
+    snapshots of the same program."""
     output = gdb(
         [
             "leaks snapshot before",
@@ -136,7 +138,7 @@ def test_several_inferiors_in_one_gdb(program: Path, cores: list[Path]) -> None:
 
 
 def test_completion_in_gdb(program: Path, cores: list[Path]) -> None:
-    """Names that were kept, options, and files."""
+    """GDB completes names of snapshots, options, and files."""
     commands = [f"leaks snapshot {name}" for name in ("before-lunch", "beside", '"with a blank"')]
     commands += [f"complete leaks {words}" for words in ("diff be", "diff before-l", "diff --b", "diff --by lo", "watch --e", "diff /pro")]
     output = gdb(commands, str(program), str(cores[0]))
@@ -145,12 +147,12 @@ def test_completion_in_gdb(program: Path, cores: list[Path]) -> None:
 
 
 def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same in every door: all but the names of the samples."""
+    """Return the part of a diff that must be the same in every front end: all but the names of the samples."""
     return {**answer, "samples": [{**one, "name": ""} for one in answer["samples"]]}
 
 
-def test_the_same_answer_in_three_doors(program: Path, cores: list[Path], tmp_path: Path) -> None:
-    """The figures of a snapshot, and a diff's JSON; exact where the program says what it did."""
+def test_front_ends_agree(program: Path, cores: list[Path], tmp_path: Path) -> None:
+    """Snapshots and diffs have the same figures and JSON in each front end, and are exact where the program prints the truth."""
     before, after = cores[0], cores[2]
     line = json.loads(ran("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
     rows = {row["name"]: row for row in line["grown"]}
@@ -161,7 +163,7 @@ def test_the_same_answer_in_three_doors(program: Path, cores: list[Path], tmp_pa
     alone = [json.loads(ran(*words, str(core), check=True).stdout) for core in (before, after)]
     for ask in (gdb, lldb):
         load = f"core-file {after}" if ask is gdb else f"target create {shlex.quote(str(program))} -c {shlex.quote(str(after))}"
-        output = ask(["leaks snapshot a --json", load, "leaks snapshot b --json", "leaks diff a --json"], *loaded(ask, program, before))
+        output = ask(["leaks snapshot a --json", load, "leaks snapshot b --json", "leaks diff a --json"], *load_core(ask, program, before))
         first, second, found = (json.loads(line) for line in objects(output))
         assert diff_of(found) == diff_of(line)
         for taken, same in zip((first, second), alone, strict=True):
@@ -169,17 +171,17 @@ def test_the_same_answer_in_three_doors(program: Path, cores: list[Path], tmp_pa
             assert taken["warnings"] == same["warnings"] == []
 
 
-def suggested(output: str, prog: str) -> list[str]:
+def list_suggestions(output: str, prog: str) -> list[str]:
     return re.findall(rf"^ +next: ({re.escape(prog)} .*)$", output, re.M)
 
 
 @pytest.mark.parametrize("words", [("-c",), ("-f", "-c")], ids=["sh", "zsh"])
-def test_a_shell_runs_what_is_suggested(words: tuple[str, ...], cores: list[Path], tmp_path: Path) -> None:
+def test_shell_runs_suggested_commands(words: tuple[str, ...], cores: list[Path], tmp_path: Path) -> None:
     prog, odd = " ".join(map(shlex.quote, FINDLEAKS)), tmp_path / "a core's folder"
     odd.symlink_to(cores[0].parent)
     cores = [odd / core.name for core in cores]
     done = ran("diff", *map(str, cores), check=True)
-    lines = suggested(done.stdout, prog)
+    lines = list_suggestions(done.stdout, prog)
     assert len(lines) >= 2
     for line in lines:
         shell = "sh" if words == ("-c",) else "zsh"
@@ -196,16 +198,16 @@ def test_a_shell_runs_what_is_suggested(words: tuple[str, ...], cores: list[Path
         *(pytest.param(*one, marks=pytest.mark.matrix) for one in (("leaks", lldb), ("findleaks", gdb))),
     ],
 )
-def test_a_debugger_runs_what_is_suggested(ask: Ask, prog: str, program: Path, cores: list[Path]) -> None:
+def test_debugger_runs_suggested_commands(ask: Ask, prog: str, program: Path, cores: list[Path]) -> None:
     compare = f'{prog} diff "{cores[0]}" "{cores[1]}"'
-    lines = suggested(ask([compare], *loaded(ask, program, cores[2])), prog)
+    lines = list_suggestions(ask([compare], *load_core(ask, program, cores[2])), prog)
     assert len(lines) >= 2
-    output = ask(lines, *loaded(ask, program, cores[2]))
+    output = ask(lines, *load_core(ask, program, cores[2]))
     assert "Traceback" not in output and "error" not in output
     assert "g_sessions (grows, data)" in output and "GET /orders/1" in output
 
 
 def test_truth_of_the_program(program: Path, tmp_path: Path) -> None:
-    """The rounds that the other tests go by."""
+    """The program's rounds, on which the other tests depend, are correct."""
     with Running([str(program), "2"], tmp_path) as running:
         assert counts(running.output) == (8000, 6000)

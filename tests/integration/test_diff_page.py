@@ -1,4 +1,5 @@
-"""The page of `diff -o FILE.html` in a browser: it opens, its figures are those of the JSON, it sorts, filters and draws what is chosen."""
+"""The page of `diff -o FILE.html` in a browser: it opens, has the figures of the JSON, sorts and filters rows, and draws the chosen
+rows."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def grown(by: str = "") -> list[dict[str, Any]]:
+def list_growth(by: str = "") -> list[dict[str, Any]]:
     (body,) = Comparison(samples.samples(3, 3600.0, names=[HOSTILE]), by=by).json()
     return json.loads(json.dumps(body))["grown"]
 
@@ -87,7 +88,7 @@ def amount(value: int, unit: str) -> str:
     return size(value) if unit == "bytes" else f"{value:,}"
 
 
-def signed(value: float, unit: str) -> str:
+def format_amount(value: float, unit: str) -> str:
     return f"{'−' if value < 0 else '+'} {amount(abs(round(value)), unit)}" if value else "0"
 
 
@@ -102,11 +103,11 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
     for word in (None, *WORDS):
         rows = answer["found"][word or "grew"]
         expected = []
-        for row in grown(word):
+        for row in list_growth(word):
             rated = row["per_hour"] and row["trend"] in ("growing", "falling")
-            hour = signed(row["per_hour"]["rate"], row["unit"]) if rated else "–"
+            hour = format_amount(row["per_hour"]["rate"], row["unit"]) if rated else "–"
             figures = [amount(row[name], row["unit"]) for name in ("before", "after")]
-            expected.append([*figures, signed(row["delta"], row["unit"]), hour, row["trend"]])
+            expected.append([*figures, format_amount(row["delta"], row["unit"]), hour, row["trend"]])
         assert sorted(cells[1:] for cells in rows) == sorted(expected)
     assert len(answer["found"]["all"]) == sum(len(answer["found"][word]) for word in WORDS)
     assert answer["title"] == "What grew: shop"
@@ -116,7 +117,7 @@ def test_its_tables_have_the_figures_of_the_json(three: Path, tmp_path: Path) ->
     assert any(HOSTILE in cells[0] for cells in answer["found"]["lost"])  # as text
 
 
-def test_it_sorts_and_filters(three: Path, tmp_path: Path) -> None:
+def test_page_sorts_and_filters(three: Path, tmp_path: Path) -> None:
     script = """
     await tab("all");
     const told = {start: [sorted(), cells()]};
@@ -138,13 +139,13 @@ def test_it_sorts_and_filters(three: Path, tmp_path: Path) -> None:
     return told;
     """
     answer = driven(three, script, tmp_path)
-    rows = [row for by in WORDS for row in grown(by)]
+    rows = [row for by in WORDS for row in list_growth(by)]
     assert answer["start"][0] == "none,none,none,descending,none,none,"
     for at, word, key in ((1, "before", "before"), (2, "after", "after"), (3, "growth", "delta")):
         for (state, cells), down in zip(answer[word], (True, False)):
             assert state.split(",")[at] == ("descending" if down else "ascending")
             values = [
-                amount(row[key], unit) if key != "delta" else signed(row[key], unit)
+                amount(row[key], unit) if key != "delta" else format_amount(row[key], unit)
                 for unit in ("bytes", "count")
                 for row in sorted((row for row in rows if row["unit"] == unit), key=lambda row: row[key], reverse=down)
             ]
@@ -158,7 +159,7 @@ def test_it_sorts_and_filters(three: Path, tmp_path: Path) -> None:
     assert len(answer["plateau"]) == len([row for row in rows if row["trend"] == "plateau"]) > 0
 
 
-def test_what_is_under_the_pointer(three: Path, tmp_path: Path) -> None:
+def test_tooltips(three: Path, tmp_path: Path) -> None:
     script = """
     const told = {first: await over(0.11, 0.5), middle: await over(0.52, 0.5), last: await over(0.97, 0.5)};
     told.dots = document.querySelectorAll("#cross circle").length;
@@ -178,17 +179,17 @@ def test_what_is_under_the_pointer(three: Path, tmp_path: Path) -> None:
     """
     answer = driven(three, script, tmp_path)
     snapshots = samples.samples(3, 3600.0)
-    top = grown()[0]
+    top = list_growth()[0]
     for at, name in enumerate(("first", "middle", "last")):
         text = answer[name]
         assert text.startswith(f"{at + 1} of 3 {snapshots[at].name}")
         assert size(snapshots[at].total().bytes or 0) in text and size(top["bytes"][at]) in text
     assert ("+ 60 min" in answer["middle"], "+ 2 h" in answer["last"]) == (True, True)
-    assert signed(top["delta"], "bytes") in answer["last"] and answer["dots"] > 3
+    assert format_amount(top["delta"], "bytes") in answer["last"] and answer["dots"] > 3
     assert answer["gone"] and answer["escaped"]
     assert (answer["home"], answer["right"]) == (answer["first"], answer["middle"])
     assert snapshots[1].name in answer["said"] and size(top["bytes"][1]) in answer["said"]
-    for row in grown("share"):
+    for row in list_growth("share"):
         assert size(row["after"]) in answer["share"]
 
 
@@ -220,10 +221,10 @@ def test_a_chosen_row_is_drawn(three: Path, tmp_path: Path) -> None:
     return told;
     """
     answer = driven(three, script, tmp_path)
-    warm = next(row for row in grown("root") if row["name"].startswith("g_cache"))
+    warm = next(row for row in list_growth("root") if row["name"].startswith("g_cache"))
     assert answer["before"] > 2 and answer["both"] == 2
     curves, selected, drawn, text = answer["chosen"]
-    assert (len(curves), selected, drawn) == (1, "true", 1) and curves[0][1] == signed(warm["delta"], "bytes")
+    assert (len(curves), selected, drawn) == (1, "true", 1) and curves[0][1] == format_amount(warm["delta"], "bytes")
     assert f"0 → {warm['counts'][-1]:,}" in text and "plateau" in text
     assert answer["cleared"] == [answer["before"], 0]
     assert answer["second"] and answer["entered"][0] == answer["entered"][1]
@@ -236,7 +237,7 @@ def level(colour: str) -> int:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_its_colours(three: Path, tmp_path: Path, dark: bool) -> None:
+def test_colours(three: Path, tmp_path: Path, dark: bool) -> None:
     script = """
     const colours = () => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, $("theme").textContent];
     const told = [colours()];
@@ -278,7 +279,7 @@ def test_five_hundred_samples(many: Path, tmp_path: Path) -> None:
 
 
 def test_samples_without_times_and_figures(tmp_path: Path) -> None:
-    """Numbers of the samples along the axis; of the total None is shown as nothing."""
+    """Samples without times are numbered along the axis. A total of None is drawn as a gap."""
     figures = [[Figure("total", "resident", None, amount)] for amount in (1 << 30, None, 3 << 30)]
     identity = samples.samples(1)[0].identity
     compare([Snapshot(f"core.{at}", Clock(), identity, figures[at]) for at in range(3)], arguments(output=str(tmp_path / "few.html")))

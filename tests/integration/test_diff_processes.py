@@ -1,4 +1,4 @@
-"""`diff` of two runs of a program: it says that they are two, and suggests no command on a process that has ended."""
+"""`diff` of two processes of one program reports that they differ, and suggests no command for a process that has ended."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_two_runs_of_a_program(tmp_path: Path) -> None:
         with Running([str(program), "0", str(held), "0", "0"], tmp_path / name) as run:
             findleaks("snapshot", "-o", files[-1], "--pid", str(run.pid))
             live = findleaks("diff", *files) if name == "two" else ""
-            assert f"--pid {run.pid}" in live or name == "one"  # it still runs
+            assert f"--pid {run.pid}" in live or name == "one"  # the process still runs
             os.kill(run.pid, signal.SIGKILL)
             limit = time.monotonic() + PATIENCE
             while Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < limit:
                 time.sleep(0.01)
-            text = findleaks("diff", *files) if name == "two" else ""  # it has ended, and its parent has not asked for its status
+            text = findleaks("diff", *files) if name == "two" else ""  # the process has ended, and its parent has not waited for it
             assert "--pid" not in text
     first = text.splitlines()[0]
     assert first.startswith("several processes of combined")

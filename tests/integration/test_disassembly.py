@@ -1,4 +1,5 @@
-"""What is derived from a program's own code is the same in GDB, in LLDB and on the command line, whatever breakpoints lie in the code."""
+"""What findleaks derives from machine code of the program is the same in GDB, in LLDB and on the command line, whether or not breakpoints
+are set in the code."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def answer(output: str) -> dict[str, Any]:
     return found
 
 
-def nested(folder: Path, version: str) -> Running:
+def start_nested(folder: Path, version: str) -> Running:
     addon = folder / "counts.node"
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", addon, truth.PROGRAMS / "node_counts.c"], check=True)
     return Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], folder / "run")
@@ -52,10 +53,10 @@ def nested(folder: Path, version: str) -> Running:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [nodes.NEWEST, *OLDER])
-def test_nodes_own_code(version: str, tmp_path: Path) -> None:
-    """Handles, scopes by their functions' code, global handles and V8's heap, in a core. A live process: see breakpoints."""
+def test_code_of_node(version: str, tmp_path: Path) -> None:
+    """Read from Node's code in a core: handles, scopes, global handles and V8's heap. test_breakpoints_are_not_code uses a live process."""
     program = nodes.get(version)
-    with nested(tmp_path, version) as running:
+    with start_nested(tmp_path, version) as running:
         output, core = running.output, str(running.kernel_core())
     here = [answer(findleaks(command, "--json", core)) for command in COMMANDS]
     assert f"handles {here[0]['isolates'][0]['handles']}\n" in output
@@ -69,8 +70,8 @@ def test_nodes_own_code(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", mark_matrix_except(("8.17.0", nodes.NEWEST), "8.17.0"))
 def test_breakpoints_are_not_code(version: str, tmp_path: Path) -> None:
-    """Debuggers write them into the process, and read it without them."""
-    with nested(tmp_path, version) as running:
+    """Debuggers write breakpoints into the code. findleaks reads the original code."""
+    with start_nested(tmp_path, version) as running:
         pid = str(running.pid)
         here = answer(findleaks("scopes", "--json", "--pid", pid))
         listed = subprocess.run(["nm", nodes.get(version)], capture_output=True, text=True, check=True).stdout
@@ -93,8 +94,8 @@ PYTHONS = ["3.11", *(pytest.param(version, marks=pytest.mark.matrix) for version
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_pythons_own_code(version: str, tmp_path: Path) -> None:
-    """Where the interpreter's lock is."""
+def test_code_of_python(version: str, tmp_path: Path) -> None:
+    """findleaks finds the lock of the interpreter from its code."""
     python = mallocs_python.get(version)
     program = tmp_path / "waits.py"
     program.write_text("print('ready', flush=True)\nimport time\ntime.sleep(600)\n")
@@ -115,8 +116,8 @@ def test_pythons_own_code(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "version", [rubies.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in rubies.READ if one != rubies.SYSTEM)]
 )
-def test_rubys_own_code(version: str, tmp_path: Path) -> None:
-    """Where the heap and its counters are."""
+def test_code_of_ruby(version: str, tmp_path: Path) -> None:
+    """findleaks finds the heap and its counters from the code."""
     with rubies.Pausing(version, truth.PROGRAMS / "ruby_objects.rb", tmp_path) as program:
         program.go(2)
         image = str(program.kernel_core())

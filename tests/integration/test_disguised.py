@@ -1,4 +1,5 @@
-"""Programs that refer to their blocks by disguised pointers: every block is what its program says, and noise changes nothing."""
+"""Programs that refer to their blocks by disguised pointers: findleaks reports the state that the program prints for each block, also if
+there are random words."""
 
 from __future__ import annotations
 
@@ -52,18 +53,18 @@ NOISE = ("none", "noise-random", "noise-text", "noise-counters", "noise-numbers"
 COUNT = 300
 
 
-def compiled(folder: Path, compiler: str) -> Path:
+def compile_program(folder: Path, compiler: str) -> Path:
     return building.compiled(folder, "disguised.c", *FLAGS, compiler=compiler)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("x86-64"), "cc")
+    return compile_program(tmp_path_factory.mktemp("x86-64"), "cc")
 
 
 @pytest.fixture(scope="module")
 def program_32(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("i386"), "i686-linux-gnu-gcc")
+    return compile_program(tmp_path_factory.mktemp("i386"), "i686-linux-gnu-gcc")
 
 
 def find(*words: str) -> dict[str, Any]:
@@ -71,9 +72,11 @@ def find(*words: str) -> dict[str, Any]:
 
 
 def check(program: Path, folder: Path, kind: str, by_chance: int = 0, first: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
-    """Check the kind of each block of a live process. Return what `find --json` reports about disguised pointers, and
-    the text of `find`. `by_chance`: the most leaked blocks to which random words may refer. `first`: words of the command line before the
-    program."""
+    """Check the kind of each block of a live process. Return what `find --json` reports about disguised pointers, and the text of `find`.
+
+    by_chance: the largest number of leaked blocks to which random words may refer.
+    first: words of the command line before the program.
+    """
     with cores.Running([*first, str(program), kind, str(COUNT)], folder) as run:
         records = truth.parse(run.output)
         where = ("--pid", str(run.pid))
@@ -83,7 +86,7 @@ def check(program: Path, folder: Path, kind: str, by_chance: int = 0, first: Seq
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_block_by_block(program: Path, tmp_path: Path, kind: str) -> None:
+def test_state_of_each_block(program: Path, tmp_path: Path, kind: str) -> None:
     said, text = check(program, tmp_path, kind)
     form, words = FORMS[kind]
     (one,) = said["conventions"]
@@ -121,8 +124,8 @@ def test_noise_hides_no_leak(program: Path, tmp_path: Path, kind: str) -> None:
 @pytest.mark.platform("i386", "live, on the command line")
 @pytest.mark.parametrize("kind", mark_matrix_except(IN_FOUR_BYTES, "packed", "xor", "none", "noise-random"))
 def test_words_of_four_bytes(program_32: Path, tmp_path: Path, kind: str) -> None:
-    # One random word in some thousands is a heap address. The XOR of two heap addresses may be one, too, so setarch -R makes the address of
-    # the heap the same in each run.
+    # One in several thousand random words is a heap address. The XOR of two heap addresses may also be a heap address, so setarch -R makes
+    # the address of the heap the same in each run.
     said, _ = check(program_32, tmp_path, kind, 8 if kind == "noise-random" else 0, ("setarch", "-R"))
     assert [one["disguise"] for one in said["conventions"]] == ([FORMS[kind][0]] if kind in FORMS else [])
 
@@ -150,7 +153,7 @@ def test_every_command_and_front_end(program: Path, tmp_path: Path) -> None:
 
 
 def test_numbers_of_the_linker_are_no_compressed_pointers(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In ld.so, the upper half of start_time is a small number that grows as long as the machine runs."""
+    """In ld.so, the upper half of the variable start_time is a small number that grows with the uptime of the machine."""
     searched: list[Range] = []
 
     def search(graph: Any, engine: Any, blocks: Any, session: Any, roots: Sequence[Range], mangled: Any) -> Any:

@@ -1,5 +1,8 @@
-"""The examples of README and the documentation run. Those on cores of the repository print what the page shows; the others, whose processes
-have ended, run on another core: their options then do what the page needs them for, and no command fails for another reason than that."""
+"""Run the examples of the README and the documentation.
+
+Examples on cores of the repository must print the documented output. Examples on processes that have ended run on another core: their
+options must work, and no command may fail for a reason other than that core.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from findleaks.catalogue import CATALOGUE, FRONT, SETUP
 
 SAMPLE = ROOT / "cores" / "sample.core.gz"
 ADDRESS, ROOT_NAME = "0x557d0e65ea60", "shop, data+0x61a8"
-"""A block and a root of that core."""
+"""The address of a block and the name of a root of that core."""
 CORE = re.compile(r"[\w.-]*core|(core|shop)\.\d+|[\w.-]+\.(gcore|core\.gz|core\.zst|dmp)")
 """Names of cores that the repository does not have."""
 SNAPSHOTS = {"kept": 2, "series": 2, "before.snapshot": 1, "after.snapshot": 1}
 """Names of snapshots in examples, and of folders with two of them."""
 ROOTS = {"g_agent", "sessions", "Ruby's heap pages"}
 ELSEWHERE = ("--scheduler",)
-"""Options that need other machines, which other tests start."""
+"""Options that need other machines. Other tests start these."""
 REASONS = (
     "no managed runtime",
     "no debug information was found",
@@ -44,7 +47,7 @@ REASONS = (
     "known.supp: cannot read suppressions",
     "none/lost.csv: cannot be written",
 )
-"""Reasons of commands that fail on a C++ program. The last two are a file of the user, and what the example shows."""
+"""Accepted error messages of commands on a C++ program. The last two are about a file of the user, and about what the example shows."""
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -52,7 +55,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in a folder that has the files of the examples; return its exit status, output and errors. Cores stay open."""
+    """Run a command in a folder that has the files of the examples. Return its exit status, output and errors. Opened cores stay open."""
     opened = commandline.opening_once(cli._open)
     monkeypatch.setattr(cli, "_open", lambda args, core, progress: opened(args, os.path.realpath(core) if core else core, progress))
     monkeypatch.setenv("COLUMNS", documented.COLUMNS)
@@ -71,13 +74,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def examples(wanted: Callable[[list[str]], bool]) -> list[tuple[Example, list[str]]]:
-    """Examples with output or a command of their own, whose words are `wanted`."""
+    """Return the examples that have output, or a command whose words are `wanted`."""
     found = [(example, words) for example in documented.examples() if example.prompt == "$" for words in documented.calls(example)]
     return [(example, words) for example, words in found if words[0] not in (*FRONT, *SETUP) and wanted(words)]
 
 
 def needs_process(words: list[str]) -> bool:
-    """Whether the command cannot read a core instead."""
+    """Return whether the command needs a live process and cannot read a core."""
     return CATALOGUE[words[0]].live or (words[0] == "snapshot" and ("--weight" in words or "--every" in words))
 
 
@@ -93,7 +96,7 @@ def test_examples_on_cores_of_the_repository(run: Run) -> None:
 
 
 def test_other_programs_read_what_is_exported(tmp_path: Path) -> None:
-    """The session at the beginning of the page, with Go's pprof and SQLite, in a shell."""
+    """Run the session at the top of the page, with Go's pprof and SQLite, in a shell."""
     (tmp_path / "shop.core.gz").symlink_to(SAMPLE)
     text = (ROOT / "docs" / "exports.md").read_text(encoding="utf-8")
     end = next(documented.blocks(text))[-1][0]
@@ -115,7 +118,7 @@ def test_examples_on_another_core(run: Run, tmp_path: Path) -> None:
         (tmp_path / names[0]).parent.mkdir(exist_ok=True)
         assert [run("snapshot", one, str(SAMPLE))[0] for one in names] == [0] * number
     (tmp_path / "crash").mkdir()
-    shutil.copy(SAMPLE, tmp_path / "crash" / "core")  # links are not followed
+    shutil.copy(SAMPLE, tmp_path / "crash" / "core")  # symbolic links are not followed
     wrong, seen = [], 0
     for example, words in examples(lambda words: not documented.is_shipped(words)):
         if needs_process(words) or any(word in words for word in ELSEWHERE):
@@ -136,7 +139,7 @@ def test_examples_on_another_core(run: Run, tmp_path: Path) -> None:
 
 
 def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All run on the sample core. The session of the tutorial, which is on this core, prints what the page shows."""
+    """All examples run on the sample core. The session of the tutorial prints the documented output."""
     monkeypatch.chdir(tmp_path)
     sessions = [one for one in documented.examples() if one.prompt == "(gdb)" and one.command.startswith("leaks ")]
     core = tmp_path / "sample.core"
@@ -160,16 +163,16 @@ def test_examples_in_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 FUNCTIONS = {"node::MakeCallback", "napi_create_object", "probed"}
 SHORTER = {"--for": "1", "--events": "20", "--every": "1"}
-"""Values of options, with which examples end soon."""
+"""Values of options that make examples end soon."""
 NOT_THERE = ("no readable loaded file contains V8", "napi_open_handle_scope")
-"""Reasons of commands that fail on a process without Node."""
+"""Accepted error messages of commands on a process without Node."""
 program = building.fixture("help_examples.c", "-g", "-O1")
 running = building.running()
 
 
 @pytest.mark.matrix
 def test_examples_on_a_process(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that only processes have. `watch` runs until Ctrl-C: test_help_examples.py has it."""
+    """Run the commands that need a process. `watch` runs until Ctrl-C, and is tested in test_help_examples.py."""
     seen = 0
     monkeypatch.chdir(tmp_path)
     for example, words in examples(lambda words: needs_process(words) and words[0] != "watch"):

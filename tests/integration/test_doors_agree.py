@@ -1,4 +1,4 @@
-"""GDB, LLDB and the command line give the same JSON, byte for byte, for the same core and for the same stopped process."""
+"""GDB, LLDB and the command line print the same JSON, byte for byte, for the same core and for the same stopped process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
 
 
 def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
-    """The program the user gives to the debugger is used, as `--exe` is."""
+    """A program that the user gives to the debugger is used like that of `--exe`."""
     old, new = tmp_path / "old", tmp_path / "moved" / "new"
     new.parent.mkdir()
     shutil.copy(program, old)
@@ -66,12 +66,12 @@ def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
         at, core = placed(run.output), run.gcore()
     old.rename(new)
     reported = on_core(at, core, "--exe", str(new))
-    assert reported != on_core(at, core)  # without it the names are missing
+    assert reported != on_core(at, core)  # without the program, the names are missing
     assert objects(gdb(inside(at), str(new), str(core))) == reported
     assert objects(lldb(inside(at), str(new), "-c", str(core))) == reported
 
 
-def test_truncated_core_warns_alike(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
+def test_front_ends_warn_about_a_truncated_core(program: Path, kernel_core: tuple[Path, Placed], tmp_path: Path) -> None:
     core, at = kernel_core
     cut = tmp_path / "core.cut"
     data = core.read_bytes()
@@ -96,17 +96,17 @@ def test_live_process(running: Running) -> None:
     assert objects(lldb(inside(at), "-p", pid)) == reported
 
 
-def test_process_runs_on_afterwards(running: Running) -> None:
+def test_process_continues_afterwards(running: Running) -> None:
     pid = str(running.pid)
     for output in (gdb(["leaks find"], "-p", pid), lldb(["leaks find", "detach"], "-p", pid)):
         assert "leaked: " in output
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         assert "TracerPid:\t0" in lines
-        before = said(running)
+        before = count_lines(running)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda before=before: said(running) != before, "it to say so")  # type: ignore[misc]
-        assert said(running) == before + 1
+        until(lambda before=before: count_lines(running) != before, "the process to print a line")  # type: ignore[misc]
+        assert count_lines(running) == before + 1
 
 
-def said(running: Running) -> int:
+def count_lines(running: Running) -> int:
     return (running.folder / "stdout").read_text().count("goes on\n")

@@ -1,5 +1,5 @@
-"""No name of a target acts on the user's terminal, forges a line, or is lost: every command, as text and as JSON, on a core whose names all
-hold escape sequences, line ends and marks of direction, held to the same core with harmless names."""
+"""Names in a target cannot control the user's terminal, forge a line, or get lost. Each command runs, as text and JSON, on a core whose
+names have escape sequences, line ends and bidirectional marks, and on the same core with harmless names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import cores
 
 
 class Cores(NamedTuple):
-    """The same core with harmless names and with such as act, and addresses in both."""
+    """The same core with harmless names and with harmful names, and addresses in both."""
 
     built: escapes.Built
     harmless: Path
@@ -56,7 +56,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
 
 
 def addresses(core: Path) -> dict[str, str]:
-    """Of the global variable, of the block it points to, of one that is lost and has the type, and of the mapped file."""
+    """Return the addresses of the global variable, of the block that it points to, of a lost block that has the type, and of the mapped
+    file."""
     roots = ask("roots", "--limit", "0", "--json", str(core)).objects()[0]["roots"]
     by_name = {row["name"]: row for row in roots}
     (owner,) = (row for name, row in by_name.items() if escapes.SYMBOLS["global"] in name)
@@ -94,7 +95,7 @@ def words_of(made: Cores, command: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_text_shows_every_name_and_obeys_none(made: Cores, command: list[str]) -> None:
+def test_text_escapes_every_name(made: Cores, command: list[str]) -> None:
     words = words_of(made, command)
     clean, reported = ask(*words, str(made.harmless)), ask(*words, str(made.acting))
     narrow = ask(*words, str(made.acting), width=80)
@@ -122,7 +123,7 @@ def test_folded_stacks(made: Cores) -> None:
 
 
 def test_damage(made: Cores) -> None:
-    """What was written over the heap is quoted, and where the heap is."""
+    """`verify` quotes the text that overwrote the heap, and the address, without control characters."""
     reported = ask("verify", str(made.damaged))
     check(reported.out, "verify")
     assert reported.status == 1 and b"glibc" in reported.out and b"(libc\\x1b[1m\\x9b): CORRUPT" in reported.out
@@ -131,7 +132,7 @@ def test_damage(made: Cores) -> None:
     assert answer.objects()[0]["allocators"][0]["where"] == "libc\x1b[1m\\x9b"
 
 
-def test_json_hands_on_the_true_names(made: Cores) -> None:
+def test_json_has_the_original_names(made: Cores) -> None:
     regions = [
         one["region"]["name"]
         for one in ask("whatis", "--json", made.at["global"], made.at["mapped"], str(made.acting)).objects()[0]["answers"]
@@ -177,7 +178,7 @@ FILES = [
 
 
 def test_files_for_other_programs(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spreadsheet runs no name, a browser none; what a terminal shows of the others obeys none."""
+    """A spreadsheet does not evaluate a name, a browser does not run it, and text formats contain no control characters."""
     monkeypatch.chdir(tmp_path)
     ask("snapshot", "-o", str(tmp_path / "one.snapshot"), str(made.harmless))
     pages: dict[str, list[str]] = {}
@@ -209,8 +210,8 @@ def test_diff_and_triage(made: Cores) -> None:
         assert reported.out and reported.status == 0, reported.err
 
 
-def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
-    """The core's own file may be called anything: the suggested line names it, in a shell's words."""
+def test_suggested_commands_can_be_pasted(made: Cores, tmp_path: Path) -> None:
+    """The core may have any file name: the suggested command quotes it for a shell."""
     core = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), b"core " + escapes.ACTING)))
     core.hardlink_to(made.acting) if hasattr(core, "hardlink_to") else os.link(made.acting, core)
     reported = ask("blocks", str(core))
@@ -225,8 +226,8 @@ def test_what_to_type_next_can_be_pasted(made: Cores, tmp_path: Path) -> None:
     check(missing.err, "no such core")
 
 
-def test_a_name_is_no_command(made: Cores) -> None:
-    """The root that holds most has a name that quotes would end: pasted, it is one word, or its address represents it."""
+def test_names_are_quoted_in_commands(made: Cores) -> None:
+    """The root that retains most has a name with quotes. In a suggested command, it is one quoted word or an address."""
     reported = ask("roots", "--limit", "0", str(made.acting)).out.decode()
     lines = reported[reported.index("next: ") + len("next: ") :].replace(" · ", "\n").splitlines()
     after = next(line.strip() for line in lines if "--depth 4" in line)
@@ -268,7 +269,7 @@ def test_a_process(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_count(made: Cores) -> None:
-    """Of a function that one with such a name calls."""
+    """The names of a function and of its caller are escaped."""
     with escapes.running(escapes.renamed(made.built), made.harmless.parent / "ticking", "ticking") as one:
         reported = ask("count", "escapes_tick", "--events", "3", "--pid", str(one.pid))
         answer = ask("count", "escapes_tick", "--events", "3", "--json", "--pid", str(one.pid))
@@ -338,7 +339,7 @@ signal.pause()
 
 
 def test_a_managed_runtime(tmp_path: Path) -> None:
-    """CPython's names may be any text: of types, of variables, of files that asked for memory."""
+    """Names in CPython may be any text: of types, of variables, and of source files."""
     python = mallocs_python.get("3.11")
     with cores.Running(python.command("-c", PYTHON % escapes.ACTING.hex()), tmp_path, python.environment()) as one:
         core = one.kernel_core()
@@ -355,8 +356,8 @@ def test_a_managed_runtime(tmp_path: Path) -> None:
     core.unlink()
 
 
-def test_everything_is_written_by_the_door() -> None:
-    """In a terminal a process of its own too: no other stream is used."""
+def test_front_end_writes_all_output() -> None:
+    """All output of a findleaks process is escaped, because only the front end writes to streams."""
     done = subprocess.run([sys.executable, "-m", "findleaks", "find", "a\x1b[2J\n" + escapes.FORGED], capture_output=True)
     assert done.returncode == 2
     check(done.stdout + done.stderr, "find")

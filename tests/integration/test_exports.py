@@ -1,4 +1,4 @@
-"""The files of `-o` beside the commands' JSON, read by others' programs: the same figures, whichever door wrote them."""
+"""Files of `-o` have the figures of the JSON, whichever front end wrote them. Other programs read the files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from profilefiles import Stack, Values
 
 from cores import Running
 
-PARQUET = "lost.parquet"  # which debuggers need not have a library for
+PARQUET = "lost.parquet"  # debuggers need not have the library of this format
 FORMS = ("lost.folded", "lost.pb.gz", "lost.speedscope.json", "lost.html", "lost.csv", "lost.db")
 
 
 def in_csv(value: Any) -> str:
-    """As a cell: "'" in front of what a spreadsheet would run."""
+    """Return the text as a CSV cell, with "'" before text that a spreadsheet would evaluate."""
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else f"'{value}" if str(value).startswith(("=", "+", "-", "@")) else str(value)
@@ -42,7 +42,7 @@ def core(program: Path) -> Iterator[Path]:
         yield running.gcore()
 
 
-def asked(*words: object) -> dict[str, Any]:
+def run_json(*words: object) -> dict[str, Any]:
     (line,) = objects(ran(*map(str, words), "--json", check=True).stdout)
     made: dict[str, Any] = json.loads(line)
     return made
@@ -53,9 +53,9 @@ def rows(core: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def lost(core: Path) -> dict[Stack, Values]:
-    """What `find` says, as stacks."""
+    """Return the output of `find` as stacks."""
     found: dict[Stack, Values] = {}
-    answer = asked("find", core)
+    answer = run_json("find", core)
     for group in answer["groups"]:
         size = f"{group['size']:,} B" + (f", cycle of {group['cycle']}" if group["cycle"] > 1 else "")
         size += f", e.g. {group['hint']}" if group["hint"] else ""
@@ -67,8 +67,8 @@ def lost(core: Path) -> dict[Stack, Values]:
     return found
 
 
-def read(file: Path) -> Any:
-    """What a file has, by its reader."""
+def read_file(file: Path) -> Any:
+    """Read a file with the reader of its format."""
     if file.name.endswith(".folded"):
         return profilefiles.folded(file)
     if file.name.endswith(".pb.gz"):
@@ -89,17 +89,17 @@ def read(file: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def written(core: Path) -> dict[str, Any]:
-    """By name: what the command line wrote."""
+    """Return the files that the command line wrote, by name."""
     found = {}
     for name in (*FORMS, PARQUET):
-        answer = asked("find", "-o", core.parent / name, core)
+        answer = run_json("find", "-o", core.parent / name, core)
         assert answer["written"] == {
             "file": str(core.parent / name),
             "bytes": (core.parent / name).stat().st_size,
             "format": answer["written"]["format"],
             "notes": [],
         }
-        found[name] = read(core.parent / name)
+        found[name] = read_file(core.parent / name)
     return found
 
 
@@ -116,17 +116,17 @@ def test_lost_blocks_are_those_of_find(core: Path, written: dict[str, Any]) -> N
     assert {block["kind"] for block in blocks} == {"definite", "indirect", "possible"}
     assert written["lost.db"] == written[PARQUET] == blocks
     assert written["lost.csv"] == [{key: in_csv(value) for key, value in block.items()} for block in blocks]
-    totals = asked("find", core)["totals"]
+    totals = run_json("find", core)["totals"]
     assert sum(values[1] for values in expected.values()) == sum(totals[kind]["bytes"] for kind in ("definite", "indirect", "possible"))
 
 
-def test_every_door_writes_the_same(program: Path, core: Path, written: dict[str, Any]) -> None:
-    for door, debugger, arguments in (("gdb", gdb, (str(program), str(core))), ("lldb", lldb, (str(program), "-c", str(core)))):
-        folder = core.parent / door
+def test_front_ends_write_the_same_files(program: Path, core: Path, written: dict[str, Any]) -> None:
+    for front_end, debugger, arguments in (("gdb", gdb, (str(program), str(core))), ("lldb", lldb, (str(program), "-c", str(core)))):
+        folder = core.parent / front_end
         folder.mkdir()
         said = debugger([f"leaks find -o {folder / name}" for name in FORMS], *arguments)
         assert said.count("written to") == len(FORMS), said
-        assert {name: read(folder / name) for name in FORMS} == {name: written[name] for name in FORMS}
+        assert {name: read_file(folder / name) for name in FORMS} == {name: written[name] for name in FORMS}
         assert sorted(path.name for path in folder.iterdir()) == sorted(FORMS)
 
 
@@ -141,14 +141,14 @@ def test_blocks_are_summed(core: Path, tmp_path: Path) -> None:
     assert all(values[1] == values[0] * int(stack[-1].split()[0].replace(",", "")) for stack, values in found.items())
     findleaks("blocks", "--sort", "size", "--limit", "3", "-o", str(tmp_path / "few.csv"), str(core))
     largest = [row["address"] for row in rows(core, "--sort", "size", "--limit", "3")]
-    assert [row["address"] for row in read(tmp_path / "few.csv")] == largest
-    # The file has all blocks, the terminal a few of them.
+    assert [row["address"] for row in read_file(tmp_path / "few.csv")] == largest
+    # The file has all blocks. The terminal shows only some of them.
     said = findleaks("blocks", "--limit", "0", "-o", str(tmp_path / "all.csv"), str(core))
-    assert sum(line.lstrip().startswith("0x") for line in said.splitlines()) == 50 < len(read(tmp_path / "all.csv"))
+    assert sum(line.lstrip().startswith("0x") for line in said.splitlines()) == 50 < len(read_file(tmp_path / "all.csv"))
 
 
 def test_retained_trees_add_up(core: Path, tmp_path: Path) -> None:
-    answer = asked("roots", "--limit", 0, "-o", tmp_path / "all.pb.gz", core)
+    answer = run_json("roots", "--limit", 0, "-o", tmp_path / "all.pb.gz", core)
     samples = profilefiles.pprof_samples(tmp_path / "all.pb.gz")[1]
     held: Counter[str] = Counter()
     for stack, values in samples.items():
@@ -159,14 +159,14 @@ def test_retained_trees_add_up(core: Path, tmp_path: Path) -> None:
     assert held == expected and sum(held.values()) == answer["total"]["bytes"]
     assert any(len(stack) > 2 for stack in samples)
     one = max(expected, key=lambda name: expected[name])
-    alone = asked("roots", one, "-o", tmp_path / "one.folded", core)
+    alone = run_json("roots", one, "-o", tmp_path / "one.folded", core)
     assert sum(values[0] for values in profilefiles.folded(tmp_path / "one.folded").values()) == alone["roots"][0]["retained_bytes"]
-    leaders = asked("roots", "--lost", "-o", tmp_path / "lost.folded", core)
+    leaders = run_json("roots", "--lost", "-o", tmp_path / "lost.folded", core)
     assert sum(values[0] for values in profilefiles.folded(tmp_path / "lost.folded").values()) == leaders["total"]["bytes"]
 
 
 def test_stacks(core: Path, tmp_path: Path) -> None:
-    answer = asked("stacks", "-o", tmp_path / "a.pb.gz", core)
+    answer = run_json("stacks", "-o", tmp_path / "a.pb.gz", core)
     names, samples, addresses = profilefiles.pprof_samples(tmp_path / "a.pb.gz")
     assert names == ["threads/count"]
     expected = {}
@@ -178,13 +178,13 @@ def test_stacks(core: Path, tmp_path: Path) -> None:
     assert set(addresses.values()) <= known
 
 
-@pytest.mark.parametrize("door", [by_command_line, by_gdb], ids=["command line", "gdb"])
-def test_counted_stacks(door: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [by_command_line, by_gdb], ids=["command line", "gdb"])
+def test_counted_stacks(front_end: Any, tmp_path: Path) -> None:
     program = tmp_path / "counting"
     subprocess.run(["gcc", "-O2", "-g", "-o", program, truth.PROGRAMS / "counting.c", "-pthread"], check=True)
     with Running([str(program), "4"], tmp_path / "run") as running:
         at = places(running.pid, program, ["event"])
-        counting = Counting(door, ["event", "--events", "40", "-o", str(tmp_path / "a.pb.gz"), "--json"], running, at)
+        counting = Counting(front_end, ["event", "--events", "40", "-o", str(tmp_path / "a.pb.gz"), "--json"], running, at)
         (running.folder / "go").touch()
         said = counting.finish()
     (table,) = [json.loads(line) for line in objects(said)]

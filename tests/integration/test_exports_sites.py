@@ -1,5 +1,4 @@
-"""Blocks by the stacks that allocated them, written for others' programs: jeprof and `go tool pprof` print of our files what they print of
-jemalloc's own."""
+"""Profiles of blocks by allocation stack: jeprof and `go tool pprof` print for our files what they print for jemalloc's own."""
 
 from __future__ import annotations
 
@@ -36,13 +35,13 @@ def every(program: Path, tmp_path_factory: pytest.TempPathFactory) -> recorded.P
 
 
 def top(program: Path, file: Path) -> list[str]:
-    """What jeprof prints of a profile, to the byte."""
+    """Return the output of jeprof for a profile, as bytes."""
     words = ["jeprof", "--text", "--show_bytes", str(program), str(file)]
     return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
 
 
-def listed(lines: list[str]) -> dict[str, tuple[int, int]]:
-    """Function -> bytes of its own, and with what it called."""
+def parse_list(lines: list[str]) -> dict[str, tuple[int, int]]:
+    """Return by function its own bytes, and the bytes including its callees."""
     found = {}
     for line in lines[1:]:
         own, _, _, cumulative, _, name = line.split(None, 5)
@@ -50,7 +49,7 @@ def listed(lines: list[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
+def test_jeprof_and_pprof_print_the_same(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
     ours = tmp_path / "ours.heap"
     ran("blocks", "-o", str(ours), str(every.core), check=True)
     own = top(program, every.folder / "account")
@@ -61,7 +60,7 @@ def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorde
     for stack, (blocks, size) in theirs.items():
         inner[stack, blocks] += size
     assert Counter({(stack, blocks): size for stack, (blocks, size) in found.items()}) == inner
-    # pprof's own format has the functions' names: the same sums by function.
+    # The pprof format has names of functions: the sums by function are the same.
     ran("blocks", "-o", str(tmp_path / "ours.pb.gz"), str(every.core), check=True)
     names, samples, _ = profilefiles.pprof_samples(tmp_path / "ours.pb.gz")
     assert names == ["blocks/count", "bytes/bytes"]
@@ -73,7 +72,7 @@ def test_jeprof_and_pprof_as_of_the_allocators_own(program: Path, every: recorde
     for stack, (_, size) in samples.items():
         for name in functions & set(stack):
             sums[name] = sums[name][0] + size * (stack[-1] == name), sums[name][1] + size
-    printed = listed(own)
+    printed = parse_list(own)
     assert {name: values[1] for name, values in sums.items()} == {name: printed[name][1] for name in functions}
 
 
@@ -109,7 +108,7 @@ def test_blocks_name_their_sites(every: recorded.Picture, tmp_path: Path) -> Non
 
 
 def test_sites_in_a_database_are_those_of_its_blocks(every: recorded.Picture, tmp_path: Path) -> None:
-    """With files and lines, as `find --by site` has them."""
+    """The database has stacks with files and lines, like `find --by site`."""
     file = tmp_path / "a.db"
     answer = every.ask("find", "--by", "site", "-o", str(file))
     with contextlib.closing(sqlite3.connect(file)) as base:
@@ -124,12 +123,12 @@ def test_sites_in_a_database_are_those_of_its_blocks(every: recorded.Picture, tm
 
 
 def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
-    """jeprof comes to the same estimates from our file, which has estimates, as from jemalloc's samples, which it scales."""
+    """Our file has estimates, and jemalloc's has samples, which jeprof scales. Both give the same estimates."""
     picture = take(program, tmp_path / "run", 12)
     ours = tmp_path / "ours.heap"
     answer = ran("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
     assert "estimates: the recorder takes one sample every 4.0 KiB on average" in answer
-    own, found = listed(top(program, picture.folder / "account")), listed(top(program, ours))
+    own, found = parse_list(top(program, picture.folder / "account")), parse_list(top(program, ours))
     large = {name for name, (_, size) in own.items() if size > 20_000}
     assert len(large) > 3
     for name in large:

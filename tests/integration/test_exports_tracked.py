@@ -1,4 +1,4 @@
-"""The stacks of `track` as files: what became of the blocks that each allocated, as the JSON of the same run has it."""
+"""The stacks of `track` as files have the figures of the JSON of the same run."""
 
 from __future__ import annotations
 

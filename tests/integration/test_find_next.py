@@ -1,4 +1,4 @@
-"""`find` suggests `verdict` first if the leaks do not explain the memory, whatever part of the leaks it lists."""
+"""`find` suggests `verdict` first if the leaks do not explain the memory, whichever kinds of leaks it lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from debuggers import findleaks
 
 import cores
 
-# The first argument is the number of leaked blocks. One more block is reached only by a pointer to its inside.
+# The first argument is the number of leaked blocks. Only a pointer to its inside refers to one more block.
 SOURCE = """
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-"""Findings of `verdict` on every combination of leaked, held, free and unread memory: they add up, and do not contradict one another."""
+"""Findings of `verdict` for every combination of leaked, retained, free and unread memory: they add up, and do not contradict one
+another."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from verdicts import finding, near, sorts, verdict
 from cores import Running
 
 MIB = 1 << 20
-AMOUNT = 24  # MiB of each
+AMOUNT = 24  # size of each part in MiB
 BLOCK = (2000 + 8 + 15) // 16 * 16 - 8
 
 
 program = building.fixture("combined.c", "-O1", "-g")
 
 
-def truth_of(run: Running) -> dict[str, list[int]]:
+def read_truth(run: Running) -> dict[str, list[int]]:
     lines = (line.split() for line in run.output.splitlines())
     return {words[0]: [int(word) for word in words[1:]] for words in lines}
 
@@ -33,7 +34,7 @@ def unread(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 PARTS = {"-".join(map(str, parts)): parts for parts in itertools.product((0, AMOUNT), repeat=4)}
-# Each part alone, none, all, and two pairs; other pairs and triples are in the matrix.
+# Each kind of memory alone, none, all, and two pairs. The matrix has the other pairs and triples.
 KEPT = ["24-0-24-0", "0-24-0-24", *(name for name, parts in PARTS.items() if parts.count(AMOUNT) in (0, 1, 4))]
 
 
@@ -41,13 +42,13 @@ KEPT = ["24-0-24-0", "0-24-0-24", *(name for name, parts in PARTS.items() if par
 def test_findings_add_up(program: Path, tmp_path: Path, parts: tuple[int, int, int, int]) -> None:
     leaked, held, freed, other = parts
     with Running([str(program), *map(str, parts)], tmp_path / "run") as run:
-        truth = truth_of(run)
+        truth = read_truth(run)
         found = verdict("--pid", str(run.pid))
     expected = {name for name, one in (("lost", leaked), ("held", held), ("kept", freed)) if one}
     others = {"unread-memory", "unknown-owner", *([] if leaked else ["nothing-lost", "next-to-nothing-lost"])}
     assert set(sorts(found)) - others == expected
     assert len(unread(found)) == bool(other)
-    # Each byte belongs to one finding at most.
+    # Each byte belongs to at most one finding.
     resident = [one["resident_bytes"] for one in found["findings"]]
     assert None not in resident
     assert sum(resident) <= found["resident"]
@@ -55,7 +56,7 @@ def test_findings_add_up(program: Path, tmp_path: Path, parts: tuple[int, int, i
     if leaked:
         one = finding(found, "lost")
         assert one["bytes"] == truth["leaked"][0]
-        assert near(one["resident_bytes"], truth["leaked"][1], 0.02)  # a block begins 16 bytes behind a page
+        assert near(one["resident_bytes"], truth["leaked"][1], 0.02)  # each block begins 16 bytes after the start of a page
         assert f"(6.1 MiB of it resident) in {AMOUNT * 2 // 3} blocks" in one["text"]
     if held:
         one = finding(found, "held")
@@ -74,7 +75,7 @@ def test_findings_add_up(program: Path, tmp_path: Path, parts: tuple[int, int, i
 
 
 def test_figures_of_a_sentence_are_of_the_same_blocks(tmp_path: Path) -> None:
-    """The most common size of reachable blocks is told, not that of more leaked ones."""
+    """The sentence about reachable blocks has their most common size, also if there are more leaked blocks of another size."""
     source = tmp_path / "mixed.c"
     source.write_text(MIXED)
     subprocess.run(["gcc", "-O1", "-o", str(tmp_path / "mixed"), str(source)], check=True)
@@ -108,7 +109,8 @@ int main(void) {
 
 
 def test_cores_have_the_same_findings(program: Path, tmp_path: Path) -> None:
-    """Of the kernel's core all figures; of gcore's, which does not show what is resident, the same findings without resident bytes."""
+    """The kernel's core gives the same figures. gcore's core does not record which pages are resident, so it gives the same findings
+    without resident bytes."""
     with Running([str(program), *[str(AMOUNT)] * 4], tmp_path / "run") as run:
         live = verdict("--pid", str(run.pid))
         gcore = verdict(str(run.gcore()))
@@ -138,7 +140,7 @@ signal.pause()
 
 
 def test_leaked_strings_are_not_in_use(tmp_path: Path) -> None:
-    """Strings contain no references, so held and leaked strings look alike. Each string still counts in one finding only."""
+    """Strings contain no references, so reachable and leaked strings look alike. Each string still counts in one finding only."""
     count = 60_000
     with Running([sys.executable, "-c", STRINGS, str(count)], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))

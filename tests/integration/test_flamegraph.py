@@ -1,4 +1,4 @@
-"""The flame graph that `-o FILE.html` writes, in a browser: what it draws, how it zooms and searches, by pointer and by keys alone."""
+"""The flame graph of `-o FILE.html` in a browser: its boxes, zoom and search, with the pointer and with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_pointer_and_search(tmp_path: Path) -> None:
     )
     assert deep[0] == "parse_header [shop]" and deep[1] == "20 KiB, 20 % of all"
     assert told["found"] == "78 KiB (80 %) in 2 places"
-    assert told["pattern"] == "88 KiB (90 %) in 2 places"  # the strdup under serve is counted with it
+    assert told["pattern"] == "88 KiB (90 %) in 2 places"  # the strdup below serve is included
     assert told["file"] == "9.8 KiB (10 %) in 1 place"
     assert (told["bad"], told["none"]) == ("no pattern", "nothing found")
     assert told["yellow"][0] == told["yellow"][1] == [255, 225, 77] != told["yellow"][2]
@@ -144,7 +144,8 @@ def test_keys_alone(tmp_path: Path) -> None:
     assert names == ["all", "_start", "main", "parse_header", "serve", "visit", "serve", "parse_header", "serve"]
     assert told["steps"][4] == "serve, level 3: 29 KiB, 30 % of all; 9.8 KiB its own"
     assert told["zoomed"][0] and told["zoomed"][1].startswith("serve") and told["out"] and told["searching"]
-    assert [re.split(r", level |:", text)[1] for text in told["matches"]] == ["5", "4", "5"]  # the next one from serve on, and round
+    # From serve to the next match, and then to the first match again.
+    assert [re.split(r", level |:", text)[1] for text in told["matches"]] == ["5", "4", "5"]
     assert told["cleared"] == ["", ""]
     assert told["labels"] == ["flame graph", 0, "polite"]
 
@@ -164,7 +165,7 @@ def test_its_table(tmp_path: Path) -> None:
         [
             ["78 KiB", "78 KiB", "strdup", "libc.so.6"],
             ["9.8 KiB", "29 KiB", "serve", "shop"],
-            ["9.8 KiB", "9.8 KiB", "visit", "libvisit.so"],  # called itself twice
+            ["9.8 KiB", "9.8 KiB", "visit", "libvisit.so"],  # the function called itself twice
             ["0 B", "98 KiB", "_start", "shop"],
             ["0 B", "98 KiB", "main", "shop"],
             ["0 B", "78 KiB", "parse_header", "shop"],
@@ -186,7 +187,7 @@ def test_two_snapshots(dark: bool, tmp_path: Path) -> None:
     return told;
     """
     told = driven(page(tmp_path, True), script, tmp_path, dark)
-    # Widths are the larger of both snapshots: serve 90,000, parse_header 60,000, visit 10,000.
+    # A width is the larger one of both snapshots: serve 90,000, parse_header 60,000, visit 10,000.
     assert told["sum"] == "107 KiB → 98 KiB, − 9.8 KiB; 4 stacks"
     serve, parse, visit = (text.split("\n") for text in told["tips"])
     assert serve[:2] == ["serve [shop]", "88 KiB → 29 KiB, − 59 KiB"]
@@ -201,7 +202,7 @@ def test_two_snapshots(dark: bool, tmp_path: Path) -> None:
 
 
 def test_deep_and_empty(tmp_path: Path) -> None:
-    """A stack of 3,000 frames is scrolled to; a page of nothing says so."""
+    """A stack of 3,000 frames can be scrolled. A graph without stacks shows a message."""
     deep = tuple(Frame(f"f{at}", at + 1, "shop") for at in range(3000))
     script = """
     graph.focus();

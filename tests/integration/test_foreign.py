@@ -1,5 +1,8 @@
-"""Cores of other machines, looked at on this one: true ones, of Debian's kernels under qemu (tests/support/foreign.py). Every block of the
-truth program is called what it is, whatever the malloc; every door gives one answer; and the host's libc is never taken for the core's."""
+"""Cores of other machines, read on this machine. Debian's kernels wrote them under qemu (tests/support/foreign.py).
+
+findleaks reports the state that the truth program expects for every block, with each malloc. Each front end gives the same result. The
+host's libc is not used in place of the core's.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ from mallocs_mimalloc import settle
 from variants import mark_matrix_except
 
 PAGES = {"ppc64el": 1 << 16, "arm64-64k": 1 << 16}
-"""Bytes of a page, by the names of cores; of others 4096."""
+"""Bytes of a page, by the name of the core; 4096 for all other cores."""
 NO_FILES = re.compile(r"truth, libc\.so\.6, ld[\w-]*\.so\.\d: not on this machine: .*")
 
 
 @pytest.fixture(scope="module", params=mark_matrix_except(foreign_truth.KEPT.keys(), "arm64", "i386", "s390x"))
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[truth.Record]]:
-    """The core in cores/, and what its program said."""
+    """Return a core of cores/, and the output of its program."""
     core, said = foreign_truth.kept(request.param, tmp_path_factory.mktemp(request.param))
     return core, truth.parse(said)
 
@@ -43,7 +46,7 @@ def check_warnings(warnings: list[str]) -> None:
 @pytest.mark.platform("RISC-V", "glibc", of="2.43")
 @pytest.mark.platform("PowerPC64", "glibc", of="2.36")
 @pytest.mark.platform("s390x", "glibc", of="2.36")
-def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]]) -> None:
+def test_state_of_each_block(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     blocks, warnings = truth.ask(str(core))
     verdict = truth.compare(records, blocks)
@@ -53,8 +56,8 @@ def test_every_block_is_called_what_it_is(kept: tuple[Path, list[truth.Record]])
     check_warnings(warnings)
 
 
-def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
-    """What a block's address, its holder and its heap are, asked one by one."""
+def test_info_about_addresses(kept: tuple[Path, list[truth.Record]]) -> None:
+    """`whatis` describes the address of a block, the object that holds it, and its heap."""
     core, records = kept
     verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
     assert verified["sound"] is True
@@ -65,7 +68,7 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
     assert used["bytes"] >= sum(record.usable for record in listed)
     held = next(record for record in listed if record.category == "global")
     by_register = next(record for record in listed if record.category == "register")
-    # Of a thread that was created: its arena is above the program break.
+    # The block belongs to a created thread, whose arena is above the program break.
     in_tls = max((record for record in listed if record.category == "tls"), key=lambda record: record.address)
     answers = json.loads(ran("whatis", "--json", *(hex(one.address) for one in (held, by_register, in_tls)), str(core), check=True).stdout)
     assert [one["block"]["kind"] for one in answers["answers"]] == ["reachable"] * 3
@@ -84,7 +87,7 @@ def test_its_words(kept: tuple[Path, list[truth.Record]]) -> None:
 @pytest.mark.platform("RISC-V", "cores, in GDB")
 @pytest.mark.platform("PowerPC64", "cores, in GDB", "cores, in LLDB")
 @pytest.mark.platform("s390x", "cores, in GDB", "cores, in LLDB")
-def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> None:
+def test_front_ends_agree(kept: tuple[Path, list[truth.Record]]) -> None:
     core, records = kept
     some = [hex(one.address) for one in records if one.category in ("register", "stack", "tls", "chain", "cycle", "mmapped")][:24]
     questions = [
@@ -109,18 +112,18 @@ def test_every_door_gives_one_answer(kept: tuple[Path, list[truth.Record]]) -> N
     assert without_files(objects(done.stdout)) == without_files(expected)
     in_lldb = lldb(typed, "-c", str(core))
     if core.name == "riscv64.core":
-        assert "Don't know how to parse core file" in in_lldb  # LLDB 20 does
+        assert "Don't know how to parse core file" in in_lldb  # LLDB 20 reads them
     else:
         assert without_files(objects(in_lldb)) == without_files(expected)
 
 
 def without_files(lines: list[str]) -> list[str]:
-    """The lines, less what is said of files that are not on this machine: each door has a remedy of its own."""
+    """Return the lines without those about missing files, because each front end gives its own advice."""
     return [re.sub(r'"warnings": \[("[^"]*not on this machine[^"]*"(, )?)', '"warnings": [', line) for line in lines]
 
 
-def test_files_of_the_host_are_not_the_cores(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
-    """A libc that lies where the core's did, but has another build-id, or is another machine's, is not used."""
+def test_files_of_the_host_are_not_used(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
+    """A libc at the same path with another build-id or for another machine is not used."""
     core, _ = kept
     expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
     for place in (f"{folder}/{machine.triplet}/libc.so.6" for folder in ("lib", "usr/lib") for machine in foreign.MACHINES):
@@ -144,7 +147,7 @@ CODE = {
 @pytest.mark.matrix
 @pytest.mark.parametrize(("machine", "flags"), CODE.values(), ids=CODE)
 def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Whole stacks: signed return addresses, a signal's frame, code made at run time, a call to nowhere."""
+    """Complete stacks through signed return addresses, a signal frame, code made at run time, and a call to an unmapped address."""
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
     tree = foreign_truth.tree(ARM64, "bookworm")
     programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
@@ -168,7 +171,7 @@ def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> Non
 
 
 MIMALLOC = {"bookworm": "libmimalloc.so.2", "trixie": "libmimalloc.so.3", "sid": "libmimalloc.so.3"}
-"""By Debian suite; bullseye's is older than what findleaks knows."""
+"""By Debian suite. findleaks does not support the older version of bullseye."""
 LINKS = {"dynamic": ("-O1",), "static": ("-O2", "-static"), "static-pie": ("-O1", "-static-pie")}
 
 
@@ -222,7 +225,7 @@ def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> No
 
 
 PAGED = {"16 KiB": ARM64_16K, "64 KiB": ARM64_64K}
-"""Machines by the size of their pages."""
+"""Machines by page size."""
 
 
 @pytest.mark.platform("AArch64", "pages of 16 KiB", "pages of 64 KiB")
@@ -256,7 +259,7 @@ def test_larger_pages(size: str, tmp_path: Path) -> None:
     ids=("of the program", "of malloc"),
 )
 def test_tags_of_pointers(machine: Machine, words: tuple[str, ...], tunables: dict[str, str], least: int, tmp_path: Path) -> None:
-    """Those that a program writes itself, as HWASan's, and those of glibc's malloc, which the processor checks (MTE)."""
+    """Pointers may have tags that the program sets (as in HWASan), or tags of glibc's malloc that the processor checks (MTE)."""
     built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
     program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged", *words), (built,), tunables)
     made = foreign.picture(machine, program)

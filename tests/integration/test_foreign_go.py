@@ -1,4 +1,4 @@
-"""Go on AArch64, in true cores of an emulated machine (tests/support/foreign.py): answers are what the programs print themselves."""
+"""Go on AArch64, in cores of an emulated machine (tests/support/foreign.py): the results agree with what the programs print."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def picture(program: Path, *words: str) -> foreign.Picture:
 
 
 def is_typed(version: str) -> bool:
-    """Objects have headers since 1.22."""
+    """Return whether objects of this Go have headers (since 1.22)."""
     return not version or tuple(map(int, version.split(".")[:2])) >= (1, 22)
 
 
@@ -44,11 +44,11 @@ def is_typed(version: str) -> bool:
 @pytest.mark.parametrize("flags", [(STRIPPED,), (STRIPPED, "-buildmode=pie"), ()], ids=["stripped", "pie", "symbols"])
 @pytest.mark.parametrize("version", ["", *VERSIONS])
 def test_goroutines_counters_and_objects(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Goroutines are those of pprof, counters those of runtime.MemStats, and counts of objects the program's own."""
+    """Goroutines are those of pprof, counters are those of runtime.MemStats, and the numbers of objects are those of the program."""
     program = build(tmp_path, version, *flags, machine="arm64")
     made = picture(program, str(COUNT), "goroutines")
     where = ("--exe", str(program), str(made.core))
-    # Before the core is dumped, Go prints the stacks of all goroutines, and takes memory for it.
+    # Before the core is written, Go prints the stacks of all goroutines, and allocates memory to do it.
     compare(made.output, made.core.parent / "goroutines", *where, slack=1 << 20)
     sparse_map(*where)
     if is_typed(version):
@@ -68,7 +68,7 @@ def test_functions_that_were_interrupted(version: str, tmp_path: Path) -> None:
 @pytest.mark.platform("AArch64", "Go")
 @pytest.mark.parametrize("version", ["", *VERSIONS])
 def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
-    """Go calls C, which calls Go, which calls C."""
+    """Go calls C, C calls Go, and this Go function calls C."""
     program = build(tmp_path, version, STRIPPED, name="go_callbacks", cgo=True, machine="arm64")
     made = picture(program)
     found = json.loads(findleaks("stacks", "--json", "--exe", str(program), "--sysroot", str(made.root), str(made.core)))["stacks"]
@@ -102,7 +102,8 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
 @pytest.mark.platform("AArch64", "Go")
 @pytest.mark.parametrize("version", ["", *VERSIONS])
 def test_objects_that_only_stacks_refer_to(version: str, tmp_path: Path) -> None:
-    """Those that a function does not use again are garbage. On x86-64, Go's collector confirms this (test_go_stack_maps.py)."""
+    """An object is garbage if the function whose frame refers to it does not use it again. On x86-64, test_go_stack_maps.py compares this
+    with Go's collector."""
     program = build(tmp_path, version, STRIPPED, name="go_stack_maps", machine="arm64")
     made = picture(program, "20", "2000")
     objects = read_objects(made.output)

@@ -1,4 +1,4 @@
-"""Machines beside AArch64 (test_foreign.py): each libc and malloc there, and stacks as GDB unwinds them."""
+"""Machines other than AArch64 (for which see test_foreign.py): each libc and malloc, and stacks, which must be those of GDB."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suite", ["bullseye", "bookworm", "sid"])
 @pytest.mark.parametrize("machine", [foreign.I386, foreign.ARMHF], ids=lambda one: one.name)
 def test_jemalloc_of_each_release(machine: Machine, suite: str, tmp_path: Path) -> None:
-    """Where words have 4 bytes: pages of 4 KiB on i386, of 64 KiB on ARM."""
+    """On 32-bit machines: pages of 4 KiB on i386, and of 64 KiB on ARM."""
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
     threads = {f"jemalloc, {count} threads": foreign_truth.program(machine, suite, built, count, "a", **preloaded) for count in (5, 33)}
@@ -107,7 +107,7 @@ def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.platform("ARM", "whole stacks")
 @of_each(MORE)
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
-    """Whole stacks, with a signal's frame and a call to nowhere, each as GDB has it."""
+    """Complete stacks, with a signal frame and a call to an unmapped address, are those of GDB."""
     suite, flags = foreign_truth.OLDEST[machine], ("-O2", "-g", "-fasynchronous-unwind-tables")
     built = foreign_truth.compiled(machine, suite, truth.PROGRAMS / "stacks.c", tmp_path / "stacks", *flags)
     check_stacks(machine, foreign_truth.tree(machine, suite), [built])
@@ -124,14 +124,15 @@ ARM_CODE = {
 
 @pytest.mark.platform("ARM", "whole stacks")
 def test_stacks_of_arms_code(tmp_path: Path) -> None:
-    """ARM's and Thumb's instructions, with tables and without."""
+    """Stacks through ARM and Thumb code, with and without unwind tables."""
     machine, source = foreign.ARMHF, truth.PROGRAMS / "stacks.c"
     built = [foreign_truth.compiled(machine, "bookworm", source, tmp_path / name, "-O2", *flags) for name, flags in ARM_CODE.items()]
     check_stacks(machine, foreign_truth.tree(machine, "bookworm"), built)
 
 
-def test_arms_stacks_are_the_same_in_every_door(tmp_path: Path) -> None:
-    """With the files that ran: symbols and registers are the debuggers' there."""
+def test_stacks_of_arm_in_every_front_end(tmp_path: Path) -> None:
+    """If the program's files are available, each front end gives the same stacks. In debuggers, symbols and registers are those of the
+    debugger."""
     machine, tree = foreign.ARMHF, foreign_truth.tree(foreign.ARMHF, "bookworm")
     built = foreign_truth.compiled(machine, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "thumb", "-O2", *ARM_CODE["thumb"])
     core = foreign.picture(machine, foreign.Program(tree, (f"./{built.name}",), (built,))).core
@@ -152,13 +153,13 @@ def frames_by_thread(stacks: list[dict[str, Any]]) -> dict[int, list[tuple[str, 
     return {thread: frames for threads, frames in named.items() for thread in threads}
 
 
-THREAD = ["start_thread", ""]  # the last code is clone's, behind what its symbol covers
+THREAD = ["start_thread", ""]  # the last frame is in clone, after the end of its symbol
 MAIN = ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 
 @pytest.mark.platform("ARM", "whole stacks")
 def test_stacks_of_arms_threads(tmp_path: Path) -> None:
-    """Of threads that stop in code with no table for unwinding, which GDB does not get out of; and of musl's, which have no tables."""
+    """Threads that stop in code without unwind tables, where GDB's stacks end, and threads of musl, which has no tables."""
     machine = foreign.ARMHF
     tree = foreign_truth.tree(machine, "bookworm")
     built = foreign_truth.compiled(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -198,7 +199,7 @@ def whole_stacks(program: Path, tree: Path, core: Path) -> list[dict[str, Any]]:
 
 
 def check_stacks(machine: Machine, tree: Path, built: Sequence[Path]) -> None:
-    """Frames of stacks.c are GDB's, for each thread, where it waits and where it crashes."""
+    """Check that the frames of stacks.c are GDB's for each thread, both while it waits and when it crashes."""
     programs = {
         (file, words): foreign.Program(tree, (f"./{file.name}", *words.split()), (file,)) for file in built for words in ("", "crash")
     }
@@ -214,11 +215,11 @@ def check_stacks(machine: Machine, tree: Path, built: Sequence[Path]) -> None:
         assert mine.keys() == theirs.keys()
         for thread, frames in theirs.items():
             assert mine[thread][: len(frames)] == frames
-            assert len(mine[thread]) == len(frames) or machine is foreign.RISCV64  # GDB knows nothing of frame pointers there
+            assert len(mine[thread]) == len(frames) or machine is foreign.RISCV64  # GDB does not use frame pointers on this machine
 
 
 def by_gdb(program: Path, tree: Path, core: Path) -> dict[int, list[int]]:
-    """Each thread's frames: where they continue."""
+    """Return the return addresses of each thread's frames."""
     words = [
         "gdb-multiarch",
         "-nx",
@@ -247,5 +248,5 @@ def by_gdb(program: Path, tree: Path, core: Path) -> dict[int, list[int]]:
     script.write_text(python + "end\n")
     done = subprocess.run([*words, "-x", str(script)], capture_output=True, text=True, timeout=PATIENCE, env=environment())
     rows = [line.split()[1:] for line in done.stdout.splitlines() if re.match("FRAMES ", line)]
-    # On PowerPC it shows a caller 0 of the first frame.
+    # On PowerPC, GDB shows a caller at address 0 above the first frame.
     return {int(thread): [int(pc) for at, pc in enumerate(frames) if pc != "0" or not at] for thread, *frames in rows}

@@ -1,4 +1,5 @@
-"""AArch64 with mallocs that Debian does not package, and AddressSanitizer: each block is called what it is (tests/support/foreign.py)."""
+"""AArch64 with mallocs that Debian does not package, and with AddressSanitizer: findleaks reports the expected state of each block
+(tests/support/foreign.py)."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ def test_oldmalloc_of_each_release(machine: Machine, version: str, tmp_path: Pat
 
 @pytest.mark.platform("AArch64", "Google's tcmalloc")
 def test_google_tcmalloc(tmp_path: Path) -> None:
-    """With caches of CPUs, and of threads."""
+    """With per-CPU caches, and with per-thread caches."""
     tree = foreign.tree(ARM64, "bookworm", ("libc6", "libgcc-s1"), "google")
-    processors = tree / "sys/devices/system/cpu/possible"  # it has no caches of CPUs if it cannot read that
+    processors = tree / "sys/devices/system/cpu/possible"  # without this file, TCMalloc has no per-CPU caches
     processors.parent.mkdir(parents=True, exist_ok=True)
     processors.write_text("0-1\n")
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -69,11 +70,11 @@ class Release(NamedTuple):
 OLDER = {"gcc-12": Release("bookworm", "libasan8"), "llvm-14": Release(*asan.RELEASES["llvm-14"])}
 NEWER = {name: Release(*asan.RELEASES[name]) for name in ("gcc-14", "gcc-16", "llvm-16", "llvm-18")}
 CALL = 4
-"""Bytes of a call: return addresses are as far behind the addresses that the runtime names."""
+"""Bytes of a call instruction: return addresses are this much higher than the addresses that the runtime prints."""
 
 
-def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
-    """A program built without a runtime, with one of this release."""
+def preload(release: str, built: Path, *words: str, **options: str) -> foreign.Program:
+    """Return the command that runs an uninstrumented program with the runtime of this release."""
     suite, package = (OLDER | NEWER)[release]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), f"asan-{release}")
     names = ("libasan.so.?", "libclang_rt.asan-aarch64.so")
@@ -85,11 +86,11 @@ def preloaded(release: str, built: Path, *words: str, **options: str) -> foreign
 @pytest.mark.platform("AArch64", "AddressSanitizer")
 @pytest.mark.parametrize("release", NEWER)
 def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None:
-    """Every block and stack as the runtime itself says, and what LeakSanitizer calls lost; then the truth program."""
+    """findleaks reports every block and stack like the runtime, and the same lost blocks as LeakSanitizer. Then the truth program runs."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
-    program = preloaded(release, sites, "300")
+    program = preload(release, sites, "300")
     made = foreign.picture(ARM64, program)
     blocks = {block.address: block for block in asan.blocks(made.output, CALL)}
     leaks = asan.leaks((made.core.parent / "stderr").read_text(), CALL)
@@ -99,22 +100,22 @@ def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None
     asan_checks.every_stack(stopped)
     asan_checks.stacks_of_each_class(stopped)
     asan_checks.lost_as_leaksanitizer_says(stopped)
-    threads = {f"{count} threads": preloaded(release, built, str(count), str(count + 1), "1", "a", detect_leaks="0") for count in (5, 33)}
+    threads = {f"{count} threads": preload(release, built, str(count), str(count + 1), "1", "a", detect_leaks="0") for count in (5, 33)}
     foreign_truth.check_all(threads)
 
 
 @pytest.mark.parametrize("release", OLDER)
 def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> None:
-    """Their allocator for machines of any address space is another one."""
+    """Older releases, whose allocator for any address space has another layout, are refused by name."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
     sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
-    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preloaded(release, sites, "300")).core)).stdout)
+    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preload(release, sites, "300")).core)).stdout)
     assert any("has the allocator of LLVM 14, GCC 12 or an older one" in warning for warning in found["warnings"])
     assert found["trusted"] is False
 
 
 def test_hwasan_is_named(tmp_path: Path) -> None:
-    """Its blocks are not seen, so nothing is called lost."""
+    """findleaks does not see blocks of HWASan, so it names HWASan and reports no leaks."""
     suite, package = asan.RELEASES["llvm-18"]
     tree = foreign.tree(ARM64, suite, ("libc6", "libgcc-s1", "libstdc++6", package), "asan-llvm-18")
     (runtime,) = tree.glob("usr/lib/llvm-18/**/libclang_rt.hwasan-aarch64.a")
@@ -128,7 +129,7 @@ def test_hwasan_is_named(tmp_path: Path) -> None:
     compiled = tmp_path / "tagged.o"
     subprocess.run([*compiler, "-std=gnu11", "-O1", "-c", "-o", str(compiled), str(truth.PROGRAMS / "tagged.c")], check=True)
     whole = ("-Wl,--whole-archive", str(runtime), "-Wl,--no-whole-archive", "-Wl,--export-dynamic", "-lm", "-lrt", "-lresolv")
-    # GNU ld spoils the addresses of variables with tags.
+    # GNU ld computes wrong addresses for tagged variables.
     built = foreign_truth.compiled(ARM64, "bookworm", compiled, tmp_path / "tagged", *whole, *foreign_truth.LLD)
     options = {"HWASAN_OPTIONS": "disable_coredump=0:handle_abort=0"}
     made = foreign.picture(ARM64, foreign.Program(tree, ("./tagged", "own"), (built,), options))

@@ -1,4 +1,4 @@
-"""Minidumps of AArch64: LLDB's own, made inside an emulated machine, and a true core written as minidumps of both forms of contexts."""
+"""Minidumps of AArch64: by LLDB in an emulated machine, and converted from a core, with both forms of register contexts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from findleaks.target.core import open_core
 
 
 def as_minidump(core: Path, flags: int, machine: int) -> Dump:
-    """All memory of a core, its threads, mappings and auxiliary vector."""
+    """Return a core as a minidump, with its memory, threads, mappings and auxiliary vector."""
     dump, target = Dump(), open_core(str(core))
     try:
         dump.system(machine)
@@ -50,7 +50,7 @@ def as_minidump(core: Path, flags: int, machine: int) -> Dump:
 @pytest.mark.platform("AArch64", "minidumps")
 @pytest.mark.parametrize(("flags", "machine"), [(minidumps.ARM64, 12), (minidumps.ARM64_OLD, 0x8003)], ids=("new form", "old form"))
 def test_every_block_of_a_core_as_a_minidump(tmp_path: Path, flags: int, machine: int) -> None:
-    """Registers and vector registers hold blocks there that nothing else does."""
+    """Some blocks are reachable only from registers or vector registers."""
     core, said = foreign_truth.kept("arm64", tmp_path)
     path = tmp_path / "truth.dmp"
     path.write_bytes(as_minidump(core, flags, machine).bytes())
@@ -65,7 +65,7 @@ def test_every_block_of_a_core_as_a_minidump(tmp_path: Path, flags: int, machine
 
 @pytest.mark.matrix
 def test_lldbs(tmp_path: Path) -> None:
-    """Every block, and every stack as in the kernel's core of the same process, which did not move between them."""
+    """A minidump by LLDB has each block and stack of the kernel's core of the same process, which did not run between the two."""
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     files = built, truth.PROGRAMS / "foreign_minidump.py"
     command = ("/usr/bin/python3", f"./{files[1].name}", "./truth", "5", "6", "1")

@@ -1,4 +1,4 @@
-"""Programs that know what is to be said of them, on true cores of other machines: real damage, C++ types, headers of a program's own."""
+"""Cores of other machines, of programs that print the expected results: damage, C++ types, and blocks with headers of the program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAMAGE = {
     "uaf 200 text small": "text",
     "top": "pattern",
 }
-"""What is done, and what findleaks must say was written."""
+"""By kind of damage: the text that findleaks must report as written."""
 
 
 @pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "heap damage, C++ types, headers")
@@ -41,7 +41,7 @@ DAMAGE = {
 def test_damage(machine: Machine, tmp_path: Path) -> None:
     suite, built = foreign_truth.OLDEST[machine], tmp_path / "corrupt_glibc"
     foreign_truth.compiled(machine, suite, truth.PROGRAMS / "corrupt_glibc.c", built, *damage.FLAGS)
-    # Where the highest byte of a word comes first, a zero past a string's end changes nothing.
+    # On a big-endian machine, a zero after the end of a string changes nothing, because the first byte is the highest one.
     scenarios = [scenario for scenario in DAMAGE if not (scenario == "null" and machine is foreign.S390X)]
     tree = foreign_truth.tree(machine, suite)
     programs = {scenario: Program(tree, (f"./{built.name}", *scenario.split()), (built,)) for scenario in scenarios}
@@ -53,7 +53,7 @@ def test_damage(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @MACHINES
 def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
-    """Block by block; see test_headers.py."""
+    """The state of each block is correct; see test_headers.py."""
     suite, built = foreign_truth.OLDEST[machine], tmp_path / "headers"
     foreign_truth.compiled(machine, suite, truth.PROGRAMS / "headers.c", built, "-O1", "-g", "-std=gnu11")
     tree = foreign_truth.tree(machine, suite)
@@ -66,7 +66,7 @@ def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @MACHINES
 def test_types(machine: Machine, tmp_path: Path) -> None:
-    """Every block has the type that the program says; see test_types.py."""
+    """Every block has the type that the program prints; see test_types.py."""
     suite, program, library = foreign_truth.OLDEST[machine], tmp_path / "prog", tmp_path / "libshape.so"
     compiler = [machine.compiler.removesuffix("gcc") + "g++", *foreign.ANYWHERE, "-O2", "-static-libstdc++", "-static-libgcc", "-Wno-psabi"]
     subprocess.run([*compiler, "-shared", "-fPIC", truth.PROGRAMS / "types_library.cpp", "-o", library], check=True)

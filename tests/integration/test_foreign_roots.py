@@ -1,4 +1,4 @@
-"""roots and thread-local variables on true cores of other machines: the programs say what each variable and field holds."""
+"""roots and thread-local variables in cores of other machines: the programs print what each variable and field retains."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def word(machine: Machine) -> int:
 
 
 HIGH = ("-no-pie", "-Wl,-Ttext-segment=0x90000000")
-"""Where words have 4 bytes, the heap of a program at its usual place begins a few MiB from zero, and many a number looks like a pointer
-into it: one of libc's tunables held the Profiler itself."""
+"""On 32-bit machines, a heap at the usual address begins a few MiB above zero, and many numbers look like pointers into it. For example,
+one of libc's tunables looked like a pointer to the Profiler."""
 
 
 @pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "variables, containers and their owners")
 @pytest.mark.matrix
 @MACHINES
 def test_what_c_programs_keep(machine: Machine, tmp_path: Path) -> None:
-    """On RISC-V, compilers describe frames only where they are asked to."""
+    """On RISC-V, compilers write frame descriptions only on request."""
     flags = ("-O1", "-g", "-fasynchronous-unwind-tables")
     built = foreign_truth.compiled(machine, foreign_truth.OLDEST[machine], truth.PROGRAMS / "roots_c.c", tmp_path / "roots_c", *flags)
     made = picture(machine, built, "1000")
@@ -72,7 +72,7 @@ def test_containers(machine: Machine, flags: tuple[str, ...], tmp_path: Path) ->
 @pytest.mark.matrix
 @MACHINES
 def test_thread_caches_of_jemalloc(machine: Machine, tmp_path: Path) -> None:
-    """Each is given to the thread among whose variables of jemalloc's it lies, as ld.so's list of files says."""
+    """A thread cache belongs to the thread whose thread-local variables of jemalloc include it, according to ld.so's list of files."""
     suite = foreign_truth.OLDEST[machine]
     built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1", "-s")
     library = f"/usr/lib/{machine.triplet}/libjemalloc.so.2"

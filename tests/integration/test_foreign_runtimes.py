@@ -1,5 +1,5 @@
-"""Runtimes on other machines, in true cores of these (tests/support/foreign.py): their figures are those that they print themselves. And
-findleaks itself, inside the machine."""
+"""Runtimes on other machines, in cores of them (tests/support/foreign.py), have the figures that they print themselves. findleaks also
+runs inside the machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.matrix
 
 @pytest.mark.platform("AArch64", "CPython", of="3.11")
 def test_cpython() -> None:
-    """Objects are those that the interpreter counts itself, sites those of tracemalloc, and its heap is sound."""
+    """Objects are those that the interpreter counts, sites are those of tracemalloc, and the heap has no errors."""
     made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
     said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
     types = {row["name"]: row for row in found["types"]}
@@ -41,7 +41,7 @@ def test_cpython() -> None:
 
 @pytest.mark.platform("AArch64", "Ruby", of="3.1")
 def test_ruby() -> None:
-    """Counters are those of GC.stat, less what printing them makes."""
+    """Counters are those of GC.stat, minus the objects that printing them creates."""
     made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
     said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
     counters = runtime(made)["counters"]
@@ -55,13 +55,14 @@ def test_ruby() -> None:
 @pytest.mark.platform("AArch64", "Node: stacks, scopes, V8's heap", of="20, 22, 24")
 @pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
 def test_node(version: str) -> None:
-    """Whole stacks through V8's code, scopes by the frames that opened them, and the memory that Node itself counts."""
+    """Complete stacks through V8's code, scopes by the functions that opened them, and the memory figures of Node."""
     node = Path(nodes.on_arm(version))
     made = run_by("./node", truth.PROGRAMS / "node_streams.js", files=(node,))
     said = json.loads(made.output.splitlines()[0])
     files = ("--exe", str(node), "--sysroot", str(made.root))
     found = runtime(made, "--exe", str(node))
-    assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the line that it wrote is one
+    # The line that the program wrote is an object, too.
+    assert 0 <= found["counters"]["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096
     assert said["arrayBuffers"] > 400 * 70000
     assert 0 <= found["counters"]["external"] - said["external"] <= 4096
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
@@ -82,7 +83,7 @@ def test_node(version: str) -> None:
 @pytest.mark.platform("AArch64", "Node: what V8's spaces use", of="20, 22, 24")
 @pytest.mark.parametrize("version", ["20.20.0", "22.23.3", "24.22.0"])
 def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
-    """Of two isolates, each space has the bytes that V8 says; the read-only one, which they share, is of two pages since 22."""
+    """Each space of two isolates has the bytes that V8 reports. Both share the read-only space, which has two pages since Node 22."""
     node, addon, script = Path(nodes.on_arm(version)), tmp_path / "spaces.node", truth.PROGRAMS / "node_spaces.js"
     subprocess.run([ARM64.compiler, *foreign.ANYWHERE, *nodespaces.FLAGS, "-o", addon, truth.PROGRAMS / "node_spaces.c"], check=True)
     made = run_by("./node", script, "1", files=(node, addon), options=("--expose-gc",))
@@ -104,8 +105,8 @@ def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.platform("AArch64", "live, on the command line", "a wheel with the C engine")
 def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
-    """findleaks itself on the machine, installed there without a compiler from a wheel that was built here, with capstone: a process
-    that lives."""
+    """findleaks runs in the emulated machine on a live process. A wheel that was built on this machine installs it, with capstone and
+    without a compiler."""
     tree = foreign.tree(ARM64, "bookworm", ("python3.11", "python3-pip-whl"), "python", dependencies=True)
     wheel = arm64_tests.wheel(ARM64, tmp_path)
     built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -128,7 +129,7 @@ JAVA = "/usr/lib/jvm/java-17-openjdk-arm64/bin/java"
 
 @pytest.mark.platform("AArch64", "JVM", of="17")
 def test_jvm(tmp_path: Path) -> None:
-    """What the JVM says of its code cache, its heap and its native memory: all but what saying it makes."""
+    """Code cache, heap and native memory are those that the JVM prints, except for memory that printing allocates."""
     jvms.compile_java(truth.PROGRAMS / "Figures.java", tmp_path, "--release", "17")
     tree = foreign.tree(ARM64, "bookworm", ("openjdk-17-jre-headless", "libstdc++6"), "jvm-17", dependencies=True)
     options = ("-Xmx64m", "-Xint", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "-cp", ".")
@@ -146,14 +147,14 @@ def test_jvm(tmp_path: Path) -> None:
     (bounds,) = re.findall(r"bounds \[0x0*(\w+), 0x0*(\w+), ", made.output)
     assert parts["code cache"]["ranges"] == [[f"0x{bound}" for bound in bounds]]
     used = sum(int(number) for number in re.findall(r"generation .*used (\d+)K", made.output))
-    assert 0 <= parts["Java heap"]["used"] - 1024 * used <= 1 << 20  # what it prints is made of objects
+    assert 0 <= parts["Java heap"]["used"] - 1024 * used <= 1 << 20  # its output consists of objects
     (committed,) = re.findall(r"Metaspace +used \d+K, committed (\d+)K", made.output)
     assert parts["metaspace"]["bytes"] == int(committed) << 10
 
 
 @pytest.mark.platform("AArch64", "Go")
 def test_go(tmp_path: Path) -> None:
-    """Its heap is what runtime.MemStats says, less what it takes while it prints why it crashes."""
+    """The heap has the figures of runtime.MemStats, minus memory that Go allocates while it prints the crash."""
     built = go_programs.build(tmp_path, "", go_programs.STRIPPED, name="go_stacks", machine="arm64")
     variables = {**VARIABLES, "GOTRACEBACK": "crash"}
     program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./go_stacks", "500", "400"), (built,), variables)
@@ -173,5 +174,5 @@ def test_go(tmp_path: Path) -> None:
     "AArch64", "live, in GDB", "live, in LLDB", "cores of gcore", "`count`, in GDB and on the command line", "`count`, in LLDB"
 )
 def test_the_suite_inside() -> None:
-    """What `make test-arm64` runs."""
+    """The tests of `make test-arm64` pass in the machine."""
     assert arm64_tests.main([]) == 0

@@ -1,4 +1,4 @@
-"""Registers that AArch64's code does not read again, in true cores: they hold nothing, the others hold their blocks."""
+"""Dead registers in AArch64 cores are not references. Blocks to which live registers refer are reachable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foreign import ARM64, Picture
 pytestmark = pytest.mark.matrix
 
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-Wl,-z,now")
-"""Bound at start: ld.so would overwrite registers when a function is called for the first time."""
+"""Symbols are bound at start. Otherwise ld.so would overwrite registers when a function is first called."""
 BUILDS = {
     "plain": ("bookworm", ()),
     "optimized": ("trixie", ("-O2",)),
@@ -25,7 +25,7 @@ BUILDS = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Picture, list[str]]]:
-    """By build: the core with what the program said, and the words that name its files."""
+    """Return by build the core with the program's output, and the options that name its files."""
     folder, programs = tmp_path_factory.mktemp("programs"), {}
     for name, (suite, flags) in BUILDS.items():
         built = foreign_truth.compiled(ARM64, suite, truth.PROGRAMS / "leftovers_aarch64.c", folder / name, *FLAGS, *flags)
@@ -34,16 +34,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Picture, l
     return {name: (one, ["--exe", str(folder / name), "--sysroot", str(one.root)]) for name, one in found.items()}
 
 
-def said(picture: Picture) -> dict[int, str]:
+def read_truth(picture: Picture) -> dict[int, str]:
     return {int(address, 16): word for word, address in (line.split() for line in picture.output.splitlines() if " " in line)}
 
 
 @pytest.mark.platform("AArch64", "dead registers")
 @pytest.mark.parametrize("build", BUILDS)
-def test_leftovers_hold_nothing(made: dict[str, tuple[Picture, list[str]]], build: str) -> None:
+def test_dead_registers_are_no_references(made: dict[str, tuple[Picture, list[str]]], build: str) -> None:
     """Threads in pause(), in their own read() and futex(), and in a function that a signal interrupted."""
     picture, files = made[build]
-    wanted = said(picture)
+    wanted = read_truth(picture)
     blocks, warnings = truth.ask(*files, str(picture.core))
     kinds = {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
     found = {address: {"reachable": "held", "definite": "lost"}.get(kinds[address], kinds[address]) for address in wanted}
@@ -54,9 +54,9 @@ def test_leftovers_hold_nothing(made: dict[str, tuple[Picture, list[str]]], buil
 
 
 def test_refs_name_dead_registers(made: dict[str, tuple[Picture, list[str]]]) -> None:
-    """Those of a thread, and those that the kernel saved when a signal interrupted one."""
+    """`refs` names dead registers: those of a thread, and those that the kernel saved when a signal interrupted a function."""
     picture, files = made["plain"]
-    lost = [hex(address) for address, word in said(picture).items() if word == "lost"]
+    lost = [hex(address) for address, word in read_truth(picture).items() if word == "lost"]
 
     def refs(address: str) -> dict:
         return json.loads(ran("refs", "--json", address, *files, str(picture.core), check=True).stdout)
@@ -70,14 +70,14 @@ def test_refs_name_dead_registers(made: dict[str, tuple[Picture, list[str]]]) ->
     assert why.endswith("), saved at a signal, not read again")
 
 
-@pytest.mark.parametrize("door", ["gdb", "lldb"])
-def test_one_answer_in_debuggers(made: dict[str, tuple[Picture, list[str]]], door: str) -> None:
+@pytest.mark.parametrize("front_end", ["gdb", "lldb"])
+def test_debuggers_agree(made: dict[str, tuple[Picture, list[str]]], front_end: str) -> None:
     picture, files = made["plain"]
-    some = [hex(address) for address in said(picture)][::7]
+    some = [hex(address) for address in read_truth(picture)][::7]
     questions = [["blocks"], *(["refs", address] for address in some)]
     expected = [line for words in questions for line in objects(findleaks(words[0], "--json", *words[1:], *files, str(picture.core)))]
     typed = [" ".join(["leaks", words[0], "--json", *words[1:]]) for words in questions]
-    if door == "gdb":
+    if front_end == "gdb":
         command = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"set sysroot {picture.root}"]
         command += ["-ex", f"file {files[1]}", "-ex", f"core-file {picture.core}"]
         for words in typed:

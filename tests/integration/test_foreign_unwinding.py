@@ -1,4 +1,5 @@
-"""ARM's tables and what its code says, against the debug information of Debian's glibc: at its calls, where its callers' registers are."""
+"""Unwinding by ARM's tables and by the code itself: at calls, the caller's registers are where the debug information of Debian's glibc
+says."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from findleaks.unwind.ehabi import ExceptionTable
 
 pytestmark = pytest.mark.matrix
 BIAS = 0x10000000
-EVERY = 20  # function
+EVERY = 20  # name of the function
 
 
 class Call(NamedTuple):
-    """Where a call returns to, in Thumb's code, and where registers are: register + offset is the canonical frame address, from which
-    the saved ones have these distances."""
+    """The return address of a call in Thumb code, and how to unwind there. The canonical frame address is register + offset, and saved
+    registers are at these distances from it."""
 
     returns: int
     register: int
@@ -37,7 +38,7 @@ class Call(NamedTuple):
 
 @pytest.fixture(scope="module")
 def libc() -> tuple[Path, Path]:
-    """glibc, and its debug file."""
+    """Return glibc and its debug file."""
     root = foreign_truth.tree(foreign.ARMHF, "bookworm")
     library = root / "lib/arm-linux-gnueabihf/libc.so.6"
     with library.open("rb") as file:
@@ -47,7 +48,7 @@ def libc() -> tuple[Path, Path]:
 
 
 def calls(code: Code, debug: Path) -> Iterator[Call]:
-    """Of every twentieth function, as its debug information says."""
+    """Return the calls of every twentieth function, according to its debug information."""
     with debug.open("rb") as file:
         elf = ELFFile(file)
         functions = {symbol["st_value"] & ~1 for symbol in elf.get_section_by_name(".symtab").iter_symbols() if symbol["st_value"] & 1}
@@ -66,8 +67,9 @@ def saved_registers(row: dict[Any, Any]) -> dict[int, int]:
     return {register: rule.arg for register, rule in row.items() if isinstance(register, int) and rule.type == "OFFSET" and register < 16}
 
 
-def same(row: Optional[Row], call: Call) -> bool:
-    """Whether it says of the return address, the registers that functions save and the stack pointer what the debug information does."""
+def is_same(row: Optional[Row], call: Call) -> bool:
+    """Return whether unwinding agrees with the debug information on the return address, the callee-saved registers and the stack
+    pointer."""
     if row is None or (row.register, row.offset) != (call.register, call.offset):
         return False
     kept = (*range(4, 12), 14)
@@ -76,8 +78,8 @@ def same(row: Optional[Row], call: Call) -> bool:
 
 
 def test_tables_and_code(libc: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that tables say is true. So is what code is first taken to say, but where it cannot know: where a call does not return, and what
-    is behind it is another function's. A stack goes on only where a return address is found, so these stacks end there."""
+    """Unwinding by tables is always correct. Unwinding by code is correct except after a call that does not return, where the following
+    code belongs to another function. Then no return address is found, and the stack ends."""
     library, debug = libc
     plain = callframe.CallFrameInfo._parse_cie_augmentation
     monkeypatch.setattr(
@@ -95,9 +97,9 @@ def test_tables_and_code(libc: tuple[Path, Path], monkeypatch: pytest.MonkeyPatc
     for call in calls(Code(target.read), debug):
         found = table.row(BIAS + call.returns - 1)
         if found is not None:
-            by_table.append(same(found, call))
+            by_table.append(is_same(found, call))
         likely = [*rows._by_returns(BIAS + call.returns, False, True), *(row for row, _ in rows._by_beginning(BIAS + call.returns, True))]
-        by_code.append(same(next(iter(likely), None), call))
+        by_code.append(is_same(next(iter(likely), None), call))
     assert len(by_table) > 150
     assert all(by_table)
     assert len(by_code) > 500

@@ -1,4 +1,4 @@
-"""A process read from a copy-on-write clone: what is read is what it had at the stop, and nothing is done to it."""
+"""A process is read from a copy-on-write clone. findleaks sees its memory at the time of the stop, and does not change the process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
 
 
 def answers(target: CopiedProcess) -> list[Any]:
-    """What the commands say of it."""
+    """Return the results of the commands for the process."""
     found = []
     for words in (["find"], ["blocks"], ["roots"], ["stacks"]):
         out = io.StringIO()
@@ -72,8 +72,8 @@ def answers(target: CopiedProcess) -> list[Any]:
 
 
 @pytest.mark.platform("x86-64", "`--fork`")
-def test_it_answers_as_a_copy_does(programs: Path, tmp_path: Path) -> None:
-    """A program that knows its blocks, and sleeps: each block, root, stack, byte and register."""
+def test_results_equal_those_of_a_copy(programs: Path, tmp_path: Path) -> None:
+    """A program that prints its blocks and sleeps: each block, root, stack, byte and register is that of a copy."""
     with Running([str(programs / "truth"), "3", "4", "1", ""], tmp_path / "run") as run:
         records = truth.parse(run.output)
         with attach(run.pid) as copy, fork(run.pid) as forked:
@@ -89,7 +89,7 @@ def test_it_answers_as_a_copy_does(programs: Path, tmp_path: Path) -> None:
         assert {record.address for record in records if record.state == "in-use"} <= set(blocks)
 
 
-def test_it_runs_on_and_what_it_writes_does_not_show(watched: Callable[..., Watched]) -> None:
+def test_later_writes_are_not_visible(watched: Callable[..., Watched]) -> None:
     one = watched()
     clone = HeldClone(one.pid, lambda part: None)
     try:
@@ -120,7 +120,7 @@ def test_it_runs_on_and_what_it_writes_does_not_show(watched: Callable[..., Watc
 
 
 def pages(target: ForkedProcess, start: int, size: int) -> list[str]:
-    """The text on each page; "" for one that cannot be read."""
+    """Return the text on each page; "" if the page cannot be read."""
     found = {}
     for piece in target.pieces(start, start + size):
         for at in range(0, len(piece.data), PAGE):
@@ -141,15 +141,15 @@ def test_memory_that_a_clone_lacks_or_shares(watched: Callable[..., Watched], mo
         assert forked.unread == []
         (warning,) = forked.warnings
         assert warning.startswith(f"pid {one.pid}: 40 MiB of shared memory may be newer than the rest")
-    # Where it was not known before the stop what a clone lacks, that is no memory of zeros, but unread.
+    # If findleaks did not know before the stop which memory the clone lacks, this memory is unread, not zeros.
     monkeypatch.setattr(cloning, "check_clonable", lambda pid: {})
-    (taken,) = cloned(one.pid, 1)
+    (taken,) = clone_process(one.pid, 1)
     assert {gap.start: gap.end - gap.start for gap in taken.absent} == {one.at["dontfork"]: 64 * PAGE, one.at["wiped"]: 64 * PAGE}
     assert one.unharmed()
 
 
-def cloned(pid: int, times: int) -> list[cloning.Taken]:
-    """Clone the process so often, in this very process: it need not start a helper each time."""
+def clone_process(pid: int, times: int) -> list[cloning.Taken]:
+    """Clone the process `times` times in this process, which saves the start of a helper each time."""
     found = []
     memory = os.memfd_create("shared")
     try:
@@ -170,19 +170,19 @@ def cloned(pid: int, times: int) -> list[cloning.Taken]:
     return found
 
 
-def test_threads_at_work_are_unharmed(watched: Callable[..., Watched]) -> None:
-    """Registers, flags, the red zone, malloc, children of its own and their signals, and system calls with a limit of time."""
+def test_running_threads_are_unharmed(watched: Callable[..., Watched]) -> None:
+    """Registers, flags, the red zone, malloc, child processes and their signals, and system calls with a timeout are unchanged."""
     one = watched("busy")
     assert wait_for(lambda: all(one.words("rounds")))
     before = one.looks()
-    cloned(one.pid, 100)
+    clone_process(one.pid, 100)
     after = one.words("rounds")
     assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
     assert one.words("foreign", 1) == [0]
     assert wait_for(lambda: all(now > then for now, then in zip(one.words("rounds"), after)))
     looks = one.looks()
     for lasting in (before, looks):
-        lasting.pop("ShdPnd")  # of the children that it forks
+        lasting.pop("ShdPnd")  # for the children that the program forks
     assert looks == before
 
 
@@ -190,7 +190,7 @@ def test_a_storm_of_signals(watched: Callable[..., Watched]) -> None:
     one = watched("storm")
     assert wait_for(lambda: one.read("signals") > 10)
     before = one.read("signals")
-    cloned(one.pid, 20)
+    clone_process(one.pid, 20)
     assert wait_for(lambda: one.read("signals") > before + 20)
     assert one.unharmed()
 
@@ -199,7 +199,7 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
     one = counter()
     os.kill(one.pid, signal.SIGSTOP)
     assert wait_for(lambda: state(one.pid, one.pid) == "T")
-    cloned(one.pid, 1)
+    clone_process(one.pid, 1)
     assert wait_for(lambda: state(one.pid, one.pid) == "T")
     os.kill(one.pid, signal.SIGCONT)
     assert one.runs()
@@ -215,7 +215,7 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
     try:
         assert "sleep uninterruptibly" in clone.taken.warnings[0]
         os.kill(child, signal.SIGKILL)
-        # It would stop as it wakes; it is let run on while the clone is still held.
+        # The thread would stop when it wakes. It must continue while the clone still exists.
         assert wait_for(lambda: state(waiting.pid, waiting.pid) == "S")
     finally:
         clone.end()
@@ -224,7 +224,7 @@ def test_a_stopped_process_an_ended_main_thread_and_a_vfork(counter: Callable[..
 
 
 def test_threads_that_only_wait_for_a_processor_are_waited_for(counter: Callable[..., Counter]) -> None:
-    """Without patience for those in uninterruptible sleep: none of these is."""
+    """The time limit for threads in uninterruptible sleep is 0, because no thread of the program is in it."""
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     tracer = Tracer(one.pid, X86_64)
@@ -239,7 +239,7 @@ def test_threads_that_only_wait_for_a_processor_are_waited_for(counter: Callable
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a pid namespace, which only root can make")
 def test_a_process_in_a_pid_namespace(programs: Path) -> None:
-    """It is process 1 there: orphans would be its own, and it knows its clone by another number."""
+    """The process is process 1 of the namespace: orphans would become its children, and its clone has another number there."""
     one = Watched(["unshare", "--fork", "--pid", "--kill-child", str(programs / "forked")])
     try:
         (one.pid,) = one.children()
@@ -276,7 +276,7 @@ print("ended", flush=True)
 
 
 def helpers(pid: int) -> list[str]:
-    """The programs that hold clones of the process."""
+    """Return the helper processes that hold clones of the process."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -289,7 +289,7 @@ def helpers(pid: int) -> list[str]:
 
 
 def test_sigkill_leaves_nothing(watched: Callable[..., Watched]) -> None:
-    """At the points that matter, and at some others."""
+    """After SIGKILL at the critical points and at random points, no clone and no helper is left."""
     one = watched()
     chance = random.Random(20)
     for point in ("started", "taken", "copying", "copied", "later", "later"):
@@ -311,9 +311,9 @@ def test_a_killed_helper_is_replaced(watched: Callable[..., Watched]) -> None:
     clone = HeldClone(one.pid, lambda part: None)
     pid = clone.taken.clone
     os.kill(clone.holder, signal.SIGKILL)
-    assert wait_for(lambda: state(pid, pid) == "Z")  # by itself: it was left to run
+    assert wait_for(lambda: state(pid, pid) == "Z")  # the clone was continued, and ended by itself
     code = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
-    assert code == 0  # no signal ended it
+    assert code == 0  # no signal ended the process
     clone.end()
     assert not Path(f"/proc/{pid}").exists()
     assert one.unharmed()

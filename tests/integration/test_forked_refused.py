@@ -1,4 +1,4 @@
-"""What cannot be cloned: each is refused in one line that says why, and runs on."""
+"""If a process cannot be cloned, findleaks prints one line with the reason, and the process continues."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def refusal(pid: int) -> str:
 
 
 def test_seccomp(watched: Callable[..., Watched]) -> None:
-    """A filter that ends the process for one of the calls: found before it is made."""
+    """A seccomp filter ends the process for one of the calls. findleaks detects the filter before it makes the call."""
     for number in (seized.CLONE, seized.WAIT4, seized.EXIT_GROUP):
         one = watched("forbids", str(number))
         assert f"seccomp, which does not permit system call {number};" in refusal(one.pid)
         assert one.unharmed()
-    one = watched("forbids", str(seized.CLOSE))  # but close_range it may make
+    one = watched("forbids", str(seized.CLOSE))  # the filter allows close_range
     fork(one.pid).close()
     assert one.unharmed()
-    one = watched("forbids", str(seized.CLOSE_RANGE))  # and here unshare and close
+    one = watched("forbids", str(seized.CLOSE_RANGE))  # the filter allows unshare and close
     clone = HeldClone(one.pid, lambda part: None)
     try:
         assert os.listdir(f"/proc/{clone.taken.clone}/fd") == []
@@ -84,7 +84,7 @@ def test_another_tracer_and_findleaks_itself(watched: Callable[..., Watched]) ->
 
 
 def test_a_userfaultfd_is_refused() -> None:
-    """Its monitor, a thread of the process that is stopped, might have to answer before a fork ends."""
+    """The handler of the userfaultfd is a stopped thread of the process, which might have to answer before a fork can end."""
     script = """if True:
         import ctypes, fcntl, mmap, struct, sys, time
         libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""findleaks as a user of GDB meets it: loading, help, completion, expressions, errors, Ctrl-C, the pager, what goes stale."""
+"""findleaks in GDB: loading, help, completion, expressions, errors, Ctrl-C, the pager, and data that is out of date."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_word_of_the_catalogue_is_a_command() -> None:
     assert [(word, load(word).name) for word in CATALOGUE] == [(word, word) for word in CATALOGUE]
 
 
-@pytest.mark.matrix  # A busy machine needs more.
+@pytest.mark.matrix  # A busy machine takes longer.
 def test_loading_takes_under_60_ms() -> None:
     def seconds(*words: str) -> float:
         best = 9.0
@@ -60,7 +60,7 @@ def test_loading_takes_under_60_ms() -> None:
 
 
 def test_loading_imports_no_analysis() -> None:
-    """What makes loading quick, whatever the machine: the commands are imported when one is used."""
+    """Loading imports no analysis, which makes it fast on any machine. A command is imported when it is first used."""
     code = "print(sorted(m for m in sys.modules if m.startswith('findleaks')))"
     loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "gdb", "gdb.register"]
     loaded += ["report", "report.columns", "report.encoding", "value_classes"]
@@ -75,8 +75,8 @@ def test_help_of_every_command() -> None:
         texts = no_traceback(gdb([command for commands in asked for command in commands])).split("====\n")
         for word, text in zip(COMMANDS, texts):
             typed = "findleaks" if CATALOGUE[word].shell else prefix
-            assert text.count(f"\n  {typed} {word} ") == 3  # the example, in each
-            assert text.count("\n  --json ") == 2  # the options, in two of them
+            assert text.count(f"\n  {typed} {word} ") == 3  # each help has an example
+            assert text.count("\n  --json ") == 2  # two of them have options
 
 
 def test_completion() -> None:
@@ -154,13 +154,13 @@ def test_core_file_that_is_gone(program: Path, core: Path, tmp_path: Path) -> No
     assert last(output) == f"leaks: {mine}: no such file or directory: the debugger's core file was removed"
 
 
-def test_calls_stay_as_the_user_has_them(program: Path, core: Path) -> None:
+def test_setting_may_call_functions_stays(program: Path, core: Path) -> None:
     show = "show may-call-functions"
     output = gdb(["leaks whatis g_list", show, "set may-call-functions off", "leaks whatis g_list", show], str(program), str(core))
     assert [line.split()[-1] for line in output.splitlines() if line.startswith("Permission to call")] == ["on.", "off."]
 
 
-def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
+def test_findleaks_alone_runs_find(program: Path, core: Path) -> None:
     commands = ["leaks find --json", "findleaks --json", "findleaks find --json", "findleaks -json"]
     commands += ["leaks blocks --json", "findleaks blocks --json"]
     typed = [word for command in commands for word in (command, "echo ====\\n")]
@@ -197,7 +197,7 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     assert len(set(frames)) == 1
 
 
-def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+def test_process_is_read_again_after_it_ran(program: Path) -> None:
     commands = ["break make", "run", "leaks blocks --json", "break sweep", "continue", "leaks blocks --json", "leaks find", "kill"]
     output = no_traceback(gdb(commands, str(program)))
     before, _, after = output.partition("Breakpoint 2 at")
@@ -226,7 +226,7 @@ def test_a_running_process_is_reported(program: Path) -> None:
 
 
 def test_two_inferiors(program: Path, core: Path, running: Running) -> None:
-    """Each has its own answers, and going back and forth keeps them."""
+    """Each inferior has its own results, also after the user switches between the inferiors."""
     commands = ["leaks find --json", f"add-inferior -exec {program} -no-connection", "inferior 2", "leaks find --json"]
     output = gdb([*commands, f"attach {running.pid}", "leaks find --json", "inferior 1", "leaks find --json"], str(program), str(core))
     lines = objects(output)
@@ -259,7 +259,7 @@ def test_pager_can_be_left(program: Path, core: Path) -> None:
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, gdb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
         check_interrupts(terminal, r"leaks: interrupted\r\n.*\(gdb\) $")
 
@@ -274,7 +274,8 @@ def test_return_does_not_repeat(program: Path, core: Path) -> None:
 
 
 def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
-    """Read through GDB's own API, as one on another machine would be, it gives what it gives here, but for what only /proc shows."""
+    """findleaks reads a process behind gdbserver through GDB's API. The results are the same as for a local process, except for what only
+    /proc shows."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

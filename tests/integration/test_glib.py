@@ -191,8 +191,8 @@ STRUCTURES = (
 
 
 def list_structures(program: Path, folder: Path, environment: Mapping[str, str], *arguments: str) -> Counter[tuple[str, str]]:
-    """Count the structures by their types, as the program and findleaks name them. The type of a GError has its domain, that of a GSource
-    the function that it calls."""
+    """Count the structures by their types, under the names of the program and of findleaks. The type of a GError includes its domain, and
+    that of a GSource the function that it calls."""
     with cores.Running([str(program), *arguments], folder, environment) as made:
         blocks = [json.loads(line) for line in findleaks("blocks", "--limit", "0", "--json", "--pid", str(made.pid)).splitlines()]
         types = {block["address"]: block["type"] or "-" for block in blocks if "address" in block}

@@ -1,4 +1,4 @@
-"""glibc's heaps in unusual states, on live processes and cores of several releases, against what the programs themselves say."""
+"""glibc heaps in unusual states, on live processes and cores of several releases: the results are those that the programs print."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ENDS = mark_matrix_except(VERSIONS, VERSIONS[0], VERSIONS[-1])
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Compile glibc_heap.c against the host's libc or another, once a kind."""
+    """Compile glibc_heap.c for the host's libc or another one, once for each kind of link."""
     folder = tmp_path_factory.mktemp("glibc")
 
-    def compiled(libc: str = "", *flags: str) -> Path:
+    def compile_program(libc: str = "", *flags: str) -> Path:
         output = folder / f"heap{libc}{''.join(flags)}"
         if not output.exists():
             options = ["-O1", "-g", "-pthread", "-Wno-deprecated-declarations", *flags]
@@ -45,14 +45,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
                 subprocess.run(["strip", str(output)], check=True)
         return output
 
-    return compiled
+    return compile_program
 
 
 @contextmanager
-def seen(
+def run_program(
     command: list[str], folder: Path, picture: str = "live", **environment: str
 ) -> Iterator[tuple[list[list[str]], Target, Directory]]:
-    """What the program said, line by line in words, and what is found in it."""
+    """The lines that the program printed, split into words, and the results of findleaks."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         target = attach(running.pid) if picture == "live" else open_core(str(running.kernel_core()))
         try:
@@ -62,7 +62,7 @@ def seen(
 
 
 def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
-    """Every block in the state and of the size the program names; how many were in use, and freed."""
+    """Check that every block has the state and size that the program prints. Return the number of blocks in use and of freed blocks."""
     blocks = directory.blocks
     used: dict[int, int] = {}
     freed: set[int] = set()
@@ -72,7 +72,7 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
         elif words[0] == "in-use":
             start, size = int(words[1], 16), int(words[2])
             used[start] = size
-            # A large block has many addresses, and there are few freed ones.
+            # The program prints many addresses for a large block. There are few freed blocks.
             within = {*range(start, start + size, 16)} if size < 4096 else {at for at in freed if start <= at < start + size}
             freed -= within
     wrong = []
@@ -90,7 +90,7 @@ def compare(said: list[list[str]], directory: Directory) -> tuple[int, int]:
 
 
 def totals(said: list[list[str]], directory: Directory) -> None:
-    """mallinfo's figures of the first libc are ours."""
+    """Check that the totals equal mallinfo's figures of the first libc."""
     reported = {words[1]: int(words[2]) for words in said if words[0] == "total"}
     assert reported
     several = len(directory.allocators) > 1
@@ -107,7 +107,7 @@ def totals(said: list[list[str]], directory: Directory) -> None:
 
 
 def _free_chunks(glibc: Glibc, directory: Directory, start: int, end: int) -> Iterator[int]:
-    """Sizes of the free chunks in a span, read from their headers."""
+    """Return the sizes of the free chunks in a span, read from their headers."""
     blocks = directory.blocks
     for index in range(blocks.at_or_after(start), blocks.at_or_after(end)):
         if blocks.state(index) == State.FREE:
@@ -119,7 +119,7 @@ def _free_chunks(glibc: Glibc, directory: Directory, start: int, end: int) -> It
 @pytest.mark.parametrize("scenario", ["plain", "threads", "mapped", "long-arenas"])
 @pytest.mark.parametrize("version", ENDS)
 def test_scenario(program: Program, tmp_path: Path, version: str, scenario: str) -> None:
-    with seen([str(program(version)), scenario], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), scenario], tmp_path) as (said, _, directory):
         used, freed = compare(said, directory)
         assert used > 10 and (freed > 10 or scenario == "mapped")
         totals(said, directory)
@@ -130,7 +130,7 @@ def test_scenario(program: Program, tmp_path: Path, version: str, scenario: str)
 
 @pytest.mark.parametrize("version", ENDS)
 def test_break_that_others_use(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "foreign"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "foreign"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         (heap,) = [owned.heap for owned in directory.heaps if owned.heap.arena == "main"]
@@ -140,7 +140,7 @@ def test_break_that_others_use(program: Program, tmp_path: Path, version: str) -
 
 @pytest.mark.parametrize("version", ENDS)
 def test_no_break(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "no-break"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "no-break"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert sum(owned.heap.arena == "main" for owned in directory.heaps) > 2
         (glibc,) = directory.allocators
@@ -150,7 +150,7 @@ def test_no_break(program: Program, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", ENDS)
 def test_two_namespaces(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "namespace"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "namespace"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         assert len(directory.allocators) == 2
@@ -158,14 +158,14 @@ def test_two_namespaces(program: Program, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", ENDS)
 def test_never_called(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "nothing"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "nothing"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert len(directory.allocators) == 1 and len(directory.blocks) < 10
 
 
 @pytest.mark.parametrize("version", ENDS)
 def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
-    with seen([str(program(version)), "only-threads", "6"], tmp_path) as (said, _, directory):
+    with run_program([str(program(version)), "only-threads", "6"], tmp_path) as (said, _, directory):
         compare(said, directory)
         assert {owned.heap.arena for owned in directory.heaps} >= {f"arena {n}" for n in range(1, 7)}
 
@@ -185,7 +185,7 @@ def test_threads_only(program: Program, tmp_path: Path, version: str) -> None:
 )
 @pytest.mark.parametrize("version", ENDS)
 def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) -> None:
-    with seen([str(program(version)), "threads"], tmp_path, GLIBC_TUNABLES=f"glibc.malloc.{tunable}") as (said, _, directory):
+    with run_program([str(program(version)), "threads"], tmp_path, GLIBC_TUNABLES=f"glibc.malloc.{tunable}") as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         (glibc,) = directory.allocators
@@ -196,7 +196,7 @@ def test_tunables(program: Program, tmp_path: Path, version: str, tunable: str) 
 @pytest.mark.parametrize("flag", ["-static", "-static-pie"])
 def test_static(program: Program, tmp_path: Path, flag: str) -> None:
     path = program("", flag)
-    with seen([str(path), "threads"], tmp_path) as (said, _, directory):
+    with run_program([str(path), "threads"], tmp_path) as (said, _, directory):
         compare(said, directory)
         totals(said, directory)
         assert directory.allocators[0].where == path.name
@@ -204,6 +204,6 @@ def test_static(program: Program, tmp_path: Path, flag: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["threads", "mapped", "namespace"])
 def test_kernel_core(program: Program, tmp_path: Path, scenario: str) -> None:
-    with seen([str(program()), scenario], tmp_path, "kernel") as (said, _, directory):
+    with run_program([str(program()), scenario], tmp_path, "kernel") as (said, _, directory):
         compare(said, directory)
         totals(said, directory)

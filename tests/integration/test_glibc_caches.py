@@ -1,4 +1,4 @@
-"""glibc's size classes, arenas and thread caches, against what mallinfo and malloc_info print at the same stop."""
+"""glibc's size classes, arenas and thread caches have the figures that mallinfo and malloc_info print at the same stop."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "
 STATES = (State.IN_USE, State.CACHED, State.FREE)
 
 
-def compiled(folder: Path, libc: str = "", *flags: str) -> Path:
-    """The program, against the host's libc or another's."""
+def compile_program(folder: Path, libc: str = "", *flags: str) -> Path:
+    """Compile the program for the host's libc or another one."""
     output = folder / f"caches{libc}{''.join(flags)}"
     if libc:
         return libcs.get(libc).compile(SOURCE, output, [*FLAGS, *flags])
@@ -34,8 +34,8 @@ def compiled(folder: Path, libc: str = "", *flags: str) -> Path:
 
 
 @contextmanager
-def seen(program: Path, threads: int, folder: Path, picture: str, **environment: str) -> Iterator[tuple[str, Glibc, Directory]]:
-    """What the program printed, and what is found in it."""
+def run_program(program: Path, threads: int, folder: Path, picture: str, **environment: str) -> Iterator[tuple[str, Glibc, Directory]]:
+    """The output of the program, and the results of findleaks."""
     with cores.Running([str(program), str(threads)], folder, {**os.environ, **environment}) as running:
         if picture == "live":
             target = attach(running.pid)
@@ -51,7 +51,7 @@ def seen(program: Path, threads: int, folder: Path, picture: str, **environment:
 
 
 def malloc_info(glibc: Glibc, directory: Directory) -> str:
-    """malloc_info(0, …) as malloc/malloc.c prints it, from what each arena and the allocator count."""
+    """Return malloc_info(0, …) in the format of malloc/malloc.c, from the counters of each arena and of the allocator."""
     counted = glibc.read_counters()
     lines = ['<malloc version="1">']
     arenas = [arena for arena in glibc.arenas(directory.blocks) if arena.name != "mmapped"]
@@ -82,7 +82,7 @@ def malloc_info(glibc: Glibc, directory: Directory) -> str:
 
 
 def check(printed: str, glibc: Glibc, directory: Directory) -> None:
-    """Its own figures to the last byte, and every sum of ours."""
+    """Check the allocator's own counters to the last byte, and all sums that findleaks computes."""
     assert directory.problems == []
     reported = {line.split()[1]: int(line.split()[2]) for line in printed.splitlines() if line.startswith("mallinfo ")}
     counted = glibc.read_counters()
@@ -91,7 +91,7 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
     xml = "".join(line + "\n" for line in printed.splitlines() if line.startswith(("<", "  <")))
     assert xml.count("<heap") > 1
     assert malloc_info(glibc, directory) == xml
-    assert glibc.problems == []  # asking found no difference between lists and heaps
+    assert glibc.problems == []  # the free lists and the heaps agree
 
     blocks = directory.blocks
     caches, arenas, threads = glibc.caches(blocks), glibc.arenas(blocks), glibc.thread_caches(blocks)
@@ -108,7 +108,7 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
         assert sum(cache.memory for cache in mine) + arena.spare <= arena.mapped
     assert sum(arena.mapped for arena in arenas) == reported["arena"] + reported["hblkhd"]
     assert sum(cache.memory for cache in caches if cache.arena == "mmapped") == reported["hblkhd"]
-    # Chunks and tops are everything but headers of arenas and heaps, the thread caches' own chunks, and fenceposts.
+    # Chunks and tops are all memory except headers of arenas and heaps, the chunks of the thread caches themselves, and fenceposts.
     own = sum(arena.mapped - arena.spare for arena in arenas) - sum(cache.memory for cache in caches)
     assert 0 <= own < 4096 * len(arenas)
 
@@ -126,15 +126,15 @@ def check(printed: str, glibc: Glibc, directory: Directory) -> None:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("caches"))
+    return compile_program(tmp_path_factory.mktemp("caches"))
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel", "gcore"])
-def test_its_own_figures(program: Path, tmp_path: Path, picture: str) -> None:
-    with seen(program, 5, tmp_path, picture) as (printed, glibc, directory):
+def test_figures_equal_those_of_glibc(program: Path, tmp_path: Path, picture: str) -> None:
+    with run_program(program, 5, tmp_path, picture) as (printed, glibc, directory):
         check(printed, glibc, directory)
         names = {arena.name for arena in glibc.arenas(directory.blocks)}
-        threads = printed.count("<heap nr=") - 1  # a thread may take over the arena of one that is done
+        threads = printed.count("<heap nr=") - 1  # a thread may use the arena of a thread that has ended
         assert names == {"main", *(f"arena {n + 1}" for n in range(threads)), "mmapped"}
         assert threads >= 2
         subheaps = [arena.own.get("aspace subheaps", 0) for arena in glibc.arenas(directory.blocks)]
@@ -146,8 +146,8 @@ def test_its_own_figures(program: Path, tmp_path: Path, picture: str) -> None:
 @pytest.mark.parametrize("threads", [5, 33])
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_releases(tmp_path: Path, version: str, threads: int, flags: tuple[str, ...]) -> None:
-    program = compiled(tmp_path, version, *flags)
-    # GDB 13's gcore leaves out what lies behind the guard pages that glibc 2.42 and later have in stacks: thread pointers lead nowhere.
+    program = compile_program(tmp_path, version, *flags)
+    # GDB 13's gcore omits memory after the guard pages of stacks in glibc 2.42 and later, so thread pointers refer to missing memory.
     for picture in ("live", "kernel") if version == "2.43" else ("live", "kernel", "gcore"):
-        with seen(program, threads, tmp_path / picture, picture) as (printed, glibc, directory):
+        with run_program(program, threads, tmp_path / picture, picture) as (printed, glibc, directory):
             check(printed, glibc, directory)

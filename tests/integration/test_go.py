@@ -1,4 +1,5 @@
-"""Go programs, stripped and not, live and in both kinds of core: what the Go runtime says of its heap, and what C code in them has lost."""
+"""Go programs, stripped and not, live and in both kinds of core: the heap has the figures of the Go runtime, and lost blocks of C code
+are found."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from cores import Running
 
 GOROUTINES, OBJECTS, KEPT, LOST = 4_000, 400, 60, 300
 SLACK = 256 << 10
-"""Bytes that the runtime goes on taking once it has said how much it has: 8 KiB here."""
+"""Bytes that the runtime still allocates after it has read its counters: 8 KiB in this program."""
 
 
 def running(program: Path, folder: Path, *words: int) -> Running:
-    """GOTRACEBACK=crash lets a fatal signal write a core."""
+    """Start the program. With GOTRACEBACK=crash, a fatal signal writes a core."""
     return Running([str(program), *map(str, words)], folder, {**os.environ, "GOTRACEBACK": "crash"})
 
 
@@ -41,7 +42,7 @@ def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.platform("x86-64", "Go")
-def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
+def test_heap_has_the_figures_of_the_runtime(stacks: Running) -> None:
     in_use, stack, mapped = (int(word) for word in stacks.output.split()[:3])
     found = runtime_page("go", "--pid", str(stacks.pid))
     assert found["version"] == version()
@@ -49,9 +50,9 @@ def test_heap_is_what_the_runtime_says(stacks: Running) -> None:
     parts = {part["name"]: part["bytes"] for part in heap["parts"]}
     assert 0 <= found["counters"]["HeapInuse"] - in_use < SLACK < in_use // 20
     assert parts["objects"] == found["counters"]["HeapInuse"]
-    assert 0 <= parts["stacks of goroutines"] - stack < 4 * SLACK  # some buffers of the collector's are such spans, too
+    assert 0 <= parts["stacks of goroutines"] - stack < 4 * SLACK  # some of these spans are buffers of the collector
     assert sum(parts.values()) == heap["bytes"]
-    assert mapped <= heap["bytes"] + SLACK  # HeapSys leaves out the stacks
+    assert mapped <= heap["bytes"] + SLACK  # HeapSys does not include stacks
 
 
 def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
@@ -72,13 +73,14 @@ def test_goroutines_stacks_are_no_threads_stacks(stacks: Running) -> None:
 
 
 def kinds(*where: str) -> dict[int, str]:
-    """Of the blocks in use, by address."""
+    """Return the kinds of the blocks in use, by address."""
     found = map(json.loads, findleaks("blocks", "--state", "in-use", "--json", *where).splitlines())
     return {int(block["address"], 16): block["kind"] for block in found if "kind" in block and "address" in block}
 
 
-def wrong(output: str, found: dict[int, str]) -> list[str]:
-    """What is not as the program says: all that it lost is definite but for one left in a register, all that it keeps reachable."""
+def list_errors(output: str, found: dict[int, str]) -> list[str]:
+    """Return the blocks whose kind is not what the program expects: lost blocks must be definitely lost, except for one in a register,
+    and kept blocks reachable."""
     said = [(line.split()[0], int(line.split()[1], 16)) for line in output.splitlines() if line.startswith(("kept ", "lost "))]
     assert [what for what, _ in said].count("kept") == 3 * KEPT
     assert [what for what, _ in said].count("lost") == LOST
@@ -87,27 +89,30 @@ def wrong(output: str, found: dict[int, str]) -> list[str]:
 
 
 def without_details(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Go returns free pages in the background: the details have their bytes."""
+    """Return the result without details, which have the bytes of free pages. Go returns these to the kernel in the background."""
     return [{**part, "detail": None, "parts": without_details(part["parts"])} for part in parts]
 
 
 @pytest.mark.parametrize("stripped", [False, pytest.param(True, marks=pytest.mark.matrix)])
-def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> None:
-    """By a list, a map and the stacks of goroutines that do not run; three threads run on stacks in Go's heap. Not in a program with fixed
-    addresses, as Go makes them: malloc's blocks follow it within 1 GiB, where short texts look like pointers into them ("sse2")."""
+def test_blocks_of_go_objects_are_reachable(stripped: bool, tmp_path: Path) -> None:
+    """Go objects refer to blocks: from a list, a map, and stacks of goroutines that do not run. Three threads run on stacks in Go's heap.
+
+    The program does not have fixed addresses, as Go programs usually do. With them, blocks of malloc would be within 1 GiB after the
+    program, and short texts ("sse2") would look like pointers to blocks.
+    """
     program = build(tmp_path, "", "-buildmode=pie", *([STRIPPED] if stripped else ()), name="go_holds", cgo=True)
     with running(program, tmp_path / "run", KEPT, LOST) as run:
-        assert wrong(run.output, kinds("--pid", str(run.pid))) == []
+        assert list_errors(run.output, kinds("--pid", str(run.pid))) == []
         live = runtime_page("go", "--pid", str(run.pid))
-        if stripped:  # a core of 1.4 GiB, nearly all of it reserved addresses
+        if stripped:  # a core of 1.4 GiB, nearly all of it reserved memory
             of_gcore = run.gcore()
-            assert wrong(run.output, kinds(str(of_gcore))) == []
+            assert list_errors(run.output, kinds(str(of_gcore))) == []
             assert without_details(runtime_page("go", str(of_gcore))["parts"]) == without_details(live["parts"])
             assert not {"unknown-owner"} & set(sorts(verdict(str(of_gcore))))
             of_gcore.unlink()
         core = str(run.kernel_core())
     found = kinds(core)
-    assert wrong(run.output, found) == []
+    assert list_errors(run.output, found) == []
     kept = next(line.split()[1] for line in run.output.splitlines() if line.startswith("kept "))
     (reference, *_) = json.loads(findleaks("refs", "--json", kept, core))["references"]
     assert re.search(r"live \S+-byte Go object, ", findleaks("whatis", reference["address"], core))
@@ -122,8 +127,8 @@ def test_what_go_objects_refer_to_is_held(stripped: bool, tmp_path: Path) -> Non
 
 
 def test_native_memory_of_garbage(tmp_path: Path) -> None:
-    """Only garbage of Go refers to eight of ten C parsers, and nothing frees these. Stale words on a stack may retain a few of them. The
-    program is a PIE, because its numbers would look like addresses of parsers at low addresses."""
+    """Eight of ten C parsers are referenced only from garbage of Go and are never freed. Stale words on a stack may refer to a few of
+    them. The program is a PIE: at low addresses, its numbers would look like addresses of parsers."""
     count = 5000
     with running(build(tmp_path, "", "-buildmode=pie", name="go_parsers", cgo=True), tmp_path / "run", count) as run:
         (held,) = [one for one in verdict("--pid", str(run.pid))["findings"] if one["finding"] == "held-by-managed-objects"]
@@ -139,13 +144,13 @@ def test_native_memory_of_garbage(tmp_path: Path) -> None:
     assert 2 * count // 10 - 40 <= kept <= 2 * count // 10
     lost = sum(one["own"].get("garbage_native_blocks", 0) for one in types)
     assert 2 * (8 * count // 10 - 20) <= lost <= 2 * 8 * count // 10
-    assert 2 * count - 3 * 40 <= held["evidence"]["native_blocks"] <= 2 * count  # up to 40 are missing in each of three groups
+    assert 2 * count - 3 * 40 <= held["evidence"]["native_blocks"] <= 2 * count  # each of the three groups may lack up to 40
     assert held["text"].startswith("Probably leaked: garbage of Go retains 16 MiB of native memory; objects in use retain ")
     assert "runtime.AddCleanup" in held["try"][0]
 
 
 def test_track_follows_go_functions_above_those_of_c(tmp_path: Path) -> None:
-    """C code runs on another stack than the Go code that calls it."""
+    """The stack of a block includes the Go functions that called the C code, although C code runs on another stack."""
     with running(build(tmp_path, "", STRIPPED, name="go_native", cgo=True), tmp_path / "run") as run:
         found = json.loads(findleaks("track", "--for", "1", "--json", "--pid", str(run.pid)))
         counted = findleaks("count", "malloc", "--inject", "--for", "1", "--json", "--pid", str(run.pid))

@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[int, str, str, str]] = {
         5_000,
         "live-objects",
         r"5,000 main\.Session .*WithDeadline.* call the cancel function of each context with a timeout",
-        "1.24",  # in older versions, the path through the map of children is not longer
+        "1.24",  # in older versions, the path through the map of children has the same length
     ),
     "mappings": (20, "go-mappings", r"leaked: 20 MiB in 20 mappings of syscall\.Mmap .* 20 of 1\.0 MiB\. call syscall\.Munmap", ""),
 }
@@ -109,7 +109,7 @@ def first_finding(core: str) -> dict[str, Any]:
 
 
 def check_types(kind: str, version: str, count: int, core: str) -> None:
-    """Check the number of objects of one type of the runtime or of the package sync. Go itself may have a few more such objects."""
+    """Check the number of objects of one type of the runtime or of the package sync. Go itself may have a few more objects of the type."""
     timer = "runtime.timeTimer" if number(version) >= (1, 23) else "time.Timer"
     wanted = {"heartbeats": timer, "after": timer, "queue": "chan *main.Session", "defers": "runtime._defer"}
     if number(version) >= (1, 22):

@@ -1,4 +1,4 @@
-"""What a new user of Go sees: `verdict` of stripped programs that leak says the cause, of a live process and of a core."""
+"""`verdict` on stripped Go programs that leak, live and in a core: it reports the cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from go_programs import STRIPPED, build
 
 from cores import Running
 
-# By kind: how many leak, the finding, and what it says.
+# By kind: the number of leaked objects, the finding, and patterns of its text.
 KINDS = {
     "bodies": (500, "goroutines", r"500 goroutines wait in net/http\.\(\*persistConn\)\.readLoop .* close the body of each response"),
     "timers": (30_000, "go-timers", r"timers that have not fired retain .* 30,000 of the timers call main\.timers\.func1\. stop timers"),
@@ -72,7 +72,7 @@ def first_finding(*where: str) -> dict[str, Any]:
     return dict(json.loads(findleaks("verdict", "--json", *where))["findings"][0])
 
 
-def said(finding: dict[str, Any]) -> str:
+def join_text(finding: dict[str, Any]) -> str:
     return " ".join(f"{finding['text']} {finding['cause']} {' '.join(finding['try'])}".split())
 
 
@@ -84,7 +84,7 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
         of_core = first_finding(str(run.gcore()))
     for found in (live, of_core):
         assert found["finding"] == name
-        assert re.search(text, said(found)), said(found)
+        assert re.search(text, join_text(found)), join_text(found)
 
 
 @pytest.mark.matrix
@@ -92,9 +92,9 @@ def test_finalizers_that_wait_beside_a_cache(tmp_path: Path) -> None:
     """The objects are small, but may refer to much memory of C code. Neither finding replaces the other."""
     with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "cached", "5000"], tmp_path / "run") as run:
         found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
-    assert found[0]["finding"] == "retained-objects" and found[0]["bytes"] >= 8000 * 4096 and "main.main" in said(found[0])
+    assert found[0]["finding"] == "retained-objects" and found[0]["bytes"] >= 8000 * 4096 and "main.main" in join_text(found[0])
     (held,) = (one for one in found if one["finding"] == "go-finalizers")
-    assert re.search(KINDS["handles"][2], said(held)), said(held)
+    assert re.search(KINDS["handles"][2], join_text(held)), join_text(held)
 
 
 @pytest.mark.matrix
@@ -103,7 +103,7 @@ def test_handles_of_cgo(tmp_path: Path) -> None:
         found = first_finding("--pid", str(run.pid))
     assert found["finding"] == "live-objects"
     text = r"20,00\d main\.Session .* \(at \+16 of one used in runtime/cgo\.NewHandle\): .* call Delete for each cgo\.Handle"
-    assert re.search(text, said(found)), said(found)
+    assert re.search(text, join_text(found)), join_text(found)
 
 
 @pytest.mark.matrix
@@ -129,8 +129,8 @@ def test_strings_of_c(tmp_path: Path) -> None:
         core = str(run.gcore())
     for found in (live, first_finding(core)):
         assert found["finding"] == "lost"
-        leaked = re.match(r"Leaked: \S+ [KM]iB in ([\d,]+) blocks that nothing refers to\b", said(found))  # or "1 possible"
-        assert leaked is not None and "nnnn" in said(found)
+        leaked = re.match(r"Leaked: \S+ [KM]iB in ([\d,]+) blocks that nothing refers to\b", join_text(found))  # or "1 possible"
+        assert leaked is not None and "nnnn" in join_text(found)
         every = STRINGS + STRINGS * 9 // 10
         assert every - 20 <= int(leaked[1].replace(",", "")) <= every
     names = {one["name"]: one["retained_blocks"] for one in json.loads(findleaks("roots", "--json", core))["roots"]}
@@ -158,7 +158,8 @@ def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
         types = runtime_page("go", "--pid", str(run.pid))["types"]
         stacks = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))["user_stacks"]
     assert found["finding"] == "go-finalizers"
-    assert re.search(r"leaked: cleanups that have not run .* in main\.release \(\S+\): sync\.Mutex\.Lock", said(found)), said(found)
+    text = join_text(found)
+    assert re.search(r"leaked: cleanups that have not run .* in main\.release \(\S+\): sync\.Mutex\.Lock", text), text
     assert found["evidence"]["retained_bytes"] >= (count - 2) * 3072
     assert sum(one["own"]["garbage_bytes"] for one in types) < 2 * count * 16 + (64 << 10)
     (group,) = (one for one in stacks if "main.release" in [frame["function"] for frame in one["frames"]])

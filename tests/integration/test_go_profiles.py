@@ -23,7 +23,8 @@ def environment() -> dict[str, str]:
 
 
 def read(file: Path) -> Stacks:
-    """The values of a profile by stack, innermost function first; without the function in which each goroutine begins."""
+    """Return the values of a profile by stack, with the innermost function first and without the function in which each goroutine
+    begins."""
     done = subprocess.run(["go", "tool", "pprof", "-raw", str(file)], env=environment(), capture_output=True, text=True, check=True)
     body, _, rest = done.stdout.partition("Locations\n")
     places: dict[str, list[str]] = {}
@@ -77,7 +78,7 @@ def test_profiles_equal_those_of_the_program(version: str, rate: int, tmp_path: 
     assert waiting == {names: values for names, values in read(Path(f"{own}.goroutines")).items() if "main.main" not in names}
     assert sum(count for (count,) in waiting.values()) == 40
     findleaks("runtime", "--only", "go", "-o", str(types), core)
-    if version and int(version.split(".")[1]) < 22:  # before, objects had no headers
+    if version and int(version.split(".")[1]) < 22:  # objects of earlier versions have no headers
         return
     # Stale words of stacks may refer to some items, too.
     (count, size), root = max((values, names[1]) for names, values in read(types).items() if names[0] == "main.Item")

@@ -104,7 +104,7 @@ def test_a_cache_that_a_variable_retains(tmp_path: Path) -> None:
     assert one["evidence"]["root"].startswith("variable main.cache")
     assert one["evidence"]["type"] == "[]*main.Item"
     for retained in (one["evidence"]["retained_objects"], page["retainers"][0]["retained_objects"]):
-        assert 2 * count - 20 <= retained <= 2 * count + 1  # stale words may refer to some items, at one moment or the other
+        assert 2 * count - 20 <= retained <= 2 * count + 1  # stale words may refer to some items in one of the two samples
     assert one["next"][0] == f"path {one['evidence']['address']}"
     assert page["retainers"][0]["address"] == one["evidence"]["address"]
 
@@ -124,7 +124,7 @@ def test_versions(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None:
-    """Go calls C, which calls Go, which calls C. In a stripped program, all functions of Go have their names."""
+    """Go calls C, C calls Go, and this Go function calls C. In a stripped program, all functions of Go have their names."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_callbacks", cgo=True)
     with Running([str(program)], tmp_path / "run", {**os.environ, "GOTRACEBACK": "crash"}) as run:
         found = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))
@@ -132,7 +132,7 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
     frames = next(one["frames"] for one in found["stacks"] if any(frame["function"] == "main.enter" for frame in one["frames"]))
     names = [frame["function"] for frame in frames]
     first = names.index("runtime.asmcgocall")
-    assert first >= 3  # C: pause, inner, and cgo's function that calls it
+    assert first >= 3  # functions of C: pause, inner, and cgo's function that calls it
     own = [name for name in names[first:] if name.startswith(("main.", "_cgoexp_")) or name in ("runtime.cgocall", "runtime.cgocallback")]
     assert [re.sub("_[0-9a-f]{12}_", "_", name) for name in own] == [
         "runtime.cgocall",
@@ -157,7 +157,7 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of functions that no call left: a signal handler made them call another function."""
+    """Functions that a signal handler interrupts have the correct lines, although their frames do not belong to a call."""
     monkeypatch.setenv("GOTRACEBACK", "crash")
     core, text = crashed([str(build(tmp_path, version, "-ldflags=-s -w", name="go_interrupted"))], tmp_path / "run")
     check_interrupted(text, version, str(core))
@@ -166,7 +166,7 @@ def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypat
 @pytest.mark.platform("x86-64", "Go")
 @pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
 def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> None:
-    """None is reported that may continue. Stale words of objects may refer to what a few wait for that cannot."""
+    """No goroutine is reported that may continue. Stale words in objects may refer to what some blocked goroutines wait for."""
     program = build(tmp_path, version, "-ldflags=-s -w", name="go_blocked")
     with Running([str(program)], tmp_path / "run") as run:
         with attach(run.pid) as process:
@@ -214,7 +214,7 @@ def test_two_libraries_with_a_runtime_each(version: str, tmp_path: Path) -> None
     found = json.loads(findleaks("runtime", "--json", core))["runtimes"]
     stacks = json.loads(findleaks("stacks", "--json", core))
     groups = {one["count"]: set(one["numbers"]) for one in stacks["user_stacks"] if one["reason"] == "chan send"}
-    assert stacks["user_threads"] == 3 * COUNT + 2  # and those that called Start
+    assert stacks["user_threads"] == 3 * COUNT + 2  # and the goroutines that called Start
     for name, count in (("first", COUNT), ("second", 2 * COUNT)):
         (page,) = (one for one in found if {each["name"]: each["objects"] for each in one["types"]}.get("main.Item") == count)
         figures = dict(pair.split("=") for pair in (tmp_path / "run" / f"{name}.figures").read_text().split())

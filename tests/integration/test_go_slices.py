@@ -58,7 +58,7 @@ def test_arrays_of_which_slices_include_little(kind: str, version: str, tmp_path
         assert evidence["types"][0]["type"] == "main.Message"
         assert evidence["types"][0]["objects"] == facts["retained_objects"]
     if kind == "tail":
-        assert 100 <= evidence["used_bytes"] <= 100 + 8192  # the size of an element is unknown
+        assert 100 <= evidence["used_bytes"] <= 100 + 8192  # the size of an element is not known
 
 
 def test_mappings_to_which_only_c_refers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ COUNT, LISTED = 20, 2_000
 
 
 def count_garbage(page: dict[str, Any]) -> int:
-    """The number of objects that are garbage."""
+    """Return the number of objects that are garbage."""
     return sum(one["own"]["garbage_objects"] for one in page["types"])
 
 
@@ -38,7 +38,7 @@ def test_garbage_is_what_the_collector_frees(version: str, tmp_path: Path) -> No
     assert {objects[address] for address, is_live in live.items() if is_live == (objects[address][0] in freed)} == set()
     assert are_live(objects, core) == live
     page = runtime_page("go", core)
-    # Between the stop and the collection, the program takes and drops a few objects.
+    # Between the stop and the collection, the program allocates and drops a few objects.
     assert abs(count_garbage(page) - len(freed) - others) <= 16
     # The counter includes free slots of spans that had other objects before. If one kind of object had no map, the counter would be COUNT
     # or more.

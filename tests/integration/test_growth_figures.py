@@ -1,5 +1,5 @@
-"""Figures of `diff`: the answers that a snapshot keeps are those of the commands; figures add up to what the commands count, and to
-/proc/PID/smaps; each row of `diff` is the difference of two figures."""
+"""Figures of `diff`: a snapshot stores the results of the commands. Figures add up to the counts of the commands and to /proc/PID/smaps.
+Each row of `diff` is the difference of two figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from findleaks.target.program import program_name
 
 ALL = ["--limit", "0"]
 OPTIONS = {"verdict": [], "find": ALL, "caches": ALL, "runtime": ALL, "roots": ["--depth", "3"], "scopes": [], "stacks": []}
-"""The commands whose answers a snapshot keeps, and how it asks them."""
+"""The commands whose results a snapshot stores, and the functions that compute them."""
 PARTS = (
     ("share", "verdict", "shares", None, "bytes"),
     ("cache", "caches", "caches", "in_use", "in_use_bytes"),
@@ -49,16 +49,16 @@ PARTS = (
     ("handle value", "scopes", "isolates/values", "handles", None),
     ("threads", "stacks", "stacks", "count", None),
 )
-"""Section of figures; command; where the parts are in its JSON; names of their numbers and bytes."""
+"""Section of figures, command, path of the parts in its JSON, and the keys of their numbers and bytes."""
 
 Key = tuple[str, str, str]
 """Section, whole and name."""
 Amount = tuple[Optional[int], Optional[int]]
-"""Number and bytes; None for what the command does not have."""
+"""Number and bytes; None for what the command does not report."""
 
 
-def asked(session: Session, word: str) -> Any:
-    """The command's JSON: one object, or a list of them."""
+def run_json(session: Session, word: str) -> Any:
+    """Return the command's JSON: one object, or a list of objects."""
     out = io.StringIO()
     commands.execute(lambda: session, [word, "--json", *OPTIONS.get(word, ())], out)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -66,7 +66,7 @@ def asked(session: Session, word: str) -> Any:
 
 
 def parts(answer: Any, path: str) -> Iterator[Any]:
-    """The objects at a path of lists and objects; none where there is none."""
+    """Return the objects at a path of lists and objects, or no objects if the path does not exist."""
     first, _, rest = path.partition("/")
     below = answer.get(first) or []
     for one in below if isinstance(below, list) else [below]:
@@ -79,14 +79,14 @@ def amounts(sample: Snapshot) -> dict[Key, Amount]:
     return found
 
 
-def measured(core: Path) -> Snapshot:
-    """A snapshot of a core: its answers are the commands', and its figures add up to what these count."""
+def measure_snapshot(core: Path) -> Snapshot:
+    """Take a snapshot of a core. Check that it stores the results of the commands, and that its figures add up to them."""
     with closing(Session(open_core(str(core)))) as session:
         sample = take_snapshot(session, core.stem)
         for word in OPTIONS:
-            assert {**asked(session, word), "next": []} == {**json.loads(json.dumps(sample.answers[word])), "next": []}, word
-        managed = set(session.object_types.names) if session.object_types is not None else set()  # rows of the runtime's section
-        typed = [one for one in asked(session, "blocks") if one.get("type") not in (None, *managed)]
+            assert {**run_json(session, word), "next": []} == {**json.loads(json.dumps(sample.answers[word])), "next": []}, word
+        managed = set(session.object_types.names) if session.object_types is not None else set()  # rows of the section of the runtime
+        typed = [one for one in run_json(session, "blocks") if one.get("type") not in (None, *managed)]
     sums: Counter[tuple[str, int]] = Counter()
     for (section, *_), amount in amounts(sample).items():
         sums.update({(section, at): value or 0 for at, value in enumerate(amount)})
@@ -104,7 +104,7 @@ def measured(core: Path) -> Snapshot:
             amount[1] or 0 for key, amount in amounts(sample).items() if key[0] == "allocator" and key[2].endswith(name.replace("_", " "))
         )
         assert held == sum(total[name] or 0 for total in sample.answers["caches"]["totals"])
-    # Types that the first word of a block tells, not its contents or debug information.
+    # Types that come from the first word of a block, and not from its contents or debug information.
     typed = [one for one in typed if not re.fullmatch(r"FILE|std::string|.*\[\d+\]", one["type"])]
     typed = [one for one in typed if one.get("type_from") not in ("debug-info", "inferred")]
     assert (sums["type", 0], sums["type", 1]) == (len(typed), sum(one["size"] for one in typed))
@@ -112,14 +112,15 @@ def measured(core: Path) -> Snapshot:
 
 
 def at(key: Key, amount: int, figures: Mapping[Key, Amount]) -> Optional[int]:
-    """The number (0) or bytes (1) of a figure in a sample: 0 if it is not there; unknown if it is a field that may not be listed."""
+    """Return the number (index 0) or bytes (index 1) of a figure in a sample: 0 if the sample lacks the figure, unknown if it is a field
+    that may be unlisted."""
     if key in figures:
         return figures[key][amount]
     return None if key[0] in ("field", "container") and ("root", "", key[1]) in figures else 0
 
 
-def answered(samples: list[Snapshot], *words: str) -> Any:
-    """What `diff` says of these: its JSON."""
+def run_diff(samples: list[Snapshot], *words: str) -> Any:
+    """Return the JSON of `diff` for these samples."""
     args = commands.parse(commands.parser(diff, "findleaks"), ["--json", "--limit", "0", *words])
     assert args is not None
     (body,) = compare(samples, args).json()
@@ -127,14 +128,15 @@ def answered(samples: list[Snapshot], *words: str) -> Any:
 
 
 def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
-    """Every row of `diff` in every section, of a sample as it is loaded from a file and of a core; all rows by section, whole and name."""
+    """Check every row of `diff` in every section, for a sample loaded from a file and for a core. Return all rows by section, whole and
+    name."""
     path = folder / "first.snapshot"
-    save(measured(first), path, "test")
-    samples = [load(str(path)), measured(last)]
+    save(measure_snapshot(first), path, "test")
+    samples = [load(str(path)), measure_snapshot(last)]
     before, after = map(amounts, samples)
-    rows = {by: answered(samples, "--by", by)["grown"] for by in SECTIONS}
+    rows = {by: run_diff(samples, "--by", by)["grown"] for by in SECTIONS}
     kernel = [sum(amount[1] or 0 for key, amount in one.items() if key == ("share", "", "kernel")) for one in (before, after)]
-    total = answered(samples)
+    total = run_diff(samples)
     assert total["total"]["bytes"] == [sum(row["bytes"][n] for row in rows["mapping"]) + kernel[n] for n in (0, 1)]
     assert [one["resident"] for one in total["samples"]] == total["total"]["bytes"]
     figures: dict[Key, Any] = {}
@@ -151,14 +153,14 @@ def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
         assert row["unit"] == ("bytes" if row["bytes"] else "count")
         assert (row["before"], row["after"]) == (values[0], values[1])
         assert row["delta"] == (None if None in values else values[1] - values[0])
-    # Kinds of mappings only explain the growth of a share.
+    # The kinds of mappings only explain the growth of a part.
     assert {key for key in (*before, *after) if key[0] != "kind of mapping"} <= {*figures}
-    # The rows that explain the growth are made of the same figures, but for the rest of what is divided.
+    # The rows that explain the growth have the same figures, except for the rest of a divided row.
     for row in total["grown"]:
         inside = [part for part in row["inside"] if part["what"] != "kind of mapping"]
         for one in [*([] if row["note"] == "rest" or row["name"] == "other groups" else [row]), *inside]:
             same = figures[one["what"], one["within"] or "", one["name"]]
-            # A variable's row, and a part of it, has its objects in the runtime's heap as well.
+            # The row of a variable, and that of its part, includes its objects in the heap of the runtime.
             objects = [] if one["what"] == "objects" else [part["bytes"] for part in row["inside"] if part["what"] == "objects"]
             sizes = same["bytes"] and [size + sum(more) for size, *more in zip(same["bytes"], *objects)]
             assert (one["counts"], one["bytes"]) == (same["counts"], sizes)
@@ -167,8 +169,8 @@ def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
     return figures
 
 
-def written(one: Any, path: Path) -> Path:
-    """A core by findleaks, which says what was resident."""
+def write_core(one: Any, path: Path) -> Path:
+    """Write a core with findleaks, which records the resident pages."""
     ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(one.pid), check=True)
     return path
 
@@ -224,10 +226,10 @@ def test_every_figure(tmp_path: Path, name: str) -> None:
     with program(tmp_path) as one:
         for number in rounds:
             printed.append(one.round(number))
-            cores.append(written(one, tmp_path / f"{number}.core"))
+            cores.append(write_core(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
     assert HAS_ALL | sections <= {key[0] for key in figures}
-    # What the program itself counts.
+    # The counts that the program prints.
     for before, after in zip(*printed) if "container" in sections and "counter" not in sections else ():
         variable, _, first = before.split()
         (row,) = [row for key, row in figures.items() if key[0] == "container" and re.search(rf"\b{variable}$", key[2].partition(" (")[0])]
@@ -241,9 +243,9 @@ def test_every_figure_of_a_server(tmp_path: Path) -> None:
         for at in range(2):
             keys = "".join(f"SET key{at}:{key} {'v' * 100}\r\n" for key in range(2000)).encode()
             assert real.talk(one.port, keys + b"QUIT\r\n")
-            cores.append(written(one, tmp_path / f"{at}.core"))
+            cores.append(write_core(one, tmp_path / f"{at}.core"))
         ran("snapshot", "-o", str(tmp_path / "live.snapshot"), "--pid", str(one.pid), check=True)
-    # Debian's file is redis-check-rdb, which is several programs, by the names that it is called by.
+    # Debian's file is redis-check-rdb. It contains several programs and chooses one by its name.
     assert load(str(tmp_path / "live.snapshot")).identity.program == "redis-server"
     with closing(open_core(str(cores[0]))) as core:
         assert program_name(core) == "redis-server"
@@ -253,15 +255,15 @@ def test_every_figure_of_a_server(tmp_path: Path) -> None:
 
 
 def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
-    """glibc's, and another that dlmopen(3) loads: in `diff`, and in the commands that say what allocators hold."""
+    """dlmopen(3) loads a second glibc. `diff` and the commands that list allocators give the two different names."""
     cores = []
     with built("growth_namespace.c")(tmp_path) as one:
         for number in (400, 1200):
             one.round(number)
-            cores.append(written(one, tmp_path / f"{number}.core"))
+            cores.append(write_core(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
     counts = {key[1:]: row["counts"] for key, row in figures.items() if key[0] == "cache"}
-    # Which of the two libraries is at the lower address, and so the first, is for the loader to say.
+    # The loader decides which of the two libraries is at the lower address, and is therefore the first one.
     both = {name: {size: counts.get((name, size), [0, 0]) for size in ("40", "104")} for name in ("glibc", "glibc (second)")}
     assert sorted(max(held, key=lambda size: held[size][1]) for held in both.values()) == ["104", "40"]
     assert all(max(held.values())[1] >= 1_600 for held in both.values())
@@ -283,7 +285,7 @@ def resident(smaps: str) -> Counter[str]:
 
 
 def test_mappings_are_those_of_smaps(tmp_path: Path) -> None:
-    """Between the two reads of smaps, Linux may drop pages of files, and the snapshot may make some pages resident again."""
+    """Between the two reads of smaps, Linux may evict pages of files, and the snapshot may make pages resident again."""
     smaps: list[list[Counter[str]]] = []
     with built("growth_map.cpp")(tmp_path) as one:
         for name, count in (("first", 500), ("last", 9000)):

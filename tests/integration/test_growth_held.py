@@ -1,4 +1,5 @@
-"""What holds the memory that grew, in C++, Ruby and Python: the variable, or the types of the objects, with the program's own counts."""
+"""`diff` names what retains memory that grew in C++, Ruby and Python: the variable or the types of the objects, with the counts of the
+program."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ map_program = building.fixture("growth_map.cpp", "-O1", "-g", name="growth")
 
 
 def nodes(lines: list[str]) -> int:
-    """The nodes of the map that grows, as the program prints them."""
+    """Return the number of nodes of the growing map, as the program prints it."""
     (line,) = [line for line in lines if line.startswith("sessions ")]
     return int(line.split()[2])
 
 
 @pytest.mark.parametrize("fixed", mark_matrix_except({"addresses the same": True, "addresses random": False}, "addresses random"))
 def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path, fixed: bool) -> None:
-    """Cores of two processes, an hour apart: the field is matched by its name."""
+    """The cores are of two processes, one hour apart. The field is matched by its name."""
     words = ["setarch", "-R", str(map_program)] if fixed else [str(map_program)]
     with Rounds(words, tmp_path / "one") as one:
         before, first = nodes(one.round(FIRST)), one.core("one", 0)
@@ -53,7 +54,7 @@ def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path,
 
 @pytest.mark.matrix
 def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
-    """A saw-tooth of a real map, and one that grows under its teeth."""
+    """One map grows and shrinks repeatedly, and another one only grows."""
     with Rounds([str(map_program)], tmp_path) as one:
         teeth, leaks = [], []
         for at in range(3):
@@ -77,7 +78,7 @@ def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> None:
-    """A warm-up that has ended is no growth."""
+    """A map that is filled once at the start is not reported as growth."""
     with Rounds([str(map_program)], tmp_path) as one:
         samples = []
         for at, count in enumerate((2000, 9000, 6000, 0, 0, 0, 0, 0)):
@@ -100,7 +101,7 @@ def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
     answer, text = compared(first, last)
     row = answer["grown"][0]
     assert row["name"].startswith("__main__.sessions (")
-    assert row["counts"][1] - row["counts"][0] == pytest.approx(5 * MORE, rel=0.1)  # an object, its attributes, a list, a text, a key
+    assert row["counts"][1] - row["counts"][0] == pytest.approx(5 * MORE, rel=0.1)  # object, attributes, list, text, key
     assert "retained by __main__.sessions (" in " ".join(text.split()).partition(" BEFORE ")[0]
     (objects,) = answer["objects"]
     assert objects["runtime"] == "CPython"
@@ -110,7 +111,7 @@ def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
 
 
 def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
-    """The constant is named, with its elements; its row has what they hold, in malloc's blocks and in Ruby's heap."""
+    """The finding names the constant and its number of elements. Its row has the retained memory in blocks of malloc and in Ruby's heap."""
     ruby = rubies.get(rubies.SYSTEM)
     words = [*ruby.words, str(truth.PROGRAMS / "growth_held.rb")]
     with Rounds(words, tmp_path, ruby.environment) as one:
@@ -126,9 +127,9 @@ def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
     assert (row["what"], row["name"]) == ("root", "Store::SESSIONS (Ruby variable)")
     objects, array = row["inside"]
     assert (objects["what"], array["what"], array["counts"]) == ("objects", "container", [FIRST, FIRST + MORE])
-    assert objects["counts"][1] - objects["counts"][0] == 3 * MORE  # the session, its Hash, its note
+    assert objects["counts"][1] - objects["counts"][0] == 3 * MORE  # the session, its Hash, and its note
     native = row["delta"] - (objects["bytes"][1] - objects["bytes"][0])
-    assert MORE * 120 < native < MORE * 200  # each text is of some 130 characters
+    assert MORE * 120 < native < MORE * 200  # each text has about 130 characters
     assert f"retained by Store::SESSIONS (Ruby variable): Array, {FIRST:,} → {FIRST + MORE:,} elements" in " ".join(text.split())
     assert " of Ruby's heap in 6,001 → 66,001 objects." in " ".join(text.split())
     heap = next(row for row in answer["grown"] if row["name"].startswith("Ruby heap pages"))

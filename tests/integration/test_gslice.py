@@ -1,4 +1,4 @@
-"""GLib's slices, chunk by chunk: what the program holds, lost and freed, and that each byte has one owner."""
+"""GLib's slices, chunk by chunk: chunks that the program uses, lost and freed, and each byte has one owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import cores
 
 GLIB = "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0"
 
-SLAB_STACK = 104  # offset of the pointer to the rings of slabs in its variables, x86-64
+SLAB_STACK = 104  # offset of the pointer to the rings of slabs in GSlice's variables, x86-64
 
 
 program = building.fixture("gslice.c", "-O1", "-pthread", GLIB)
@@ -30,8 +30,8 @@ def running(program: Path) -> Iterator[cores.Running]:
         yield made
 
 
-def listed(running: cores.Running) -> dict[int, tuple[str, int]]:
-    """By address: what the program did last with the chunk, and its size. A freed chunk's address may be used again."""
+def list_chunks(running: cores.Running) -> dict[int, tuple[str, int]]:
+    """Return by address the last action of the program on the chunk, and its size. The address of a freed chunk may be used again."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, int(size)) for kind, size, address in rows}
 
@@ -50,10 +50,10 @@ def test_chunks_in_a_core_by_the_kernel(program: Path) -> None:
 
 
 def check(running: cores.Running, where: list[str]) -> None:
-    """Each chunk has its size, its state and its kind."""
+    """Check the size, the state and the kind of each chunk."""
     blocks, _ = truth.ask(*where)
     by_address = {int(block["address"], 16): block for block in blocks}
-    wanted = listed(running)
+    wanted = list_chunks(running)
     counted: Counter[tuple[str, str]] = Counter()
     for address, (kind, size) in wanted.items():
         block = by_address[address]
@@ -65,7 +65,7 @@ def check(running: cores.Running, where: list[str]) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", glibs.VERSIONS)
 def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
-    """The structures are the same in all versions, so that findleaks finds the chunks and their totals in older versions, too."""
+    """All versions have the same structures, so the chunks and totals of older versions are found, too."""
     with cores.Running([str(program)], tmp_path, glibs.environment(version)) as made:
         check(made, ["--pid", str(made.pid)])
         check(made, [str(made.gcore())])
@@ -77,12 +77,12 @@ def test_totals_agree(running: cores.Running) -> None:
 
 
 def check_totals(running: cores.Running, version: str) -> None:
-    """Chunks in use are those that the program did not free, and the few of GLib itself."""
+    """Check that the chunks in use are those that the program did not free, and a few of GLib itself."""
     answer = found("find", "--pid", str(running.pid))
     (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
     assert one["version"].startswith(f"{version}.")
     assert answer["trusted"] and one["reconciled"]
-    wanted = [size for kind, size in listed(running).values() if kind != "freed"]
+    wanted = [size for kind, size in list_chunks(running).values() if kind != "freed"]
     assert len(wanted) <= one["blocks"] <= len(wanted) + 50
     shares = found("verdict", "--pid", str(running.pid))["shares"]
     assert {share["share"] for share in shares if (share["of"] or "").startswith("GSlice")} >= {"in-use", "metadata"}
@@ -100,7 +100,7 @@ def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:
     at = data.find((128).to_bytes(8, "little") + (8192).to_bytes(8, "little"))  # GSlice's variables
     assert at > 0
     stack = int.from_bytes(data[at + SLAB_STACK : at + SLAB_STACK + 8], "little")
-    data[at + SLAB_STACK : at + SLAB_STACK + 8] = (stack + 8).to_bytes(8, "little")  # each ring has another size's slabs
+    data[at + SLAB_STACK : at + SLAB_STACK + 8] = (stack + 8).to_bytes(8, "little")  # each ring has slabs of another size
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
     done = ran("find", "--json", str(core))

@@ -1,4 +1,4 @@
-"""Objects of known libraries are recognised by their contents, and nothing else is taken for one."""
+"""Objects of known libraries are recognised by their contents, and other blocks are not mistaken for them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def made(process: Running) -> dict[int, str]:
-    """The names of the objects by address."""
+def list_objects(process: Running) -> dict[int, str]:
+    """Return the names of the objects by address."""
     lines = [line.rpartition(" ") for line in process.output.splitlines()]
     return {int(address, 16): name for name, _, address in lines if address.startswith("0x")}
 
 
 def test_each_object_is_named(process: Running) -> None:
-    objects = made(process)
+    objects = list_objects(process)
     assert len(objects) > 25
     done = ran("whatis", "--json", *map(hex, objects), "--pid", str(process.pid))
     found = {int(one["address"], 16): one.get("contents") for one in json.loads(done.stdout)["answers"]}
@@ -38,20 +38,20 @@ def test_each_object_is_named(process: Running) -> None:
 
 
 def test_nothing_else_is_named(process: Running) -> None:
-    objects = made(process)
+    objects = list_objects(process)
     with findleaks.attach(process.pid) as process_of:
         session = process_of._session
         contents, blocks = session.types.contents, session.directory.blocks
         named = {blocks.address(at): contents.name_object(blocks.address(at), blocks.size(at)) for at in range(len(blocks))}
     others = {name for address, name in named.items() if name and not any(address <= known < address + 16 for known in objects)}
     assert len(named) > 10_000
-    # Each file has its entry in ld.so's list, GLib has some objects of its own, and the objects made above have parts.
+    # ld.so's list has one entry for each file, GLib allocates objects, and the objects of this test have parts.
     others = {name for name in others if not name.startswith("ld.so's entry") and not re.fullmatch(r"GLib object \(G[A-Za-z]+\)", name)}
     assert others <= {"SQLite connection", "libstdc++'s emergency pool for exceptions"} | set(objects.values())
 
 
 def test_own_rules(process: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = next(at for at, name in made(process).items() if name == "curl easy handle")
+    address = next(at for at, name in list_objects(process).items() if name == "curl easy handle")
     rules = tmp_path / "objects"
     rules.write_text("# mine\nour handle: u32 0 = 0xc0dedbad; size = 100..\n")
     monkeypatch.setenv("FINDLEAKS_OBJECTS", str(rules))

@@ -1,4 +1,4 @@
-"""Blocks with a header of the program's own: held, block by block as the program says; and real libraries that have one."""
+"""Blocks with a header of the program: the state of each block is what the program prints. Also tests libraries that use such headers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import cores
 HEADERS = ("8", "16", "24", "96")
 
 
-def compiled(folder: Path, name: str, *libraries: str) -> Path:
+def compile_program(folder: Path, name: str, *libraries: str) -> Path:
     return building.compiled(folder, f"{name}.c", "-O1", "-g", "-std=gnu11", *libraries)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("program"), "headers")
+    return compile_program(tmp_path_factory.mktemp("program"), "headers")
 
 
 def find(*words: str) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def find(*words: str) -> dict[str, Any]:
 
 @pytest.mark.platform("x86-64", "heap damage, C++ types, headers")
 @pytest.mark.parametrize("header", HEADERS)
-def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
-    """Nothing false, nothing missed, and what pointers to any place hold stays possible."""
+def test_state_of_each_block(program: Path, tmp_path: Path, header: str) -> None:
+    """findleaks reports the state of each block correctly. A block with a pointer to another place inside stays possibly lost."""
     with cores.Running([str(program), header, "400"], tmp_path) as run:
         records = truth.parse(run.output)
         blocks, _ = truth.ask("--pid", str(run.pid))
@@ -50,7 +50,7 @@ def test_block_by_block(program: Path, tmp_path: Path, header: str) -> None:
     assert f"403 blocks ({total['bytes'] / 1024:.0f} KiB) have a header of {header} B that the program added" in findleaks("find", core)
 
 
-def test_the_twin_and_memcheck_s_rules(program: Path, tmp_path: Path) -> None:
+def test_python_reference_engine_and_memcheck_rules(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "24", "100"], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -74,7 +74,7 @@ def test_a_header_that_is_the_length(program: Path, tmp_path: Path) -> None:
 
 
 def test_a_small_number_is_not_the_count_of_an_array(program: Path, tmp_path: Path) -> None:
-    """Nearly every small number would be the element count of new T[n], if only sizes were compared."""
+    """If only sizes were compared, nearly every small number would look like the element count of new T[n]."""
     with cores.Running([str(program), "8", "200", "k"], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -84,7 +84,7 @@ def test_a_small_number_is_not_the_count_of_an_array(program: Path, tmp_path: Pa
 
 
 def test_arrays_of_objects(tmp_path: Path) -> None:
-    """The same number before objects is the count of new T[n], in a process with C++."""
+    """In a process with C++, the same number before objects is the element count of new T[n]."""
     program = building.compiled(tmp_path, "counted_arrays.cpp", "-O1")
     names = []
     for word in ("arrays", "kinds"):
@@ -96,7 +96,7 @@ def test_arrays_of_objects(tmp_path: Path) -> None:
 
 
 def test_a_header_before_links(program: Path, tmp_path: Path) -> None:
-    """Links explain the pointers to half of the blocks, but the header of all of them is found."""
+    """Pointers to half of the blocks are links, but the header of all blocks is recognised."""
     with cores.Running([str(program), "24", "200", "r"], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -107,14 +107,14 @@ def test_a_header_before_links(program: Path, tmp_path: Path) -> None:
     assert said["structures"] == []
 
 
-def test_a_handful_is_no_custom(program: Path, tmp_path: Path) -> None:
+def test_few_blocks_are_no_evidence(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "24", "8"], tmp_path) as run:
         said = find("--pid", str(run.pid))
     assert said["heuristics"]["conventions"] == []
     assert said["totals"]["possible"]["blocks"] == 11 + 80
 
 
-def test_the_doors_agree(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "16", "100"], tmp_path) as run:
         core = str(run.kernel_core())
     plain = find(core)
@@ -124,8 +124,8 @@ def test_the_doors_agree(program: Path, tmp_path: Path) -> None:
 
 
 def test_sqlite(tmp_path: Path) -> None:
-    """What SQLite says that it uses is held, but for the lengths; a tenth of it is in structures that have pointers to their middle."""
-    with cores.Running([str(compiled(tmp_path, "headers_sqlite", "-lsqlite3")), "100"], tmp_path / "run") as run:
+    """Memory that SQLite counts as used is reachable, except for lengths. One tenth is in structures with pointers to their middle."""
+    with cores.Running([str(compile_program(tmp_path, "headers_sqlite", "-lsqlite3")), "100"], tmp_path / "run") as run:
         used = int(run.output.split()[0])
         said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
     assert plain["totals"]["possible"]["bytes"] >= used
@@ -155,7 +155,7 @@ def test_python_s_sqlite3(tmp_path: Path) -> None:
 
 
 def test_talloc(tmp_path: Path) -> None:
-    with cores.Running([str(compiled(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
+    with cores.Running([str(compile_program(tmp_path, "headers_talloc", "-ltalloc")), "1000"], tmp_path / "run") as run:
         held, lost = map(int, run.output.split()[:2])
         said, plain = find("--pid", str(run.pid)), find("--heuristics", "none", "--pid", str(run.pid))
     assert held == 2001

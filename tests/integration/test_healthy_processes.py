@@ -1,4 +1,5 @@
-"""Idle, healthy processes: `verdict` has no finding but one sentence on a heap that is not read. nginx and redis are in test_verdict."""
+"""Idle, healthy processes: `verdict` has no finding, except for one sentence about a heap that is not read. nginx and redis are in
+test_verdict.py."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ UNREAD = {"ocaml", "erlang"}
 
 
 def check(found: dict[str, Any], kind: str) -> None:
-    """At most one finding is allowed: the sentence on an unread heap, which comes first. The script of PHP keeps 18 MiB on purpose.
-    In a small process of Ruby, the objects of the interpreter are a large part; stale words decide whether a variable leads to them."""
+    """Check that the only finding, if any, is the sentence about an unread heap. The PHP script keeps 18 MiB on purpose. In a small Ruby
+    process, objects of the interpreter are a large part; stale words decide whether a variable retains them."""
     allowed = [set(), {"unread-memory"}, {"unlisted-heap"}, *([{"held"}] if kind == "php" else [])]
     allowed += [{"held-by-managed-objects"}] if kind == "ruby" else []
     assert set(sorts(found)) - NOTHING in allowed, found["findings"]
@@ -104,7 +105,7 @@ def test_other_idle_scripts(kind: str, tmp_path: Path) -> None:
 
 
 def test_idle_postgres(tmp_path: Path) -> None:
-    """The postmaster and its children."""
+    """Neither the postmaster nor its children have a finding."""
     if not Path("/usr/lib/postgresql").is_dir():
         raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
     assert shutil.which("setpriv")
@@ -115,7 +116,7 @@ def test_idle_postgres(tmp_path: Path) -> None:
 
 
 def _servers(port: int) -> tuple[int, int]:
-    """The postmaster, and its checkpointer. A child has its parent's command line until it sets a title."""
+    """Return the postmaster and its checkpointer. A child has the command line of its parent until it sets its title."""
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         titles = {int(one): _command_line(int(one)) for one in os.listdir("/proc") if one.isdigit()}

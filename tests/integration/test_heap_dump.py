@@ -27,11 +27,11 @@ READER_HASH = "2cb234921cdb901ba9543fdf43ae4577f41ea4ab181afced5e67b71e4e60d6ab"
 CHAR = 5
 """The type of the elements of a String in JDK 8; newer versions have bytes, in Latin-1 if possible."""
 SAME = 0.99
-"""The least part of all objects that must be in both dumps: the JVM makes some when it writes one."""
+"""The minimum share of all objects that must be in both dumps: the JVM creates some objects when it writes a dump."""
 
 
 def dump_of_jvm(pid: int, version: str, file: Path) -> heap_dumps.Dump:
-    """Return the heap dump that jcmd writes. It asks twice: the first call makes what the second one writes."""
+    """Return the heap dump that jcmd writes. jcmd runs twice, because the first run allocates objects."""
     for _ in range(2):
         file.unlink(missing_ok=True)
         words = [jvms.jcmd(version), str(pid), "GC.heap_dump", "-all", str(file)]
@@ -53,7 +53,7 @@ MATRIX = [
     *((version, "G1", PLAIN) for version in ("system", *jvms.VERSIONS, *jvms.DEBIAN)),
     *(("25.0.2", collector, COMPACT) for collector in ("Serial", "Parallel", "G1")),
     ("system", "G1", ("-XX:ObjectAlignmentInBytes=16",)),
-    ("system", "G1", ("-Xmx40g", "-Xms64m")),  # references are shifted, from a base of their own
+    ("system", "G1", ("-Xmx40g", "-Xms64m")),  # references are shifted, relative to another base
     *ZGC,
 ]
 ROWS = [("system", "G1", ()), *(pytest.param(*row, marks=pytest.mark.matrix) for row in MATRIX)]
@@ -68,7 +68,7 @@ def test_a_heap_dump_is_that_of_the_jvm(tmp_path: Path, version: str, collector:
         counts = histogram(running.pid, version)
         found = dump(tmp_path / "live.hprof", "--pid", str(running.pid))
         again = dump(tmp_path / "core.hprof", str(running.kernel_core()))
-    if collector not in ("Shenandoah", "Z"):  # they count live objects only
+    if collector not in ("Shenandoah", "Z"):  # these collectors count only live objects
         ours = Counter({java_name(name).replace("+0x", "/0x"): count for name, count in found.by_class().items()})
         assert {name for name in {*ours, *counts} if ours[name] != counts.get(name, (0, 0))[0] and name not in UNEQUAL} == set()
     for one in (found, again):
@@ -79,8 +79,8 @@ def test_a_heap_dump_is_that_of_the_jvm(tmp_path: Path, version: str, collector:
 
 
 def check_objects(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
-    """Objects of both dumps have the same class and the same values; few are in one of them only. The program waits meanwhile, but a
-    few of the JVM's own threads do not."""
+    """Check that objects of both dumps have the same class and the same values, and that few are in one dump only. The program waits, but
+    a few threads of the JVM run."""
     both = ours.instances.keys() & theirs.instances.keys()
     assert len(both) >= SAME * len(theirs.instances)
     changed = [one for one in both if ours.values(one) != theirs.values(one)]
@@ -94,7 +94,7 @@ def check_objects(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
 
 
 def check_classes(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
-    """All classes have the same superclass, loader, fields, and values of static fields."""
+    """Check that all classes have the same superclass, loader, fields, and values of static fields."""
     assert ours.classes.keys() >= theirs.classes.keys()
     differing = Counter[str]()
     for identifier, expected in theirs.classes.items():
@@ -113,7 +113,7 @@ def check_classes(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
 
 
 def check_roots(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
-    """Each root of the JVM is a root, all threads are, and roots are objects or classes."""
+    """Check that each root of the JVM is a root, that all threads are roots, and that roots are objects or classes."""
     assert {one for _, one in theirs.roots} - {one for _, one in ours.roots} == set()
     kinds = {tag: {one for kind, one in ours.roots if kind == tag} for tag, _ in ours.roots}
     assert kinds[heap_dumps.THREAD] >= {one for tag, one in theirs.roots if tag == heap_dumps.THREAD}
@@ -126,7 +126,7 @@ def check_roots(ours: heap_dumps.Dump, theirs: heap_dumps.Dump) -> None:
 
 
 def check_values(found: heap_dumps.Dump) -> None:
-    """Known objects have the values and the references that the program gave them."""
+    """Check that known objects have the values and references that the program stored."""
     program, values_class = found.class_named("JavaHeap"), found.class_named("JavaHeap$Values")
     (one,) = found.of_class("JavaHeap$Values")
     values = found.values(one)
@@ -164,7 +164,7 @@ def check_values(found: heap_dumps.Dump) -> None:
 
 
 def check_loaders(found: heap_dumps.Dump) -> None:
-    """Each of the 25 loaders has loaded one class with the same name."""
+    """Check that each of the 25 loaders has loaded one class of the same name."""
     scripts = {identifier: one for identifier, one in found.classes.items() if one.name == "JavaHeap$Script"}
     loaders = [one.loader for one in scripts.values()]
     assert sorted(loaders) == sorted(found.of_class("JavaHeap$Loader")) and len(loaders) == 25
@@ -211,7 +211,7 @@ def test_frames_of_virtual_threads_are_roots(tmp_path: Path, version: str, colle
 
 
 def test_a_running_virtual_thread_is_a_root(tmp_path: Path) -> None:
-    """Another thread carries it, and has its frames."""
+    """A running virtual thread is a root, with the frames of its carrier thread."""
     jvms.compile_java(truth.PROGRAMS / "JavaVirtualFrames.java", tmp_path, "--release", "17")
     program = frame_stops.Busy(jvms.command("25.0.2", tmp_path, "JavaVirtualFrames"), os.environ, tmp_path / "output")
     try:
@@ -225,7 +225,8 @@ def test_a_running_virtual_thread_is_a_root(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_memory_that_a_core_lacks(tmp_path: Path) -> None:
-    """The rest of an array is zeros, and a sentence says how many bytes. Objects behind it are missing."""
+    """If the core lacks part of an array, that part is written as zeros, and a message gives the number of missing bytes. Objects after
+    it are missing."""
     with java(tmp_path, "system", "-XX:+UseSerialGC", words=("collect",)) as running:
         core = running.kernel_core()
     whole = dump(tmp_path / "whole.hprof", str(core))
@@ -296,7 +297,7 @@ def test_the_library_of_visualvm_reads_a_heap_dump(tmp_path: Path) -> None:
 
 
 def test_a_process_without_a_java_heap(tmp_path: Path) -> None:
-    """One message, and no file."""
+    """findleaks prints one message and writes no file."""
     file = tmp_path / "heap.hprof"
     with cores.Running(["sh", "-c", "echo ready; exec sleep 1000"], tmp_path / "program") as running:
         done = debuggers.ran("runtime", "-o", str(file), "--pid", str(running.pid))

@@ -1,4 +1,4 @@
-"""The example in each command's --help runs as it stands, but for the names of a process, a core and an address that the user has."""
+"""The example in the --help of each command works, after its process, core and address are replaced by real ones."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NOTHING_MANAGED = {
     "runtime": "no managed runtime found",
     "scopes": "no handle scopes can be read: no readable loaded file contains V8",
 }
-"""What the commands say that need a managed runtime, of a C program."""
+"""Messages of commands that need a managed runtime, on a C program."""
 
 
 def example(word: str) -> list[str]:
-    """The words of the example behind "findleaks"."""
+    """Return the words of the example after "findleaks"."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert cli.main([word, "--help"]) == 0
@@ -41,7 +41,7 @@ def example(word: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """In its folder is a core of it, "core", and a folder of cores, "crash"."""
+    """Start the program in a folder with its core, "core", and a folder of cores, "crash"."""
     folder = tmp_path_factory.mktemp("examples")
     subprocess.run(["gcc", "-g", "-O1", "-o", folder / "program", SOURCE], check=True)
     with Running([str(folder / "program")], folder) as run:
@@ -61,7 +61,7 @@ def run(running: Running, words: list[str], patience: float = 180) -> subprocess
 def test_an_example_on_a_core(word: str, running: Running) -> None:
     words = [{ADDRESS: running.output.split()[0], "/var/crash": "crash"}.get(one, one) for one in example(word)]
     assert word == "triage" or words[-1] == "core"
-    if word == "diff" and not (running.folder / f"{words[1]}.snapshot").exists():  # snapshot's example makes it
+    if word == "diff" and not (running.folder / f"{words[1]}.snapshot").exists():  # the example of `snapshot` creates this file
         assert run(running, example("snapshot")).returncode == 0
     done = run(running, words)
     if word in NOTHING_MANAGED:
@@ -73,7 +73,7 @@ def test_an_example_on_a_core(word: str, running: Running) -> None:
 
 @pytest.mark.parametrize("word", [word for word, entry in CATALOGUE.items() if entry.live])
 def test_an_example_on_a_process(word: str, running: Running) -> None:
-    """With an interval that a test can wait for."""
+    """Run the example with a shorter interval."""
     words = [{"4711": str(running.pid), "10": "1"}.get(one, one) for one in example(word)]
     assert words[-2:] == ["--pid", str(running.pid)]
     if "--for" in words:
@@ -84,6 +84,6 @@ def test_an_example_on_a_process(word: str, running: Running) -> None:
     with subprocess.Popen([*FINDLEAKS, *words], cwd=running.folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert f"pid {running.pid}" in process.stdout.readline()
-        os.kill(process.pid, signal.SIGINT)  # until Ctrl-C, as its help says
+        os.kill(process.pid, signal.SIGINT)  # ends with Ctrl-C, as the help says
         process.stdout.read()
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""What commands print of a block's content is the same in both engines, and no pointer is taken for text, where addresses are printable."""
+"""Hints on the content of a block are the same in both engines, and printable bytes of pointers are not shown as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[1] / "programs" / "printable_pointers.c"
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
-    """A core of the program, and the addresses that it prints."""
+    """Return a core of the program, and the addresses that it prints."""
     folder = tmp_path_factory.mktemp("hints")
     subprocess.run(["gcc", "-g", "-O1", "-o", folder / "program", SOURCE], check=True)
     with Running([str(folder / "program")], folder) as run:
@@ -26,7 +26,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
 
 
 def hints(found: Any) -> Iterator[tuple[str, Any]]:
-    """Each hint in a JSON object, with the address or the first example beside it."""
+    """Return each hint in a JSON object, with its address or its first example."""
     if isinstance(found, dict):
         if "hint" in found:
             yield str(found.get("address") or found.get("examples")), found["hint"]
@@ -38,7 +38,7 @@ def hints(found: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("words", ["blocks", "blocks --kind lost", "find", "whatis NODE", "path NODE", "roots"])
-def test_both_engines_say_the_same(words: str, stopped: tuple[str, list[str]]) -> None:
+def test_engines_agree(words: str, stopped: tuple[str, list[str]]) -> None:
     core, (held, lost, text) = stopped
     command = [*words.replace("NODE", held).split(), "--json", core]
     said = [findleaks(*command, FINDLEAKS_PURE=pure) for pure in ("", "1")]

@@ -24,7 +24,8 @@ REQUESTS, BYTES = 4000, 4000
 def serve(folder: Path, opened: ExitStack, path: str, *options: str) -> int:
     """Start httpd, send REQUESTS requests for `path` in one connection, which remains open, and return the pid of the worker."""
     workers: list[int] = []
-    opened.callback(lambda: [os.kill(worker, signal.SIGKILL) for worker in workers])  # after httpd itself, which would start new workers
+    # This callback runs after httpd has ended, because httpd would start new workers.
+    opened.callback(lambda: [os.kill(worker, signal.SIGKILL) for worker in workers])
     program = Program("httpd", lambda folder, port: httpds.command(folder, port, *options), GET, says_ready=False)
     idle = opened.enter_context(Idle(program, folder))
     client = opened.enter_context(closing(http.client.HTTPConnection("127.0.0.1", idle.port)))

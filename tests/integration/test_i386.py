@@ -1,4 +1,4 @@
-"""32-bit programs of x86 under a 64-bit kernel: alive, and their cores, from every door."""
+"""32-bit x86 programs under a 64-bit kernel: live processes and cores, in each front end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.platform("i386", "live, on the command line", "cores of gcore")
 @pytest.mark.parametrize("picture", ["live", "kernel", "gcore"])
-def test_every_block_is_called_what_it_is(program: Path, tmp_path: Path, picture: str) -> None:
+def test_state_of_each_block(program: Path, tmp_path: Path, picture: str) -> None:
     accuracy.check(program, tmp_path, 5, picture)
 
 
 @pytest.mark.platform("i386", "live, in GDB", "live, in LLDB")
-def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "3", "4", "1"], tmp_path) as running:
         pid = str(running.pid)
         expected = answers(findleaks("blocks", "--json", "--pid", pid))
@@ -39,15 +39,15 @@ def test_every_door_gives_one_answer(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.platform("i386", "`count`, in GDB and on the command line")
-@pytest.mark.parametrize("door", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
-def test_every_call_is_counted_by_its_stack(door: Words, tmp_path: Path) -> None:
+@pytest.mark.parametrize("front_end", [DOORS["command line"], pytest.param(DOORS["gdb"], marks=pytest.mark.matrix)], ids=["alone", "gdb"])
+def test_every_call_is_counted_by_its_stack(front_end: Words, tmp_path: Path) -> None:
     built = tmp_path / "counting"
     flags = ("-O2", "-g", "-Wall", "-Wextra", "-Werror")
     subprocess.run(["i686-linux-gnu-gcc", *flags, "-o", str(built), str(truth.PROGRAMS / "counting.c"), "-pthread"], check=True)
     with cores.Running([str(built), "1"], tmp_path / "run") as running:
         at = places(running.pid, built, ["event"])
         before = code(running.pid, at)
-        counting = Counting(door, ["event", "--events", "78", "--json"], running, at)
+        counting = Counting(front_end, ["event", "--events", "78", "--json"], running, at)
         (running.folder / "go").touch()
         (table,) = reported(counting.finish())
         assert counted(table) == expected(running, 1)

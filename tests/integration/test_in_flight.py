@@ -1,6 +1,6 @@
-"""A thread stopped at any instruction of malloc and free: nothing is lost, nothing is untrusted, nothing is corrupt.
+"""A thread stopped at any instruction of malloc and free: no leak, no warning and no damage is reported.
 
-tests/programs/in_flight.c has each of its blocks in a global slot, or in the call that frees it: at no moment is one lost.
+In tests/programs/in_flight.c, each block is always referenced from a global variable or used by the call that frees it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SEGV, ABRT = (11, 0, 1), (6, 0, -6)  # si_signo, si_errno, si_code
 program = building.fixture("in_flight.c", *FLAGS)
 
 
-def wrong(session: Session) -> list[str]:
-    """Whatever is said to be wrong with what is right."""
+def list_errors(session: Session) -> list[str]:
+    """Return all errors of a result that should have none."""
     graph = session.graph()
     lost = {kind.name: graph.totals(kind).blocks for kind in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE)}
     found = [f"{count} {name}" for name, count in lost.items() if count]
@@ -57,13 +57,13 @@ def wrong(session: Session) -> list[str]:
 
 
 def step_through(program: Path, calls: str, every: int, environment: Mapping[str, str]) -> None:
-    """Looks before each `every`-th instruction of the calls."""
+    """Run findleaks before every `every`-th instruction of the calls."""
     looks, inside, found = 0, 0, {}
     with Stepped([str(program), "step", calls], {**os.environ, **environment}) as stepped:
         for step in stepped.steps(every):
             session = stepped.session()
             try:
-                said = wrong(session)
+                said = list_errors(session)
                 if said:
                     found[step] = said
                 looks, inside = looks + 1, inside + bool(session.inside)
@@ -118,8 +118,8 @@ def test_all_instructions_of_musl(calls: str, tmp_path: Path) -> None:
     step_through(program, calls, 1 if calls == "small" else 7, {})
 
 
-def hidden(stepped: Stepped) -> int:
-    """Goes to the first instruction at which only what free() has in its hands leads to a block; the block's address."""
+def step_to_hidden_block(stepped: Stepped) -> int:
+    """Step to the first instruction where only registers or the stack of free() refer to a block. Return the address of the block."""
     for _ in stepped.steps(16):
         session = stepped.session()
         try:
@@ -134,36 +134,36 @@ def hidden(stepped: Stepped) -> int:
     raise AssertionError("no block was in flight")
 
 
-def asked(*words: str) -> dict[str, Any]:
+def run_json(*words: str) -> dict[str, Any]:
     done = ran(*words, "--json")
     assert done.returncode in (0, 1, 2), done.stderr
     return dict(json.loads(done.stdout))
 
 
-def test_a_core_of_that_moment(program: Path, tmp_path: Path) -> None:
-    """Who holds the block is said; in a core of a thread that crashed there, it is no excuse."""
+def test_core_during_free(program: Path, tmp_path: Path) -> None:
+    """findleaks names the register or stack word that refers to the block. A thread that crashed there counts as not in free()."""
     with Stepped([str(program), "step", "small"]) as stepped:
-        block = hidden(stepped)
+        block = step_to_hidden_block(stepped)
         core = stepped.core(tmp_path / "core")
         crashed = stepped.core(tmp_path / "crashed", SEGV)
         aborted = stepped.core(tmp_path / "aborted", ABRT)
         killed = stepped.core(tmp_path / "killed", (11, 0, 0))
         tid = stepped.process.pid
-    found = asked("find", str(core))
+    found = run_json("find", str(core))
     assert found["trusted"] and found["groups"] == []
     assert found["in_flight"]["blocks"] >= 1 and [one["thread"] for one in found["in_flight"]["threads"]] == [tid]
-    said = asked("whatis", hex(block), str(core))["answers"][0]
+    said = run_json("whatis", hex(block), str(core))["answers"][0]
     assert said["block"]["kind"] == "reachable" and f"in flight: thread {tid} is in libc.so.6 (" in said["text"]
-    assert asked("refs", hex(block), str(core))["target"]["text"] == said["text"]
+    assert run_json("refs", hex(block), str(core))["target"]["text"] == said["text"]
     text = ran("find", str(core), check=True).stdout
     assert "1 thread was stopped inside malloc or free: " in text
     for one in (crashed, aborted):
-        assert asked("find", str(one))["in_flight"]["threads"] == []
-    assert asked("find", str(killed))["in_flight"] == found["in_flight"]
+        assert run_json("find", str(one))["in_flight"]["threads"] == []
+    assert run_json("find", str(killed))["in_flight"] == found["in_flight"]
 
 
-def half_changed(stepped: Stepped) -> None:
-    """Goes on to where the heap is half changed."""
+def step_to_partial_change(stepped: Stepped) -> None:
+    """Step to an instruction where the heap is only partly changed."""
     for step in stepped.steps(5):
         session = stepped.session()
         try:
@@ -176,9 +176,9 @@ def half_changed(stepped: Stepped) -> None:
 
 
 def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
-    """A size is overwritten of a block that the thread inside malloc has nothing to do with."""
+    """The size of another block is overwritten, which the thread inside malloc does not use. This damage is reported."""
     with Stepped([str(program), "step", "large"]) as stepped:
-        half_changed(stepped)
+        step_to_partial_change(stepped)
         session = stepped.session()
         blocks = session.directory.blocks
         first = session.in_flight
@@ -194,11 +194,12 @@ def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
 
 
 def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no evidence tells who was changing what does not agree: let it run on, look again; a few times at most."""
+    """If the heap is inconsistent and no thread is inside the allocator, findleaks lets the process run and reads it again, a few times
+    at most."""
     monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
     with Stepped([str(program), "step", "large"]) as stepped:
         monkeypatch.undo()
-        half_changed(stepped)
+        step_to_partial_change(stepped)
         monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
         session = stepped.session(onward=lambda: stepped.go(400))
         session.directory  # noqa: B018
@@ -206,7 +207,7 @@ def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyP
         session.close()
     with Stepped([str(program), "step", "large"]) as stepped:
         monkeypatch.undo()
-        half_changed(stepped)
+        step_to_partial_change(stepped)
         monkeypatch.setattr(Glibc, "is_changing", lambda *_: False)
         calls: list[int] = []
         session = stepped.session(onward=lambda: calls.append(1))
@@ -214,7 +215,7 @@ def test_a_live_process_is_read_again(program: Path, monkeypatch: pytest.MonkeyP
         session.close()
 
 
-def test_a_process_runs_on_between_reads(program: Path) -> None:
+def test_process_runs_between_reads(program: Path) -> None:
     with subprocess.Popen([str(program), "spin", "2"], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
@@ -227,12 +228,13 @@ def test_a_process_runs_on_between_reads(program: Path) -> None:
 
 
 def ticks(pid: int, tid: int) -> int:
-    """What the scheduler counts for a thread: nanoseconds that it ran."""
+    """Return the nanoseconds that a thread has run, from the scheduler."""
     return int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
 
 
-def test_the_version_is_the_files(program: Path, tmp_path: Path) -> None:
-    """Its name says 2.17, its structures are those of a later release, as RHEL 7's are; its banner is not in the core."""
+def test_version_comes_from_the_file(program: Path, tmp_path: Path) -> None:
+    """The name of the file says 2.17, but its structures are those of a later release, as in RHEL 7. The core does not have its version
+    string."""
     with Stepped([str(program), "step", "small"]) as stepped:
         core = stepped.core(tmp_path / "core", old="/libc.so.6", new="/libc-2.17.so")
         other = stepped.core(tmp_path / "other", old="/libc.so.6", new="/libc-old.so")

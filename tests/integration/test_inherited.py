@@ -1,4 +1,4 @@
-"""What findleaks inherits from whoever starts it does not change what it does: ignored and blocked signals, limits, umask, home, locale."""
+"""Inherited state does not change the results of findleaks: ignored and blocked signals, limits, umask, home, locale."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROCESSES: dict[str, Callable[[], object]] = {
     "few files": few_files,
     "umask": lambda: os.umask(0o777),
 }
-"""What a parent may set before it starts findleaks."""
+"""Settings of a parent process that findleaks inherits."""
 
 ENVIRONMENTS: dict[str, dict[str, str | None]] = {
     "no home": {"HOME": None, "XDG_CACHE_HOME": None},
@@ -58,7 +58,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def check(running: Running, folder: Path, known: dict[str, str], before: Callable[[], object] | None) -> None:
-    """The commands that stop, change and keep a process."""
+    """Check the commands that stop, change and keep a process."""
     for words in COMMANDS:
         command = [*FINDLEAKS, *words, "--pid", str(running.pid)]
         done = subprocess.run(
@@ -81,7 +81,7 @@ def check(running: Running, folder: Path, known: dict[str, str], before: Callabl
 
 
 RARE = ("terminated", "umask", "no such home")
-"""Tried by `make test-matrix`."""
+"""Run by `make test-matrix`."""
 
 
 def cases(names: Iterable[str]) -> list[Any]:
@@ -89,18 +89,18 @@ def cases(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", cases(PROCESSES))
-def test_a_parents_process(how: str, running: Running, tmp_path: Path) -> None:
+def test_inherited_process_state(how: str, running: Running, tmp_path: Path) -> None:
     check(running, tmp_path, environment(), PROCESSES[how])
 
 
 @pytest.mark.parametrize("how", cases(ENVIRONMENTS))
-def test_a_parents_environment(how: str, running: Running, tmp_path: Path) -> None:
+def test_inherited_environment(how: str, running: Running, tmp_path: Path) -> None:
     changed = {**environment(), **ENVIRONMENTS[how]}
     check(running, tmp_path, {name: value for name, value in changed.items() if value is not None}, None)
 
 
-def test_where_files_run_out_that_is_the_error(running: Running, tmp_path: Path) -> None:
-    """The hard limit leaves GDB's findleaks without a descriptor; the process is left as it was."""
+def test_no_more_file_descriptors(running: Running, tmp_path: Path) -> None:
+    """With a low hard limit, findleaks in GDB cannot open a file. The error says so, and the process is unchanged."""
     done = subprocess.run(
         [*FINDLEAKS, "count", "malloc", "--for", "0.5", "--pid", str(running.pid)],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""`count --inject` on programs that say what they call: patched, counted exactly, and given back as they were, whoever is killed."""
+"""`count --inject` on programs that print their calls: every call is counted, and the code is restored, also if the debugger is killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("counting"), "counting")
 
 
-def unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
+def check_unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
     assert "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text()
     assert code(running.pid, at) == before
     assert stubs(running.pid) == []
@@ -43,7 +43,7 @@ def unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
     until(lambda: "alive" in printed(running), "the process to call it again")
 
 
-def counted(table: dict[str, Any]) -> Counter[str]:
+def count_stacks(table: dict[str, Any]) -> Counter[str]:
     found: Counter[str] = Counter()
     for stack in table["stacks"]:
         assert stack["complete"]
@@ -53,34 +53,34 @@ def counted(table: dict[str, Any]) -> Counter[str]:
     return found
 
 
-def expected(running: Any, column: int = 1) -> Counter[str]:
+def compute_expected(running: Any, column: int = 1) -> Counter[str]:
     until(lambda: "done" in printed(running), "the program to say what it did")
     rows = [line.split() for line in printed(running).splitlines() if line.startswith("event;")]
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})
 
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
-@pytest.mark.parametrize(("door", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
-def test_every_call_by_its_stack(door: str, option: str, tmp_path: Path) -> None:
-    """Through realigned frames, code without call frame information, signal handlers; by three threads at once. What a child does that is
-    forked meanwhile is not counted. A function that begins with endbr64 is patched behind it."""
+@pytest.mark.parametrize(("front_end", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
+def test_every_call_by_its_stack(front_end: str, option: str, tmp_path: Path) -> None:
+    """Calls are counted through realigned frames, code without call frame information and signal handlers, in three threads. Calls of a
+    child that the program forks are not counted. If a function begins with endbr64, the patch is after this instruction."""
     program = built(tmp_path, "injected", option)
     with Running([str(program)], tmp_path) as running:
         at = places(running.pid, program, NAMES)
         before = code(running.pid, at)
         maps = mappings(running.pid)
-        working = Working(DOORS[door](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
+        working = Working(DOORS[front_end](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
-        assert counted(table) == expected(running)
+        assert count_stacks(table) == compute_expected(running)
         assert (table["engine"], table["events"], table["matched"], table["end"]) == ("inject", 36000, 36000, "asked")
         assert (table["stack_table_full"], table["undecided"], table["warnings"]) == (0, 0, [])
-        assert mappings(running.pid) <= maps + 8  # the program's threads had stacks
-        unharmed(running, at, before)
+        assert mappings(running.pid) <= maps + 8  # the threads of the program have stacks in the table
+        check_unharmed(running, at, before)
 
 
 def test_moved_instructions_still_work(injected: Path, tmp_path: Path) -> None:
-    """The program checks what each call returns, the child's calls included, which pass the jump as well."""
+    """The program checks the return value of each call. Calls of a forked child also pass through the patched code."""
     with Running([str(injected)], tmp_path) as running:
         at = places(running.pid, injected, NAMES)
         before = code(running.pid, at)
@@ -92,7 +92,7 @@ def test_moved_instructions_still_work(injected: Path, tmp_path: Path) -> None:
         for stack in table["stacks"]:
             found[stack["frames"][0]["function"]] += stack["count"]
         assert found == {f"moved_{name}": calls for name, calls in MOVED.items()}
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> None:
@@ -113,20 +113,20 @@ def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> No
     assert len(found[0]) == 4
 
 
-def test_seccomp_that_allows_it(injected: Path, tmp_path: Path) -> None:
-    """As in containers: its filters are read, and asked before each system call."""
+def test_seccomp_filter_that_permits_injection(injected: Path, tmp_path: Path) -> None:
+    """Containers use such filters. findleaks reads them and checks each system call before it makes the call."""
     with Running([str(injected), "filtered"], tmp_path) as running:
         at = places(running.pid, injected, NAMES)
         before = code(running.pid, at)
         working = Working(by_gdb(running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
-        assert counted(table) == expected(running)
-        unharmed(running, at, before)
+        assert count_stacks(table) == compute_expected(running)
+        check_unharmed(running, at, before)
 
 
-def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
-    """The functions that open and close it are patched, too."""
+def test_outside_a_scope_of_the_user(counting: Path, tmp_path: Path) -> None:
+    """The functions that open and close the scope are patched, too."""
     total = (20 + 15 + 10 + 12 + 3 * 7) * 4 * 5 // 2
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event", "enter_scope", "leave_scope"))
@@ -136,9 +136,9 @@ def test_outside_a_scope_of_ones_own(counting: Path, tmp_path: Path) -> None:
         until(lambda: all(data != before[name] for name, data in code(running.pid, at).items()), "all jumps")
         (tmp_path / "go").touch()
         (table,) = reported(working.finish())
-        assert counted(table) == expected(running, 2)
-        assert (table["events"], table["matched"]) == (total, sum(expected(running, 2).values()))
-        unharmed(running, at, before)
+        assert count_stacks(table) == compute_expected(running, 2)
+        assert (table["events"], table["matched"]) == (total, sum(compute_expected(running, 2).values()))
+        check_unharmed(running, at, before)
 
 
 def test_every_and_for(counting: Path, tmp_path: Path) -> None:
@@ -154,15 +154,15 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
         assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
         assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
         assert (tables[-1]["events"], tables[-1]["end"]) == (780, "asked")
-        assert counted(tables[-1]) == expected(running)
+        assert count_stacks(tables[-1]) == compute_expected(running)
         (table,) = reported(gdb(["leaks " + shlex.join(["count", *words, "--for", "0.1"])], "-p", str(running.pid)))
         assert (table["last"], table["events"], table["end"]) == (True, 0, "time")
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 @pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 0), (signal.SIGTERM, None), (signal.SIGKILL, None)])
-def test_the_command_line_is_ended(number: int, code_: int, counting: Path, tmp_path: Path) -> None:
-    """Interrupted, it prints the table; terminated or killed, its GDB still takes the stub out."""
+def test_command_line_is_interrupted_or_killed(number: int, code_: int, counting: Path, tmp_path: Path) -> None:
+    """After SIGINT, the command prints the table. After SIGTERM or SIGKILL, its GDB still removes the stub."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         before = code(running.pid, at)
@@ -176,7 +176,7 @@ def test_the_command_line_is_ended(number: int, code_: int, counting: Path, tmp_
             assert f"interrupted; {running.pid} keeps running; all changes to the process were removed." in out
             assert working.process.returncode == 0
         until(lambda: "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text(), "GDB to let go")
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
@@ -193,11 +193,12 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
             debugger.until("interrupted; all changes to the process were removed. The process is stopped, as before.")
             assert code(running.pid, at) == before
             debugger.run("detach", "detached")
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 def test_a_signals_handler_forks(tmp_path: Path) -> None:
-    """Now and then in the stub, which the child goes through to its end as well: calls of the parent are counted, each once."""
+    """Sometimes a signal handler forks while the thread is in the stub, and the child runs the rest of the stub. Each call of the parent
+    is counted once."""
     with tracking.tracked([str(tracking.built(tmp_path, "tracked_forks"))]) as program:
         working = tracking.recording(by_command_line(program.pid, ["by_malloc*", "--inject", "--json"]), program.pid)
         calls = sum(note.site == "by_malloc" for note in program.round())
@@ -210,7 +211,7 @@ def test_a_signals_handler_forks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["end", "crash"])
 def test_the_process_ends(how: str, counting: Path, tmp_path: Path) -> None:
-    """To the last call: the table is shared, and outlives the process."""
+    """All calls are counted up to the end of the process, because the table is in shared memory."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         working = Working(by_command_line(running.pid, ["event", "--inject", "--json"]), running.pid, at, code(running.pid, at))
@@ -243,7 +244,7 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"findleaks: {REFUSED['too_short']}\n")
         line = "leaks: count --inject needs GDB; run it there, run `findleaks count --inject … --pid PID`, or omit --inject"
         assert line in lldb(["leaks count event --inject", "detach"], "-p", str(running.pid))
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 @pytest.mark.parametrize(
@@ -254,14 +255,14 @@ def test_refused(injected: Path, tmp_path: Path) -> None:
         ("inside", "faults", "thread [0-9]+ may return to 0x[0-9a-f]+, in the bytes that are to be patched; try again"),
     ],
 )
-def test_refused_by_what_the_process_is_like(how: str, function: str, line: str, injected: Path, tmp_path: Path) -> None:
+def test_refused_processes(how: str, function: str, line: str, injected: Path, tmp_path: Path) -> None:
     with Running([str(injected), how], tmp_path) as running:
         at = places(running.pid, injected, NAMES)
         before = code(running.pid, at)
         done = by_line(running.pid, function)
         assert (done.returncode, done.stdout) == (2, "")
         assert re.fullmatch(f"findleaks: {line}\n", done.stderr)
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 def test_json_is_one_line(counting: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The stub and breakpoints taken out again: over and over, under load, and with debuggers killed."""
+"""The stub and breakpoints are removed: repeatedly, under load, and after debuggers are killed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
-def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None:
-    """Under load: threads are in the function, in the stub and in a signal handler all the time."""
+def test_stub_is_inserted_and_removed_repeatedly(times: int, running: Busy) -> None:
+    """Under load, threads are in the function, in the stub and in a signal handler at any time."""
     before, maps = text_of(running), mappings(running.pid)
     output = gdb(["leaks count event --inject --events 2000 --json"] * times, "-p", str(running.pid))
     tables = reported(output)
@@ -45,12 +45,12 @@ def test_put_in_and_taken_out_again_and_again(times: int, running: Busy) -> None
     runs(running)
 
 
-def killed(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
-    """Kill the debugger that holds the process, and its guardian, or not."""
+def kill_debugger(process: subprocess.Popen[str], pid: int, guardian: bool) -> None:
+    """Kill the debugger that traces the process, and optionally its guardian."""
     debugger = process.pid
     until(lambda: len(guardians(debugger)) == 1, "the guardian")
     (beside,) = guardians(debugger)
-    # Until it counts. A debugger killed while it stops the threads leaves a SIGSTOP that only its guardian can undo.
+    # Wait until counting has begun. If a debugger is killed while it stops the threads, only its guardian can undo the pending SIGSTOP.
     until(lambda: "t" not in states(pid), "the debugger to let it run")
     if guardian:
         os.kill(beside, signal.SIGKILL)
@@ -66,17 +66,18 @@ def counter(running: Busy) -> Working:
 
 
 def test_a_killed_debugger_leaves_nothing(running: Busy) -> None:
-    """Its guardian takes the stub out, while threads run through it."""
+    """If the debugger is killed, its guardian removes the stub while threads run through it."""
     before = text_of(running)
     working = counter(running)
-    killed(working.process, running.pid, guardian=False)
+    kill_debugger(working.process, running.pid, guardian=False)
     assert text_of(running) == before
     assert not stubs(running.pid)
     runs(running)
 
 
-def test_a_process_that_a_killed_debugger_was_stopping_runs_on(running: Busy) -> None:
-    """A debugger stops threads by SIGSTOP. One that is still pending when the debugger is killed would stop the process for good."""
+def test_process_continues_if_the_debugger_is_killed_while_stopping_it(running: Busy) -> None:
+    """A debugger stops threads by SIGSTOP. A SIGSTOP that is still pending after the debugger is killed would stop the process
+    permanently."""
     before = text_of(running)
     working = counter(running)
     until(lambda: len(guardians(working.process.pid)) == 1, "the guardian")
@@ -97,11 +98,11 @@ def test_a_process_that_a_killed_debugger_was_stopping_runs_on(running: Busy) ->
 
 
 @pytest.mark.parametrize("next_", ["inject", "lldb", pytest.param("breakpoints", marks=pytest.mark.matrix)])
-def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, running: Busy) -> None:
-    """Its guardian killed as well, the process runs on through the stub, until anybody counts in it again."""
+def test_next_debugger_removes_a_remaining_stub(next_: str, running: Busy) -> None:
+    """If the guardian is killed, too, the process continues through the stub until the next `count` removes it."""
     before = text_of(running)
     working = counter(running)
-    killed(working.process, running.pid, guardian=True)
+    kill_debugger(working.process, running.pid, guardian=True)
     assert text_of(running) != before
     (stub,) = stubs(running.pid)
     runs(running)
@@ -122,20 +123,20 @@ def test_what_a_killed_debugger_leaves_the_next_one_takes_out(next_: str, runnin
     runs(running)
 
 
-@pytest.mark.parametrize("door", [by_gdb, by_lldb], ids=["gdb", "lldb"])
-def test_breakpoints_of_a_killed_debugger_are_taken_out(door: Any, counting: Path, tmp_path: Path) -> None:
-    """By its guardian, in time for all calls that come afterwards."""
+@pytest.mark.parametrize("front_end", [by_gdb, by_lldb], ids=["gdb", "lldb"])
+def test_breakpoints_of_a_killed_debugger_are_removed(front_end: Any, counting: Path, tmp_path: Path) -> None:
+    """The guardian of a killed debugger removes its breakpoints before the next calls."""
     with Running([str(counting), "4"], tmp_path) as running:
         at = places(running.pid, counting, ("event",))
         before = code(running.pid, at)
-        working = Working(door(running.pid, ["event"]), running.pid, at, before)
-        killed(working.process, running.pid, guardian=False)
+        working = Working(front_end(running.pid, ["event"]), running.pid, at, before)
+        kill_debugger(working.process, running.pid, guardian=False)
         unharmed(running, at, before)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", debuggers_matrix.GDBS)
-def test_gdbs(name: str, running: Busy) -> None:
+def test_gdb_releases(name: str, running: Busy) -> None:
     before, maps = text_of(running), mappings(running.pid)
     output = debuggers_matrix.get(name).run(["leaks count event --inject --events 100000 --json"] * 3, pid=running.pid)
     tables = reported(output)

@@ -1,7 +1,8 @@
-"""The wheel of a release in file systems that have nothing but a Debian release's Python: no compiler, no network, no root, no debugger.
+"""The wheel of a release in file systems that contain only a Debian release's Python: no compiler, network, root user or debugger.
 
-Ubuntu, Fedora and Alpine are not tried: no package registry that these tests use has their packages. The wheels for musl are checked by
-tools/build_wheels.py: their libraries need libc.so, and nothing else."""
+Ubuntu, Fedora and Alpine are not tested, because no package registry that these tests use has their packages. tools/build_wheels.py
+checks that the libraries of the musl wheels depend only on libc.so.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from debuggers import ROOT
 from schemas import tool
 
 SUITES = {"bullseye": "3.9", "bookworm": "3.11", "trixie": "3.13"}
-"""Python of each Debian release."""
+"""The Python version of each Debian release."""
 NOBODY = 65534
 WHEEL = "manylinux_2_17_x86_64"
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel for glibc 2.17, made as for a release."""
+    """Build the wheel for glibc 2.17 as for a release."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", folder / "zig", "ziglang>=0.12"], check=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +52,7 @@ def test_a_clean_root(suite: str, wheel: Path, tmp_path: Path) -> None:
     for folder in (wheels, home, root / "tmp"):
         folder.mkdir()
     os.chown(home, NOBODY, NOBODY)
-    certificates = root / "etc/ssl/certs/ca-certificates.crt"  # which the package's script would make, and without which pip does not start
+    certificates = root / "etc/ssl/certs/ca-certificates.crt"  # pip does not start without this; a script of the package would create it
     certificates.parent.mkdir(parents=True, exist_ok=True)
     certificates.write_bytes(b"".join(file.read_bytes() for file in sorted(root.glob("usr/share/ca-certificates/**/*.crt"))))
     (root / "dev").mkdir()
@@ -73,7 +74,7 @@ def test_a_clean_root(suite: str, wheel: Path, tmp_path: Path) -> None:
 
     run("/usr/bin/python3", "-m", "venv", "/home/venv")
     run("/home/venv/bin/pip", "install", "-q", "--no-index", "--find-links", "/wheels", "findleaks")
-    assert run("/home/venv/bin/findleaks", "-V") == f"findleaks {tool('release').version()}\n"  # without a remark: the C engine is in use
+    assert run("/home/venv/bin/findleaks", "-V") == f"findleaks {tool('release').version()}\n"  # no warning: the C engine is in use
     found = json.loads(run("/home/venv/bin/findleaks", "find", "--json", "/sample.core.gz"))
     assert (found["totals"]["definite"]["blocks"], found["totals"]["indirect"]["blocks"]) == (448, 262)
     assert found["trusted"] is True

@@ -1,6 +1,6 @@
-"""However findleaks is installed, `import gdb` and `import lldb` mean the debuggers' modules, and loading it into one works.
+"""In each kind of installation, `import gdb` and `import lldb` load the debuggers' modules, and findleaks can be loaded into a debugger.
 
-The libraries that findleaks declares are at hand there as well, without a change of the debugger's sys.path.
+The dependencies of findleaks are importable there, without a change of the debugger's sys.path.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytes
     if request.param == "bare":
         return layouts.bare(source)
     kind = request.param
-    wheel = layouts.build(source, folder / "dist", kind, CC="/bin/false")  # the kernel is no matter of where modules are found
+    wheel = layouts.build(source, folder / "dist", kind, CC="/bin/false")  # the C engine has no effect on where modules are found
     wheels = layouts.dependencies(folder / "wheels")
     return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None, wheels)
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """An environment whose home has the start-up files' place, and nothing that could make findleaks importable."""
+    """Return an environment with a home folder for start-up files, and without settings that make findleaks importable."""
     return {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 
 
@@ -55,8 +55,8 @@ def lldb(*words: object, **options: object) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_in_python_there_is_no_gdb_or_lldb_of_ours(layout: Layout, source: Path, tmp_path: Path) -> None:
-    """There may be others: Debian's python3-lldb puts one where the system's Python finds it."""
+def test_findleaks_installs_no_gdb_or_lldb_module(layout: Layout, source: Path, tmp_path: Path) -> None:
+    """Other packages may provide them: Debian's python3-lldb installs `lldb` for the system's Python."""
     code = "import findleaks.gdb, findleaks.lldb, findleaks.cli, importlib.util as u; print(findleaks.__file__)"
     done = layout.imports(code + "; print(u.find_spec('gdb'), u.find_spec('lldb'))", cwd=tmp_path)
     package, others = done.stdout.splitlines()
@@ -79,7 +79,7 @@ def test_command_line(layout: Layout, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("front", ["gdb", "lldb"])
-def test_our_folder_refuses_to_be_the_debuggers_module(front: str, source: Path) -> None:
+def test_import_of_our_folder_as_the_debugger_module_fails(front: str, source: Path) -> None:
     done = run(layouts.BASE, "-c", f"import {front}", cwd=source)
     assert done.returncode == 1
     assert f"ImportError: this is findleaks' folder {front}/" in done.stderr
@@ -94,7 +94,7 @@ IN_GDB = (
 
 
 def test_gdb(layout: Layout, source: Path, home: dict[str, str]) -> None:
-    """Even when started in the checkout."""
+    """GDB imports its own module also if it is started in the checkout."""
     first, *then = (word for line in IN_GDB for word in ("-ex", line))
     out, err = gdb("-nx", first, then[0], "-ex", f"source {layout.loader('gdb')}", *then[1:], "-ex", "help leaks", cwd=source, env=home)
     lines = out.splitlines()
@@ -124,7 +124,7 @@ def test_lldb(layout: Layout, source: Path, home: dict[str, str]) -> None:
 
 
 def init_lines(layout: Layout) -> dict[str, str]:
-    """What `findleaks init` prints for each start-up file."""
+    """Return the lines that `findleaks init` prints for each start-up file."""
     done = run(*layout.cli, "init")
     assert (done.returncode, done.stderr) == (0, "")
     parts = done.stdout.split("\n\n")
@@ -142,16 +142,16 @@ def test_from_the_start_up_files(layout: Layout, tmp_path: Path, home: dict[str,
     assert "whatis" in out
 
 
-def test_started_loaded(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
-    """The user's own arguments come behind, and the exit status is the debugger's."""
+def test_start_of_a_debugger_with_findleaks(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+    """The user's own arguments are passed on, and the exit status is the debugger's."""
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", "help leaks", "-ex", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
     done = run(*layout.cli, "lldb", "--no-lldbinit", "-o", "help leaks", "-o", "quit 7", cwd=tmp_path, env=home)
     assert ("whatis" in done.stdout, done.stderr, done.returncode) == (True, "", 7)
 
 
-# Run before findleaks is loaded. This machine's debuggers may have these libraries of their own, which only one test wants: that of
-# PYTHONPATH; a virtual environment's Python has its own.
+# This runs before findleaks is loaded. The debuggers of this machine may have these libraries. Tests that need them to be missing hide them
+# here, except for those on PYTHONPATH. The Python of a virtual environment has its own.
 FIRST = """
 import os, sys
 own = [os.environ.get("PYTHONPATH")]
@@ -178,33 +178,34 @@ FOUND, MISSING = [[], True, ["vaddps"], 5], [[], True, [], 0, [None, None]]
 DOORS = ("gdb", "lldb", "command line")
 
 
-def ask(door: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
-    """What libraries are there once findleaks is loaded with the lines of `findleaks init`.
+def ask(front_end: str, layout: Layout, folder: Path, env: dict[str, str]) -> list[Any]:
+    """Return which libraries can be imported after the lines of `findleaks init` have loaded findleaks.
 
-    [those imported unasked, whether sys.path is as it was, what capstone decoded, what pyelftools read, the files of both]; None for a
-    file if there is none.
+    The result is a list: modules imported at load, whether sys.path is unchanged, what capstone decoded, what pyelftools read, and the
+    files of both libraries (None if a library is missing).
     """
     scripts = [folder / "first.py", folder / "then.py"]
     for script, text in zip(scripts, (FIRST, THEN)):
         script.write_text(text)
     first, then = (f"exec(open({str(script)!r}).read())" for script in scripts)
-    if door == "command line":
+    if front_end == "command line":
         done = layout.imports(f"{first}\n{then}", cwd=folder, env=env)
         out, err = done.stdout, done.stderr
     else:
-        python, option = ("python", "-ex") if door == "gdb" else ("script", "-o")
-        lines = [f"{python} {first}", *init_lines(layout)[f".{door}init"].splitlines()[1:], f"{python} {then}"]
+        python, option = ("python", "-ex") if front_end == "gdb" else ("script", "-o")
+        lines = [f"{python} {first}", *init_lines(layout)[f".{front_end}init"].splitlines()[1:], f"{python} {then}"]
         words = [word for line in lines for word in (option, line)]
-        out, err = gdb("-nx", *words, cwd=folder, env=env) if door == "gdb" else lldb("--no-lldbinit", *words, cwd=folder, env=env)
+        out, err = gdb("-nx", *words, cwd=folder, env=env) if front_end == "gdb" else lldb("--no-lldbinit", *words, cwd=folder, env=env)
     assert err == ""
     answer: list[Any] = json.loads(next(line[1:] for line in out.splitlines() if line.startswith(">")))
     return answer
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
-    """Where pip or pipx put it with findleaks; for a checkout installed editable, where `findleaks init` was run. Or cleanly missing."""
-    *answer, files = ask(door, layout, tmp_path, home)
+@pytest.mark.parametrize("front_end", DOORS)
+def test_libraries_of_the_environment(front_end: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    """Debuggers use the libraries that pip or pipx installed with findleaks; for an editable checkout, those of the environment of
+    `findleaks init`. If there are none, the message says so."""
+    *answer, files = ask(front_end, layout, tmp_path, home)
     if layout.name == "bare":
         assert [*answer, files] == MISSING
     else:
@@ -214,7 +215,7 @@ def test_libraries_of_the_environment(door: str, layout: Layout, source: Path, t
 
 @pytest.fixture
 def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
-    """The checkout with a .venv: the one that the tests run in, of `make venv`."""
+    """Return the checkout with a .venv, which is the environment that runs the tests (`make venv`)."""
     link = source / ".venv"
     link.symlink_to(sys.prefix)
     yield layout
@@ -222,16 +223,16 @@ def with_venv(layout: Layout, source: Path) -> Iterator[Layout]:
 
 
 @pytest.mark.parametrize("layout", ["bare"], indirect=True)
-@pytest.mark.parametrize("door", mark_matrix_except(DOORS, "gdb"))
-def test_libraries_of_the_checkouts_venv(door: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
-    *answer, files = ask(door, with_venv, tmp_path, home)
+@pytest.mark.parametrize("front_end", mark_matrix_except(DOORS, "gdb"))
+def test_libraries_of_the_checkouts_venv(front_end: str, with_venv: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
+    *answer, files = ask(front_end, with_venv, tmp_path, home)
     assert answer == FOUND
     assert all(source / ".venv" in Path(file).parents for file in files)
 
 
 @pytest.mark.parametrize("layout", ["wheel"], indirect=True)
-@pytest.mark.parametrize("door", ["gdb", "lldb"])
-def test_the_debuggers_own_libraries_win(door: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+@pytest.mark.parametrize("front_end", ["gdb", "lldb"])
+def test_libraries_of_the_debugger_take_precedence(front_end: str, layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     import capstone
     import elftools
 
@@ -240,11 +241,11 @@ def test_the_debuggers_own_libraries_win(door: str, layout: Layout, tmp_path: Pa
     for module in (capstone, elftools):
         (own / module.__name__).symlink_to(Path(module.__file__).parent)
     files = [str(own / name / "__init__.py") for name in ("capstone", "elftools")]
-    assert ask(door, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, files]
+    assert ask(front_end, layout, tmp_path, {**home, "PYTHONPATH": str(own)}) == [*FOUND, files]
 
 
 @pytest.mark.parametrize("layout", ["wheel"], indirect=True)
-def test_started_loaded_it_has_the_libraries(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
+def test_started_debugger_has_the_libraries(layout: Layout, tmp_path: Path, home: dict[str, str]) -> None:
     (tmp_path / "then.py").write_text(f"{FIRST}\n{THEN}")
     line = f"exec(open({str(tmp_path / 'then.py')!r}).read())"
     done = run(*layout.cli, "gdb", "-nx", "-batch", "-ex", f"python {line}", cwd=tmp_path, env=home)

@@ -1,4 +1,4 @@
-"""`make site`: Sphinx renders the documentation without a warning, and the pages work from a disk, with search and navigation."""
+"""`make site`: Sphinx renders the documentation without a warning. The pages work from a local disk, with search and navigation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_site(tmp_path: Path) -> None:
     assert all("github.com/pradyunsg/furo" in link or "sphinx-doc.org" in link or "pradyunsg.me" in link for link in outside), outside
     (html / "search.html").rename(html / "plain.html")
     text = (html / "plain.html").read_text(encoding="utf-8")
-    # A page that a browser opens from a disk has no query: it is given one.
+    # Pages opened from a disk have no query string, so the test sets one.
     (html / "search.html").write_text(text.replace("<head>", "<head><script>history.replaceState(0, '', '?q=jemalloc')</script>", 1))
     told = browser.drive(html / "search.html", SEARCH, html)
     assert any("allocators" in link for link in told["answer"]), told

@@ -1,4 +1,4 @@
-"""The scripts behind `make` and continuous integration: they say what is missing, keep the status, and leave nothing behind."""
+"""Scripts for `make` and continuous integration: they report what is missing, return the exit status, and leave no files behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A PATH of the barest: what shell scripts need, nothing that the tests need."""
+    """Return a PATH with only the programs that shell scripts need."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in NEEDED_BY_SH:
@@ -49,7 +49,7 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(tools: Path
 
 
 def test_nothing_is_installed_when_all_is_there(tools: Path) -> None:
-    """A machine that can run these tests has it all."""
+    """If everything is installed, as on a machine that runs these tests, nothing is installed."""
     calls = tools.parent / "calls"
     for name in ("apt-get", "apt-cache", "id"):
         script(tools / name, f"#!/bin/sh\necho {name} >> {calls}\nexit 1\n")
@@ -76,7 +76,7 @@ def test_apt_get_is_run_again_if_a_mirror_is_busy(tools: Path) -> None:
     assert calls.read_text().split() == ["update", "sleep", "update"]
 
 
-def test_no_virtual_environment_possible_is_said_plainly(tmp_path: Path) -> None:
+def test_missing_venv_is_reported(tmp_path: Path) -> None:
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1" = -m ] && echo "No module named $2" >&2 && exit 1\nexec {layouts.BASE} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout")
     done = run("make", "venv", f"PYTHON={python}", cwd=source)
@@ -95,10 +95,10 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.slow
 def test_make_demo_on_a_fresh_clone_without_the_module_venv(tmp_path: Path) -> None:
-    """With the package index alone: virtualenv is fetched, findleaks is installed, and finds the sample's leaks."""
+    """Only a package index is available: virtualenv is downloaded, findleaks is installed, and it finds the sample's leaks."""
     python = script(tmp_path / "python", f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && exit 1\nexec {layouts.sys.executable} "$@"\n')
     source = layouts.checkout(tmp_path / "checkout", whole=True)
-    # Compiling all that pip installs would be half of the work.
+    # Compiling everything that pip installs would take half of the time.
     environment = {**os.environ, "PIP_NO_COMPILE": "1"}
     done = run("make", "demo", f"PYTHON={python}", cwd=source, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -146,7 +146,7 @@ def test_in_a_process():
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """A folder of tests, empty as yet, with the conftest.py of ours."""
+    """Return an empty folder of tests with the conftest.py of this repository."""
     folder = tmp_path / "tests"
     folder.mkdir()
     (folder / "support").symlink_to(SUPPORT)
@@ -155,7 +155,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def words(suite: Path, *more: str) -> list[object]:
-    """The command that runs them."""
+    """Return the command that runs the tests of the folder."""
     return [Path(layouts.sys.executable).parent / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", suite.parent, *more, suite]
 
 
@@ -163,8 +163,8 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "s
 
 
 @WORKERS
-def test_interrupts_are_heard_where_the_tests_are_a_background_job(workers: tuple[str, ...], suite: Path) -> None:
-    """Of a script, which has it ignore SIGINT: `make test &`."""
+def test_interrupt_ends_tests_in_a_background_job(workers: tuple[str, ...], suite: Path) -> None:
+    """A script starts `make test &`, so SIGINT is ignored in the background job."""
     (suite / "test_it.py").write_text(INTERRUPTED)
     done = run("sh", "-c", 'trap "" INT; exec "$@"', "sh", *words(suite, *workers), cwd=suite.parent)
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
@@ -178,7 +178,7 @@ def test_it():
 """
 
 
-IMPATIENT = {**os.environ, "FINDLEAKS_TEST_SECONDS_TO_END": "2"}  # the process must not end by itself before
+IMPATIENT = {**os.environ, "FINDLEAKS_TEST_SECONDS_TO_END": "2"}  # the process must not end earlier
 
 
 @WORKERS
@@ -215,7 +215,7 @@ def test_it(number):
 
 @WORKERS
 def test_ctrl_c_ends_the_tests_and_what_they_started(workers: tuple[str, ...], suite: Path, tmp_path: Path) -> None:
-    """Pressed at a terminal, it reaches all workers: each leaves its test by the `finally` of it."""
+    """Ctrl-C at a terminal reaches all workers. Each worker runs the `finally` blocks of its test."""
     (suite / "test_it.py").write_text(HELD)
     environment = {**os.environ, "THERE": str(tmp_path)}
     command = [str(word) for word in words(suite, *workers)]

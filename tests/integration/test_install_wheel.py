@@ -1,4 +1,4 @@
-"""What a wheel holds, and that it can be built and used with and without a C compiler, by every Python."""
+"""The contents of a wheel. It can be built and used with and without a C compiler, by every Python."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path, source: Path) -> 
 
 
 @pytest.mark.matrix
-def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
-    """It has all files of the repository; a second build at another time is identical. What it builds without a compiler lacks the
-    libraries only, and uses the Python engine."""
+def test_source_archive_builds_the_same_wheel_and_works_without_a_compiler(wheel: Path, source: Path, tmp_path: Path) -> None:
+    """The archive has all files of the repository, and a second build at another time is identical. A wheel built from it without a
+    compiler lacks only the libraries, and uses the Python reference engine."""
     archive = layouts.build(source, tmp_path / "sdist", "sdist", SOURCE_DATE_EPOCH="1700000000")
     for path in source.rglob("*.md"):
         os.utime(path, (1_600_000_000, 1_600_000_000))
@@ -100,7 +100,7 @@ def test_source_archive_builds_the_same_wheel_and_serves_without_a_compiler(whee
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_kernel_is_a_plain_library(wheel: Path, tmp_path: Path) -> None:
+def test_c_engine_is_a_plain_library(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         paths = [archive.extract(name, tmp_path) for name in sorted(KERNELS)]
     for path in paths:
@@ -120,7 +120,7 @@ def check_plain(path: str) -> None:
 
 
 @pytest.mark.platform("x86-64", "a wheel with the C engine")
-def test_installed_with_the_kernel(wheel: Path, tmp_path: Path) -> None:
+def test_installed_with_the_c_engine(wheel: Path, tmp_path: Path) -> None:
     layout = layouts.installed("wheel", wheel, tmp_path / "venv")
     done = layout.imports(ENGINE, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("native\n", "")
@@ -138,7 +138,7 @@ def test_a_wheel_of_the_real_sources_finds_leaks(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> None:
+def test_editable_install_builds_the_c_engine(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     wheel = layouts.build(source, tmp_path / "dist", "editable")
     assert (source / "common/engine/native/_native.so").is_file()
@@ -146,8 +146,8 @@ def test_editable_install_builds_the_kernel_beside_its_twin(tmp_path: Path) -> N
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
 
 
-def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
-    """One of the four libraries is built, because the rule is the same for all. `make test` has already built the four."""
+def test_make_native_builds_the_c_engine_in_a_checkout(tmp_path: Path) -> None:
+    """The test builds one of the four libraries, because all have the same rule. `make test` has already built all four."""
     source = layouts.checkout(tmp_path / "checkout")
     layout = layouts.bare(source)
     library = source / "common/engine/native/_native.so"
@@ -163,7 +163,7 @@ def test_make_kernel_serves_a_bare_checkout(tmp_path: Path) -> None:
     assert library.stat().st_ino != built.st_ino
 
 
-def test_make_kernel_without_a_compiler_says_so(tmp_path: Path) -> None:
+def test_make_native_without_a_compiler_prints_a_message(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     done = run("make", "native", "CC=no-such-compiler", cwd=source)
     assert done.returncode == 0

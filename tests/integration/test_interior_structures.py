@@ -1,4 +1,4 @@
-"""Structures that are held by a pointer to their inside: reachable if they are intact, block by block as the programs say."""
+"""Structures to which only interior pointers refer are reachable if they are intact. The programs print the state of each block."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from debuggers import findleaks, gdb, lldb, objects
 import cores
 
 
-def built(folder: Path, name: str, *words: str) -> Path:
-    """A program of tests/programs, compiled by these words; its source comes behind the first one, and before libraries."""
+def build(folder: Path, name: str, *words: str) -> Path:
+    """Compile a program of tests/programs with this command. The source is inserted after the first word, before libraries."""
     source = next(truth.PROGRAMS.glob(f"{name}.*"))
     program = folder / name
     subprocess.run([words[0], str(source), *words[1:], "-o", str(program)], check=True)
@@ -31,13 +31,14 @@ def find(*words: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flags = ["-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    return built(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
+    return build(tmp_path_factory.mktemp("laid_out"), "interior_structures", "cc", *flags)
 
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 @pytest.mark.parametrize("pure", ["", pytest.param("1", marks=pytest.mark.matrix)])
-def test_block_by_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
-    """Intact structures and what they hold are reachable, damaged ones and strays stay possible; in both engines and all front ends."""
+def test_state_of_each_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
+    """Intact structures and the blocks that they refer to are reachable. Damaged structures and other interior pointers stay possibly
+    lost. Both engines and all front ends agree."""
     with cores.Running([str(laid_out)], tmp_path) as run:
         records = truth.parse(run.output)
         core = str(run.kernel_core())
@@ -59,8 +60,8 @@ def test_block_by_block(laid_out: Path, tmp_path: Path, pure: str) -> None:
 
 @pytest.mark.parametrize("pure", ["", pytest.param("1", marks=pytest.mark.matrix)])
 def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
-    """Objects of lists and trees whose links refer to links are reachable; pointers to other members prove nothing."""
-    program = built(tmp_path, "linked_nodes", "cc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+    """Objects of lists and trees are reachable if their links refer to links. A pointer to another member is not enough."""
+    program = build(tmp_path, "linked_nodes", "cc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
     with cores.Running([str(program)], tmp_path / "run") as run:
         records, core = truth.parse(run.output), str(run.kernel_core())
     verdict = truth.compare(records, truth.ask(core, environment={"FINDLEAKS_PURE": pure} if pure else {})[0])
@@ -75,7 +76,7 @@ def test_links_inside_objects(tmp_path: Path, pure: str) -> None:
 def test_exceptions(tmp_path: Path) -> None:
     """Exceptions that are stored or caught are reachable, and so are their messages. Only lost exceptions are leaked. The name of their
     type contains the class."""
-    program = built(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
+    program = build(tmp_path, "thrown_exceptions", "g++", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror")
     with cores.Running([str(program)], tmp_path / "run") as run:
         lost_blocks = int(run.output.split()[0])
         core = str(run.kernel_core())
@@ -91,11 +92,11 @@ def test_exceptions(tmp_path: Path) -> None:
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_rust(tmp_path: Path) -> None:
-    """Nothing in a Rust program's containers is possible, and what it loses is lost, to the block."""
+    """No block in a container of a Rust program is possibly lost, and exactly the blocks that the program leaks are lost."""
     rustc = shutil.which("rustc")
     assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
     with cores.Running(
-        [str(built(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
+        [str(build(tmp_path, "rust_tables", rustc, "--edition=2021", "-Copt-level=1", "-Cdebuginfo=0"))], tmp_path / "run"
     ) as run:
         tables, lost_boxes = map(int, run.output.split()[:2])
         said = find("--pid", str(run.pid))
@@ -109,7 +110,7 @@ def test_rust(tmp_path: Path) -> None:
 
 
 def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
-    """Only what the program loses is lost, and nothing is possible."""
+    """Check that exactly the blocks that the program leaks are lost, and that none is possibly lost."""
     with cores.Running([str(program)], folder) as run:
         lost_blocks = int(run.output.split()[0])
         said = find("--pid", str(run.pid))
@@ -125,22 +126,22 @@ def check_coroutines(program: Path, folder: Path, stacks: int) -> None:
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_coroutines_and_memory_resources(tmp_path: Path) -> None:
     flags = ["-std=c++20", "-pthread", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
-    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
+    check_coroutines(build(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", libraries_cpp.BOOST)
 def test_boost(release: str, tmp_path: Path) -> None:
-    """Stacks of Boost.Context and Boost.Coroutine2, in malloc's memory and mapped: only the former are blocks."""
+    """Stacks of Boost.Context and Boost.Coroutine2 are in memory of malloc or in mappings. Only those of malloc are blocks."""
     flags = ["-std=c++20", "-O1", "-g", *libraries_cpp.boost(release)]
-    check_coroutines(built(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40 + 2 * 40)
+    check_coroutines(build(tmp_path, "interior_coroutines", "g++", *flags), tmp_path / "run", 40 + 2 * 40)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", libraries_cpp.ABSEIL)
 def test_abseil(release: str, tmp_path: Path) -> None:
-    """Nothing in Abseil's tables is possible; from release 20230802 on, their heads point to the inside of blocks."""
-    program = built(tmp_path, "abseil_tables", "g++", "-std=c++17", "-O1", "-g", *libraries_cpp.abseil(release))
+    """No block in Abseil's tables is possibly lost. Since release 20230802, the tables refer to the inside of blocks."""
+    program = build(tmp_path, "abseil_tables", "g++", "-std=c++17", "-O1", "-g", *libraries_cpp.abseil(release))
     with cores.Running([str(program)], tmp_path / "run") as run:
         lost_blocks, tables = map(int, run.output.split()[:2])
         said = find("--pid", str(run.pid))
@@ -149,6 +150,6 @@ def test_abseil(release: str, tmp_path: Path) -> None:
     assert (said["totals"]["definite"]["blocks"], said["totals"]["indirect"]["blocks"]) == (lost_blocks, 0)
     found = {one["structure"]: one["blocks"] for one in said["heuristics"]["structures"]}
     inside = release != "20220623"
-    # Tables of one small entry have no block since 20240722.
+    # Since 20240722, tables of one small entry have no block.
     assert tables - 8 <= found.get("swiss-table", 0) <= tables if inside else "swiss-table" not in found
     assert (plain["totals"]["possible"]["blocks"] > 50_000) == inside

@@ -1,4 +1,4 @@
-"""Classes that a program generates: which of their class loaders are garbage, and what keeps the others alive."""
+"""Classes that a program generates: findleaks reports which of their class loaders are garbage, and what retains the others."""
 
 from __future__ import annotations
 

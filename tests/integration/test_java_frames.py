@@ -1,4 +1,4 @@
-"""The frames of Java methods are those that the JVM lists, of threads that wait, and at stops that nobody chose."""
+"""Frames of Java methods are those that the JVM lists, for waiting threads and at random stops."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_frames_of_waiting_threads(version: str, mode: str, tmp_path: Path) -> N
         assert len(printed) >= 11
         printed.pop("Common-Cleaner", None)  # this thread runs once a minute, so its frames may have changed
         assert {name: java_frames.read(found[name]) for name in printed} == printed
-        # Methods of Java and functions of C++ are in their order: a method that runs when its class is initialized.
+        # Methods of Java and functions of C++ are in the correct order: a method runs when its class is initialized.
         kinds = re.sub(r"(.)\1+", r"\1", "".join("j" if one.kind else "n" for one in found["initializer"].frames))
         assert kinds == "njnjn"
         assert all(group.complete for group in answer.result.stacks)
@@ -68,7 +68,8 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             program.resume(tid)
             text = program.read_until("end\n")
             printed = java_frames.traced(text)
-            # The JVM lists no frames where it finds them unsafe, or those of a wrong stack. In a system call, it gets the signal too late.
+            # The JVM lists no frames if it considers them unsafe, or lists those of a wrong stack. In a system call, it receives the signal
+            # too late.
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
                 continue
             assert stack.complete, stack
@@ -136,7 +137,7 @@ def test_crashes(tmp_path: Path) -> None:
 
 
 def test_damaged_frames(tmp_path: Path) -> None:
-    """Frames of a damaged process are read without an error; methods have names that are whole in the program."""
+    """findleaks reads the frames of a damaged process without an error. The names of methods are complete names of the program."""
     with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running, findleaks.attach(running.pid) as process:
         target = process._session.target
         whole = frame_stops.function_names(target, reader_of(target))
@@ -203,7 +204,7 @@ def test_virtual_threads_that_wait(version: str, mode: str, options: tuple[str, 
 
 
 def outer(frames: java_frames.Frames) -> java_frames.Frames:
-    """The frames from LockSupport.park to VirtualThread.run: Java does not list the methods of continuations, and Thread.runWith."""
+    """Return the frames from LockSupport.park to VirtualThread.run. Java does not list the methods of continuations, and Thread.runWith."""
     frames = [one for one in frames if one[0] != "java.lang.Thread.runWith"]
     names = [name for name, _, _ in frames]
     return frames[names.index("java.util.concurrent.locks.LockSupport.park") : names.index("java.lang.VirtualThread.run") + 1]

@@ -80,7 +80,7 @@ def run_until_ready(folder: Path, program: str, libraries: str, *words: str, opt
 
 
 def owners(found: dict[str, Any], name: str, count: int) -> dict[str, Any]:
-    """The finding about native memory of Java objects, which is first, and is about so many objects of a class."""
+    """Check that the first finding is about native memory of Java objects, with this number of objects of a class. Return it."""
     held = finding(found, "held-by-managed-objects")
     assert found["findings"][0] == held
     (top, *_) = held["evidence"]["types"]
@@ -133,8 +133,8 @@ def test_buffers_of_netty(tmp_path: Path, allocator: str, options: tuple[str, ..
 
 
 def test_buffers_of_netty_that_are_garbage(tmp_path: Path) -> None:
-    """The objects of Netty are garbage, too. They contain the same addresses, but the Deallocators own the memory. Stale words
-    may refer to a few buffers."""
+    """The objects of Netty are garbage, too. They contain the same addresses, but the Deallocators own the memory. Stale words may refer
+    to a few buffers."""
     with run_until_ready(tmp_path, "NettyBuffers", path_of(*NETTY), str(BUFFERS // 2), "unpooled", "dropped") as running:
         found = verdict("--pid", str(running.pid))
     held = finding(found, "held-by-managed-objects")
@@ -144,8 +144,8 @@ def test_buffers_of_netty_that_are_garbage(tmp_path: Path) -> None:
 
 
 def test_memory_of_jna(tmp_path: Path) -> None:
-    """Three objects have the address of each block: a Memory, its MemoryDisposer, and a Long in a table. The core lacks residency, and the
-    JVM mapped many times as much memory for objects as it uses."""
+    """Three objects have the address of each block: a Memory, its MemoryDisposer, and a Long in a table. The core does not record
+    resident pages, and the JVM mapped much more memory for objects than it uses."""
     with run_until_ready(tmp_path, "JnaMemory", path_of(JNA), str(SESSIONS), "kept", options=("-Xms512m",)) as running:
         held = owners(verdict(str(running.gcore())), "com.sun.jna.Memory", SESSIONS)
     assert "java.lang.Class of JnaMemory static .SESSIONS → java.util.HashMap.table" in held["cause"]
@@ -179,7 +179,7 @@ HOLDERS = {
     "thread": (("java.lang.Thread.contextClassLoader → ", 'stack of Java thread "Thread-'), "end "),
     "bean": (("java.lang.management.ManagementFactory static .platformMBeanServer → ",), "MBeanServer.unregisterMBean()"),
 }
-"""By leak: what verdict's finding names (one of these), and the beginning of the remedy."""
+"""By leak: what the finding of `verdict` names (one of these), and the beginning of the remedy."""
 
 
 @pytest.mark.parametrize("leak", HOLDERS)
@@ -225,7 +225,7 @@ def test_memory_of_lwjgl(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [jvms.SYSTEM, "8"])
 def test_connections_of_sqlite(version: str, tmp_path: Path) -> None:
-    """Objects of several classes refer to each database, so no class alone retains it. The core lacks residency."""
+    """Objects of several classes refer to each database, so no class alone retains it. The core does not record resident pages."""
     with run_version(tmp_path, version, "SqliteConnections", path_of(*SQLITE), str(CONNECTIONS)) as running:
         found = verdict(str(running.kernel_core()))
     held = finding(found, "held-by-many")
@@ -236,9 +236,9 @@ def test_connections_of_sqlite(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["25.0.2", "8"])
 @pytest.mark.parametrize(("kind", "kept"), [("in", "some"), ("out", "none")])
-def test_streams_of_zstd_that_were_collected(version: str, kind: str, kept: str, tmp_path: Path) -> None:
-    """The native memory is leaked, and the objects that owned it are gone. If there are such objects with memory of the same size, they are
-    named, and else the library."""
+def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path: Path) -> None:
+    """The native memory is leaked, and the objects that owned it were collected. The finding names the class of remaining objects with
+    memory of the same size, and otherwise the library."""
     with run_version(tmp_path, version, "ZstdStreams", path_of(ZSTD), str(STREAMS), kind, kept) as running:
         found = verdict("--pid", str(running.pid))
     lost = finding(found, "lost")
@@ -263,9 +263,9 @@ def test_streams_of_zstd_that_were_collected(version: str, kind: str, kept: str,
 
 
 def run_version(folder: Path, version: str, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:
-    """As `run_until_ready`, with a JVM of another version."""
+    """Run the program until it is ready, with a JVM of another version."""
     jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", "8", "-cp", libraries)
     command = jvms.command(version, folder, program, *words, options=("-Xmx256m", *(options or ("-XX:+UseSerialGC",))))
-    paths = (str(folder), f"-Djava.class.path={folder}")  # the words that have the class path
+    paths = (str(folder), f"-Djava.class.path={folder}")  # the arguments with the class path
     command = [word.replace(str(folder), f"{folder}:{libraries}") if word in paths else word for word in command]
     return cores.Running(command, folder / "run")

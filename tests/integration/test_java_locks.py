@@ -41,8 +41,8 @@ EACH = [
 
 
 @contextmanager
-def locked(version: str, folder: Path, mode: str, *options: str, deadlock: bool = True) -> Iterator[cores.Running]:
-    """The program, whose threads hold locks and wait for them."""
+def start_program(version: str, folder: Path, mode: str, *options: str, deadlock: bool = True) -> Iterator[cores.Running]:
+    """Start the program, whose threads hold locks and wait for them."""
     jvms.compile_java(truth.PROGRAMS / "JavaLocks.java", folder, "--release", "8")
     calls, *given = map(str, java_frames.MODES[mode])
     words = [calls, *(["deadlock"] if deadlock else [])]
@@ -51,16 +51,16 @@ def locked(version: str, folder: Path, mode: str, *options: str, deadlock: bool 
         yield running
 
 
-def attached(pid: int) -> Stacks:
+def attach(pid: int) -> Stacks:
     with findleaks.attach(pid) as process:
         return group_stacks(process._session, lines=False).result
 
 
 @pytest.mark.parametrize(("version", "mode", "options"), EACH)
 def test_locks_are_those_that_the_jvm_prints(version: str, mode: str, options: str, tmp_path: Path) -> None:
-    with locked(version, tmp_path, mode, *options.split()) as running:
+    with start_program(version, tmp_path, mode, *options.split()) as running:
         printed = java_frames.printed_locks(version, running.pid)
-        found = attached(running.pid)
+        found = attach(running.pid)
     kinds, names = set(), set()
     for stack in found.stacks:
         for tid, name in zip(stack.threads, stack.names):
@@ -88,8 +88,8 @@ def test_locks_are_those_that_the_jvm_prints(version: str, mode: str, options: s
 
 
 def test_threads_with_one_stack_hold_different_objects(tmp_path: Path) -> None:
-    """They stay one group, without addresses. Text, JSON, all front ends, and cores."""
-    with locked(jvms.SYSTEM, tmp_path, "mixed") as running:
+    """These threads stay in one group, which has no addresses. This holds for text, JSON, all front ends, and cores."""
+    with start_program(jvms.SYSTEM, tmp_path, "mixed") as running:
         core = str(running.kernel_core())
     java = str(jvms.get(jvms.SYSTEM) / "bin" / "java")
     shown = [
@@ -116,5 +116,5 @@ def test_threads_with_one_stack_hold_different_objects(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_no_deadlock_without_one(tmp_path: Path) -> None:
-    with locked(jvms.SYSTEM, tmp_path, "mixed", deadlock=False) as running:
-        assert not attached(running.pid).deadlocks
+    with start_program(jvms.SYSTEM, tmp_path, "mixed", deadlock=False) as running:
+        assert not attach(running.pid).deadlocks

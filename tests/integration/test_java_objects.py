@@ -1,4 +1,4 @@
-"""Objects of the Java heap by class are those that jcmd counts in the same process, and those that the program made."""
+"""Objects of the Java heap by class: the numbers are those of jcmd in the same process, and those of the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import cores
 import findleaks
 
 KEPT, FORGOTTEN = 20, 30
-"""The numbers of Inflaters that the program keeps and forgets. Each has two blocks; zlib's state has about 7 KB (inflate.h)."""
+"""The numbers of Inflaters that the program keeps and drops. Each has two blocks; zlib's state has about 7 KB (inflate.h)."""
 INFLATER = 7000
 STATICS = ("kept", "ARRAYS", "WEAK", "INFLATERS", "SCRIPTS")
 STATE = 120
@@ -57,7 +57,7 @@ MATRIX = [
     *((version, "G1", PLAIN) for version in ("system", *jvms.VERSIONS, *jvms.DEBIAN)),
     *(("25.0.2", collector, COMPACT) for collector in ("Serial", "Parallel", "G1")),
     ("system", "G1", ("-XX:ObjectAlignmentInBytes=16",)),
-    ("system", "G1", ("-Xmx40g", "-Xms64m")),  # references are shifted, from a base of their own
+    ("system", "G1", ("-Xmx40g", "-Xms64m")),  # references are shifted, relative to another base
 ]
 ROWS = [("system", "G1", ()), *(pytest.param(*row, marks=pytest.mark.matrix) for row in MATRIX)]
 
@@ -66,7 +66,7 @@ ROWS = [("system", "G1", ()), *(pytest.param(*row, marks=pytest.mark.matrix) for
 @pytest.mark.platform("x86-64", "JVM", of="8, 11")
 @pytest.mark.parametrize(("version", "collector", "options"), ROWS)
 def test_objects_by_class_are_those_of_jcmd(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """jcmd makes objects when it asks for the histogram. So it asks twice: the first call makes what the second one counts."""
+    """The histogram of jcmd creates objects. jcmd therefore runs twice, and the second run counts the objects of the first."""
     with java(tmp_path, version, f"-XX:+Use{collector}GC", *options, words=("collect",)) as running:
         histogram(running.pid, version)
         shown = histogram(running.pid, version)
@@ -95,13 +95,13 @@ def test_objects_by_class_are_those_of_jcmd(tmp_path: Path, version: str, collec
 
 
 def fields(process: findleaks.Process, address: int) -> dict[str, Any]:
-    """The fields of an object by name."""
+    """Return the fields of an object by name."""
     return {word.member or "": word for word in process.whatis(address, 0).words or ()}
 
 
 def check_objects(process: findleaks.Process) -> list[int]:
-    """A path leads to the state of each Inflater that the program keeps, and to no other one. Returns the addresses of the references on
-    a path, and those of the states."""
+    """Check that a path leads to the state of each Inflater that the program keeps, and to no other state. Return the addresses of the
+    references on a path, and the addresses of the states."""
     states = [block.address for block in process.blocks(size=STATE)]
     paths = (process.path(address).steps for address in states)
     path = next(steps for steps in paths if any(step.origin.endswith("; .zsRef") for step in steps) and len(steps) == 6)
@@ -123,7 +123,8 @@ def check_objects(process: findleaks.Process) -> list[int]:
 
 def check_inflaters(process: findleaks.Process) -> list[int]:
     """Check that a path leads from the static variable INFLATERS to the state of an Inflater. Return the addresses of the states. If a
-    stale word refers to an object of the list `kept`, the static variable `kept` does not retain this object, nor what it retains."""
+    stale word refers to an object of the list `kept`, the static variable `kept` retains neither this object nor the objects that are
+    reachable from it."""
     (heap,) = process.heap_roots()
     statics = {one.name.removeprefix("static variable JavaHeap."): one for one in heap.roots}
     inflaters = statics["INFLATERS"]
@@ -141,7 +142,7 @@ def check_inflaters(process: findleaks.Process) -> list[int]:
 
 
 def check_list(process: findleaks.Process, node: int) -> None:
-    """The first nodes have the numbers that the program gave them."""
+    """Check that the first nodes have the numbers that the program stored."""
     for number in range(COUNT - 1, COUNT - 4, -1):
         one = fields(process, node)
         assert one[".number"].text == f"{number:,}"
@@ -149,23 +150,26 @@ def check_list(process: findleaks.Process, node: int) -> None:
 
 
 def check_forgotten(process: findleaks.Process, states: list[int]) -> None:
-    """Most objects that refer to other states are garbage: no path leads to them. A stale word may refer to one of them."""
+    """Check that most objects that refer to other states are garbage, so that no path leads to them. A stale word may refer to one of
+    them."""
     owners = (one.origin.object for state in states for one in process.referrers(state).references if one.origin and one.origin.object)
     garbage = (one for one in owners if one.type.endswith("$InflaterZStreamRef") and not one.live)
     assert [process.path(one.address).steps for one in islice(garbage, 2)] == [[], []]
 
 
 def check_retained(found: Mapping[str, Any]) -> None:
-    """Each node of the list alone retains its array of 5 bytes. A stale word may refer to one of the arrays."""
+    """Check that each node of the list alone retains its array of 5 bytes. A stale word may refer to one of the arrays."""
     kept = types(found)["JavaHeap$Kept"]
-    sizes = [kept["bytes"] + COUNT * size for size in (24, 32)]  # bytes of an array, by the layout of headers
+    sizes = [kept["bytes"] + COUNT * size for size in (24, 32)]  # bytes of an array, by the size of its header
     assert any(whole - 32 <= kept["retained_bytes"] <= whole for whole in sizes)
 
 
 def check_reachability(found: Mapping[str, Any], version: str) -> None:
-    """Objects that the program keeps are live, forgotten ones are garbage. A stale word of a stack may refer to a few forgotten ones.
+    """Check that objects that the program keeps are live, and that dropped objects are garbage. A stale word of a stack may refer to a
+    few dropped objects.
 
-    In JDK 11, jcmd leaves the addresses of all class loaders in memory. In JDK 8 an Inflater has a finalizer, which has not run yet."""
+    In JDK 11, jcmd leaves the addresses of all class loaders in memory. In JDK 8, an Inflater has a finalizer, which has not run yet.
+    """
     if version in jvms.DEBIAN:
         check_old(found)
         return
@@ -182,13 +186,13 @@ def check_reachability(found: Mapping[str, Any], version: str) -> None:
         assert live + garbage == kept + forgotten, name
         assert 0 <= live - kept <= (1 if forgotten else 0), name
     owned = types(found)["java.util.zip.Inflater$InflaterZStreamRef"]
-    assert abs(owned["native_blocks"] - 2 * (KEPT + FORGOTTEN)) <= 8  # a few have an address elsewhere, too
+    assert abs(owned["native_blocks"] - 2 * (KEPT + FORGOTTEN)) <= 8  # the addresses of a few are also stored elsewhere
     assert 2 * FORGOTTEN - 8 <= owned["own"]["garbage_native_blocks"] <= 2 * FORGOTTEN
     assert owned["native_bytes"] > INFLATER * (KEPT + FORGOTTEN - 4)
 
 
 def check_old(found: Mapping[str, Any]) -> None:
-    """As check_reachability, without the classes whose garbage JDK 8 or 11 may still reach."""
+    """Check as `check_reachability` does, without the classes whose garbage JDK 8 or 11 may still reach."""
     for name, kept, forgotten in (("JavaHeap$Kept", COUNT, 0), ("JavaHeap$Forgotten", 0, COUNT), ("JavaHeap$Weak", 0, COUNT)):
         live, garbage = live_and_garbage(found, name)
         assert live + garbage == kept + forgotten and 0 <= live - kept <= (1 if forgotten else 0), name
@@ -286,21 +290,21 @@ REGIONS = [
 
 
 @pytest.mark.parametrize(("version", "collector", "options"), REGIONS)
-def test_large_objects_that_are_forgotten(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """The structures of a collector have the address at which each region begins. They keep no object alive."""
+def test_dropped_large_objects(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
+    """A collector's structures contain the start address of each region. They do not keep an object alive."""
     jvms.compile_java(truth.PROGRAMS / "JavaLargeObjects.java", tmp_path, "--release", "8")
     given = ("-Xms512m", "-Xmx512m", f"-XX:+Use{collector}GC", *options)
     with cores.Running(jvms.command(version, tmp_path, "JavaLargeObjects", options=given), tmp_path) as running:
         live, garbage = live_and_garbage(runtime("--pid", str(running.pid)), "JavaLargeObjects$Piece[]")
     assert live + garbage == 40
-    assert 10 <= live <= 11  # the last one may be on the stack
+    assert 10 <= live <= 11  # a stack may refer to the last one
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("options", [(), PLAIN], ids=["compressed", "plain"])
 @pytest.mark.parametrize("version", jvms.DEBIAN)
 def test_free_chunks_of_cms(tmp_path: Path, version: str, options: tuple[str, ...]) -> None:
-    """The old generation has free chunks among the objects, and small objects take more bytes than they have."""
+    """The old generation has free chunks between objects. Small objects use more bytes than their size."""
     jvms.compile_java(truth.PROGRAMS / "JavaFragments.java", tmp_path, "--release", "8", "-Xlint:-options")
     given = ("-Xmx128m", "-Xmn8m", "-XX:+UseConcMarkSweepGC", "-XX:+ExplicitGCInvokesConcurrent", *options)
     with cores.Running(jvms.command(version, tmp_path, "JavaFragments", options=given), tmp_path) as running:
@@ -333,7 +337,7 @@ def check_holders(core: Path) -> int:
     expected = {f".address, 16 bytes into a {state} {what}" for state in ("live", "garbage")}
     seen: list[str] = []
     words: set[str] = set()
-    # The first and the last three blocks usually have owners of both states. If they have not, further blocks are read.
+    # The first and the last three blocks usually have owners of both states. Otherwise, more blocks are read.
     for number, address in enumerate([*states[:3], *states[-3:], *states[3:-3]]):
         if number >= 6 and words == expected:
             break

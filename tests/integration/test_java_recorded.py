@@ -19,7 +19,7 @@ import tracking
 import truth
 from native_calls import Calls
 
-ROUNDS, CALLS = 5, 7  # calls of a round, each with another stack
+ROUNDS, CALLS = 5, 7  # calls in one round, each through another stack
 SIZES = "48-72"
 QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints"), ("8", "mixed", "inject")]
 EACH = [
@@ -44,8 +44,8 @@ def calling(version: str, folder: Path, program: str, *words: str, options: tupl
         calls.end()
 
 
-def listed(text: str) -> Stacks:
-    """The stacks that the program prints after a round, with the number of calls in all rounds."""
+def parse_stacks(text: str) -> Stacks:
+    """Return the stacks that the program prints after a round, with the number of calls in all rounds."""
     found: Stacks = Counter()
     for part in text.split("calls ")[1:]:
         count, rest = part.split("\n", 1)
@@ -54,8 +54,8 @@ def listed(text: str) -> Stacks:
     return found
 
 
-def recorded(stacks: Sequence[Mapping[str, Any]], amounts: Sequence[int]) -> Stacks:
-    """The Java frames that called the function, without the native method."""
+def list_java_frames(stacks: Sequence[Mapping[str, Any]], amounts: Sequence[int]) -> Stacks:
+    """Return the Java frames that called the function, without the native method."""
     found: Stacks = Counter()
     for stack, amount in zip(stacks, amounts):
         frames = [(one["function"], one.get("file") or "", one.get("line") or 0) for one in stack["frames"] if one.get("kind") == "Java"]
@@ -79,8 +79,8 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
         # Stale words on stacks may refer to some of the blocks.
         assert 4 * ROUNDS - 4 <= sum(stack["lost"]["blocks"] for stack in lost) <= 4 * ROUNDS
         assert any(frame["function"] == "JavaNativeCalls$Square.area" for stack in lost for frame in stack["frames"])
-    found = recorded(made.stacks, made.amounts)
-    assert found == listed(made.printed)
+    found = list_java_frames(made.stacks, made.amounts)
+    assert found == parse_stacks(made.printed)
     assert (len(found), found.total()) == (CALLS, ROUNDS * CALLS)
 
 
@@ -88,8 +88,8 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
 @pytest.mark.parametrize("version", java_frames.VERSIONS)
 @pytest.mark.parametrize("options", [(), ("-Xint",), ("-XX:TieredStopAtLevel=1",)])
 def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    """Code and methods are unloaded, and others get their addresses. A name is right, or missing with the reason: the size of the blocks of
-    each class is another one."""
+    """Code and methods are unloaded, and their addresses are used again. A name is correct, or missing with the reason. The blocks of
+    each class have a different size."""
     limits = ("-Xmx64m", "-XX:MaxMetaspaceSize=40m", "-XX:ReservedCodeCacheSize=8m", *options)
     with calling(version, tmp_path, "JavaChangingClasses", "3000", options=limits) as program:
         working = subprocess.run(
@@ -101,11 +101,11 @@ def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_p
         found = {match[1] for one in stack["frames"] if (match := re.match(r"Work(\d+)\.", one["function"] or ""))}
         blocks, size = stack["allocated"]["blocks"], stack["allocated"]["bytes"]
         for number in found:
-            # The number of blocks is an estimate, which is rounded.
+            # The number of blocks is a rounded estimate.
             assert len(found) == 1 and abs(size / (1000 + int(number)) - blocks) <= 1, stack
         named += bool(found)
         assert stack["complete"] != bool(stack.get("incomplete"))
         assert found or not stack["complete"] or all(one["function"] != "probed" for one in stack["frames"]), stack
-    # Where addresses are often used again, no method of these classes can be told from an earlier one.
+    # If addresses are often reused, findleaks cannot tell whether a method of these classes is an earlier one.
     assert named or options or version != jvms.SYSTEM
     assert any(not stack["complete"] for stack in report["stacks"])

@@ -15,7 +15,7 @@ PAGES = 20_000 * 1040
 LOCALS, QUEUE, WEAK, HOOKS, TIMERS = "locals", "queue", "weak", "hooks", "timers"
 ROOTS = {
     LOCALS: "thread-local variable JavaRetainers.CONTEXT of 8 threads",
-    QUEUE: 'stack of Java thread "',  # that of main, or of the thread of the pool
+    QUEUE: 'stack of Java thread "',  # threads: main, or that of the pool
     WEAK: "static variable JavaRetainers.STATISTICS",
     HOOKS: "static variable java.lang.ApplicationShutdownHooks.hooks",
     TIMERS: "task queues of 200 timers",
@@ -39,7 +39,7 @@ EACH = [
     *(("21.0.4", kind) for kind in ROOTS),
     *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS, TIMERS)),
 ]
-LEAST = 0.5  # least part of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
+LEAST = 0.5  # smallest part of the pages: stale words may refer to the objects of a few threads, or to an element of the queue
 
 
 @pytest.mark.parametrize(("version", "kind"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.matrix) for one in EACH if one not in QUICK)])
@@ -54,5 +54,5 @@ def test_cause_and_remedy(version: str, kind: str, tmp_path: Path) -> None:
     assert LEAST * PAGES < held["evidence"]["retained_bytes"] < PAGES * 1.3
     assert PATHS[kind] in held["cause"]
     assert held["try"][0].startswith(REMEDIES[kind])
-    # The same objects are in no other finding. Of the 200 threads, those of JDK 8 are behind the start of their blocks.
+    # The same objects are in no other finding. In JDK 8, the 200 threads are not at the start of their blocks.
     assert [one["finding"] for one in found["findings"] if one["finding"] in ("held-by-managed-objects", "live-objects", "possible")] == []

@@ -1,4 +1,4 @@
-"""What `roots` says of the JVM's heap: variables, class loaders and stacks retain the arrays that the program made."""
+"""`roots` on the JVM's heap: variables, class loaders and stacks retain the arrays that the program allocated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import truth
 import cores
 
 ARRAY = 16 + 1000
-SHARE = 0.98  # of the arrays; stale words may refer to some, which then are roots of their own
+SHARE = 0.98  # of the arrays; if a stale word refers to an array, the word is a separate root
 SOME = [
     (jvms.SYSTEM, "-XX:+UseSerialGC"),
     *(pytest.param(one, "-XX:+UseG1GC", marks=pytest.mark.matrix) for one in ("8", "11", "21.0.4", "25.0.2")),
@@ -24,7 +24,7 @@ SOME = [
 
 
 def table(count: int) -> int:
-    """Bytes of so many arrays, and of the array that refers to them; the sizes of objects are multiples of 8."""
+    """Return the bytes of `count` arrays and of the array that refers to them. Object sizes are multiples of 8."""
     return count * ARRAY + 16 + 4 * count
 
 
@@ -58,7 +58,7 @@ def test_roots(version: str, collector: str, tmp_path: Path) -> None:
     assert re.search(r" MiB 1,\d\d\d thread-local variable JavaRoots\.BUFFERS of 3 threads: 3 objects, such as byte\[\]\[\] ", text)
     assert " 12 class loaders of type JavaRoots$Loader " in text
     assert re.search(rf" … {len(found) - 6} more roots? \(--limit 0: all\)", text)
-    # A single root, by the name of its variable, by a pattern, and the object that it refers to.
+    # The row is a single root: a pattern of its variable's name, and the object that it refers to.
     assert [row["name"] for row in one["roots"]] == [statics["name"]]
     assert [row["name"] for row in of_pattern["roots"]] == [buffers["name"]]
     assert [(row["sort"], row["holder"], row["objects"]) for row in of_object["roots"]] == [("object", statics["name"], statics["objects"])]

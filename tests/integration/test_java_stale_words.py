@@ -1,4 +1,4 @@
-"""Objects that a program dropped are garbage, although words of the JVM's own memory contain their addresses."""
+"""Objects that a program dropped are garbage, although the JVM's own memory contains their addresses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EACH = [(version, collector) for version in VERSIONS for collector in ("Serial",
 
 @pytest.mark.parametrize(("version", "collector"), [QUICK, *(pytest.param(*one, marks=pytest.mark.matrix) for one in EACH if one != QUICK)])
 def test_dropped_objects(version: str, collector: str, tmp_path: Path) -> None:
-    """The heap is large enough that the JVM collects no garbage, and -Xbatch makes threads wait for the compilers."""
+    """The heap is so large that the JVM does not collect garbage. With -Xbatch, threads wait for the compilers."""
     jvms.compile_java(truth.PROGRAMS / "JavaDropped.java", tmp_path, "--release", "8")
     options = ("-Xms400m", "-Xmx400m", "-Xmn300m", "-XX:MetaspaceSize=200m", "-Xbatch", f"-XX:+Use{collector}GC")
     with Running(jvms.command(version, tmp_path, "JavaDropped", str(COUNT), options=options), tmp_path) as running:

@@ -1,4 +1,4 @@
-"""jemalloc: every block of a program that knows the truth about itself, and the table of bins as jemalloc prints it."""
+"""jemalloc: findleaks reports the state that the truth program expects for every block, and the table of bins that jemalloc prints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONLY_LATER = ("hugepage allocator",)
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program for a release of jemalloc: once with each libc, to preload it, or with it linked in."""
+    """Build the program for a release of jemalloc: once for each libc, to preload jemalloc, and once linked with it."""
     made: dict[str, Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -54,18 +54,18 @@ def build(tmp_path_factory: pytest.TempPathFactory):
     return build
 
 
-def seen(version: str, picture: str) -> str:
-    """The picture, or another where GDB 13's gcore cannot take it: see test_accuracy.py on stacks with guards."""
+def choose_picture(version: str, picture: str) -> str:
+    """Return the kind of core to read. GDB 13's gcore drops stacks with guard pages (see test_accuracy.py), so "gcore" may be replaced."""
     return "live" if picture == "gcore" and mallocs_jemalloc.LIBCS.get(version) == "2.43" else picture
 
 
-def preloaded(version: str) -> dict[str, str]:
+def preload(version: str) -> dict[str, str]:
     return {"LD_PRELOAD": str(mallocs_jemalloc.get(version).library)}
 
 
 def without_cache(version: str) -> dict[str, str]:
-    """Have ld.so find libraries without its cache file: it unmaps that, but keeps a pointer to its middle, where a block comes to stand
-    when jemalloc maps each extent anew."""
+    """Make ld.so find libraries without its cache file. ld.so unmaps the file but keeps a pointer to its middle. If jemalloc maps each
+    extent separately, it may place a block there."""
     libc = mallocs_jemalloc.LIBCS.get(version)
     trees = [libcs.get(libc).root, Path("/")] if libc else [Path("/")]
     return {"LD_LIBRARY_PATH": ":".join(str(tree / part / "x86_64-linux-gnu") for tree in trees for part in ("lib", "usr/lib"))}
@@ -73,7 +73,7 @@ def without_cache(version: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 def test_five_threads(build, tmp_path: Path, picture: str) -> None:
-    check(build("5.3.0"), tmp_path, 5, picture, "a", **preloaded("5.3.0"))
+    check(build("5.3.0"), tmp_path, 5, picture, "a", **preload("5.3.0"))
 
 
 def test_linked_in(build, tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_linked_in(build, tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "jemalloc", of="5.2.1 to 5.3.1")
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.1"])
 def test_other_releases(build, tmp_path: Path, version: str) -> None:
-    check(build(version), tmp_path, 5, "kernel", "a", **preloaded(version))
+    check(build(version), tmp_path, 5, "kernel", "a", **preload(version))
 
 
 @pytest.mark.parametrize("name", ["some sampled", "hugepage allocator"])
-def test_set_up_otherwise(build, tmp_path: Path, name: str) -> None:
-    check(build("5.3.0"), tmp_path, 5, "kernel", "a", MALLOC_CONF=SETTINGS[name], **preloaded("5.3.0"))
+def test_settings(build, tmp_path: Path, name: str) -> None:
+    check(build("5.3.0"), tmp_path, 5, "kernel", "a", MALLOC_CONF=SETTINGS[name], **preload("5.3.0"))
 
 
 @pytest.mark.matrix
@@ -96,14 +96,14 @@ def test_set_up_otherwise(build, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("version", mallocs_jemalloc.SUITES)
 def test_every_release_and_picture(build, tmp_path: Path, version: str, picture: str, threads: int) -> None:
-    check(build(version), tmp_path, threads, seen(version, picture), "a", **preloaded(version))
+    check(build(version), tmp_path, threads, choose_picture(version, picture), "a", **preload(version))
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("version", mallocs_jemalloc.SUITES)
 def test_every_release_linked_in(build, tmp_path: Path, version: str, picture: str) -> None:
-    check(build(version, linked=True), tmp_path, 7, seen(version, picture), "a")
+    check(build(version, linked=True), tmp_path, 7, choose_picture(version, picture), "a")
 
 
 @pytest.mark.matrix
@@ -113,4 +113,4 @@ def test_every_release_and_setting(build, tmp_path: Path, version: str, name: st
     if name in ONLY_LATER and version == "5.2.1":
         name = "one arena"
     extra = without_cache(version) if name == "nothing retained" else {}
-    check(build(version), tmp_path, 7, "kernel", "a", 2, MALLOC_CONF=SETTINGS[name], **preloaded(version), **extra)
+    check(build(version), tmp_path, 7, "kernel", "a", 2, MALLOC_CONF=SETTINGS[name], **preload(version), **extra)

@@ -1,4 +1,4 @@
-"""jemalloc's own account of itself at the same stop: the table of bins, large classes and totals are those that findleaks reads."""
+"""Statistics of jemalloc at the same stop: the table of bins, the large classes and the totals are those of findleaks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from findleaks.target.core import open_core
 
 SOURCE = truth.PROGRAMS / "jemalloc_stats.c"
 BUFFER = 65536
-"""malloc_stats_print itself makes a block of this size before it counts, and frees it at the end (5.3: stats.h, STATS_PRINT_BUFSIZE)."""
+"""malloc_stats_print allocates a block of this size before it counts, and frees it at the end (5.3: stats.h, STATS_PRINT_BUFSIZE)."""
 
 SETTINGS = (
     "",
@@ -41,11 +41,11 @@ SETTINGS = (
 )
 
 BINS = {"nmalloc", "ndalloc", "curregs", "nrequests", "nfills", "nflushes", "reslabs", "curslabs", "nonfull_slabs"}
-"""Columns of the table of bins that are counters; the JSON calls reslabs nreslabs."""
+"""Columns of the table of bins that are counters. The JSON calls "reslabs" "nreslabs"."""
 
 
 def run(folder: Path, version: str, conf: str, threads: int = 5) -> tuple[str, dict[str, Any], Path]:
-    """(the tables of bins, the JSON, the core) of the program under a release of jemalloc."""
+    """Run the program with a release of jemalloc. Return the tables of bins, the JSON, and the core."""
     program, libc = folder / "program", mallocs_jemalloc.LIBCS.get(version)
     if libc:
         libcs.get(libc).compile(SOURCE, program, FLAGS)
@@ -58,7 +58,7 @@ def run(folder: Path, version: str, conf: str, threads: int = 5) -> tuple[str, d
 
 
 def util(counters: Mapping[str, int]) -> str:
-    """The column "util" of the table of bins (stats.c, get_rate_str)."""
+    """Compute the column "util" of the table of bins (stats.c, get_rate_str)."""
     total, used = counters["nregs"] * counters["curslabs"], counters["curregs"]
     if not total or used == total:
         return "1"
@@ -68,7 +68,7 @@ def util(counters: Mapping[str, int]) -> str:
 
 
 def tables(text: str) -> Iterator[tuple[int, dict[int, dict[str, str]]]]:
-    """(arena, {class: {column: text}}) of each table of bins that was printed."""
+    """Return (arena, {class: {column: text}}) for each printed table of bins."""
     for part in re.split(r"^arenas\[(?=\d+\]:)", text, flags=re.M)[1:]:
         number = int(part.partition("]")[0])
         found: dict[int, dict[str, str]] = {}
@@ -139,10 +139,10 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
         totals["allocated"] -= buffer
         totals["metadata"] -= buffer
         counted = dict(jemalloc.read_counters())
-        # Its pages are counted as active; then they may have been given back.
+        # Pages of that buffer count as active. Later they may be returned to the kernel.
         left = buffer + 4096 * bool(buffer)
         assert totals.pop("active") == counted.pop("active") + left
-        # So may what was dirty beside them be.
+        # Adjacent dirty pages may also be returned.
         dirty = sum(arena["pdirty"] for arena in arenas.values()) - sum(row.own["pdirty"] for row in report.list_arenas(jemalloc))
         for name in ("resident", "mapped", "retained"):
             assert abs(totals.pop(name) - counted.pop(name)) in (0, left, left + 4096 * dirty), name
@@ -152,7 +152,7 @@ def compare(folder: Path, version: str, conf: str, threads: int = 5) -> None:
 
 
 def identities(jemalloc: Jemalloc, blocks: Any, rows: Any) -> None:
-    """in use + cached + free = total, of each class; and all classes together are all its blocks."""
+    """Check that in use + cached + free = total for each class, and that all classes together have all blocks."""
     found = dict.fromkeys(State, 0)
     for heap in jemalloc.heaps():
         for _, state, count in blocks.by_size(array("Q", [heap.start, heap.end])):
@@ -173,7 +173,7 @@ def identities(jemalloc: Jemalloc, blocks: Any, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(["5.2.1", "5.3.0", "5.3.1"], "5.2.1", "5.3.1"))
-def test_as_printed(tmp_path: Path, version: str) -> None:
+def test_statistics_equal_the_printed_ones(tmp_path: Path, version: str) -> None:
     compare(tmp_path, version, "")
 
 
@@ -181,5 +181,5 @@ def test_as_printed(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("threads", [1, 33])
 @pytest.mark.parametrize("conf", SETTINGS)
 @pytest.mark.parametrize("version", mallocs_jemalloc.SUITES)
-def test_as_printed_with_every_setting(tmp_path: Path, version: str, conf: str, threads: int) -> None:
+def test_statistics_equal_the_printed_ones_with_every_setting(tmp_path: Path, version: str, conf: str, threads: int) -> None:
     compare(tmp_path, version, conf, threads)

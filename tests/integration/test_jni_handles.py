@@ -1,4 +1,5 @@
-"""Local JNI references keep objects alive until the native method returns. The JVM does not clear their handles, which are then stale."""
+"""Local JNI references keep objects alive until the native method returns. The JVM does not clear their handles, which then contain stale
+references."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ import cores
 
 COUNT = 200
 STALE = 64
-"""The most dropped objects that may count as live because of stale words on stacks and in registers. If stale handles counted as
-references, all COUNT dropped objects would be live."""
+"""The maximum number of dropped objects that may count as live because of stale words on stacks and in registers. If stale handles
+counted as references, all COUNT dropped objects would be live."""
 
 
 @pytest.mark.platform("x86-64", "JVM", of="8, 11")

@@ -1,4 +1,5 @@
-"""Objects that are in a table and in a list: `verdict` and `roots` name the two variables that retain them together, and their holder."""
+"""Objects are in a table and in a list: `verdict` and `roots` name the two variables that retain them together, and the object that
+contains the variables."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from variants import mark_matrix_except
 
 import cores
 
-COUNT, BYTES = 40_000, 500  # sessions, and the bytes of each
+COUNT, BYTES = 40_000, 500  # number of sessions, and bytes of each session
 
 
 def answer(*words: str) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def finding(kind: str, *where: str) -> dict[str, Any]:
 
 
 def check_roots(name: str, members: Sequence[str], where: Sequence[str]) -> dict[str, Any]:
-    """Check that the root retains the sessions, and that `roots` finds it by its name and by the names of its variables."""
+    """Check that the root retains the sessions, and that `roots` finds it by its own name and by the names of its variables."""
     (first,) = answer("roots", name, *where)["roots"]
     assert first["name"].startswith(f"{name} (")
     assert COUNT * BYTES < first["retained_bytes"] < 2 * COUNT * BYTES
@@ -123,7 +124,7 @@ def test_variables_of_a_go_package(tmp_path: Path) -> None:
     ("how", "expected"), [((), ["unread-memory", "live-objects"]), (("known",), ["go-mappings", "live-objects", "unread-memory"])]
 )
 def test_what_explains_unread_memory(how: Sequence[str], expected: Sequence[str], tmp_path: Path) -> None:
-    """The finding about Go's objects has half as many bytes as the unread mapping, but is about other memory."""
+    """The finding about Go's objects has half the size of the unread mapping, but it is about other memory."""
     program = go_programs.build(tmp_path, "", name="joint")
     with cores.Running([str(program), str(COUNT), "36", *how], tmp_path / "run") as running:
         findings = answer("verdict", "--pid", str(running.pid))["findings"]

@@ -1,4 +1,5 @@
-"""C and C++ variables that retain one structure together are one root; variables that retain most of their memory alone are not."""
+"""C and C++ variables that together retain one structure are one root. If each variable alone retains most of its memory, they are
+separate roots."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_tables_and_maps(make: Make) -> None:
 
 
 def test_variables_without_symbols(make: Make) -> None:
-    """The names are the places in the file. No chain is called damaged, although the links of the other table are pointers to nodes."""
+    """The names are offsets in the file. No chain is reported as damaged, although the links of the other table point to nodes."""
     core = make("t", "-s")
     (tables,) = (one for one in roots(core) if " and " in one["name"])
     assert sorted(tables["name"].split(" and ")) == sorted(one["name"] for one in tables["children"])
@@ -75,6 +76,7 @@ def test_variables_that_retain_most_alone(make: Make) -> None:
     ("mode", "names"), [("l", {"jobs"}), ("a", {"jobs", "newest", "job_slots"}), ("h", {"jobs", "newest", "job_table"})]
 )
 def test_a_list_whose_nodes_are_in_an_array(mode: str, names: set[str], make: Make) -> None:
-    """A single pointer to a node is stale: the list alone retains its nodes. An array of pointers to the nodes retains them, too."""
+    """A single pointer to a node is stale, so the list alone retains its nodes. If an array has pointers to the nodes, the array retains
+    them, too."""
     (found,) = (one for one in roots(make(mode)) if one["retained_blocks"] >= 2 * COUNT)
     assert set(found["name"].removesuffix(" (joint, data)").replace(" and ", ", ").split(", ")) == names

@@ -1,4 +1,4 @@
-"""The JVM's own page against what jcmd prints of the same process."""
+"""`runtime` on a JVM has the figures that jcmd prints for the same process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERPRETED = "-Xint"
 change."""
 INLINED = ("Thread::Thread()", "CodeBuffer::create_patch_overflow()")
 """Functions in which the constructor of an arena is inlined in some versions."""
-QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # the JVM's own: it asks itself and is asked by jcmd with them
+QUIET = ("SIGSEGV", "SIGQUIT", "SIGPIPE")  # signals that the JVM sends to itself, and that jcmd sends to it
 
 
 @contextmanager
@@ -42,20 +42,20 @@ def jcmd(pid: int, *words: str, version: str = jvms.SYSTEM) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
-def reported(text: str) -> dict[str, tuple[int, int]]:
-    """What `VM.native_memory scale=b` says is reserved and committed, by kind."""
+def parse_summary(text: str) -> dict[str, tuple[int, int]]:
+    """Return the reserved and committed bytes by kind, as `VM.native_memory scale=b` prints them."""
     kinds = re.findall(r"^-\s+(.+?) \(reserved=(\d+), committed=(\d+)\)", text, re.M)
     return {name.strip(): (int(reserved), int(committed)) for name, reserved, committed in kinds}
 
 
 def at_stop(running: cores.Running, folder: Path, function: str, *words: str, version: str = jvms.SYSTEM) -> tuple[str, str]:
-    """What jcmd prints that makes the JVM call this function, and what GDB does, which asks for the page there."""
+    """Run a jcmd command that makes the JVM call this function. Return the output of jcmd, and that of GDB, which runs findleaks at the
+    call."""
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
-    jcmd(
-        running.pid, "VM.version", version=version
-    )  # from the first question on the JVM listens, for which jcmd would wait for ten seconds only
+    # After the first request, the JVM listens. Before it, jcmd would wait at most ten seconds.
+    jcmd(running.pid, "VM.version", version=version)
     with open(folder / "gdb", "w") as out:
         gdb = subprocess.Popen([*line, "-p", str(running.pid)], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
     try:
@@ -80,11 +80,11 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
-    """GDB stops the JVM where it is about to print what it has just counted. Only NMT's own memory has grown by then: by its copy."""
+    """GDB stops the JVM just before it prints its counts. Since it counted, only the memory of NMT has grown, by the copy of the counts."""
     with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
-    said = reported(shown)
+    said = parse_summary(shown)
     (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
     counters, own = found["counters"], "Native Memory Tracking"
@@ -106,8 +106,8 @@ COLLECTORS = [
 
 @pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "kernel"))
 @pytest.mark.parametrize("collector", COLLECTORS)
-def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: str) -> None:
-    """-Xbatch makes threads wait for the compilers. Therefore the compilers are idle while jcmd and findleaks read the JVM."""
+def test_memory_of_the_jvm_equals_that_of_jcmd(tmp_path: Path, collector: str, picture: str) -> None:
+    """With -Xbatch, threads wait for the compilers. The compilers are therefore idle while jcmd and findleaks read the JVM."""
     with java(tmp_path, "-Xbatch", f"-XX:+Use{collector}GC") as running:
         codes, heap = (jcmd(running.pid, word) for word in ("Compiler.codecache", "GC.heap_info"))
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
@@ -118,17 +118,17 @@ def test_its_memory_is_where_it_says(tmp_path: Path, collector: str, picture: st
     assert {(int(start, 16), int(end, 16)) for start, end in bounds} == set(ranges["code cache"])
     used = [int(number) for number in re.findall(r"used (\d+)K", heap.split("Metaspace")[0])]
     total = [int(number) for number in re.findall(r"total (\d+)K", heap.split("Metaspace")[0])]
-    assert abs(parts["Java heap"]["used"] - 1024 * sum(used)) <= 1 << 20  # jcmd itself makes some objects
+    assert abs(parts["Java heap"]["used"] - 1024 * sum(used)) <= 1 << 20  # jcmd itself creates some objects
     assert sum(total) * 1024 <= parts["Java heap"]["bytes"] <= 64 << 20
     committed = re.search(r"Metaspace +used \d+K, committed (\d+)K", heap)
     assert committed is not None
     assert parts["metaspace"]["bytes"] == int(committed[1]) << 10
     assert found["counters"]["Java threads"] >= 8
-    assert "NMT: reserved" not in found["counters"]  # it is off
+    assert "NMT: reserved" not in found["counters"]  # NMT is off
 
 
 def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int]]:
-    """Blocks and bytes of each stack, of all kinds, as `VM.native_memory detail scale=b` says."""
+    """Return blocks and bytes of each stack, of all kinds, as `VM.native_memory detail scale=b` prints them."""
     found: dict[tuple[int, ...], tuple[int, int]] = {}
     text = jcmd(pid, "VM.native_memory", "detail", "scale=b", version=version)
     for stack, size, count in re.findall(r"((?:^\[0x[0-9a-f]+\].*\n)+) +\(+malloc=(\d+) (?:type|tag)=[^#]*?(?: #(\d+))?\)", text, re.M):
@@ -140,8 +140,8 @@ def malloc_sites(pid: int, version: str) -> dict[tuple[int, ...], tuple[int, int
 
 @pytest.mark.parametrize("version", mark_matrix_except([jvms.SYSTEM, "21.0.4", "25.0.2"], "25.0.2"))
 def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
-    """By the headers that NMT puts in front of blocks: as many, of as many bytes, as NMT counts of each stack. And the blocks of arenas
-    and of padded arrays: those of the Parallel collector's task queues."""
+    """NMT puts a header before each block. For each stack, findleaks counts the blocks and bytes of NMT. Blocks of arenas and of padded
+    arrays (task queues of the Parallel collector) are included."""
     with java(tmp_path, INTERPRETED, "-XX:+UseParallelGC", "-XX:NativeMemoryTracking=detail", version=version) as running:
         malloc_sites(running.pid, version)
         before = malloc_sites(running.pid, version)
@@ -156,7 +156,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
             permanent = set(runtime.permanent_blocks())
         after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
-    # The chunks of arenas, by their form, are the blocks that functions of Arena and ChunkPool requested.
+    # Chunks of arenas are recognised by their layout. Functions of Arena and ChunkPool requested them.
     takes = [(stack[:1] and stack[0] in INLINED) or any("Arena::" in name or "ChunkPool::" in name for name in stack) for stack in names]
     usual = [length for chunk in (1 << 10, 10 << 10, 32 << 10) for length in range(chunk - 64, chunk + 64)]
     rows = zip(recording.addresses, recording.site_of, sizes)
@@ -175,7 +175,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
     steady = {frames: counts for frames, counts in before.items() if after.get(frames) == counts}
     assert len(steady) > 500
     wrong = {frames: (ours.get(frames), counts) for frames, counts in steady.items() if ours.get(frames) != counts}
-    assert len(wrong) < 100 and all(our == (0, 0) for our, _ in wrong.values()), wrong  # what jcmd's own question needs each time
+    assert len(wrong) < 100 and all(our == (0, 0) for our, _ in wrong.values()), wrong  # memory that each request of jcmd needs
 
 
 GENERATIONAL = ("-XX:+UnlockExperimentalVMOptions", "-XX:ShenandoahGCMode=generational")
@@ -197,7 +197,7 @@ CONCURRENT = [
 
 
 def in_bytes(heap: str, what: str) -> int:
-    """A figure of `GC.heap_info`: "used 16M" of ZGC, "13284K used" of Shenandoah."""
+    """Return a figure of `GC.heap_info` in bytes: "used 16M" of ZGC, "13284K used" of Shenandoah."""
     heap = heap.split("Metaspace")[0]
     found = re.search(rf"{what} (\d+)([KM])", heap) or re.search(rf"(\d+)([KM]) {what}", heap)
     assert found is not None, heap
@@ -207,8 +207,8 @@ def in_bytes(heap: str, what: str) -> int:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize(("version", "collector", "options"), CONCURRENT)
 def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
-    """ZGC's heap consists of the mappings of its file, and is counted once if the file is mapped at several addresses. The process and the
-    kernel's core are read. In a heap of 64 MiB, ZGC might start a collection, and end it between jcmd's answer and the core."""
+    """ZGC's heap consists of mappings of its file, which count once if the file is mapped at several addresses. The test reads the
+    process and the kernel's core. With a heap of 64 MiB, ZGC might run a collection between jcmd's answer and the core."""
     room = (ROOMY, "-Xms64m") if collector == "Z" else ()
     with java(tmp_path, f"-XX:+Use{collector}GC", *room, *options, version=version) as running:
         heap = jcmd(running.pid, "GC.heap_info", version=version)
@@ -220,7 +220,8 @@ def test_figures_of_collectors_that_move_objects_meanwhile(tmp_path: Path, versi
     mapped = {int(line.split("-")[0], 16) for line in maps.splitlines() if "java_heap" in line}
     for found in pages:
         parts = {part["name"]: part for part in found["parts"]}
-        assert abs(parts["Java heap"]["used"] - in_bytes(heap, "used")) <= 2 << 20  # jcmd itself makes some objects, ZGC pages for them
+        # ZGC maps pages for some objects that jcmd itself creates.
+        assert abs(parts["Java heap"]["used"] - in_bytes(heap, "used")) <= 2 << 20
         assert parts["Java heap"]["bytes"] == in_bytes(heap, "capacity" if collector == "Z" else "committed")
         assert parts["Java heap"]["detail"].startswith("ZGC, 64 MiB" if collector == "Z" else "Shenandoah, 64 MiB")
         again = parts.get("Java heap, mapped again", {"ranges": []})

@@ -1,4 +1,5 @@
-"""What objects refer to that a collection has left behind: blocks that a Java program has forgotten, and such as it keeps, one by one."""
+"""References in objects that the collector has left behind: the state of each block is correct, both of blocks that a Java program
+dropped and of blocks that it keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from variants import mark_matrix_except
 
 COUNT = 200
 MADE = {"kept": 4 * COUNT + 4 * (COUNT // 10) * 4 + 25, "forgotten": 4 * COUNT + 25}
-"""Four blocks a connection, and 9 or 8 in a table."""
+"""A connection has four blocks, and a table has 8 or 9 more."""
 
 LOST = ("definite", "possible", "indirect")
 COLLECTORS = ("Serial", "Parallel", "G1")
@@ -27,25 +28,26 @@ MATRIX = [
 
 
 def kinds(output: str) -> dict[str, str]:
-    """Of blocks in use, by address."""
+    """Return the kinds of the blocks in use, by address."""
     rows = map(json.loads, output.splitlines())
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
 
-def exact(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> None:
-    """What is kept is reachable, every block of it; what is forgotten is lost, but for a few that stale native words hold."""
+def check_kinds(found: Mapping[str, str], truth: Mapping[str, str], core: Path) -> None:
+    """Check that every kept block is reachable, and that dropped blocks are lost, except for a few to which stale native words refer."""
     assert Counter(truth.values()) == MADE
     assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}
     forgotten = Counter(found[address] for address, what in truth.items() if what == "forgotten")
     held = [address for address, what in truth.items() if what == "forgotten" and found[address] not in LOST]
     assert len(held) <= MADE["forgotten"] / 100
     picture = evidence.read(core) if held else None
-    assert all(picture is not None and held_by_a_native_word(int(address, 16), core, picture) for address in held)
-    assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be handed out again, with an old word in it
+    assert all(picture is not None and has_native_reference(int(address, 16), core, picture) for address in held)
+    assert forgotten["definite"] >= 0.9 * MADE["forgotten"]  # a block may be reused with a stale word in it
 
 
-def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> bool:
-    """Whether `refs` and a scan of the core's bytes name the same word outside the Java heap, which is all that the program writes."""
+def has_native_reference(block: int, core: Path, picture: evidence.Picture) -> bool:
+    """Return whether `refs` and a scan of the core find the same references outside the Java heap, the only memory that the program
+    writes."""
     scanned = {word.address for word in picture.words(block, block + 16)}
     references = json.loads(debuggers.findleaks("refs", "--json", "--limit", "0", hex(block), str(core)))["references"]
     native = [one for one in references if one["live"] and "Java heap" not in debuggers.place(one)]
@@ -53,20 +55,20 @@ def held_by_a_native_word(block: int, core: Path, picture: evidence.Picture) -> 
 
 
 @pytest.mark.parametrize(("collector", "version"), [("G1", jvms.SYSTEM), *MATRIX])
-def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, collector: str, version: str) -> None:
-    """Kept in objects that were moved, in young ones, and in arrays of all sizes. Live, and of the kernel's core."""
+def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, collector: str, version: str) -> None:
+    """Kept objects are moved, young, or in arrays of all sizes. The test reads the live process and the kernel's core."""
     with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
         truth = jvms.said(running.output)
-        suspend(running.pid)  # so that the core has the same evidence as the live process
+        suspend(running.pid)  # the core then has the same references as the live process
         live = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()
-    exact(live, truth, core)
-    exact(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth, core)
+    check_kinds(live, truth, core)
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", str(core))), truth, core)
 
 
-def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
-    """GDB and LLDB on a core of Serial's heap, of which every block is right; `refs` lists what is in the eden where no object is, and says
-    that it is dead."""
+def test_front_ends_and_dead_words(tmp_path: Path) -> None:
+    """GDB and LLDB read a core of the Serial collector, in which every block is correct. `refs` lists references in unused memory of the
+    eden, and marks them as dead."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
         truth, program = jvms.said(running.output), str(jvms.jdk() / "bin" / "java")
         core = str(running.kernel_core())
@@ -75,7 +77,7 @@ def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
     reported = json.loads(debuggers.findleaks("find", "--json", core))
     assert totals == [reported["totals"]] * 2
     assert reported["totals"]["definite"]["blocks"] >= 0.9 * MADE["forgotten"]
-    exact(kinds(debuggers.findleaks("blocks", "--json", core)), truth, Path(core))
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), truth, Path(core))
     lost = [address for group in reported["groups"] for address in group["examples"] if truth.get(address) == "forgotten"]
     answer = json.loads(debuggers.findleaks("refs", "--json", lost[0], core))
     in_eden = [place for place in map(debuggers.place, answer["references"]) if "; Java heap of the JVM, in eden" in place]
@@ -88,13 +90,13 @@ def test_every_door_and_what_dead_words_are(tmp_path: Path) -> None:
 def test_gcores_core(tmp_path: Path, collector: str) -> None:
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         core = str(running.gcore())
-    exact(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output), Path(core))
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output), Path(core))
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("collector", mark_matrix_except(["Z", "Shenandoah"], "Z"))
-def test_of_other_collectors_nothing_is_reported(tmp_path: Path, collector: str) -> None:
-    """Their objects may be moved at any time: what they keep is held, and mostly what they forgot, too."""
+def test_other_collectors_report_no_leaks(tmp_path: Path, collector: str) -> None:
+    """Other collectors may move objects at any time. Kept blocks are reachable, and so are most dropped ones."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         truth = jvms.said(running.output)
         found = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))

@@ -1,4 +1,4 @@
-"""Findings about memory that is no heap: stacks, shared memory, mapped files. Each program says by its arguments what it fills."""
+"""Findings about memory outside heaps: stacks, shared memory, mapped files. The arguments of each program say what it fills."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from variants import mark_matrix_except
 
 import cores
 
-COUNT = 200  # threads or mappings
-PART = 256 << 10  # bytes of each mapping; a thread uses a quarter of it
+COUNT = 200  # number of threads or mappings
+PART = 256 << 10  # bytes of each mapping; a thread uses one quarter of it
 
 
 program = building.fixture("large_shares.c", "-std=gnu11", "-O1", "-pthread")
@@ -32,7 +32,7 @@ def run(program: Path, folder: Path, kind: str, count: int) -> cores.Running:
 
 
 def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Findings by kind, of the live process and of its core."""
+    """Return the findings by kind, of the live process and of its core."""
     with run(program, folder, kind, COUNT) as running:
         live = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
         core = json.loads(ran("verdict", "--json", str(running.gcore())).stdout)
@@ -83,7 +83,7 @@ def test_shared_memory(kind: str, what: str, program: Path, tmp_path: Path) -> N
     assert one["evidence"] == {"mappings": COUNT, "kinds": {what: COUNT}}
     assert one["bytes"] == COUNT * PART
     assert f"{COUNT} {what}s" in one["text"]
-    # No byte is in two findings: what is not read has nothing but this memory.
+    # No byte is in two findings: memory that is not read consists of this memory only.
     assert live["unread-memory"]["bytes"] < COUNT * PART // 10
     assert core["shared-memory"]["evidence"]["kinds"] == {what: COUNT}
 
@@ -100,7 +100,7 @@ def live_findings(program: Path, folder: Path, kind: str, count: int) -> dict[st
         return {one["finding"]: one for one in json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]}
 
 
-def test_files_that_were_mapped_and_forgotten(program: Path, tmp_path: Path) -> None:
+def test_mapped_files_without_references(program: Path, tmp_path: Path) -> None:
     one = live_findings(program, tmp_path, "forgotten", 64)["mapped-file"]
     facts = one["evidence"]
     assert facts["file"].startswith(f"{tmp_path / 'page.data'}-")
@@ -159,7 +159,7 @@ def test_a_large_variable(program: Path, tmp_path: Path) -> None:
 
 
 def test_memory_for_code(program: Path, tmp_path: Path) -> None:
-    """The first screen says what kind of mapping it is, and the command that it suggests shows what refers to it."""
+    """The first screen names the kind of mapping, and its suggested command shows what refers to the mapping."""
     with cores.Running([str(program), "code", str(COUNT), ""], tmp_path / "run") as running:
         where = ["--pid", str(running.pid)]
         assert "is executable, as memory for the code of a JIT compiler is" in follow(where)
@@ -167,7 +167,7 @@ def test_memory_for_code(program: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_opened_again_and_again(program: Path, tmp_path: Path) -> None:
-    """The numbers of descriptors are known for a live process and for a core that findleaks wrote. Other cores lack them."""
+    """Numbers of descriptors are known for a live process and for a core that findleaks wrote, but not for other cores."""
     data, core = tmp_path / "page \x1b data", tmp_path / "own.core"
     data.touch()
     with cores.Running([str(program), "open", str(COUNT), str(data)], tmp_path / "run") as running:

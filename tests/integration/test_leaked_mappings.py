@@ -21,7 +21,7 @@ program = building.fixture("mapped.c", "-std=gnu11", "-g", "-O1")
 unoptimised = building.fixture("mapped.c", "-std=gnu11", "-g", "-O0")
 
 
-def found(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
+def find_mappings(program: Path, folder: Path, kind: str, count: int = COUNT, core: bool = False) -> tuple[dict[str, Any], int]:
     """Return the result of `find` for a live process or its core, and the number of mappings that the program lost."""
     with cores.Running([str(program), kind, str(count)], folder / "run") as running:
         words = [str(running.gcore())] if core else ["--pid", str(running.pid)]
@@ -35,13 +35,13 @@ def mappings(body: dict[str, Any], which: str = "mappings") -> int:
 @pytest.mark.parametrize("core", [False, True], ids=["live", "core"])
 @pytest.mark.parametrize(("kind", "function"), [("coroutines", "wait_for_request"), ("switched", "run_switched")])
 def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool, program: Path, tmp_path: Path) -> None:
-    body, lost = found(program, tmp_path, kind, core=core)
+    body, lost = find_mappings(program, tmp_path, kind, core=core)
     # A stale word may refer to one of them.
     assert lost == COUNT // 2 and lost - 1 <= mappings(body) <= lost
     assert mappings(body, "possible_mappings") == 0
     (group,) = body["groups"]
     assert group["type"] == f"anonymous mapping with a stack of {function}"
-    # Each stack has the only reference to its request, and to its handle.
+    # Only the stack refers to its request and to its handle.
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
     assert leaked == 3 * mappings(body)
 
@@ -49,15 +49,15 @@ def test_coroutines_whose_handles_are_lost(kind: str, function: str, core: bool,
 def test_stacks_that_contain_the_halves_of_their_own_handles(unoptimised: Path, tmp_path: Path) -> None:
     """Each stack contains the arguments of makecontext, the two halves of its handle's address. They are a reference only if the stack is
     live."""
-    body, lost = found(unoptimised, tmp_path, "coroutines", 2 * COUNT)
+    body, lost = find_mappings(unoptimised, tmp_path, "coroutines", 2 * COUNT)
     assert lost == COUNT and lost - 2 <= mappings(body) <= lost
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
     assert leaked == 3 * mappings(body)
 
 
 def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
-    """A coroutine refers to its handle and to its request, so that all three blocks leak together."""
-    body, lost = found(program, tmp_path, "malloced")
+    """A coroutine refers to its handle and to its request, so all three blocks leak together."""
+    body, lost = find_mappings(program, tmp_path, "malloced")
     leaked = body["totals"]["definite"]["blocks"] + body["totals"]["indirect"]["blocks"]
     # A stale word may refer to one of the coroutines.
     assert lost == COUNT // 2 and 3 * (lost - 1) <= leaked <= 3 * lost
@@ -66,7 +66,7 @@ def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pooled", "generated", "cloned", "chained"])
 def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
-    body, lost = found(program, tmp_path, kind)
+    body, lost = find_mappings(program, tmp_path, kind)
     assert lost == 0
     assert (mappings(body), mappings(body, "possible_mappings")) == (0, 0)
     assert body["totals"]["definite"]["blocks"] == 0
@@ -74,38 +74,38 @@ def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1)])
 def test_doubtful_mappings_are_only_possibly_lost(kind: str, most: int, program: Path, tmp_path: Path) -> None:
-    body, _ = found(program, tmp_path, kind)
+    body, _ = find_mappings(program, tmp_path, kind)
     assert mappings(body) == 0
     assert mappings(body, "possible_mappings") <= most
     assert {group["kind"] for group in body["groups"]} <= {"possible"}
 
 
 def test_signal_stacks_are_only_possibly_lost(program: Path, tmp_path: Path) -> None:
-    body, _ = found(program, tmp_path, "signals", 1)
+    body, _ = find_mappings(program, tmp_path, "signals", 1)
     assert mappings(body) == 0
 
 
 def test_cycles_of_mappings_and_blocks(program: Path, tmp_path: Path) -> None:
-    body, lost = found(program, tmp_path, "cycle")
+    body, lost = find_mappings(program, tmp_path, "cycle")
     assert lost - 2 <= mappings(body) <= lost
     (group,) = body["groups"]
     assert (group["type"], group["cycle"]) == ("anonymous mapping", 2)
 
 
 def test_thread_local_variables_beside_lost_mappings(program: Path, tmp_path: Path) -> None:
-    body, lost = found(program, tmp_path, "large")
+    body, lost = find_mappings(program, tmp_path, "large")
     assert lost - 2 <= mappings(body) <= lost
     assert body["mappings"]["bytes"] == mappings(body) * 4 * PART
 
 
 def test_all_mappings_count_as_live_if_live_ones_contain_too_many_words(program: Path, tmp_path: Path) -> None:
-    body, lost = found(program, tmp_path, "arenas")
+    body, lost = find_mappings(program, tmp_path, "arenas")
     assert lost == COUNT // 2
     assert (mappings(body), mappings(body, "possible_mappings")) == (0, 0)
 
 
 def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -> None:
-    """The mappings are in one finding, their owners in another, and no part of a finding is larger than the finding."""
+    """The mappings are in one finding and their owners in another. No part of a finding is larger than the finding."""
     with cores.Running([str(program), "owned", str(COUNT)], tmp_path / "run") as running:
         body = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
     found = {one["finding"]: one for one in body["findings"]}
@@ -116,7 +116,7 @@ def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -
     assert all(int(part) <= 100 for one in found.values() for part in re.findall(r"(\d+) %", one["cause"]))
 
 
-def test_every_command_knows_them(program: Path, tmp_path: Path) -> None:
+def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "coroutines", str(COUNT)], tmp_path / "run") as running:
         core = str(running.gcore())
     body = json.loads(ran("find", "--json", core).stdout)

@@ -1,4 +1,4 @@
-"""Live processes: copied, or stopped while they are read, and let run on whatever happens."""
+"""Live processes: copied, or stopped while they are read. They continue in any case."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from findleaks.target.ptrace import has_ended, state
 from findleaks.target.residency.pagemap import PageMap
 
 
-def held(pid: int) -> LiveTarget:
-    """The process, stopped for as long as it is open."""
+def stop_process(pid: int) -> LiveTarget:
+    """Return the process, which is stopped until the object is closed."""
     return LiveTarget(pid, stopped=False)
 
 
-both = pytest.mark.parametrize("reach", [attach, held])
+both = pytest.mark.parametrize("reach", [attach, stop_process])
 Reach = Callable[[int], LocalProcess]
 
 
@@ -47,7 +47,7 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
 
 
 @both
-def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path: Path) -> None:
+def test_live_process_has_the_blocks_of_the_program(reach: Reach, programs: Path, tmp_path: Path) -> None:
     with Running([str(programs / "program"), "4"], tmp_path) as run:
         at = placed(run.output)
         with reach(run.pid) as live:
@@ -66,29 +66,30 @@ def test_a_live_process_shows_what_it_did(reach: Reach, programs: Path, tmp_path
                 live.read(at["big"], 1 << 60)
 
 
-def test_it_stands_while_it_is_read_and_runs_on_after(counter: Callable[..., Counter]) -> None:
+def test_process_is_stopped_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid):
+    with stop_process(one.pid):
         assert one.stands()
         assert state(one.pid, one.pid) == "t"
     assert one.runs()
-    target = held(one.pid)
+    target = stop_process(one.pid)
     target.close()
     target.close()
     assert one.runs()
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_it_runs_on_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
+def test_process_continues_after_an_error(counter: Callable[..., Counter], error: type[BaseException]) -> None:
     one = counter()
-    with pytest.raises(error), held(one.pid):
+    with pytest.raises(error), stop_process(one.pid):
         raise error
     assert one.runs()
 
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Python forgets a KeyboardInterrupt that comes while a callback of its collector runs, and hypothesis has such a callback."""
+    """Disable the garbage collector: Python drops a KeyboardInterrupt that is raised in a callback of the collector, and hypothesis has
+    such a callback."""
     gc.disable()
     yield
     gc.enable()
@@ -96,8 +97,8 @@ def no_collection() -> Iterator[None]:
 
 @both
 @pytest.mark.usefixtures("no_collection")
-def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callable[..., Counter]) -> None:
-    """Ctrl-C at any moment of attaching, 200 threads being stopped."""
+def test_process_continues_after_ctrl_c(reach: Reach, counter: Callable[..., Counter]) -> None:
+    """The process continues after Ctrl-C at any time while findleaks stops its 200 threads."""
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     interrupted = 0
@@ -115,7 +116,7 @@ def test_it_runs_on_after_a_ctrl_c_while_stopping(reach: Reach, counter: Callabl
     assert interrupted == 24
 
 
-def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
+def test_process_continues_if_findleaks_is_killed(counter: Callable[..., Counter]) -> None:
     one = counter()
     script = f"import time\nfrom findleaks.target.live import LiveTarget\none = LiveTarget({one.pid}, stopped=False)\n"
     script += "print('held', flush=True)\ntime.sleep(3600)"
@@ -128,9 +129,9 @@ def test_it_runs_on_when_we_are_killed(counter: Callable[..., Counter]) -> None:
     assert one.runs()
 
 
-def test_signals_that_arrive_meanwhile_are_delivered_after(counter: Callable[..., Counter]) -> None:
+def test_signals_are_delivered_after_reading(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid):
+    with stop_process(one.pid):
         os.kill(one.pid, signal.SIGUSR1)
         assert one.stands()
         assert one.read("signals") == 0
@@ -165,7 +166,7 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     one = counter("crowd")
     assert wait_for(lambda: len(os.listdir(f"/proc/{one.pid}/task")) == 202)
     start = Stopwatch(one.pid)
-    with held(one.pid) as live:
+    with stop_process(one.pid) as live:
         assert len(live.threads()) == 202
         assert len({t.thread_pointer for t in live.threads()}) == 202
         assert all(live.word(t.thread_pointer) == t.thread_pointer for t in live.threads())
@@ -174,10 +175,10 @@ def test_two_hundred_threads(counter: Callable[..., Counter]) -> None:
     assert one.runs()
 
 
-def test_threads_that_are_born_and_die_meanwhile(counter: Callable[..., Counter]) -> None:
+def test_threads_that_start_and_end_during_attach(counter: Callable[..., Counter]) -> None:
     one = counter("births")
     for _ in range(40):
-        with held(one.pid) as live:
+        with stop_process(one.pid) as live:
             there = sorted(int(t) for t in os.listdir(f"/proc/{one.pid}/task"))
             known = {t.tid for t in live.threads()}
             assert known == {t for t in there if state(one.pid, t) not in "ZX"}
@@ -198,7 +199,7 @@ def test_a_main_thread_that_has_ended(reach: Reach, counter: Callable[..., Count
 
 @both
 def test_a_thread_that_cannot_be_stopped(reach: Reach, counter: Callable[..., Counter]) -> None:
-    """vfork's parent sleeps uninterruptibly until the child is gone: the rest is read all the same."""
+    """The parent of vfork sleeps uninterruptibly until the child ends. The other threads are stopped and read."""
     one = counter("vfork")
     assert wait_for(lambda: one.children() != [] and state(one.pid, one.pid) == "D")
     with reach(one.pid) as live:
@@ -213,7 +214,7 @@ def test_a_thread_that_cannot_be_stopped(reach: Reach, counter: Callable[..., Co
 
 
 @both
-def test_terabytes_that_were_never_touched_are_not_read(reach: Reach, counter: Callable[..., Counter]) -> None:
+def test_untouched_terabytes_are_not_read(reach: Reach, counter: Callable[..., Counter]) -> None:
     one = counter("shadow")
     with reach(one.pid) as live:
         at = one.at["shadow"]
@@ -235,13 +236,13 @@ def test_terabytes_that_were_never_touched_are_not_read(reach: Reach, counter: C
 
 
 def page_tables(pid: int) -> int:
-    """KiB of page tables."""
+    """Return the size of the page tables in KiB."""
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmPTE"))
 
 
-def test_both_ways_of_asking_for_touched_pages_agree(programs: Path, tmp_path: Path) -> None:
-    with Running([str(programs / "program"), "4"], tmp_path) as run, held(run.pid) as live:
+def test_pagemap_and_pagemap_scan_agree(programs: Path, tmp_path: Path) -> None:
+    with Running([str(programs / "program"), "4"], tmp_path) as run, stop_process(run.pid) as live:
         scan, read = PageMap(f"/proc/{run.pid}", 4096), PageMap(f"/proc/{run.pid}", 4096)
         read._scan = False
         some = 0
@@ -272,13 +273,13 @@ def test_symbols_of_a_program_that_was_deleted_or_replaced(reach: Reach, program
         with reach(run.pid) as live:
             found = live.symbol("in_data")
             assert live.symbol("ticks") is None
-            if os.geteuid() == 0:  # the mapped file itself, through /proc/PID/map_files, is root's to open
+            if os.geteuid() == 0:  # only root may open the mapped file itself through /proc/PID/map_files
                 assert found is not None
                 assert found.address == at["in_data"]
 
 
-def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> None:
-    """As inside a debugger: nothing is done to the process."""
+def test_traced_target(counter: Callable[..., Counter]) -> None:
+    """Another process traces the target, as in a debugger. findleaks does nothing to the target."""
     one = counter()
     suspend(one.pid)
     with LiveTarget(one.pid, stopped=True) as live:
@@ -290,7 +291,7 @@ def test_a_target_that_somebody_else_holds(counter: Callable[..., Counter]) -> N
 
 def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> None:
     one = counter()
-    with held(one.pid) as live:
+    with stop_process(one.pid) as live:
         os.kill(one.pid, signal.SIGKILL)
         assert wait_for(lambda: has_ended(one.pid))
         with pytest.raises(TargetError, match=r"has ended|cannot read"):
@@ -303,7 +304,7 @@ def test_a_process_killed_while_it_is_read(counter: Callable[..., Counter]) -> N
 
 @both
 def test_reading_is_quick(reach: Reach, programs: Path, tmp_path: Path) -> None:
-    """Attaching, streaming 64 MiB and letting go: within a generous bound, the CPU time of looking at as many bytes one by one."""
+    """Attaching, reading 64 MiB and detaching take less CPU time than reading the same bytes one by one."""
     script = "import time\nb = bytearray(b'x') * (64 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     start = time.process_time()
     sum(1 for byte in bytes(8 << 20) if byte)

@@ -1,4 +1,4 @@
-"""The copy of a live process: what it has is what the process had at the stop, which runs on at once, whatever happens meanwhile."""
+"""The copy of a live process has the memory of the process at the stop. The process continues at once."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def running(programs: Path, tmp_path: Path) -> Iterator[Running]:
         yield run
 
 
-def mapped(output: str) -> dict[str, tuple[int, int]]:
-    """Address and size of each mapping, by name."""
+def parse_mappings(output: str) -> dict[str, tuple[int, int]]:
+    """Return address and size of each mapping, by name."""
     rows = [line.split() for line in output.splitlines() if " 0x" in line]
     return {name: (int(address, 16), int(size)) for name, address, size in rows}
 
 
 def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
-    """What `pieces` gives of a range, pages of zeros left out."""
+    """Return the output of `pieces` for a range, without pages of zeros."""
     found = {}
     for piece in target.pieces(start, start + size):
         for at in range(0, len(piece.data), PAGE):
@@ -67,8 +67,8 @@ def pages(target: Target, start: int, size: int) -> dict[int, bytes]:
 
 
 def as_stopped(copy: Target, run: Running, but: tuple[str, ...] = ()) -> None:
-    """Every mapping reads as that of the process itself does, which sleeps."""
-    at = mapped(run.output)
+    """Check that every mapping has the same bytes in the copy as in the process, which sleeps."""
+    at = parse_mappings(run.output)
     suspend(run.pid)
     try:
         with LiveTarget(run.pid, stopped=True) as live:
@@ -99,8 +99,8 @@ def test_every_kind_of_memory(running: Running) -> None:
         assert copy.warnings == []
 
 
-def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without process_vm_readv, which some containers forbid; on kernels without PAGEMAP_SCAN; without MADV_POPULATE_WRITE."""
+def test_system_calls_that_fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy works without process_vm_readv (forbidden in some containers), PAGEMAP_SCAN or MADV_POPULATE_WRITE (not in older kernels)."""
 
     def refused(*_: object) -> None:
         raise OSError(22, "Invalid argument")
@@ -124,15 +124,16 @@ def test_where_the_system_refuses(running: Running, monkeypatch: pytest.MonkeyPa
         as_stopped(copy, running)
 
 
-def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deleted file, for whoever may not open /proc/PID/map_files: read from the process, as long as it is there."""
+def test_deleted_files(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the user may not open /proc/PID/map_files, findleaks reads a deleted file from the memory of the process while the process
+    exists."""
     opened = copied.MappedFiles._open_region
     monkeypatch.setattr(
         copied.MappedFiles, "_opened", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
     )
     with attach(running.pid) as copy:
         as_stopped(copy, running)
-        start, size = mapped(running.output)["offset"]
+        start, size = parse_mappings(running.output)["offset"]
         os.kill(running.pid, signal.SIGKILL)
         assert wait_for(lambda: has_ended(running.pid))
         copy._files.chunks.clear()  # type: ignore[union-attr]
@@ -140,7 +141,7 @@ def test_files_that_only_the_process_has(running: Running, monkeypatch: pytest.M
             copy.read(start, size)
 
 
-def test_what_came_up_since_room_was_made(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mappings_without_reserved_memory(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     made = copied.windows
 
     def some(*given: Any) -> Any:
@@ -155,7 +156,7 @@ def test_what_came_up_since_room_was_made(running: Running, monkeypatch: pytest.
         as_stopped(copy, running)
 
 
-def test_it_runs_on_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
+def test_process_continues_and_the_copy_stays(counter: Callable[..., Counter]) -> None:
     one = counter()
     with attach(one.pid) as copy:
         before = copy.word(one.at["ticks"])
@@ -194,11 +195,11 @@ assert held()[1] < resident + 2 * 1024, (held(), resident)
 """
 
 
-def test_nothing_is_left_behind(running: Running) -> None:
-    """In a process of its own, whose memory no earlier test's garbage changes."""
+def test_copy_leaves_nothing_behind(running: Running) -> None:
+    """Measure this in a separate process, whose memory does not depend on garbage of earlier tests."""
     (running.folder / "grow").touch()
     assert wait_for(lambda: "grown" in (running.folder / "stdout").read_text())
-    constant = mapped(running.output)["constant"][0]
+    constant = parse_mappings(running.output)["constant"][0]
     finished = subprocess.run([sys.executable, "-c", _COPIES, str(running.pid), str(constant)], capture_output=True, text=True, timeout=180)
     assert (finished.returncode, finished.stderr) == (0, "")
 
@@ -225,7 +226,7 @@ def test_ctrl_c_in_the_middle_of_a_copy(counter: Callable[..., Counter], monkeyp
     assert open_descriptors() == before
 
 
-def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_ends_while_it_is_copied(counter: Callable[..., Counter], monkeypatch: pytest.MonkeyPatch) -> None:
     vector = Transfer._vector
 
     def killed(self: Transfer, *given: Any) -> int:
@@ -240,8 +241,8 @@ def test_a_process_that_dies_while_it_is_copied(counter: Callable[..., Counter],
     assert str(caught.value) == f"pid {one.pid}: the process has ended while it was copied"
 
 
-def test_where_memory_for_a_copy_is_lacking(programs: Path, tmp_path: Path) -> None:
-    """By a limit of our own: the process is read while it stands, and that is said."""
+def test_without_memory_for_a_copy(programs: Path, tmp_path: Path) -> None:
+    """Without enough memory for a copy (here by a limit), the process is read while it is stopped, and a message says so."""
     script = "import time\nb = bytearray(b'x') * (300 << 20)\nprint('ready', flush=True)\ntime.sleep(3600)"
     with Running([sys.executable, "-c", script], tmp_path) as run:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What cannot be attached to: each is refused in one line that says why, and runs on."""
+"""If findleaks cannot attach to a process, it prints one line with the reason, and the process continues."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_ourselves_a_zombie_and_a_kernel_thread() -> None:
         assert not is_exiting(2)
 
 
-def test_a_process_that_has_given_up_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between that and a zombie is a moment: what /proc says then is put there."""
+def test_exiting_process_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it becomes a zombie, a process briefly has no memory. The test simulates what /proc shows then."""
     lines = {"Tgid": "77", "State": "R (running)", "TracerPid": "0"}
     stat = b"77 (x y) R 1 77 77 0 -1 4194308 " + b"0 " * 40
     monkeypatch.setattr(ptrace, "status", lambda pid: lines)

@@ -1,4 +1,4 @@
-"""findleaks as a user of LLDB meets it: loading, help, expressions, errors, Ctrl-C, what goes stale, what only LLDB reaches."""
+"""findleaks in LLDB: loading, help, expressions, errors, Ctrl-C, data that is out of date, and data that only LLDB can read."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ running = building.running()
 core = building.core()
 
 
-def answered(output: str) -> list[str]:
-    """What follows each command that was typed."""
+def split_output(output: str) -> list[str]:
+    """Split the output by the commands that were typed."""
     return [part.partition("\n")[2].strip() for part in output.split("(lldb) ")[1:]]
 
 
-def ask(commands: list[str], *arguments: str) -> list[str]:
-    """The answers to these commands."""
+def run_commands(commands: list[str], *arguments: str) -> list[str]:
+    """Return the output of these commands."""
     output = lldb(commands, *arguments)
     assert "Traceback" not in output
     assert "internal error" not in output
-    return answered(output)[-len(commands) :]
+    return split_output(output)[-len(commands) :]
 
 
 def test_loading_imports_no_analysis() -> None:
     code = "import sys; print(sorted(m for m in sys.modules if m.startswith('findleaks.')))"
     loaded = ["catalogue", "debugger_session", "errors", "escaping", "formatting", "lldb", "lldb.interrupt", "lldb.register"]
     loaded += ["report", "report.columns", "report.encoding", "value_classes"]
-    assert ask([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
+    assert run_commands([f"script {code}"]) == [str([f"findleaks.{name}" for name in loaded])]
 
 
 def test_help_of_every_command() -> None:
-    overview, other = ask(["help leaks", "help findleaks"])
+    overview, other = run_commands(["help leaks", "help findleaks"])
     assert all(f"findleaks {word} " in other for word in COMMANDS)
-    texts = iter(ask([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")]))
+    texts = iter(
+        run_commands([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")])
+    )
     for word, short, long, of_findleaks in zip(COMMANDS, texts, texts, texts):
         assert f"\n      {word} " in overview
         typed = "findleaks" if CATALOGUE[word].shell else "leaks"
@@ -67,7 +69,7 @@ def test_expressions(program: Path, core: Path, running: Running) -> None:
     at = placed(running.output)
     places = ["$sp", "$rsp", "$sp+8", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8"]
     places += ["'g_list + 1'", "main_arena", "&main_arena"]
-    lines = ask([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
+    lines = run_commands([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
     found = dict(zip(places, (json.loads(line)["answers"][0] for line in lines)))
     first = int(at["first"], 16)
     assert found["g_list"]["address"] == found["*g_list"]["address"] == at["first"]
@@ -96,45 +98,47 @@ ERRORS = [
 
 
 def test_errors_are_one_line_and_failures(program: Path, core: Path) -> None:
-    assert ask([command for command, _ in ERRORS], str(program), "-c", str(core)) == [f"error: {error}" for _, error in ERRORS]
+    assert run_commands([command for command, _ in ERRORS], str(program), "-c", str(core)) == [f"error: {error}" for _, error in ERRORS]
 
 
 def test_calls_of_functions_are_refused(program: Path, running: Running) -> None:
-    """Also where they could be made: what is examined must not run."""
-    (answer,) = ask(["leaks whatis (long)getpid()"], "-p", str(running.pid))
+    """Calls are refused also in a process that could run them, because it must not run while findleaks reads it."""
+    (answer,) = run_commands(["leaks whatis (long)getpid()"], "-p", str(running.pid))
     assert answer.startswith("error: leaks: '(long)getpid()' is not an address: ")
     assert len(answer.splitlines()) == 1
 
 
 def test_no_process() -> None:
     error = "no process or core: start or attach to a process, or load a core file, and try again"
-    assert ask(["leaks find", "findleaks"]) == [f"error: leaks: {error}", f"error: findleaks: {error}"]
+    assert run_commands(["leaks find", "findleaks"]) == [f"error: leaks: {error}", f"error: findleaks: {error}"]
 
 
 ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (has ended|is exiting|is a zombie)))"
 
 
 def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
-    """Also one that was killed outside: LLDB does not know yet. When it is read, it is exiting, a
-    zombie, or gone. The kernel may take a while to end it, so the script waits until its memory is unmapped."""
+    """The process ended, or was killed outside LLDB, which has not noticed. It is exiting, a zombie, or gone. The script waits until the
+    kernel has unmapped its memory."""
     somebody = (
         "script import os, time; pid = lldb.debugger.GetSelectedTarget().process.GetProcessID(); os.kill(pid, 9); "
         "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"
     )
     for kill in ("process kill", somebody):
-        answers = ask(["breakpoint set -n sweep", "run", "leaks find", kill, "leaks find"], str(program))
+        answers = run_commands(["breakpoint set -n sweep", "run", "leaks find", kill, "leaks find"], str(program))
         assert "leaked: " in answers[2]
         assert re.search(f"^error: leaks: {ENDED}", answers[4], re.MULTILINE), answers[4]
 
 
-def test_findleaks_is_leaks_find(program: Path, core: Path) -> None:
-    find, *same = ask(["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core))
+def test_findleaks_alone_runs_find(program: Path, core: Path) -> None:
+    find, *same = run_commands(
+        ["leaks find --json", "findleaks", "findleaks --json", "findleaks find -json"], str(program), "-c", str(core)
+    )
     assert json.loads(find)["command"] == "find"
     assert "leaked: " in same.pop(0)
     assert same == [find, find]
 
 
-def test_failure_is_a_failure_to_scripts(program: Path, core: Path) -> None:
+def test_failing_command_stops_a_script(program: Path, core: Path) -> None:
     """Batch mode stops at the first command that fails."""
 
     def status(command: str) -> int:
@@ -163,11 +167,11 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     shown = [line for line in output.splitlines() if line.startswith(("thread #", "frame #"))]
     assert [line.split()[1].rstrip(":") for line in shown] == ["#2", "#0", "#2", "#0", "#1", "#1", "#1", "#1", "#1"]
     assert shown[:2] == shown[2:4]
-    assert shown[5:7] == shown[7:]  # the one before is of `up`
+    assert shown[5:7] == shown[7:]  # the previous one is that of `up`
 
 
-def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
-    """Memory and registers the user writes, by what way ever."""
+def test_changes_are_read(program: Path, tmp_path: Path) -> None:
+    """findleaks sees all changes of memory and registers by the user."""
     writes = ["expression g_list = (struct node *)0", "memory write -s 8 &g_interior 0", "thread select 2", "register write rbx 0"]
     with Running([str(program)], tmp_path) as run:
         output = lldb(["leaks find", *[word for write in writes for word in (write, "leaks find")]], "-p", str(run.pid))
@@ -175,9 +179,9 @@ def test_what_changes_is_seen(program: Path, tmp_path: Path) -> None:
     assert [n - lost[0] for n in lost] == [0, 10, 11, 11, 12]
 
 
-def test_a_process_that_ran_on_is_read_again(program: Path) -> None:
+def test_process_is_read_again_after_it_ran(program: Path) -> None:
     commands = ["breakpoint set -n make", "run", "leaks blocks --json", "breakpoint set -n sweep", "continue", "leaks blocks --json"]
-    answers = ask([*commands, "process kill"], str(program))
+    answers = run_commands([*commands, "process kill"], str(program))
     assert len(objects(answers[2])) <= len(objects(answers[5])) - 17
 
 
@@ -194,16 +198,16 @@ def test_another_core_in_the_same_debugger(program: Path, core: Path, tmp_path: 
     assert (second, third) == (first + 100, first)
 
 
-def test_older_lldbs_do_not_tell_the_core(program: Path, core: Path) -> None:
-    """Without SBProcess.GetCoreFile (before LLDB 17) it is found among what LLDB has mapped."""
+def test_core_in_older_lldb_releases(program: Path, core: Path) -> None:
+    """Before LLDB 17 there is no SBProcess.GetCoreFile. The core is then found among the files that LLDB has mapped."""
     words = ["leaks find --json", "script del lldb.SBProcess.GetCoreFile", "leaks find --json"]
-    first, _, found = ask(words, str(program), "-c", str(core))
+    first, _, found = run_commands(words, str(program), "-c", str(core))
     assert found == first
     assert objects(found)
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, lldb_terminal("-p", str(run.pid), FINDLEAKS_PURE="1") as terminal:
         check_interrupts(terminal, "error: leaks: interrupted\r\n")
 
@@ -213,13 +217,13 @@ def test_completion(program: Path) -> None:
         terminal.until(r"\(lldb\) $")
         start = len(terminal.text)
         terminal.press("leaks fi\t")
-        terminal.until(r"leaks fi.*nd ", start)  # what is there stays, the rest is put behind it
+        terminal.until(r"leaks fi.*nd ", start)  # the typed text stays, and the rest is appended
         terminal.press("\n")
         terminal.until("error: leaks: no process or core", start)
 
 
 def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Symbols of functions for count, files for others. LLDB writes what is missing behind what was typed, and a space."""
+    """LLDB completes symbols of functions for `count`, and files for other commands. It writes the missing characters and a space."""
     (tmp_path / "only.snapshot").touch()
     monkeypatch.chdir(tmp_path)
     with lldb_terminal(str(program)) as terminal:
@@ -227,12 +231,12 @@ def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monke
             start = len(terminal.text)
             terminal.press(typed + "\t")
             terminal.until(f"{typed}.*{rest}", start)
-            terminal.press("\x15")  # Ctrl-U: an empty line again
+            terminal.press("\x15")  # Ctrl-U deletes the line
 
 
 def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
-    """A process that another debug server holds is read through LLDB's own API, as one on another machine would be. What only /proc
-    shows is left out."""
+    """If another debug server traces the process, findleaks reads it through LLDB's API, like a process on another machine. The results
+    lack only what /proc shows."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

@@ -25,7 +25,7 @@ def running(version: str, folder: Path, *words: str) -> cores.Running:
 
 
 def check_garbage(where: str, *more: str) -> None:
-    """150 pairs of orders are garbage, and nothing is leaked. Words that C functions left may keep a few."""
+    """Check that 150 pairs of orders are garbage, and that nothing is leaked. Stale words of C functions may refer to a few pairs."""
     done = ran("find", "--json", where, *more)
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
@@ -67,8 +67,8 @@ def test_local_variables(program: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_registry(program: str, tmp_path: Path) -> None:
-    """Objects to which only the registry refers are not attributed to coroutines, although these refer to the Lua state. They are not
-    attributed to a local variable that is nil, either."""
+    """Objects to which only the registry refers are not attributed to coroutines, although coroutines refer to the Lua state. They are
+    not attributed to a local variable that is nil, either."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "registry.lua")], tmp_path / "run", stdin=-1) as made:
         roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
     retained = {row["name"].split(" (")[0]: row["retained_bytes"] for row in roots}
@@ -101,7 +101,7 @@ def test_removed_keys(program: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_core(debugger: Any, tmp_path: Path) -> None:
-    """Debuggers give the same answer. A damaged list of objects is reported, and the rest is read."""
+    """Debuggers give the same result. A damaged list of objects is reported, and the other objects are read."""
     with running("5.4", tmp_path / "run", "drop") as made:
         core = made.kernel_core()
     check_garbage(str(core))

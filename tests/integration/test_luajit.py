@@ -19,7 +19,8 @@ import cores
 from findleaks.target.core import open_core
 
 REMAINDER, PAGE, DIRECT = 32, 4096, 1 << 17
-"""A block exceeds the requested size by less than the least chunk, or by less than a page if it has a mapping."""
+"""The size of a block is at least the requested size. The difference is less than the smallest chunk, or less than a page if the block
+has its own mapping."""
 program = building.fixture("luajit_blocks.c", "-O1", "-I/usr/include/luajit-2.1", "-lluajit-5.1")
 
 
@@ -31,19 +32,19 @@ def blocks(program: Path) -> Iterator[cores.Running]:
 
 @pytest.fixture(scope="module")
 def early(program: Path) -> int:
-    """The number of blocks in use of a state that has run nothing."""
+    """Return the number of blocks in use in a Lua state that has run nothing."""
     with cores.Running([str(program), "bare"], program.parent / "bare") as made:
         return sum(1 for block in truth.ask("--pid", str(made.pid))[0] if block["allocator"] == "LuaJIT" and block["state"] == "in-use")
 
 
 def rows(output: str, word: str) -> dict[int, int]:
-    """Addresses and sizes of the lines that begin with a word."""
+    """Return the addresses and sizes in the lines that begin with this word."""
     lines = (line.split() for line in output.splitlines() if line.startswith(word + " 0x"))
     return {int(parts[1], 16): int(parts[2]) if parts[2:] else 0 for parts in lines}
 
 
 def check(output: str, early: int, where: list[str]) -> None:
-    """The blocks in use are those that the program recorded, and those that are older. Garbage is reported, and nothing else."""
+    """Check that the blocks in use are those that the program recorded, and older ones. Garbage is reported, and nothing else."""
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "LuaJIT" in warning]
     found = {int(block["address"], 16): block for block in answer if block["allocator"] == "LuaJIT"}
@@ -66,7 +67,7 @@ def check(output: str, early: int, where: list[str]) -> None:
     assert len(lights) == 240 and {address for address, kind in lights.items() if kind == "lost"} == {
         address for address in lights if kinds[address] in truth.LOST
     }
-    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to others
+    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to other objects
 
 
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
@@ -75,7 +76,7 @@ def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
     assert ran("verify", *where).returncode == 0
     answer = found("find", *where)
     others = [one["blocks"] for one in answer["groups"] if one["kind"] == "definite" and not one["garbage"]]
-    assert answer["trusted"] and sum(others) == blocks.output.count(" lost\n")  # of the program
+    assert answer["trusted"] and sum(others) == blocks.output.count(" lost\n")  # block of the program
 
 
 def test_blocks_in_a_core_by_the_kernel(program: Path, early: int) -> None:
@@ -95,7 +96,7 @@ def test_debuggers(blocks: cores.Running, debugger: Any) -> None:
 
 
 def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
-    """LuaJIT counts requested bytes: those of blocks that the program recorded, and those of older ones."""
+    """LuaJIT counts requested bytes: those of the blocks that the program recorded, and those of older blocks."""
     (bytes_,) = re.findall(r"bytes (\d+)", blocks.output)
     (lua,) = found("runtime", "--pid", str(blocks.pid))["runtimes"]
     assert lua["counters"]['collectgarbage("count")'] == int(bytes_)
@@ -103,7 +104,7 @@ def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
 
 
 def newer() -> list[str]:
-    """The command of LuaJIT of 2025."""
+    """Return the command of LuaJIT of 2025."""
     folder = debian.cache() / "luajit-trixie"
     debian.unpacked("trixie", ["luajit"], folder, {}, dependencies=True)
     libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
@@ -112,7 +113,7 @@ def newer() -> list[str]:
 
 @pytest.mark.parametrize("command", [lambda: [real.executable("luajit")], pytest.param(newer, marks=pytest.mark.matrix)])
 def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
-    """Objects by type, garbage, and variables: those of test_lua.py."""
+    """Objects by type, garbage, and variables are those of test_lua.py."""
     words = [*command(), str(truth.PROGRAMS / "objects.lua"), "drop"]
     with cores.Running(words, tmp_path / "run", stdin=-1) as made:
         where = ["--pid", str(made.pid)]
@@ -124,8 +125,8 @@ def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
     groups = [one for one in answer["groups"] if one["type"] == "Order"]
     kinds = {(one["kind"], one["runtime"], one["garbage"]) for one in groups}
     assert answer["trusted"] and ("definite", "LuaJIT", True) in kinds
-    assert kinds <= {("definite", "LuaJIT", True), ("possible", "LuaJIT", False)}  # a stale word may refer to the middle of one
-    assert 140 < sum(one["blocks"] for one in groups) <= 154  # such a word divides a cycle
+    assert kinds <= {("definite", "LuaJIT", True), ("possible", "LuaJIT", False)}  # a stale word may refer to the middle of an object
+    assert 140 < sum(one["blocks"] for one in groups) <= 154  # a stale word divides a cycle
     types = {row["name"]: row["objects"] for row in lua["types"]}
     assert (types["Order"], types["Point"], types["function at programs/objects.lua:27"]) == (600, 200, 50)
     named = {row["name"].replace(" (LuaJIT variable)", ""): row["container"]["length"] for row in roots if row["container"]}

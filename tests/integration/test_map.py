@@ -1,4 +1,5 @@
-"""Pages of a real heap against what the program says of them: live, in a kernel's core, in gcore's with residency saved before."""
+"""`map` reports the pages of a heap that the program prints: live, in a kernel's core, and in gcore's core with residency that was saved
+before."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ running = building.running()
 
 @pytest.fixture(scope="module")
 def saved(running: Running, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """gcore's core, and the residency that was saved before."""
+    """Return gcore's core, and the residency that was saved before it."""
     side = tmp_path_factory.mktemp("saved") / "side"
     findleaks("map", "--save-residency", str(side), "--pid", str(running.pid))
     return running.gcore(), side
@@ -42,13 +43,13 @@ def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
         return run.kernel_core(), pagetruth.truth(run.output)
 
 
-def mapped(*words: str) -> dict[str, Any]:
+def run_map(*words: str) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(findleaks("map", "--json", *words))
     return answer
 
 
 def states(answer: dict[str, Any]) -> dict[int, PageState]:
-    """State of every page by its address."""
+    """Return the state of every page by address."""
     return {
         int(run["address"], 16) // PAGE * PAGE + PAGE * at: PageState[run["state"].upper()]
         for heap in answer["heaps"]
@@ -58,7 +59,7 @@ def states(answer: dict[str, Any]) -> dict[int, PageState]:
 
 
 def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
-    """Every page is as the program says, and all sums agree."""
+    """Check that every page has the state that the program prints, and that all sums agree."""
     known = source != "unknown"
     assert answer["residency"]["source"] == source
     found, expected = states(answer), truth.states(known)
@@ -71,7 +72,7 @@ def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
     for state in PageState:
         assert by_state[state.name.lower()] == PAGE * sum(one == state for one in found.values())
     used = sum(end - start for start, end in truth.used)
-    assert used - 16 * len(truth.heaps) <= answer["totals"]["in_use"] <= used  # the last of a heap has no header behind it
+    assert used - 16 * len(truth.heaps) <= answer["totals"]["in_use"] <= used  # the last chunk of a heap has no header after it
     assert answer["totals"]["in_use"] == sum(run["in_use"] for heap in answer["heaps"] for run in heap["pages"])
     if known:
         assert answer["totals"]["resident"] == PAGE * sum(truth.present.values())
@@ -82,33 +83,33 @@ def check(answer: dict[str, Any], truth: Truth, source: str) -> None:
 
 
 def test_live(running: Running) -> None:
-    check(mapped("--pid", str(running.pid)), pagetruth.truth(running.output), "pagemap")
+    check(run_map("--pid", str(running.pid)), pagetruth.truth(running.output), "pagemap")
 
 
 def test_kernel_core(program: Path, kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     core, truth = kernel_core
-    check(mapped(str(core)), truth, "holes of the core")
+    check(run_map(str(core)), truth, "holes of the core")
     whole = tmp_path / "whole"
     whole.write_bytes(core.read_bytes())
-    check(mapped(str(whole)), truth, "unknown")
-    sparse = tmp_path / "sparse"  # holes for whatever is zero: they tell nothing of pages
+    check(run_map(str(whole)), truth, "unknown")
+    sparse = tmp_path / "sparse"  # the file has holes for all zeros, so holes say nothing about pages
     subprocess.run(["cp", "--sparse=always", str(whole), str(sparse)], check=True)
     assert os.stat(sparse).st_blocks < os.stat(whole).st_blocks
-    check(mapped(str(sparse)), truth, "unknown")
+    check(run_map(str(sparse)), truth, "unknown")
     assert "copy or pack" in findleaks("map", "--save-residency", f"{whole}.gz.residency", str(core))
     subprocess.run(["gzip", "-1", str(whole)], check=True)
-    check(mapped(f"{whole}.gz"), truth, "side file")
+    check(run_map(f"{whole}.gz"), truth, "side file")
 
 
 def test_gcore_with_its_side_file(running: Running, saved: tuple[Path, Path], tmp_path: Path) -> None:
     core, side = saved
     truth = pagetruth.truth(running.output)
-    check(mapped(str(core)), truth, "unknown")
-    check(mapped("--residency", str(side), str(core)), truth, "side file")
+    check(run_map(str(core)), truth, "unknown")
+    check(run_map("--residency", str(side), str(core)), truth, "side file")
     beside = tmp_path / "core"
     beside.symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
-    check(mapped(str(beside)), truth, "side file")
+    check(run_map(str(beside)), truth, "side file")
 
 
 def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tuple[Path, Path], tmp_path: Path) -> None:
@@ -118,11 +119,12 @@ def test_side_file_of_another_process(kernel_core: tuple[Path, Truth], saved: tu
     assert "belongs to process" in refused and "but the target is process" in refused and len(refused.strip().splitlines()) == 1
     (tmp_path / "core").symlink_to(core)
     (tmp_path / "core.residency").symlink_to(side)
-    answer = mapped(str(tmp_path / "core"))  # found beside the core, it is left out and named, and the core's own holes serve
+    # The file beside the core is of another process: a warning names it, and the holes of the core are used instead.
+    answer = run_map(str(tmp_path / "core"))
     assert answer["residency"]["source"] == "holes of the core" and any("belongs to process" in warning for warning in answer["warnings"])
 
 
-def test_debuggers_say_the_same(program: Path, kernel_core: tuple[Path, Truth], saved: tuple[Path, Path]) -> None:
+def test_debuggers_agree(program: Path, kernel_core: tuple[Path, Truth], saved: tuple[Path, Path]) -> None:
     core, truth = kernel_core
     reported = objects(findleaks("map", "--json", str(core), "--exe", str(program)))
     assert objects(gdb(["leaks map --json"], str(program), str(core))) == reported
@@ -141,12 +143,12 @@ def test_debuggers_live(program: Path, running: Running, tmp_path: Path) -> None
         lines = [f"leaks map --save-residency {side}", "leaks map --json"]
         reported = objects(debugger(lines, "-p", str(running.pid)))
         check(json.loads(reported[-1]), truth, "pagemap")
-        check(mapped("--residency", str(side), "--pid", str(running.pid)), truth, "side file")
+        check(run_map("--residency", str(side), "--pid", str(running.pid)), truth, "side file")
 
 
-def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
+def test_text_has_the_figures_of_the_json(kernel_core: tuple[Path, Truth]) -> None:
     core, truth = kernel_core
-    answer, text = mapped(str(core)), findleaks("map", str(core), COLUMNS="100")
+    answer, text = run_map(str(core)), findleaks("map", str(core), COLUMNS="100")
     rows = {}
     for line in text.splitlines():
         for key, name in (("in_use", "occupied"), ("kept", "free, kept"), ("returned", "free, returned"), ("untouched", "untouched")):
@@ -154,7 +156,7 @@ def test_text_says_what_the_json_says(kernel_core: tuple[Path, Truth]) -> None:
                 rows[key] = int(line[5 + len(name) :].split()[0].replace(",", ""))
     assert rows == {key: answer["totals"]["pages"][key] // PAGE for key in rows} and len(rows) == 4
     assert f"malloc_trim(0) would return {truth.trim >> 10} KiB" in text.replace(".0 KiB", " KiB")
-    assert all(len(line) <= 100 for line in text.splitlines() if " -m findleaks " not in line)  # what can be pasted stays in one piece
+    assert all(len(line) <= 100 for line in text.splitlines() if " -m findleaks " not in line)  # text that users paste is not wrapped
     drawn = [line for line in text.splitlines() if line.startswith("  0x")]
     assert drawn and all(set(line.split("  ", 2)[2]) <= set("█▓▒□cmo·-?") for line in drawn)
 
@@ -180,7 +182,7 @@ def test_pictures(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
         assert colours[tuple(int(text[at : at + 2], 16) for at in (1, 3, 5))] > 1000
 
 
-def test_bad_words(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_bad_arguments(kernel_core: tuple[Path, Truth], tmp_path: Path) -> None:
     core = str(kernel_core[0])
     assert "end its name in .html, .svg or .png" in findleaks("map", core, "-o", "map.pdf")
     assert "no such file" in findleaks("map", core, "--residency", str(tmp_path / "none"))
@@ -201,11 +203,11 @@ def _whole(core: str, folder: Path) -> Path:
 def test_other_glibcs(version: str, tmp_path: Path) -> None:
     made = libcs.get(version).compile(building.PROGRAMS / "pages.c", tmp_path / "pages", ["-O1"])
     with Running([str(made)], tmp_path / "run") as run:
-        live, truth = mapped("--pid", str(run.pid)), pagetruth.truth(run.output)
+        live, truth = run_map("--pid", str(run.pid)), pagetruth.truth(run.output)
         core = run.kernel_core()
-    for answer in (live, mapped(str(core))):
+    for answer in (live, run_map(str(core))):
         found, expected = states(answer), truth.states()
-        if version == "2.43":  # its thread cache is not the first chunk
+        if version == "2.43":  # the thread cache of this version is not the first chunk
             expected[truth.heaps[0][0]] = PageState.KEPT
         assert found == expected
         assert [one["bytes"] for one in answer["trim"]] == [truth.trim]

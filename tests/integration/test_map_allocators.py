@@ -1,4 +1,4 @@
-"""Pages of other allocators' heaps, and of a threaded Ruby program before and after malloc_trim."""
+"""`map` on pages of other allocators' heaps, and of a threaded Ruby program before and after malloc_trim."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _mimalloc() -> dict[str, str]:
     return {"LD_PRELOAD": str(mallocs_mimalloc.library("2.0.9"))}
 
 
-# What part of the free pages is kept: never-touched ones are free, too.
+# Fraction of the free pages that is retained. Pages that were never touched are free, too.
 ALLOCATORS = {
     "jemalloc-keeps": (_jemalloc(-1), "jemalloc", (0.7, 1.0)),
     "jemalloc-returns": (_jemalloc(0), "jemalloc", (0.0, 0.05)),
@@ -88,7 +88,7 @@ def test_pages_of(which: str, program: Path, tmp_path: Path) -> None:
     reported = {page for page, state in found.items() if state in (PageState.IN_USE, PageState.UNTOUCHED)}
     assert used <= reported
     others, size = counted["blocks"]["in_use"] - len(ours), counted["in_use"] - sum(size for _, size in ours)
-    assert len(reported - used) <= size // PAGE + 2 * others and others <= 8  # what libraries have of their own
+    assert len(reported - used) <= size // PAGE + 2 * others and others <= 8  # allocated by the libraries themselves
     for page, state in found.items():
         assert truth[page] == (state not in (PageState.UNTOUCHED, PageState.RETURNED)), (hex(page), state)
     free = [state for state in found.values() if state in (PageState.KEPT, PageState.RETURNED)]
@@ -102,7 +102,7 @@ def test_pages_of(which: str, program: Path, tmp_path: Path) -> None:
 
 
 def _states(heap: dict[str, Any]) -> list[tuple[int, PageState]]:
-    """(page, state) of each page of a heap."""
+    """Return (page, state) for each page of a heap."""
     return [
         (int(run["address"], 16) // PAGE * PAGE + PAGE * at, PageState[run["state"].upper()])
         for run in heap["pages"]
@@ -111,7 +111,8 @@ def _states(heap: dict[str, Any]) -> list[tuple[int, PageState]]:
 
 
 def _present(pid: int, pages: list[int]) -> dict[int, bool]:
-    """By the process's pagemap, read here; to root, the zero page is reported by its number, which many pages share."""
+    """Return the resident pages from the process's pagemap, read by the test. For root, the zero page has a frame number that many pages
+    share."""
     zero = _zero_page()
     found = {}
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
@@ -122,7 +123,7 @@ def _present(pid: int, pages: list[int]) -> dict[int, bool]:
 
 
 def _zero_page() -> int:
-    """The frame of the kernel's zero page: what a page has that was only read."""
+    """Return the frame number of the kernel's zero page, to which pages map that were only read."""
     import mmap
 
     with mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page, open("/proc/self/pagemap", "rb", buffering=0) as file:
@@ -132,7 +133,7 @@ def _zero_page() -> int:
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         (entry,) = struct.unpack("Q", os.pread(file.fileno(), 8, address // PAGE * 8))
     frame = entry & ((1 << 55) - 1)
-    return int(frame) or -1  # 0: not root, to whom no frame is reported
+    return int(frame) or -1  # 0: without root, frame numbers are not reported
 
 
 def resident(pid: int) -> int:
@@ -203,7 +204,7 @@ public class Churn {
 
 @pytest.mark.matrix
 def test_jvm_with_thread_churn(tmp_path: Path) -> None:
-    """What the JVM's own command to trim returns is what was predicted."""
+    """The JVM's own command to trim returns the predicted amount of memory."""
     (tmp_path / "Churn.java").write_text(JAVA)
     subprocess.run(["javac", "Churn.java"], cwd=tmp_path, check=True)
     with Running(["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", str(tmp_path), "Churn"], tmp_path / "run") as running:

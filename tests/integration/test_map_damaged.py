@@ -1,4 +1,4 @@
-"""`map` on cores with wrong bytes anywhere: it ends soon, with a result or one line, and draws what it has."""
+"""`map` on cores with random damage: it ends quickly, with a result or one line, and draws the readable memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that `map -o FILE.html` writes, in a browser: what it draws, how it zooms, what it tells under the pointer and when searched."""
+"""The page of `map -o FILE.html` in a browser: its drawing, zoom, tooltips and search."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def cell(state: PageState, dark: bool) -> str:
 
 
 @pytest.mark.parametrize("dark", mark_matrix_except({"light": False, "dark": True}, "light"))
-def test_it_draws_and_zooms(drawn: tuple[Path, Truth], tmp_path: Path, dark: bool) -> None:
+def test_drawing_and_zoom(drawn: tuple[Path, Truth], tmp_path: Path, dark: bool) -> None:
     script = """
     const steps = [{scale: scale(), colours: colours()}];
     for (const name of ["+", "+", "-", "0"]) { await press(name); steps.push({scale: scale(), colours: colours()}); }
@@ -82,7 +82,7 @@ def test_it_draws_and_zooms(drawn: tuple[Path, Truth], tmp_path: Path, dark: boo
     pixels = {}
     for state in (PageState.KEPT, PageState.RETURNED, PageState.UNTOUCHED):
         pixels[state] = first["colours"].get(cell(state, dark), 0) / counts[state]
-    assert min(pixels.values()) >= 16  # each page has its cell
+    assert min(pixels.values()) >= 16  # each page has a cell
     assert max(pixels.values()) < min(pixels.values()) * 1.2
     assert first["scale"] == whole["scale"] and first["colours"] == whole["colours"]
     assert once["scale"] == back["scale"] and once["colours"] == back["colours"]
@@ -91,7 +91,7 @@ def test_it_draws_and_zooms(drawn: tuple[Path, Truth], tmp_path: Path, dark: boo
     assert sum(level) < 150 if dark else sum(level) > 700
 
 
-def test_it_tells_what_is_under_the_pointer(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_tooltips(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
     truth = drawn[1]
     states = truth.states()
     wanted = {state: next(page for page, found in states.items() if found == state) for state in set(states.values())}
@@ -130,7 +130,7 @@ def test_it_tells_what_is_under_the_pointer(drawn: tuple[Path, Truth], tmp_path:
     assert len(names) >= 3 and names <= {look.name for look in BY_STATE.values()}
 
 
-def test_it_is_searched(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_search(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
     script = """
     const before = colours(), chips = [...document.querySelectorAll("#chips button")];
     const matches = () => document.getElementById("matches").textContent;
@@ -161,7 +161,7 @@ def test_it_is_searched(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
             if name.startswith(look.name) and (state != PageState.IN_USE or "untouched" not in name)
         )
         assert text.startswith(f"{states.count(state):,} of {len(states):,} pages") and pressed == "true"
-        if state != PageState.KEPT:  # dimmed
+        if state != PageState.KEPT:  # cells that do not match are dimmed
             assert colours.get(BY_STATE[PageState.KEPT].light, 0) < answer["before"][BY_STATE[PageState.KEPT].light] / 4
     listed = {name: found for name, found in answer["bands"].items() if name != "all"}
     assert len(listed) > 3
@@ -169,7 +169,7 @@ def test_it_is_searched(drawn: tuple[Path, Truth], tmp_path: Path) -> None:
         assert found.split()[0] == re.search(r"\(([\d,]+) pages\)", name)[1]
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_names_are_escaped(tmp_path: Path) -> None:
     from findleaks.report.heapmap.html import _assemble_page
 
     title = '</script><script>document.title="owned"</script>@META@<img src=x onerror=alert(1)>'

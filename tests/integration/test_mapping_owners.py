@@ -12,7 +12,8 @@ from debuggers import findleaks
 
 import cores
 
-# Mappings with the addresses of blocks. Inaccessible ones between them keep the kernel from joining them. Many words refer to the last.
+# These mappings contain the addresses of blocks. Inaccessible mappings between them keep the kernel from joining them. Many words refer to
+# the last mapping.
 SOURCE = """
 #include <stdio.h>
 #include <stdlib.h>

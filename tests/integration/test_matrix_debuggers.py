@@ -1,4 +1,4 @@
-"""Other GDBs and LLDBs, from LLDB 14 and GDB 10 to the newest: the cores they make, and findleaks inside of them."""
+"""Other GDBs and LLDBs, from LLDB 14 and GDB 10 to the newest: cores that they write, and findleaks loaded into them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = list(CATALOGUE)
 
 @dataclass(frozen=True)
 class Pictures:
-    """One process: what it said of its blocks, and its cores by who made them ("" the kernel)."""
+    """One process: what it printed of its blocks, and its cores by writer ("" is the kernel)."""
 
     records: list[truth.Record]
     live: str
@@ -47,7 +47,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
 
 @pytest.mark.parametrize("maker", ["", *GDBS])
 def test_cores_of_one_process(pictures: Pictures, maker: str) -> None:
-    """Every picture of a process gives the same answer, to the byte, and it is the truth."""
+    """All cores of one process give the same result, byte by byte, and it agrees with the program."""
     core = pictures.cores[maker]
     assert objects(findleaks("find", "--json", str(core))) == objects(pictures.live) != []
     blocks, warnings = truth.ask(str(core))
@@ -58,10 +58,10 @@ def test_cores_of_one_process(pictures: Pictures, maker: str) -> None:
 
 
 def test_newer_gdbs_make_sparse_cores(pictures: Pictures) -> None:
-    """These are the cores that the test above is about: most of the heaps' reserved memory is not in them."""
+    """The cores of the previous test are sparse: they lack most of the heaps' reserved memory."""
     taken = {name: path.stat().st_blocks * 512 for name, path in pictures.cores.items()}
     sizes = {name: path.stat().st_size for name, path in pictures.cores.items()}
-    assert taken["gdb-13"] >= sizes["gdb-13"]  # every reserved byte is written
+    assert taken["gdb-13"] >= sizes["gdb-13"]  # all reserved memory is written
     assert taken["gdb-16"] < sizes["gdb-16"] / 2
     assert taken["gdb-18"] < taken["gdb-13"] / 2
 
@@ -84,7 +84,7 @@ def gcore(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Asked:
-    """A core of tests/programs/doors.c, where its blocks are, and what the command line says."""
+    """A core of tests/programs/doors.c, the addresses of its blocks, and the results of the command line."""
 
     path: Path
     at: doors.Placed
@@ -109,7 +109,7 @@ def no_traceback(output: str) -> str:
     return output
 
 
-def test_doors_on_cores(debugger: Debugger, program: Path, core: Asked) -> None:
+def test_front_ends_on_cores(debugger: Debugger, program: Path, core: Asked) -> None:
     doors.check_truth(core.told, core.at)
     output = no_traceback(debugger.run(doors.inside(core.at), exe=str(program), core=str(core.path)))
     assert objects(output) == core.told
@@ -119,7 +119,7 @@ def test_cores_without_their_program_given(debugger: Debugger, core: Asked) -> N
     assert objects(debugger.run(doors.inside(core.at), core=str(core.path))) == doors.on_core(core.at, core.path)
 
 
-def test_doors_on_a_process(debugger: Debugger, running: Running) -> None:
+def test_front_ends_on_a_process(debugger: Debugger, running: Running) -> None:
     at, pid = doors.placed(running.output), running.pid
     reported = [line for words in doors.questions(at) for line in objects(findleaks(*words, "--pid", str(pid)))]
     doors.check_truth(reported, at)
@@ -128,12 +128,12 @@ def test_doors_on_a_process(debugger: Debugger, running: Running) -> None:
 
 
 def test_text(debugger: Debugger, program: Path, running: Running) -> None:
-    """What people read is the command line's, too."""
+    """Text output is also that of the command line."""
     output = no_traceback(debugger.run(["leaks find", "findleaks"], pid=running.pid))
     reported = findleaks("find", "--pid", str(running.pid)).splitlines()
     summary = next(line for line in reported if "leaked: " in line)
     assert output.splitlines().count(summary) == 2
-    assert output.count("· leaks path") == output.count("· findleaks path") == 1  # characters beyond ASCII come through
+    assert output.count("· leaks path") == output.count("· findleaks path") == 1  # non-ASCII characters are printed correctly
 
 
 def test_help(debugger: Debugger) -> None:
@@ -149,14 +149,14 @@ def test_help(debugger: Debugger) -> None:
 
 
 def test_completion(debugger: Debugger) -> None:
-    assert completed(debugger, "leaks fi") == {"find"}
-    assert completed(debugger, "leaks ") == set(COMMANDS)
+    assert complete(debugger, "leaks fi") == {"find"}
+    assert complete(debugger, "leaks ") == set(COMMANDS)
     if debugger.is_gdb:
-        assert completed(debugger, "leaks find --ki") == {"--kind"}
+        assert complete(debugger, "leaks find --ki") == {"--kind"}
 
 
-def completed(debugger: Debugger, text: str) -> set[str]:
-    """What may represent the last word of the text."""
+def complete(debugger: Debugger, text: str) -> set[str]:
+    """Return the completions of the last word of the text."""
     if debugger.is_gdb:
         return {line.split()[-1] for line in no_traceback(debugger.run([f"complete {text}"])).splitlines()}
     code = (
@@ -195,8 +195,8 @@ def test_errors_are_one_line(debugger: Debugger, program: Path, gcore: Path) -> 
     assert len(parts) == len(words)
 
 
-def test_what_changes_is_seen(debugger: Debugger, program: Path, tmp_path: Path) -> None:
-    """Memory and registers that the user writes between two commands."""
+def test_changes_are_read(debugger: Debugger, program: Path, tmp_path: Path) -> None:
+    """findleaks sees memory and registers that the user writes between two commands."""
     gdb = ["set var g_list = 0", "thread 2", "set var $rbx = 0"]
     lldb = ["expression g_list = (struct node *)0", "thread select 2", "register write rbx 0"]
     memory, *registers = gdb if debugger.is_gdb else lldb
@@ -207,14 +207,14 @@ def test_what_changes_is_seen(debugger: Debugger, program: Path, tmp_path: Path)
 
 
 @pytest.mark.alone
-def test_ctrl_c_ends_it_at_once(debugger: Debugger, program: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command(debugger: Debugger, program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1000000"], tmp_path) as run, debugger.terminal(pid=run.pid, FINDLEAKS_PURE="1") as terminal:
         start = len(terminal.text)
         terminal.press("leaks find\n")
         time.sleep(1)
         pressed = Stopwatch(terminal.pid)
         terminal.press("\x03")
-        # LLDB before 17 prints nothing of a command that was interrupted, but says so itself.
+        # LLDB before 17 drops the output of an interrupted command, and prints its own message.
         no_traceback(terminal.until(r"leaks: interrupted\r\n|\.\.\. Interrupted\.\r\n", start))
         assert pressed.seconds() < 0.5
-        assert "leaked: " in terminal.run("leaks find --limit 1", "leaked: ")  # and the next one works
+        assert "leaked: " in terminal.run("leaks find --limit 1", "leaked: ")  # and the next command works

@@ -1,5 +1,8 @@
-"""What is large: threads by thousands, mappings by tens of thousands, a core of a terabyte that is mostly holes, and one larger than the
-memory that findleaks may use. Each against what the program itself said; costs in CPU time, as other work may run beside."""
+"""Large targets: thousands of threads, tens of thousands of mappings, a sparse core of one terabyte, and a core larger than findleaks'
+memory limit.
+
+Results are compared with what the program prints. Costs are measured in CPU time, because other work may run at the same time.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ import cores
 pytestmark = [pytest.mark.matrix, pytest.mark.slow]
 
 LINEAR = 4.8
-"""Most that four times as much may cost."""
-HELD = {"lost": "definite"}  # what a program's word means in `blocks`; all other words: reachable
+"""Maximum factor of the cost if the target is four times as large."""
+HELD = {"lost": "definite"}  # what each word of the program means in `blocks`; all other words mean reachable
 
 
 class Answer(NamedTuple):
     output: str
     cpu: float  # seconds
-    kib: int  # resident at most, with pages of the core's file
+    kib: int  # maximum of resident memory, including pages of the core file
 
 
 def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
-    """findleaks with these words; `data` limits its private writable memory, in bytes."""
+    """Run findleaks with these arguments. `data` limits its private writable memory, in bytes."""
 
-    def limited() -> None:
+    def set_limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data, data))
 
     child = subprocess.Popen(
@@ -41,7 +44,7 @@ def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment(),
-        preexec_fn=limited if data >= 0 else None,
+        preexec_fn=set_limit if data >= 0 else None,
     )
     assert child.stdout is not None
     output = child.stdout.read().decode()
@@ -56,7 +59,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def core_of(program: Path, folder: Path, *words: str) -> tuple[Path, dict[int, str]]:
-    """The kernel's core, and what the program said of each block."""
+    """Return the kernel's core, and what the program printed for each block."""
     with cores.Running([str(program), *words], folder) as running:
         said = {int(address, 16): word for word, address in (line.split() for line in running.output.splitlines() if " " in line)}
         return running.kernel_core(), said
@@ -73,7 +76,7 @@ def check(core: Path, said: dict[int, str]) -> None:
 
 
 def check_linear(few: Path, many: Path, *commands: str) -> None:
-    """CPU time less what it costs to start, which does not grow."""
+    """Check that CPU time minus start-up time grows linearly."""
     empty = ask("--version").cpu
     for command in commands:
         small, large = (ask(*command.split(), str(core)).cpu - empty for core in (few, many))
@@ -94,7 +97,7 @@ def test_ten_thousand_threads(tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_mappings(tmp_path: Path) -> None:
-    """As many as vm.max_map_count lets a process have, which is 65,530 unless it was raised."""
+    """The number of mappings is a little less than vm.max_map_count (65,530 by default), and at most 100,000."""
     most = int(Path("/proc/sys/vm/max_map_count").read_text())
     count = min(100_000, most - 1000) // 8 * 8
     program = build("many_mappings", tmp_path)
@@ -115,11 +118,11 @@ def test_a_terabyte_of_holes(tmp_path: Path) -> None:
             os.posix_fadvise(cached.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         answer = ask(*command.split(), str(core))
         assert answer.cpu < 10
-        assert answer.kib < 200 << 10  # no hole was read ahead
+        assert answer.kib < 200 << 10  # holes were not read ahead
 
 
 def test_a_core_larger_than_memory(tmp_path: Path) -> None:
-    """Of a core of 1 GB, findleaks has 300 MB of private memory: the file is mapped, or copied in pieces."""
+    """findleaks reads a core of 1 GB with 300 MB of private memory: the file is mapped, or copied in pieces."""
     core, said = core_of(build("many_blocks", tmp_path), tmp_path / "run", "250000")
     assert core.stat().st_size > 1_000_000_000
     found = json.loads(ask("find", "--json", str(core), data=300 << 20).output)

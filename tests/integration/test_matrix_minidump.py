@@ -1,4 +1,4 @@
-"""Minidumps by their other writers, made anew: Breakpad's, Crashpad's, and LLDB's of several versions."""
+"""Minidumps by other writers: Breakpad, Crashpad, and several versions of LLDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def in_use(image: Path) -> dict[str, str]:
 
 
 def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
-    """All writable memory is there: what differs from the core's answer is what the upper parts of vector registers alone hold."""
+    """The dump has all writable memory. Results differ from those of the core only for blocks to which upper halves of vector registers
+    refer."""
     program = building.compiled(tmp_path, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     dumps = {"all": tmp_path / "all.dmp", "": tmp_path / "stacks.dmp"}
     with Running([str(program), "5", "12", "1"], tmp_path / "run") as run:
@@ -42,7 +43,7 @@ def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
 
 
 def test_crashpads(tmp_path: Path) -> None:
-    """It names libraries without folders, and has no list of mappings."""
+    """Crashpad's minidumps name libraries without folders, and have no list of mappings."""
     program = building.compiled(tmp_path, "crashpad.c", "-std=gnu11", "-g", "-O1", "-pthread", name="crashing")
     database = tmp_path / "database"
     database.mkdir()
@@ -62,7 +63,7 @@ def test_crashpads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lldb-14", "lldb-16"])
 def test_lldbs_that_write_stacks_alone(tmp_path: Path, name: str) -> None:
-    """They refuse `--style full`."""
+    """These LLDBs do not support `--style full`."""
     lldb, dump = debuggers_matrix.get(name), tmp_path / "stack.dmp"
     with Running([str(doors.build(tmp_path))], tmp_path / "run") as run:
         reported = json.loads(ran("stacks", "--json", "--pid", str(run.pid), check=True).stdout)
@@ -76,7 +77,7 @@ def test_lldbs_that_write_stacks_alone(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lldb-19", "lldb-23"])
 def test_lldbs(tmp_path: Path, name: str) -> None:
-    """Each writes what findleaks reads, inside of it as well where it opens its own: 19 refuses its dumps of several threads."""
+    """findleaks reads minidumps of each LLDB, also loaded into that LLDB. LLDB 19 cannot open its own dumps of several threads."""
     lldb, dump = debuggers_matrix.get(name), tmp_path / "full.dmp"
     with Running([str(doors.build(tmp_path))], tmp_path / "run") as run:
         at = doors.placed(run.output)

@@ -1,4 +1,5 @@
-"""mimalloc: every block of a program that knows the truth about itself, and areas and blocks as mimalloc lists them itself."""
+"""mimalloc: findleaks reports the state that the truth program expects for every block, and the areas and blocks that mimalloc itself
+lists."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program once plain, and once with each mimalloc linked in."""
+    """Build the program once without mimalloc, and once linked with each mimalloc."""
     made: dict[str, Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -43,7 +44,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
         if key not in made:
             output = folder / f"truth-{len(made)}{'-static' if '-static' in more else ''}"
             objects = [str(mallocs_mimalloc.linked(version))] if version else []
-            if "-static" in more or "-static-pie" in more:  # libc.a brings its own malloc along: the first one counts
+            if "-static" in more or "-static-pie" in more:  # libc.a contains another malloc, so the first one is used
                 objects.append("-Wl,-z,muldefs")
             subprocess.run(["gcc", *FLAGS, "-O1", *more, "-o", str(output), str(SOURCE), *objects, "-pthread"], check=True)
             made[key] = output
@@ -52,13 +53,13 @@ def build(tmp_path_factory: pytest.TempPathFactory):
     return build
 
 
-def preloaded(version: str, build: str = "release") -> dict[str, str]:
+def preload(version: str, build: str = "release") -> dict[str, str]:
     return {"LD_PRELOAD": str(mallocs_mimalloc.library(version, build))}
 
 
 @pytest.mark.parametrize(("version", "picture"), [("2.0.9", "kernel"), ("2.0.9", "live"), ("3.2.8", "gcore"), ("3.2.8", "live")])
 def test_five_threads(build, tmp_path: Path, version: str, picture: str) -> None:
-    check(build(), tmp_path, 5, picture, "a", settle=settle, **preloaded(version))
+    check(build(), tmp_path, 5, picture, "a", settle=settle, **preload(version))
 
 
 def test_linked_statically(build, tmp_path: Path) -> None:
@@ -71,14 +72,14 @@ def test_linked_statically(build, tmp_path: Path) -> None:
 @pytest.mark.parametrize("picture", ["kernel", "gcore", "live"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_and_picture(build, tmp_path: Path, version: str, picture: str, threads: int) -> None:
-    check(build(), tmp_path, threads, picture, "a", settle=settle, **preloaded(version))
+    check(build(), tmp_path, threads, picture, "a", settle=settle, **preload(version))
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("flavour", ["secure", "debug"])
 @pytest.mark.parametrize("version", SOURCES)
 def test_secure_and_debug_builds(build, tmp_path: Path, version: str, flavour: str) -> None:
-    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preloaded(version, flavour))
+    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preload(version, flavour))
 
 
 @pytest.mark.matrix
@@ -91,12 +92,12 @@ def test_every_way_to_link_it(build, tmp_path: Path, version: str, link: str) ->
 @pytest.mark.matrix
 @pytest.mark.parametrize("environment", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("version", ["2.0.9", "2.2.5", "3.0.1", "3.4.3"])
-def test_set_up_otherwise(build, tmp_path: Path, version: str, environment: dict[str, str]) -> None:
-    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preloaded(version), **environment)
+def test_settings(build, tmp_path: Path, version: str, environment: dict[str, str]) -> None:
+    check(build(), tmp_path, 5, "kernel", "a", settle=settle, **preload(version), **environment)
 
 
 def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str, str]) -> None:
-    """What mi_heap_visit_blocks listed as the program's last act is what the reader says, area by area and block by block."""
+    """Check areas and blocks against the list of mi_heap_visit_blocks, which the program printed last."""
     with cores.Running([str(program)], folder, environment) as running:
         lines = [line.split() for line in running.output.splitlines()]
         areas = {int(line[1], 16): [int(number) for number in line[2:]] for line in lines if line[0] == "area"}
@@ -123,7 +124,7 @@ def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str
                     if blocks.state(index) == State.IN_USE:
                         ours.add(blocks.address(index))
             assert ours == set(listed)
-            # The sums over size classes are all of its blocks; those freed elsewhere count as used until their owner collects them.
+            # The sums over size classes are all blocks. Blocks freed by another thread count as used until their owner collects them.
             assert sum(row.in_use + row.cached for row in rows) == allocator.read_counters()["used"]
             assert sum(row.total for row in rows) == allocator.read_counters()["capacity"]
             for row in rows:
@@ -138,8 +139,8 @@ def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str
 
 
 @pytest.mark.parametrize("version", ["2.2.5", *(pytest.param(v, marks=pytest.mark.matrix) for v in SOURCES if v not in ("2.2.5", "3.3.2"))])
-def test_areas_and_blocks_are_those_it_lists_itself(tmp_path: Path, version: str) -> None:
-    """Beside glibc's malloc in one process: each block belongs to one of them."""
+def test_areas_and_blocks_equal_those_that_mimalloc_lists(tmp_path: Path, version: str) -> None:
+    """The process also uses glibc's malloc. Each block belongs to exactly one of the two allocators."""
     program = tmp_path / "visit"
     source, library = truth.PROGRAMS / "mimalloc_visit.c", mallocs_mimalloc.linked(version, override=False)
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Minidumps of real processes: LLDB's, beside the kernel's core of the same process, which did not move between them."""
+"""Minidumps of real processes: those of LLDB, compared with the kernel's core of the same process, which did not run between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORES = ROOT / "cores"
 
 @dataclass(frozen=True)
 class Pictures:
-    """One process: what it said of its blocks, its minidumps by kind, its core, and its program."""
+    """One process: what it printed of its blocks, its minidumps by kind, its core, and its program."""
 
     records: list[truth.Record]
     dumps: dict[str, Path]
@@ -52,7 +52,8 @@ def of_core(pictures: Pictures) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["full", "modified-memory"])
 def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dict[str, Any]], kind: str) -> None:
-    """All but those that only a vector register holds, which LLDB leaves out: findleaks says so, and does not trust the answer."""
+    """The blocks are those of the core, except blocks to which only a vector register refers. LLDB does not write these registers, so
+    findleaks warns and does not trust the result."""
     found = blocks(pictures.dumps[kind])
     other = {address for address in of_core if found.get(address) != of_core[address]}
     held = {hex(record.address) for record in pictures.records if record.category == "register" and record.kind == "reachable"}
@@ -69,7 +70,7 @@ def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dic
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stacks_are_those_of_the_core(pictures: Pictures, kind: str) -> None:
-    """Also where the dump has the stacks alone: the code's call frame information is in the files."""
+    """Also if the dump has only the stacks, because the call frame information is in the files."""
     of_dump, of_core = (
         json.loads(ran("stacks", "--json", str(image), check=True).stdout) for image in (pictures.dumps[kind], pictures.core)
     )
@@ -78,7 +79,7 @@ def test_stacks_are_those_of_the_core(pictures: Pictures, kind: str) -> None:
     assert of_dump["warnings"] == of_core["warnings"]
 
 
-def test_what_a_dump_of_the_stacks_lacks(pictures: Pictures) -> None:
+def test_dump_of_stacks_only(pictures: Pictures) -> None:
     dump, words = pictures.dumps["stack"], Counter(record.category for record in pictures.records)
     assert words["stack"]
     for command in ("find", "verdict", "blocks", "caches", "verify", "roots"):
@@ -104,7 +105,7 @@ def test_what_a_dump_of_the_stacks_lacks(pictures: Pictures) -> None:
 
 @pytest.fixture(scope="module")
 def breakpads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Breakpad's minidump of all writable memory, from cores/."""
+    """Return Breakpad's minidump of all writable memory, from cores/."""
     path = tmp_path_factory.mktemp("breakpad") / "doors.dmp"
     path.write_bytes(gzip.decompress((CORES / "doors.dmp.gz").read_bytes()))
     return path
@@ -112,13 +113,13 @@ def breakpads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def at() -> doors.Placed:
-    """The blocks of Breakpad's samples, as their process named them."""
+    """Return the addresses of the blocks in Breakpad's samples, as the process printed them."""
     return doors.placed("\n".join(line for line in (CORES / "README.md").read_text().splitlines() if " 0x" in line))
 
 
 @pytest.mark.platform("x86-64", "minidumps")
 def test_breakpads(breakpads: Path, at: doors.Placed) -> None:
-    """The block that only the upper half of a vector register holds is reachable: Breakpad has that."""
+    """A block to which only the upper half of a vector register refers is reachable, because Breakpad writes this half."""
     found = blocks(breakpads)
     assert {name: found[address]["kind"] for name, address in at.items() if name in doors.KINDS} == doors.KINDS
     body = json.loads(ran("find", "--json", str(breakpads), check=True).stdout)
@@ -139,7 +140,7 @@ def test_the_stacks_of_breakpads(at: doors.Placed) -> None:
 
 
 def test_inside_lldb(breakpads: Path, at: doors.Placed) -> None:
-    """Every command answers as on the command line; only what to do about files that are not here is said in LLDB's words."""
+    """Every command prints the same as the command line. Only the advice about missing files names commands of LLDB."""
     inside, outside = (
         [{**json.loads(line), "warnings": []} for line in lines]
         for lines in (objects(lldb(doors.inside(at), "-c", str(breakpads))), doors.on_core(at, breakpads))
@@ -149,7 +150,7 @@ def test_inside_lldb(breakpads: Path, at: doors.Placed) -> None:
 
 
 def test_inside_gdb(breakpads: Path) -> None:
-    """GDB refuses minidumps; what can be done is said, and can be pasted."""
+    """GDB cannot open minidumps. The message suggests a command that can be pasted."""
     paste = f"`shell findleaks find {breakpads}`, or in a shell `lldb -c {breakpads}`"
     for words in ([str(breakpads)], ["-c", str(breakpads)], [f"--core={breakpads}"]):
         assert gdb(["leaks find"], *words).splitlines()[-1] == f"leaks: {breakpads}: a minidump, which GDB cannot load: {paste}"

@@ -1,4 +1,5 @@
-"""musl's mallocs: every block of the truth program is called what it is; classes against the allocator's own counters; damage is found."""
+"""musl's mallocs: findleaks reports the expected state of every block, size classes agree with the allocator's counters, and damage is
+found."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ from findleaks.target.core import open_core
 NEW = tuple(mallocs_musl.SUITES)
 OLD = tuple(f"{version}-old" for version in mallocs_musl.SUITES)
 HERE, HERE_OLD = "1.2.3", "1.2.3-old"
-"""Those of the suite whose packages are fetched first: one version of each that is always tested."""
+"""The first versions in the list of packages. They are always tested."""
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory):
-    """Builds each program once for each musl and way to link it."""
+    """Build each program once for each musl and each way to link it."""
     made: dict[tuple[str, str, str], Path] = {}
     folder = tmp_path_factory.mktemp("musl")
 
@@ -48,8 +49,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory):
 
 
 @contextmanager
-def seen(program: Path, folder: Path, *arguments: str, picture: str = "kernel") -> Iterator[tuple[str, Allocator, Directory]]:
-    """What the program printed, and what is found in it."""
+def run_program(program: Path, folder: Path, *arguments: str, picture: str = "kernel") -> Iterator[tuple[str, Allocator, Directory]]:
+    """The output of the program, and the results of findleaks."""
     with cores.Running([str(program), *arguments], folder) as running:
         if picture == "live":
             target = attach(running.pid)
@@ -92,7 +93,7 @@ def test_truth_of_every_version(compiled, tmp_path: Path, version: str, link: st
 @pytest.mark.parametrize("options", [pytest.param("ab", id="break blocked")])
 @pytest.mark.parametrize("version", [HERE_OLD, pytest.param(HERE, marks=pytest.mark.matrix)])
 def test_heaps_of_other_shapes(compiled, tmp_path: Path, version: str, options: str) -> None:
-    """oldmalloc's heap goes on in mappings where the break cannot grow; mallocng's metas do."""
+    """If the break cannot grow, oldmalloc continues its heap in mappings, and mallocng its metadata."""
     check(compiled(version, "static"), tmp_path, 3, "kernel", options, 2)
 
 
@@ -112,7 +113,8 @@ def test_heaps_of_other_shapes_of_every_version(compiled, tmp_path: Path, versio
     ],
 )
 def test_threads_that_ended_and_storage_in_blocks(compiled, tmp_path: Path, version: str, link: str) -> None:
-    """ld.so takes the main thread's storage from malloc; stacks stay until threads are joined, and what they returned is held there."""
+    """ld.so allocates the main thread's TLS with malloc. Stacks stay mapped until threads are joined, and refer to the return values of
+    the threads."""
     with cores.Running([str(compiled(version, link, "musl_threads"))], tmp_path) as running:
         records = truth.parse(running.output)
         blocks, _ = truth.ask(str(running.kernel_core()))
@@ -123,7 +125,7 @@ def test_threads_that_ended_and_storage_in_blocks(compiled, tmp_path: Path, vers
 
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE else pytest.mark.matrix) for v in (*NEW, *OLD)])
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """dlopen'ed libraries' TLS is in blocks of ld.so's own."""
+    """The TLS of dlopen'ed libraries is in blocks that ld.so allocates."""
     musl, source = mallocs_musl.chosen(version, "dynamic"), SOURCE.with_name("dynamic_tls.c")
     library = musl.library(source, tmp_path / "library.so", "-DLIBRARY")
     program = musl.compile(source, tmp_path / "program", "dynamic")
@@ -136,13 +138,13 @@ def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
 
 
 def program_blocks(output: str) -> dict[int, int]:
-    """Address -> usable size of the blocks the program has."""
+    """Return the blocks of the program: {address: usable size}."""
     rows = (line.split() for line in output.splitlines() if line.startswith("block "))
     return {int(address, 16): int(size, 16) for _, address, size in rows}
 
 
 def identities(allocator: Allocator, directory: Directory) -> None:
-    """The rows of a table of caches, and those of arenas, are together all blocks."""
+    """Check that the rows of a table of caches, and those of arenas, have all blocks in sum."""
     rows = allocator.caches(directory.blocks)
     for state, count, size in (
         (State.IN_USE, sum(row.in_use for row in rows), sum(row.in_use_bytes for row in rows)),
@@ -160,8 +162,9 @@ def identities(allocator: Allocator, directory: Directory) -> None:
 @pytest.mark.parametrize("picture", ["kernel", pytest.param("gcore", marks=pytest.mark.matrix), "live"])
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE else pytest.mark.matrix) for v in NEW])
 def test_classes_against_the_counters_of_mallocng(compiled, tmp_path: Path, version: str, picture: str) -> None:
-    """usage_by_class is read by the program itself, from a symbol; findleaks finds it, and counts the same slots in the groups."""
-    with seen(compiled(version, "static", "musl_caches", "-DCONTEXT"), tmp_path, picture=picture) as (output, allocator, directory):
+    """The program prints usage_by_class, which it finds by a symbol. findleaks finds the same counters, and counts the same slots in the
+    groups."""
+    with run_program(compiled(version, "static", "musl_caches", "-DCONTEXT"), tmp_path, picture=picture) as (output, allocator, directory):
         assert directory.problems == []
         counted = {int(line.split()[1]): int(line.split()[2]) for line in output.splitlines() if line.startswith("class ")}
         assert allocator.read_counters() == {f"usage_by_class[{number}]": slots for number, slots in counted.items() if slots}
@@ -180,7 +183,7 @@ def test_classes_against_the_counters_of_mallocng(compiled, tmp_path: Path, vers
 
 
 def compare_blocks(output: str, directory: Directory) -> None:
-    """Each block of the program is there with its size; what else is in use is libc's own: little."""
+    """Check that each block of the program exists with its size. A few other blocks in use belong to libc."""
     blocks = directory.blocks
     wanted = program_blocks(output)
     for address, size in wanted.items():
@@ -192,7 +195,7 @@ def compare_blocks(output: str, directory: Directory) -> None:
 @pytest.mark.parametrize("link", ["static", pytest.param("dynamic", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE_OLD else pytest.mark.matrix) for v in OLD])
 def test_chunks_of_oldmalloc(compiled, tmp_path: Path, version: str, link: str) -> None:
-    with seen(compiled(version, link, "musl_caches"), tmp_path) as (output, allocator, directory):
+    with run_program(compiled(version, link, "musl_caches"), tmp_path) as (output, allocator, directory):
         assert directory.problems == []
         identities(allocator, directory)
         compare_blocks(output, directory)
@@ -202,22 +205,24 @@ def test_chunks_of_oldmalloc(compiled, tmp_path: Path, version: str, link: str) 
 
 
 def damage(output: str) -> tuple[int, int]:
-    """(block, first wrong byte), as the program says."""
+    """Return (block, first wrong byte) as the program prints them."""
     line = next(line for line in output.splitlines() if line.startswith("damaged "))
     return int(line.split()[1], 16), int(line.split()[2], 16)
 
 
 @pytest.mark.parametrize("letter", ["o", "t", "u"])
 @pytest.mark.parametrize("version", [HERE, HERE_OLD])
-def test_real_damage_is_found_where_it_is(compiled, tmp_path: Path, version: str, letter: str) -> None:
-    """One byte behind a block, a text too long for it, a byte of its header: named, and nearly all other blocks are still read."""
+def test_damage_is_reported_at_its_place(compiled, tmp_path: Path, version: str, letter: str) -> None:
+    """A byte after a block, a text that is too long, and a byte of a header are overwritten. The place is reported, and nearly all other
+    blocks are still read."""
     flags = ("-DCONTEXT",) if version == HERE else ()
-    with seen(compiled(version, "static", "musl_caches", *flags), tmp_path, letter) as (output, allocator, directory):
+    with run_program(compiled(version, "static", "musl_caches", *flags), tmp_path, letter) as (output, allocator, directory):
         block, place = damage(output)
         problems = [problem for problem in (*allocator.problems, *allocator.verify(directory.blocks)) if problem and problem.corrupt]
         assert problems
         assert min(abs(_where(problem) - place) for problem in problems) <= 16, problems
-        assert any(f"{name:#x}" in problem.what for problem in problems for name in (block, block - 16))  # oldmalloc: its chunk
+        # In oldmalloc: the chunk of the block
+        assert any(f"{name:#x}" in problem.what for problem in problems for name in (block, block - 16))
         assert len(problems) <= 6
         wanted = program_blocks(output)
         blocks = directory.blocks
@@ -230,15 +235,15 @@ def _where(problem: Problem) -> int:
 
 
 def test_a_write_after_free_is_found_in_oldmalloc(compiled, tmp_path: Path) -> None:
-    """Its links are gone: the bin ends there."""
-    with seen(compiled(HERE_OLD, "static", "musl_caches"), tmp_path, "f") as (output, allocator, directory):
+    """The write destroyed the links of a free chunk, so the list of its bin ends there."""
+    with run_program(compiled(HERE_OLD, "static", "musl_caches"), tmp_path, "f") as (output, allocator, directory):
         block, _ = damage(output)
         problems = [problem for problem in allocator.verify(directory.blocks) if problem]
         assert any(f"{block - 16:#x}" in problem.what for problem in problems), problems
 
 
-def test_verify_says_what_was_written(compiled, tmp_path: Path) -> None:
-    """The command, on a real overrun: status 1, the block and the text."""
+def test_verify_quotes_the_written_text(compiled, tmp_path: Path) -> None:
+    """`verify` on an overrun: status 1, the block and the text that was written."""
     with cores.Running([str(compiled(HERE, "static", "musl_caches", "-DCONTEXT")), "t"], tmp_path) as running:
         block, _ = damage(running.output)
         done = ran("verify", "--json", str(running.kernel_core()))

@@ -19,11 +19,11 @@ import cores
 
 program = building.fixture("mutex_waits.c", "-O2", "-g", "-w", "-pthread")
 FUTEX = "202"
-THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3}  # else 1
+THREADS = {"cycle": 2, "twice": 2, "held": 3, "inherited": 2, "table": 3}  # otherwise 1
 
 
-def killed(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]]:
-    """Start the program, kill it when all threads wait, and return its core and the addresses that it printed."""
+def kill_program(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Start the program, kill it after all threads wait, and return its core and the addresses that it printed."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "printed", "w") as file:
         started = subprocess.Popen([str(program), word], cwd=folder, stderr=file, preexec_fn=cores._allow_cores)
@@ -45,7 +45,7 @@ def killed(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, str]
 
 
 def waits(word: str, printed: dict[str, str]) -> bool:
-    """Whether all threads of the process have been started, and wait for one of the printed addresses."""
+    """Return whether all threads of the process have been started and wait for one of the printed addresses."""
     folders = list(Path(f"/proc/{printed.get('child', printed['pid'])}/task").iterdir())
     places = [int(one, 16) for one in printed.values() if one.startswith("0x")]
     try:
@@ -76,7 +76,7 @@ DEADLOCKS = {
     ),
 }
 
-# The holder of the mutex is alive, so that there is no finding but a note.
+# The thread that holds the mutex is alive, so there is a note and no finding.
 HELD = {
     "held": r"2 threads wait for the pthread_mutex_t at {allocated}, which thread \d+ holds",
     "inherited": r"Thread {pid} waits for the pthread_mutex_t at {inheriting}, which thread \d+ holds",
@@ -94,7 +94,7 @@ def verdict(core: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("word", DEADLOCKS)
 def test_deadlocks(word: str, program: Path, tmp_path: Path) -> None:
-    core, printed = killed(program, word, tmp_path)
+    core, printed = kill_program(program, word, tmp_path)
     title, cause = DEADLOCKS[word]
     found = verdict(core)["findings"][0]
     assert (found["finding"], found["text"]) == ("deadlock", title)
@@ -102,8 +102,8 @@ def test_deadlocks(word: str, program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", HELD)
-def test_mutexes_that_a_thread_holds(word: str, program: Path, tmp_path: Path) -> None:
-    core, printed = killed(program, word, tmp_path)
+def test_mutexes_held_by_a_running_thread(word: str, program: Path, tmp_path: Path) -> None:
+    core, printed = kill_program(program, word, tmp_path)
     found = verdict(core)
     assert found["notes"][0] == f"The process did not crash: process {os.getpid()} sent SIGABRT. `stacks` shows what the threads were doing"
     assert re.fullmatch(fill(HELD[word], printed), found["notes"][1]), found["notes"]
@@ -112,14 +112,14 @@ def test_mutexes_that_a_thread_holds(word: str, program: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("word", ["timed", "changed", "own-lock", "own-table"])
 def test_other_waits(word: str, program: Path, tmp_path: Path) -> None:
-    core, _ = killed(program, word, tmp_path)
+    core, _ = kill_program(program, word, tmp_path)
     found = verdict(core)
     assert all(one["finding"] != "deadlock" for one in found["findings"])
     assert not any(" wait" in note for note in found["notes"])
 
 
 def test_every_front_end(program: Path, tmp_path: Path) -> None:
-    core, printed = killed(program, "cycle", tmp_path)
+    core, printed = kill_program(program, "cycle", tmp_path)
     text = findleaks("stacks", str(core))
     holder = re.search(
         r"pthread_mutex_lock\S* .*\n +- waiting to lock journal <(\S+)> \(a pthread_mutex_t\), which thread (\d+) holds", text

@@ -1,4 +1,4 @@
-"""nginx's pools by owner: as many as there are connections and requests, with the sizes of its configuration; and its shared zones."""
+"""nginx's pools by owner: one for each connection and request, with the sizes of its configuration, and its shared zones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(folder: Path, port: int) -> Sequence[str]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Idle]:
-    """A server with idle connections, and with requests whose bodies are not sent yet."""
+    """Start a server with idle connections, and with requests whose bodies are incomplete."""
     with ExitStack() as opened:
         idle = opened.enter_context(Idle(Program("nginx", command, GET, says_ready=False), tmp_path_factory.mktemp("nginx")))
         for number in range(IDLE + POSTED):

@@ -1,4 +1,4 @@
-"""The memory of Node's ArrayBuffers, in use, garbage and with stale contents, is compared with the counts that the process prints."""
+"""ArrayBuffers of Node, in use, garbage and with stale contents: findleaks reports the counts that the process prints."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
     with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
         printed = json.loads(running.output.splitlines()[0])
         where = ["--pid", str(running.pid)]
-        suspend(running.pid)  # V8's own threads free memory at any time
+        suspend(running.pid)  # threads of V8 free memory at any time
         stores = _stores(where)
         found = json.loads(debuggers.findleaks("verdict", "--json", *where))
         listed = debuggers.findleaks("blocks", "--json", "--limit", "0", "--size", "3000-50200", *where)
         blocks = [json.loads(line) for line in listed.splitlines()]
         messages = [int(row["address"], 16) for row in blocks if row["size"] < 4200]
         memory = [int(row["address"], 16) for row in blocks if row["size"] >= printed["size"]]
-        # The memory of a buffer may contain what its block contained before, such as addresses of other blocks.
+        # The memory of a buffer may contain old contents of its block, such as addresses of other blocks.
         with open(f"/proc/{running.pid}/mem", "r+b", 0) as file:
             for buffer, message in zip(memory, messages):
                 file.seek(buffer)
                 file.write(message.to_bytes(8, "little"))
         after = _stores(where)
     assert len(messages) >= 1000 and len(memory) >= 200
-    assert 0 <= stores["reported_bytes"] - printed["arrayBuffers"] <= 4096  # for Atomics.wait, and for the line that was written
+    assert 0 <= stores["reported_bytes"] - printed["arrayBuffers"] <= 4096  # one for Atomics.wait, and one for the line that was written
     garbage = printed["arrayBuffers"] - printed["kept"]
     assert garbage > 10 << 20
     assert garbage - SMALL <= stores["garbage_native_bytes"] <= garbage + 0.01 * garbage

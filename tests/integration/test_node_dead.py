@@ -1,4 +1,5 @@
-"""What objects refer to that V8 has collected: blocks that a Node program has forgotten, and such as it keeps, one by one."""
+"""References in objects that V8 has collected: the state of each block is correct, both of blocks that a Node program dropped and of
+blocks that it keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ import cores
 COUNT = 400
 MADE = {"kept": 3 * (2 * COUNT + COUNT // 10), "forgotten": 3 * 2 * COUNT}
 LOST = 0.9
-"""So many of the forgotten at least: V8's own lists, which malloc gave, and the stack may keep old words, too."""
+"""Minimum number of dropped blocks that must be lost. V8's own lists, which are in blocks of malloc, and the stack may contain stale
+words."""
 
 VERSIONS = [nodes.NEWEST, *(pytest.param(version, marks=pytest.mark.matrix) for version in ("18.20.8", "20.20.0", "22.12.0"))]
 
@@ -31,13 +33,13 @@ def running(folder: Path, version: str) -> cores.Running:
     return cores.Running([nodes.get(version), "--expose-gc", str(script), str(COUNT)], folder)
 
 
-def told(output: str) -> dict[str, str]:
-    """Return the word that the program printed for each block ("kept" …), by address."""
+def parse_kinds(output: str) -> dict[str, str]:
+    """Return the word that the program printed for each block (such as "kept"), by address."""
     return {address: what for what, address in (line.split() for line in output.splitlines() if " " in line)}
 
 
-def exact(output: str, said: Mapping[str, str]) -> list[str]:
-    """What is kept is reachable, every block of it; what is forgotten is lost, but for few. Gives the latter."""
+def check_kinds(output: str, said: Mapping[str, str]) -> list[str]:
+    """Check that every kept block is reachable, and that dropped blocks are lost except for a few. Return these few."""
     rows = map(json.loads, output.splitlines())
     found = {row["address"]: row["kind"] for row in rows if "address" in row}
     assert Counter(said.values()) == MADE
@@ -48,24 +50,24 @@ def exact(output: str, said: Mapping[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_a_program_forgot_is_lost_and_what_it_keeps_is_not(tmp_path: Path, version: str) -> None:
+def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, version: str) -> None:
     """Externals, BigInts and typed arrays, in young and in old objects."""
     with running(tmp_path, version) as program:
-        said, core = told(program.output), str(program.kernel_core())
-    lost = exact(debuggers.findleaks("blocks", "--json", core), said)
+        said, core = parse_kinds(program.output), str(program.kernel_core())
+    lost = check_kinds(debuggers.findleaks("blocks", "--json", core), said)
     answers = [json.loads(debuggers.findleaks("refs", "--json", address, core)) for address in lost[:: len(lost) // 3]]
     references = [reference for answer in answers for reference in answer["references"]]
     places = [debuggers.place(reference) for reference in references]
     assert not any(reference["live"] for reference, place in zip(references, places, strict=True) if "; V8's heap" in place)
-    # Also one that V8 has freed.
+    # Some references are in memory that V8 has freed.
     assert any("; V8's heap, a chunk " in place and place.endswith(", unused part without objects") for place in places)
 
 
 @pytest.mark.matrix
 def test_live_and_in_gdb(tmp_path: Path) -> None:
-    """test_disassembly.py tests the same in LLDB."""
+    """A live process gives the same states, and GDB agrees on a core. test_disassembly.py tests LLDB."""
     with running(tmp_path, nodes.NEWEST) as program:
-        exact(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), told(program.output))
+        check_kinds(debuggers.findleaks("blocks", "--json", "--pid", str(program.pid)), parse_kinds(program.output))
         core = str(program.kernel_core())
     reported = json.loads(debuggers.findleaks("find", "--json", core))["totals"]
     printed = debuggers.gdb(["leaks find --json"], nodes.get(nodes.NEWEST), core)

@@ -1,4 +1,4 @@
-"""Blocks that an addon of Node.js loses: verdict names the addon if the blocks refer to it."""
+"""Blocks that an addon of Node.js leaks: `verdict` names the addon if the blocks refer to it."""
 
 from __future__ import annotations
 

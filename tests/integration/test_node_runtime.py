@@ -1,4 +1,4 @@
-"""Node's own page against what the process counts of itself: C++ objects by class, ArrayBuffers, V8's heap and its external memory."""
+"""`runtime` on Node has the counts of the process itself: C++ objects by class, ArrayBuffers, V8's heap and its external memory."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STORE = "ArrayBuffer (its memory)"
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> None:
-    # Without a timer that has V8 collect again while the process rests, and give back memory that it has counted in its total.
+def test_counts_equal_those_of_node(tmp_path: Path, version: str, picture: str) -> None:
+    # Disable the timer that makes V8 collect again while the process is idle, and return memory that is included in its printed total.
     with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         found = debuggers.runtime_page("node", *where)
         (mapped,) = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"][:1]
         answers = json.loads(debuggers.findleaks("whatis", "--json", *(start for start, _ in mapped["ranges"]), *where))["answers"]
-    # Other names are those of JavaScript objects, which may have the name of the C++ class without its namespace.
+    # Other names are those of JavaScript objects. Their name may be that of the C++ class without its namespace.
     native = [row for row in found["types"] if "::" in row["name"] or row["name"] == STORE]
     types = {row["name"].split("::", 1)[-1].removeprefix("(anonymous namespace)::").removeprefix("crypto::"): row for row in native}
     assert {name: types[name]["objects"] for name in said["classes"]} == said["classes"]
@@ -36,23 +36,23 @@ def test_what_node_counts_itself(tmp_path: Path, version: str, picture: str) -> 
     assert types["TCPWrap"]["objects"] == said["listening"] + said["classes"]["http2::Http2Session"]
     counters, stores = found["counters"], types[STORE]
     assert counters["memory of ArrayBuffers"] == stores["reported_bytes"]
-    assert 0 <= counters["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the last one sleeps on; a line was written
+    assert 0 <= counters["memory of ArrayBuffers"] - said["arrayBuffers"] <= 4096  # the last session still sleeps; a line was written
     assert abs(counters["external"] - said["external"]) <= 64 << 10
-    # A buffer of zeros may lie where nothing else does, in mappings of its own: all stores' memory is in blocks.
+    # A mapping may contain only a buffer of zeros. The memory of all buffers is in blocks.
     assert stores["native_bytes"] >= counters["memory of ArrayBuffers"] * 0.99
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
     (isolate,) = (part for part in heap["parts"] if part["name"].startswith("isolate"))
-    assert 0 <= isolate["bytes"] - said["heapTotal"] <= 256 << 10  # a line was written, which may take one more chunk
+    assert 0 <= isolate["bytes"] - said["heapTotal"] <= 256 << 10  # a line was written, which may need one more chunk
     assert (mapped["name"], mapped["mapped"]) == ("Node V8's heap", heap["bytes"])
     assert 0 < mapped["resident"] <= mapped["mapped"]
-    # V8 may keep chunks that it has freed, wherever they lie among the others.
+    # V8 may keep freed chunks at any place between the others.
     sizes = [int(end, 16) - int(start, 16) for start, end in mapped["ranges"]]
     in_spaces = sum(size for size, answer in zip(sizes, answers) if "; V8's heap, a chunk of " in answer["text"])
     freed = sum(
         size for size, answer in zip(sizes, answers) if answer["text"].endswith("; V8's heap, a chunk that V8 freed but did not unmap")
     )
     assert (in_spaces, freed, len(answers)) == (isolate["bytes"], heap["bytes"] - isolate["bytes"], len(sizes))
-    # zlib's state: deflateInit2 with 15 bits of window and a memory level of 8, some 264 KiB by zlib's own documentation
+    # zlib's state for deflateInit2 with 15 bits of window and a memory level of 8: about 264 KiB according to zlib's documentation
     streams = types["ZlibStream"]
     assert 260 << 10 <= streams["native_bytes"] / streams["objects"] <= 280 << 10
     sessions, contexts = types["http2::Http2Session"], types["SecureContext"]
@@ -68,11 +68,11 @@ setInterval(() => {
 }, 100);
 fs.writeSync(1, 'ready\\n');
 """
-"""It waits for its debugger, however long that takes to set its breakpoint."""
+"""Node waits until the debugger has set its breakpoint, however long this takes."""
 
 
 def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
-    """It is said, and what is reported stays within bounds."""
+    """A warning says that a collection is running, and the reported figures stay within bounds."""
     with cores.Running([nodes.get(nodes.NEWEST), "-e", COLLECTS], tmp_path) as running:
         commands = ["handle SIGSEGV nostop noprint pass", "break v8::internal::Heap::PerformGarbageCollection", "continue"]
         output = debuggers.gdb([*commands, "leaks runtime --json", "kill"], "-p", str(running.pid))

@@ -1,4 +1,4 @@
-"""V8's spaces against what V8 itself says of them at the same stop: the addon node_spaces.c asks a copy of the process."""
+"""V8's spaces have the figures that V8 reports at the same stop. The addon node_spaces.c reads them in a copy of the process."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ READ_ONLY = "V8's read_only_space"
 
 
 def page(output: str) -> tuple[dict[str, Any], list[str]]:
-    """Node's page, and the warnings."""
+    """Return the section about Node, and the warnings."""
     (line,) = debuggers.objects(output)
     answer = json.loads(line)
     (found,) = answer["runtimes"]
     return dict(found), list(answer["warnings"])
 
 
-def exact(found: Mapping[str, Any], truths: Mapping[str, Mapping[str, Any]]) -> None:
-    """Every space of every isolate has the bytes that V8 says, and its chunks are its own."""
+def check_spaces(found: Mapping[str, Any], truths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that every space of every isolate has the bytes that V8 reports, and that no chunk is in two spaces."""
     heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
     isolates = {part["name"].partition(" ")[2]: part for part in heap["parts"] if part["name"].startswith("isolate")}
     assert set(isolates) == set(truths)
     for address, isolate in isolates.items():
         counted = {name: sizes for name, sizes in truths[address]["spaces"].items() if name != "read_only_space"}
         spaces = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
-        # Spaces that only processes with a shared heap have are not there, and V8 says 0 of them.
+        # findleaks does not list spaces that exist only in processes with a shared heap. V8 reports 0 bytes for them.
         assert {name: spaces.get(name, [0, 0]) for name in counted} == counted
         assert set(spaces) <= set(counted)
         assert sum(size for size, _ in counted.values()) == isolate["bytes"]
@@ -52,8 +52,9 @@ def width(part: Mapping[str, Any]) -> int:
     return sum(int(end, 16) - int(start, 16) for start, end in part["ranges"])
 
 
-def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, str]:
-    """Return the answers for the process and for the kernel's core. With `every`, also those for gcore's core, and in GDB and LLDB."""
+def read_everywhere(running: cores.Running, program: str, every: bool) -> dict[str, str]:
+    """Return the results for the process and for the kernel's core. With `every`, also those for gcore's core, and those in GDB and
+    LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
     reported = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
     if every:
@@ -64,7 +65,7 @@ def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, s
         if every:
             reported[f"{name}, gdb"] = debuggers.gdb(words, program, str(core))
             reported[f"{name}, lldb"] = debuggers.lldb(words, program, "-c", str(core))
-        core.unlink()  # gcore's has all that is reserved for code
+        core.unlink()  # gcore writes all memory reserved for code
     return reported
 
 
@@ -73,22 +74,22 @@ def everywhere(running: cores.Running, program: str, every: bool) -> dict[str, s
     ("version", "every"),
     [(nodes.NEWEST, False), *(pytest.param(version, True, marks=pytest.mark.matrix) for version in VERSIONS)],
 )
-def test_what_v8_says_of_each_space(tmp_path: Path, version: str, every: bool) -> None:
-    """Three isolates, each in a thread of its own. The matrix tests all kinds of cores in all front ends, `make test` some."""
+def test_spaces_have_the_figures_of_v8(tmp_path: Path, version: str, every: bool) -> None:
+    """Three isolates, each in its own thread. The matrix tests all kinds of cores in all front ends; `make test` tests some."""
     with filled(tmp_path, version, 2) as running:
-        reported = everywhere(running, nodes.get(version), every)
+        reported = read_everywhere(running, nodes.get(version), every)
     truths = said(running.output)
     assert len(truths) == 3
     first, _ = page(reported["live"])
     for name, output in reported.items():
         found, warnings = page(output)
         assert [warning for warning in warnings if warning.startswith("node:")] == [], name
-        exact(found, truths)
+        check_spaces(found, truths)
         assert found["parts"] == first["parts"], name
 
 
 def test_page_and_places(tmp_path: Path) -> None:
-    """The text has the rows of the JSON that are not empty; an address is reported by its space."""
+    """The text has the rows of the JSON that are not empty, and `whatis` on an address names its space."""
     with filled(tmp_path, nodes.NEWEST, 0) as running:
         core = str(running.kernel_core())
     found, _ = page(debuggers.findleaks(*RUNTIME, "--json", core))
@@ -98,7 +99,7 @@ def test_page_and_places(tmp_path: Path) -> None:
     starts = [part["ranges"][0][0] for part in spaces]
     answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, core))["answers"]
     managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", core))["managed"]
-    exact(found, said(running.output))
+    check_spaces(found, said(running.output))
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     rows = [line.split() for line in text.splitlines()]
     for part in spaces:
@@ -112,8 +113,9 @@ def test_page_and_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, pytest.param("22.12.0", marks=pytest.mark.matrix)])
-def test_what_v8_has_freed_and_not_given_back(tmp_path: Path, version: str) -> None:
-    """As many bytes as V8 says that it has no more, and the kernel that the process still has; `verdict` tells the cause."""
+def test_free_memory_that_v8_has_not_returned(tmp_path: Path, version: str) -> None:
+    """The memory that V8 reports as freed and that the kernel reports as resident is the memory in the finding. `verdict` names the
+    cause."""
     program = [nodes.get(version), "--expose-gc", str(truth.PROGRAMS / "node_freed.js"), "100000"]
     with cores.Running(program, tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])

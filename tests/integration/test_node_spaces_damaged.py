@@ -1,4 +1,4 @@
-"""V8's spaces in cores in which words are wrong that lead to them: what is wrong is said, and the rest told exactly."""
+"""V8's spaces in cores with damaged pointers and counters: the damage is reported, and all other spaces have exact figures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ GARBAGE = 0x4141_4141_4141_4140
 
 
 class Words:
-    """The words of a core's file, to read and to change. `restore` writes the words back that were there before: that takes less than
-    a copy of the core, which has some hundred megabytes."""
+    """Words of a core file that can be read and changed. `restore` writes the original words back, which is faster than a copy of the
+    core of several hundred megabytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Words:
 
 
 class Picture(NamedTuple):
-    """A core, what V8 said of its one isolate, and where in it things are."""
+    """A core, the figures of V8 for its one isolate, and the addresses of V8's structures in it."""
 
     core: Path
     said: dict[str, list[int]]
@@ -90,35 +90,35 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Picture]:
 
 
 def header(words: Words, chunk: int) -> int:
-    """Where V8 13 has what it knows of a chunk: the header's second word leads there."""
+    """Return the address of the metadata of a chunk. In V8 13, the second word of the chunk's header refers to it."""
     return words.read(chunk + 8)[0]
 
 
 def slot(words: Words, picture: Picture, name: str, number: int) -> int:
-    """Where a chunk of this space has its space."""
+    """Return the address of the word in a chunk of this space that refers to the space."""
     space = picture.spaces[name]
     at = header(words, space.chunks[number].start)
     return at + 8 * words.read(at, 32).index(space.address)
 
 
-def wild(words: Words, picture: Picture) -> tuple[str, ...]:
+def set_wild_pointer(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(slot(words, picture, "old_space", 3), GARBAGE)
     return ("old_space",)
 
 
-def wild_many(words: Words, picture: Picture) -> tuple[str, ...]:
+def set_wild_pointers(words: Words, picture: Picture) -> tuple[str, ...]:
     for number in range(1, 6):
         words.put(slot(words, picture, "old_space", number), GARBAGE + 8 * number)
     return ("old_space",)
 
 
-def swapped(words: Words, picture: Picture) -> tuple[str, ...]:
+def swap_links(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(slot(words, picture, "old_space", 3), picture.spaces["trusted_space"].address)
     return "old_space", "trusted_space"
 
 
-def circle(words: Words, picture: Picture) -> tuple[str, ...]:
-    """A chunk in the middle of a list is its own next and previous one; V8 would not come to an end."""
+def make_circle(words: Words, picture: Picture) -> tuple[str, ...]:
+    """Make a chunk in the middle of a list its own next and previous chunk, so that the list has no end."""
     chunks = picture.spaces["old_space"].chunks
     known = {header(words, chunk.start) for chunk in chunks}
     at = header(words, chunks[3].start)
@@ -128,19 +128,19 @@ def circle(words: Words, picture: Picture) -> tuple[str, ...]:
     return ()
 
 
-def entry(words: Words, picture: Picture) -> tuple[str, ...]:
+def damage_entry(words: Words, picture: Picture) -> tuple[str, ...]:
     number = picture.spaces["trusted_space"].number
     words.put(picture.isolate + picture.shape.array + 8 * number, GARBAGE)
     return ("trusted_space",)
 
 
-def renumbered(words: Words, picture: Picture) -> tuple[str, ...]:
+def change_numbers(words: Words, picture: Picture) -> tuple[str, ...]:
     words.put(picture.spaces["trusted_space"].address + picture.shape.identity, 7)
     return ("trusted_space",)
 
 
-def counter(words: Words, picture: Picture) -> tuple[str, ...]:
-    """Two words that hold the bytes committed become something else: the chunks are shown, and it is said."""
+def damage_counter(words: Words, picture: Picture) -> tuple[str, ...]:
+    """Overwrite two words that count committed bytes. The chunks are listed, and a warning is printed."""
     address, (size, _) = picture.spaces["old_space"].address, picture.said["old_space"]
     for number, word in enumerate(words.read(address, 16)):
         if word == size:
@@ -148,8 +148,8 @@ def counter(words: Words, picture: Picture) -> tuple[str, ...]:
     return ()
 
 
-def alike(words: Words, picture: Picture) -> tuple[str, ...]:
-    """A block of malloc's has at a place where a chunk could begin what a chunk's header has."""
+def imitate_chunk(words: Words, picture: Picture) -> tuple[str, ...]:
+    """Make a block of malloc look like a chunk, with a chunk's header at an address where a chunk could begin."""
     target = open_core(str(words.path))
     try:
         directory = Session(target).directory
@@ -162,14 +162,14 @@ def alike(words: Words, picture: Picture) -> tuple[str, ...]:
 
 
 CASES = {
-    alike: "",
-    wild: "the chunk at 0x",
-    wild_many: ", which does not exist: it belongs to no space (and 4 more chunks)",
-    swapped: "bytes as committed, and its chunks have",
-    circle: "",
-    entry: "is not a space, at 0x4141414141414140: it is ignored",
-    renumbered: "is not a space, at",
-    counter: "counts 4,096 bytes as committed, and its chunks have",
+    imitate_chunk: "",
+    set_wild_pointer: "the chunk at 0x",
+    set_wild_pointers: ", which does not exist: it belongs to no space (and 4 more chunks)",
+    swap_links: "bytes as committed, and its chunks have",
+    make_circle: "",
+    damage_entry: "is not a space, at 0x4141414141414140: it is ignored",
+    change_numbers: "is not a space, at",
+    damage_counter: "counts 4,096 bytes as committed, and its chunks have",
 }
 
 
@@ -181,15 +181,15 @@ def pages(core: Path) -> tuple[dict[str, Any], list[str]]:
     return answer["runtimes"][0], [line for line in answer["warnings"] if line.startswith("node:")]
 
 
-SOME = (wild_many, circle, entry, counter)
-"""Those that are tried always."""
+SOME = (set_wild_pointers, make_circle, damage_entry, damage_counter)
+"""The cases that are always tested."""
 
 
 @pytest.mark.parametrize(
     "spoil", [pytest.param(spoil, id=spoil.__name__, marks=() if spoil in SOME else pytest.mark.matrix) for spoil in CASES]
 )
-def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
-    """Spaces that the damage does not concern are reported as V8 told them; all chunks are still in some part."""
+def test_damage_is_reported(picture: Picture, spoil: Callable[[Words, Picture], tuple[str, ...]]) -> None:
+    """Undamaged spaces have the figures of V8. All chunks are still in some row."""
     words = Words(picture.core)
     try:
         concerned = spoil(words, picture)
@@ -203,13 +203,13 @@ def test_what_is_wrong_is_said(picture: Picture, spoil: Callable[[Words, Picture
     assert {name: sizes for name, sizes in reported.items() if name in expected} == expected
     assert all(reported.get(name) != picture.said[name] for name in concerned)
     assert sum(part["bytes"] for part in heap["parts"]) == heap["bytes"]
-    if spoil is alike:
+    if spoil is imitate_chunk:
         assert heap["bytes"] == pages(picture.core)[0]["parts"][0]["bytes"]
     assert any(CASES[spoil] in warning for warning in warnings) if CASES[spoil] else not warnings
 
 
 class Without:
-    """A target that lacks a symbol: as of a version that has the function no more."""
+    """A target without one symbol, as in a version that no longer has the function."""
 
     def __init__(self, target: Any, name: str) -> None:
         self._target, self._name = target, name
@@ -229,8 +229,8 @@ class Without:
         (spaces.READ_ONLY[0], "the read-only space was not found"),
     ],
 )
-def test_another_version_keeps_the_rest(picture: Picture, absent: str, problem: str) -> None:
-    """Without a function's code what it tells is left out, and said."""
+def test_missing_function_is_reported(picture: Picture, absent: str, problem: str) -> None:
+    """Without a function's code, the figures derived from it are missing, and a warning says so."""
     target = open_core(str(picture.core))
     try:
         session = Session(Without(target, absent))

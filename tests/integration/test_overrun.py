@@ -1,4 +1,4 @@
-"""Blocks written past their ends: `verify` and `find`'s warning name the block whose header was written over, in the same words."""
+"""Blocks written past their ends: `verify` and the warning of `find` name the block whose header was overwritten, in the same words."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ OVERRUNS = (
     "numbers 200 24 free -t",
     "ones 40 1 top",
 )
-"""What the block is filled with, what malloc was asked for, bytes past the end, what follows, -t: in a thread's arena."""
+"""By name: the byte that fills the block, the requested size, the bytes written past its end, what follows, and -t (in the arena of a
+thread)."""
 
 
 def run(session: Session, word: str) -> tuple[dict[str, Any], str]:
-    """A command's JSON, and its text as one line."""
+    """Return the JSON of a command, and its text as one line."""
     cmd = find_command(word)
     assert cmd is not None
     args = parse(parser(cmd, "findleaks"), [])
@@ -52,7 +53,7 @@ program = building.fixture("overrun_glibc.c", *FLAGS, "-pthread", name="overrun"
 
 
 class Told:
-    """What the program says it did, and what findleaks says of it."""
+    """What the program printed about the overrun, and the results of findleaks."""
 
     def __init__(self, program: Path, words: str, folder: Path, live: bool) -> None:
         with cores.Running([str(program), *words.split()], folder) as running:
@@ -70,21 +71,22 @@ class Told:
 
 
 @pytest.mark.parametrize("words", mark_matrix_except(OVERRUNS, *OVERRUNS[::2], OVERRUNS[1], OVERRUNS[3]))
-def test_both_name_the_block_whose_header_was_written_over(program: Path, tmp_path: Path, words: str) -> None:
+def test_find_and_verify_name_the_overwritten_block(program: Path, tmp_path: Path, words: str) -> None:
     reported = Told(program, words, tmp_path, live=OVERRUNS.index(words) % 2 == 0)
     chunk = reported.victim - 16
     assert chunk <= int(reported.first["damaged"]["address"], 16) < reported.victim, reported.first
     assert hex(reported.victim) in reported.first["what"] or hex(chunk) in reported.first["what"]
     neighbours = reported.first["neighbours"]
     assert int(neighbours["before"]["address"], 16) == reported.culprit, neighbours
-    assert reported.first["what"] in reported.find["warnings"], "one judgement"
-    assert all(reported.first["what"] in text for text in reported.texts), "text as JSON"
+    assert reported.first["what"] in reported.find["warnings"], "`find` and `verify` report the same block"
+    assert all(reported.first["what"] in text for text in reported.texts), "text and JSON agree"
     blamed = [problem for problem in reported.verify["problems"] if hex(reported.culprit - 16) in problem["what"].split(":")[0]]
-    assert not blamed, "the block that was written past its end has a sound header"
+    assert not blamed, "the block that was written past its end has an intact header"
 
 
-def test_what_cannot_be_reported_is_said_to_be_so(program: Path, tmp_path: Path) -> None:
-    """The victim's size became 0x41, an A, which leads into its own text; the chain of sizes bears out either header."""
+def test_ambiguous_damage_is_reported(program: Path, tmp_path: Path) -> None:
+    """The overwritten size is 0x41, the letter A, which points into the written text. The chain of sizes fits both headers, so findleaks
+    says that it cannot decide."""
     reported = Told(program, "A 104 1 used", tmp_path, live=True)
     what = reported.first["what"]
     assert "cannot be determined which of the two was overwritten" in what and hex(reported.victim) in what

@@ -1,4 +1,5 @@
-"""Programs that link their blocks in a form of their own and leak a fifth of them: every block is what its program says."""
+"""Programs that link their blocks in an unusual form and leak one fifth of them: findleaks reports the state that the program prints for
+each block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verdict` and `triage` print the final message of Rust, Go and Python as the runtime itself printed it, also for stripped programs."""
+"""`verdict` and `triage` print the final message of Rust, Go and Python as the runtime printed it, also for stripped programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from variants import mark_matrix_except
 
 
 def crash(core: Path) -> dict[str, Any]:
-    """The first finding of `verdict`."""
+    """Return the first finding of `verdict`."""
     found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["finding"] == "crash", found
     return dict(found)
@@ -27,7 +27,7 @@ def crash(core: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rust(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program `plain`, and `stripped`."""
+    """Return a folder with the programs `plain` and `stripped`."""
     folder, rustc = tmp_path_factory.mktemp("panics"), shutil.which("rustc")
     assert rustc is not None, "rustc comes with cargo: apt-get install cargo"
     source = str(truth.PROGRAMS / "panics.rs")
@@ -38,7 +38,7 @@ def rust(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def printed_by_rust(text: str) -> list[tuple[str, str]]:
-    """The place and message of each panic in what Rust printed."""
+    """Return the place and message of each panic in Rust's output."""
     return re.findall(r"panicked at ([^\n]*):\n([^\n]*)", text)
 
 
@@ -63,7 +63,7 @@ def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
     core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "drop"], tmp_path)
     panics = printed_by_rust(printed)
     assert [message for _, message in panics][:2] == ["the first of two", "the second of two"]
-    # Unwinding has removed the frames of all panics but the last, which aborted.
+    # Unwinding has removed the frames of all panics except the last one, which aborted.
     found = crash(core)
     assert found["evidence"]["panic"]["earlier"][:1] == ["the first of two"]
     assert {**found["evidence"]["panic"], "earlier": []} == {**dict(zip(("place", "message"), panics[-1])), "earlier": []}
@@ -105,7 +105,7 @@ SOURCE = truth.PROGRAMS / "panics_native.go"
 )
 def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
-    monkeypatch.setenv("GOMAXPROCS", "4")  # "maps" needs goroutines that run at the same time, even on a machine with one processor
+    monkeypatch.setenv("GOMAXPROCS", "4")  # "maps" needs goroutines that run at the same time, also on a machine with one processor
     name = "stripped" if word not in ("text", "unlock") else "plain"
     core, printed = crashed([str(go / name), word], tmp_path)
     line = [line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: "))][0 if word != "late" else -1]
@@ -113,7 +113,7 @@ def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.Monk
     message = found["evidence"]["message"]
     if word == "late" and line.startswith("panic: "):
         line = "fatal error: sync: unlock of unlocked mutex"  # newer versions print it in the line of the panic
-    # Go adds the type of some values, or that the value was recovered before.
+    # For some values, Go prints their type, or that the value was recovered before.
     assert message is not None and re.sub(r"^panic: main\.\w+\(|\)$| \[recovered\]$", "", line) == message
     function, file, number = main_frame(printed)
     assert found["evidence"]["managed_frame"] == {"kind": "Go", "function": function, "file": file, "line": number}
@@ -153,4 +153,4 @@ def test_python_fatal_errors(word: str, version: str, tmp_path: Path) -> None:
     if version == "3.11":
         assert messages == [line]
     else:
-        assert messages in ([line], [None], []), "a compiler may keep the text nowhere; a wrong text is worse than none"
+        assert messages in ([line], [None], []), "the compiler may not store the text; a missing text is better than a wrong one"

@@ -1,4 +1,4 @@
-"""Suggested commands can be pasted as they are printed: into sh, zsh, GDB and LLDB, whatever the names of the process's variables."""
+"""Suggested commands can be pasted as printed into sh, zsh, GDB and LLDB, whatever the names of variables in the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHELLS = (("sh", "-c"), ("bash", "-c"), ("zsh", "-f", "-c"))
 
 @pytest.fixture(scope="module")
 def pictured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, int]]:
-    """(program, core, variable's name -> blocks that it holds)."""
+    """Return the program, its core, and {name of a variable: blocks that it retains}."""
     folder = tmp_path_factory.mktemp("a folder's name")
     program = folder / "odd_names"
     source = truth.PROGRAMS / "odd_names.c"
@@ -33,8 +33,8 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
     return program, core, {name: int(blocks) for blocks, _, name in rows}
 
 
-def suggested(output: str, prog: str) -> list[str]:
-    """The commands behind `next:`, each once; lines that go on are reported by the program's name that they begin with."""
+def list_suggestions(output: str, prog: str) -> list[str]:
+    """Return each command after `next:` once. A continuation line begins with the name of the program."""
     found: dict[str, None] = {}
     for line in output.splitlines():
         begun = re.match(r"^ +(next: )?(?=" + re.escape(prog) + " )", line)
@@ -48,7 +48,7 @@ def roots(name: str) -> str:
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda words: words[0])
-def test_a_shell_reads_the_words_that_are_meant(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
+def test_shell_parses_suggested_arguments(shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]]) -> None:
     names = [*pictured[2], "main thread's registers", "back\\slash", '"quoted"', "`id`", "a'b\"c\\d", "='s"]
     done = subprocess.run([*shell, "printf '%s\\n' " + " ".join(map(shell_quoted, names))], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == names
@@ -56,13 +56,13 @@ def test_a_shell_reads_the_words_that_are_meant(shell: tuple[str, ...], pictured
 
 @pytest.fixture(scope="module")
 def printed(pictured: tuple[Path, Path, dict[str, int]]) -> list[str]:
-    """The commands that the command line suggests."""
+    """Return the commands that the command line suggests."""
     _, core, _ = pictured
     lines: dict[str, None] = {}
     for words in [*COMMANDS, roots("it's"), roots("g_sessions[abi:cxx11]"), roots("=ls")]:
         done = ran(*shlex.split(words), str(core))
-        assert done.returncode in (0, 2), done.stderr  # 2: no managed runtime
-        lines.update(dict.fromkeys(suggested(done.stdout, PROG)))
+        assert done.returncode in (0, 2), done.stderr  # status 2: no managed runtime
+        lines.update(dict.fromkeys(list_suggestions(done.stdout, PROG)))
     assert len(lines) >= 10
     return list(lines)
 
@@ -71,7 +71,7 @@ def printed(pictured: tuple[Path, Path, dict[str, int]]) -> list[str]:
 def test_on_the_command_line(
     shell: tuple[str, ...], pictured: tuple[Path, Path, dict[str, int]], printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell reads each as one command of words, which findleaks takes."""
+    """The shell parses each line as one command, and findleaks accepts its arguments."""
     _, core, held = pictured
     assert len(held) == 11
     monkeypatch.chdir(core.parent)
@@ -83,7 +83,7 @@ def test_on_the_command_line(
         assert (done.returncode, done.stderr) == (0, ""), line
 
 
-def test_a_shell_runs_what_is_pasted(pictured: tuple[Path, Path, dict[str, int]], printed: list[str]) -> None:
+def test_shell_runs_pasted_commands(pictured: tuple[Path, Path, dict[str, int]], printed: list[str]) -> None:
     line = next(line for line in printed if "'" in line.removeprefix(PROG).replace(shell_quoted(str(pictured[1])), ""))
     for shell in SHELLS:
         done = subprocess.run([*shell, line], capture_output=True, text=True, env=environment(), cwd=pictured[1].parent)
@@ -97,7 +97,7 @@ def test_in_a_debugger(debugger: object, pictured: tuple[Path, Path, dict[str, i
     ask = gdb if debugger is gdb else lldb
     arguments = [str(program), str(core)] if debugger is gdb else [str(program), "-c", str(core)]
     every = [f"leaks {words}" for words in COMMANDS if words != "runtime"]
-    lines = suggested(ask(every, *arguments), "leaks")
+    lines = list_suggestions(ask(every, *arguments), "leaks")
     assert len(lines) >= 8
     from findleaks.commands import Invocation
 

@@ -1,4 +1,4 @@
-"""Perl: each object that a program prints, cycles and closures that it lost, counts by type, and names of variables."""
+"""Perl: each object that a program prints, leaked cycles and closures, counts by type, and names of variables."""
 
 from __future__ import annotations
 
@@ -42,9 +42,11 @@ def core(values: cores.Running) -> Path:
 
 
 def check(output: str, *where: str) -> None:
-    """Each object has the class and the kind that the program printed. No other object is leaked, and each freed one is free.
+    """Check that each object has the class and the kind that the program printed. No other object is leaked, and each freed object is
+    free.
 
-    Perl leaves words on the C stack. Such a word may refer to a leaked object; then it has a path."""
+    Perl leaves words on the C stack. If such a word refers to a leaked object, the object has a path.
+    """
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "Perl" in warning]
     by_address = {int(block["address"], 16): block for block in answer}
@@ -62,7 +64,7 @@ def check(output: str, *where: str) -> None:
     assert lost <= {address for address, (kind, _) in wanted.items() if kind == "leaked"}
     assert counted["held", "reachable"] == 1203 and counted["freed", "free"] == 203 and counted["leaked", "leaked"] > 430
     assert {kind for kind, _ in set(counted) - {("held", "reachable"), ("freed", "free"), ("leaked", "leaked")}} <= {"leaked"}
-    assert len(named) == 863 + 750 + 101  # with the closure that the others are copies of
+    assert len(named) == 863 + 750 + 101  # includes the closure that the other closures are copies of
 
 
 def test_objects_of_a_live_process(values: cores.Running) -> None:
@@ -81,7 +83,7 @@ def test_objects_in_a_core_by_the_kernel(tmp_path: Path) -> None:
 
 
 def test_leaks_are_explained(values: cores.Running) -> None:
-    """A cycle is named after its closure, or else after its class. Counts show which objects lack a decrement."""
+    """A cycle has the name of its closure, or of its class if it has no closure. Reference counts show which objects lack a decrement."""
     where = ["--pid", str(values.pid)]
     answer = found("find", *where)
     assert answer["trusted"]
@@ -95,7 +97,7 @@ def test_leaks_are_explained(values: cores.Running) -> None:
 
 
 def test_counts_by_type(values: cores.Running) -> None:
-    """All values together are as many as Perl itself counts."""
+    """The total of all values is the number that Perl itself counts."""
     (one,) = found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"]
     types = {row["name"]: row["objects"] for row in one["types"]}
     assert (types["Order"], types["Point"], types[CLOSURE]) == (863, 750, 101)
@@ -104,7 +106,7 @@ def test_counts_by_type(values: cores.Running) -> None:
 
 
 def test_names_of_holders(tmp_path: Path) -> None:
-    """In a process that no other test stopped: afterwards, the path may begin at the thread control block."""
+    """This needs a process that no other test has stopped: after a stop, the path may begin at the thread control block."""
     with cores.Running(program("leak"), tmp_path / "run") as values:
         where = ["--pid", str(values.pid)]
         rows = found("roots", "--limit", "30", *where)["roots"]
@@ -143,8 +145,8 @@ def test_stale_words(tmp_path: Path) -> None:
 
 
 def test_words_of_shared_keys(core: Path) -> None:
-    """Exactly the text of the keys that hashes share, and what follows it in their blocks, is excluded. The last
-    word of a text may have stale bytes that look like an address with the end of the text."""
+    """Only the text of keys that hashes share, and the bytes after it in their blocks, are not scanned. The last word of a text may
+    contain stale bytes that, together with the end of the text, look like an address."""
     session = Session(open_core(str(core)))
     (runtime,) = [one for one in session.runtimes if one.name == "Perl"]
     blocks, excluded, checked = session.directory.blocks, runtime.excluded_words(), Counter[int]()
@@ -172,7 +174,7 @@ def test_a_healthy_process_has_no_leak(tmp_path: Path) -> None:
 
 
 def test_damage(core: Path, tmp_path: Path) -> None:
-    """A damaged list of arenas and a damaged list of free bodies are reported, and the rest is read."""
+    """A damaged list of arenas and a damaged list of free bodies are reported, and the other objects are read."""
     session = Session(open_core(str(core)))
     (arenas,) = [one for one in session.directory.allocators if isinstance(one, PerlArenas)]
     data = bytearray(core.read_bytes())
@@ -205,14 +207,14 @@ def test_perl_540(mode: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["leak", "keep"])
 def test_a_build_without_threads(mode: str, tmp_path: Path) -> None:
-    """The interpreter's variables are those of the file."""
+    """Without threads, the variables of the interpreter are global variables of the file."""
     folder = perls.without_threads()
     check_build([str(folder / "perl"), f"-I{folder / 'lib'}"], "5.36", mode, tmp_path)
 
 
 @pytest.mark.matrix
 def test_perl_532_is_not_read(tmp_path: Path) -> None:
-    """The structures of versions before 5.36 differ. Nothing is reported as leaked then."""
+    """Perl before 5.36 has other structures. Nothing is reported as leaked there."""
     folder = debian.cache() / "perl-5.32"
     debian.unpacked("bullseye", ["perl-base", "libc6", "libcrypt1"], folder, {}, dependencies=False)
     libraries = folder / "root/lib/x86_64-linux-gnu"
@@ -226,7 +228,7 @@ def test_perl_532_is_not_read(tmp_path: Path) -> None:
 
 
 def check_build(perl: list[str], version: str, mode: str, folder: Path) -> None:
-    """The objects of the program in another Perl."""
+    """Check the objects of the program in another Perl."""
     with cores.Running([*perl, str(truth.PROGRAMS / "values.pl"), mode], folder / "run") as made:
         where = ["--pid", str(made.pid)]
         assert found("runtime", *where)["runtimes"][0]["version"] == version

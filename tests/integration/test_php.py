@@ -1,4 +1,4 @@
-"""PHP: each block of Zend's memory manager, values by type, garbage, and figures as PHP itself prints them."""
+"""PHP: each block of Zend's memory manager, values by type, garbage, and the figures that PHP itself prints."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]:
 
 
 def check(output: str, where: list[str]) -> None:
-    """Each block has the size, the state and the kind that the program printed, and no other block is lost.
+    """Check that each block has the size, the state and the kind that the program printed, and that no other block is lost.
 
-    PHP's own blocks contain stale words. Such a word may refer to a lost block; then `refs` must show it."""
+    PHP's own blocks contain stale words. If such a word refers to a lost block, `refs` must show it.
+    """
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "PHP" in warning]
     by_address = {int(block["address"], 16): block for block in answer}
@@ -82,7 +83,7 @@ def test_blocks_in_a_core_by_the_kernel(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_php(blocks: cores.Running) -> None:
-    """The figures are those that PHP printed. PHP allocated a little memory after it read them."""
+    """The figures are those that PHP printed. PHP allocated a little memory after it read its figures."""
     (line,) = [line for line in blocks.output.splitlines() if line.startswith("usage")]
     usage, real_usage, peak, real_peak = map(int, line.split()[1:])
     answer = found("caches", "--pid", str(blocks.pid))
@@ -154,12 +155,12 @@ def check_static_holders(made: cores.Running) -> None:
     rows = {row["name"].removesuffix(" (PHP variable)"): row for row in answer["roots"] if row["name"].endswith(" (PHP variable)")}
     assert {name: row["container"]["length"] for name, row in rows.items() if not name.startswith("$")} == wanted
     assert all(rows[name]["retained_blocks"] >= count for name, count in wanted.items())
-    assert rows["$others"]["retained_blocks"] < 250  # objects do not retain the static property of their class
-    assert rows["$documents"]["retained_blocks"] >= 100  # their zend_object is far from the start of the block
+    assert rows["$others"]["retained_blocks"] < 250  # class objects do not retain the static property of their class
+    assert rows["$documents"]["retained_blocks"] >= 100  # the zend_object of these objects is far from the start of the block
 
 
 def test_static_variables_and_inner_arrays_are_named(tmp_path: Path) -> None:
-    """Static properties of a class with static functions only, static variables of functions, and arrays in arrays."""
+    """Static properties of a class that has only static functions, static variables of functions, and arrays in arrays have names."""
     with cores.Running(program("static_holders.php"), tmp_path) as made:
         check_static_holders(made)
 
@@ -167,7 +168,7 @@ def test_static_variables_and_inner_arrays_are_named(tmp_path: Path) -> None:
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
     answer = found("find", "--pid", str(values.pid))
-    assert answer["trusted"] and 198 <= answer["totals"]["definite"]["blocks"] <= 200  # a stale word may refer to one
+    assert answer["trusted"] and 198 <= answer["totals"]["definite"]["blocks"] <= 200  # a stale word may refer to one pair
     (group,) = answer["groups"]
     assert (group["type"], group["runtime"], group["cycle"], group["garbage"]) == ("Order", "PHP", 2, True)
     types = {row["name"]: row for row in found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"][0]["types"]}
@@ -201,7 +202,7 @@ def test_a_healthy_process_has_no_finding(name: str, tmp_path: Path) -> None:
 
 
 def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
-    """An invalid entry of a page map and an overwritten link of a free block are reported, and the rest is read."""
+    """An invalid entry of a page map and an overwritten link of a free block are reported, and the other blocks are read."""
     core = blocks.gcore()
     data = bytearray(core.read_bytes())
     session = Session(open_core(str(core)))
@@ -223,7 +224,7 @@ def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
 
 
 def php_84() -> tuple[list[str], Path]:
-    """PHP 8.4, which stores an encoded copy of the link in each free block, and the folder of its extensions."""
+    """Return PHP 8.4, which stores an encoded copy of the link in each free block, and the folder of its extensions."""
     folder = debian.cache() / "php-8.4"
     debian.unpacked("trixie", ["php8.4-cli"], folder, {}, dependencies=True)
     libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
@@ -233,15 +234,15 @@ def php_84() -> tuple[list[str], Path]:
 
 
 def php_81() -> tuple[list[str], Path]:
-    return packaged("8.1")
+    return find_package("8.1")
 
 
 def php_83() -> tuple[list[str], Path]:
-    return packaged("8.3")
+    return find_package("8.3")
 
 
-def packaged(version: str) -> tuple[list[str], Path]:
-    """The PHP of a package, and the folder of its extensions."""
+def find_package(version: str) -> tuple[list[str], Path]:
+    """Return the PHP of a package, and the folder of its extensions."""
     folder = phps.get(version)
     loader = ["/lib64/ld-linux-x86-64.so.2", "--library-path", str(folder / "lib"), str(folder / "php" / "php")]
     return loader, folder / "php" / "modules"

@@ -1,4 +1,4 @@
-"""Pool resources of std::pmr, block by block: what the program holds, lost and freed, and which resource each block is in."""
+"""Pool resources of std::pmr, block by block: blocks that the program uses, lost and freed, and the resource of each block."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ program = building.fixture("pmr_pools.cpp", "-std=c++17", "-O1", "-pthread")
 running = building.running()
 POOLED = 4096  # bytes of the largest block of a pool
 STALE = 3
-"""Lost blocks to which a stale word may refer: the last word of a block of malloc, which the pool resource requested without it."""
+"""Maximum number of lost blocks to which a stale word may refer. The last word of a block of malloc may be stale, because the pool
+resource did not request it."""
 
 
 def check(output: str, where: list[str]) -> None:
-    """Each block has its size, its state and its kind. Blocks that belong to no pool are blocks of malloc."""
+    """Check the size, the state and the kind of each block. Blocks that belong to no pool are blocks of malloc."""
     by_address = {int(block["address"], 16): block for block in truth.ask(*where)[0]}
     counted: Counter[tuple[str, bool, str]] = Counter()
     wanted = [line.split() for line in output.splitlines() if " 0x" in line]
     for kind, size, address in wanted:
         block, pooled = by_address.get(int(address, 16)), int(size) <= POOLED
         if kind == "freed" and (block is None or block["allocator"] != "std::pmr"):
-            continue  # a large block that was freed, or a chunk without blocks in use of a thread that ended
+            continue  # a large block that was freed, or a chunk without blocks in use of an ended thread
         assert block is not None, (kind, address)
         if pooled:
             assert (block["allocator"], block["size"]) == ("std::pmr", int(size)), (kind, address)
@@ -72,7 +73,7 @@ def test_debuggers(running: cores.Running, debugger: Any) -> None:
 
 
 def test_names_of_resources(running: cores.Running) -> None:
-    """A resource is named by its kind, and by its variable or its address."""
+    """A resource has the name of its kind, with its variable or its address."""
     rows = json.loads(ran("caches", "--json", "--by-arena", "--allocator", "std::pmr", "--pid", str(running.pid)).stdout)["caches"]
     names = {row["arena"] for row in rows}
     assert "unsynchronized_pool_resource session_pool" in names and len(names) == 2

@@ -1,5 +1,5 @@
-"""What is said of AArch64's code, against an emulated processor: instructions one by one, and programs that go on as if nothing had been
-overwritten."""
+"""Dead registers and words in AArch64 code, checked with an emulated processor: single instructions, and programs that continue after
+dead words are overwritten."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BUILDS = {
 }
 
 
-def built(build: str, folder: Path) -> tuple[Path, Path, int]:
-    """The program, its libraries' tree and the address of main."""
+def build_program(build: str, folder: Path) -> tuple[Path, Path, int]:
+    """Return the program, the tree of its libraries, and the address of main."""
     suite, flags = BUILDS[build]
     program = folder / "mixed"
     more = ("-no-pie", "-Wl,--no-as-needed", "-lm")
@@ -39,29 +39,30 @@ def built(build: str, folder: Path) -> tuple[Path, Path, int]:
 
 
 def outcome(build: str, folder: Path, blind: bool = False) -> tuple[Outcome, bytes]:
-    """And what the program prints when nothing disturbs it."""
-    program, root, main = built(build, folder)
+    """Return the outcome, and the output of the program without the overwriting."""
+    program, root, main = build_program(build, folder)
     plain = subprocess.run([str(emulator()), "-L", str(root), str(program)], capture_output=True, check=True).stdout
     return poisoned([str(program)], root, main, seed=1, steps=40, most=150, blind=blind), plain
 
 
 @pytest.mark.parametrize("build", BUILDS)
-def test_a_program_does_not_notice(build: str, tmp_path: Path) -> None:
+def test_program_is_unaffected(build: str, tmp_path: Path) -> None:
     made, plain = outcome(build, tmp_path)
     assert (made.status, made.output) == (0, plain), made.last
     assert made.stops == 150
     assert made.dead[0] >= 150, "general registers"
 
 
-def test_it_would_notice_otherwise(tmp_path: Path) -> None:
-    """The same with what is read again overwritten, too."""
+def test_overwritten_live_words_are_detected(tmp_path: Path) -> None:
+    """If live words are overwritten too, the program fails, so the test would detect an error."""
     made, plain = outcome("-O2", tmp_path, blind=True)
     assert (made.status, made.output) != (0, plain)
 
 
-def test_what_instructions_do(tmp_path: Path) -> None:
-    """Each is executed twice, with other contents of what it is said not to read: two of every form that glibc has, and a list."""
-    program, root, main = built("-O2 of bullseye", tmp_path)
+def test_instructions_read_only_declared_registers(tmp_path: Path) -> None:
+    """Each instruction is executed twice, with different contents of what findleaks says it does not read: two of every form in glibc,
+    and a list of others."""
+    program, root, main = build_program("-O2 of bullseye", tmp_path)
     library = tmp_path / "instructions.so"
     source = truth.PROGRAMS / "instructions_aarch64.S"
     subprocess.run([ARM64.compiler, "-shared", "-nostdlib", "-o", library, source], check=True)
@@ -77,7 +78,7 @@ def test_what_instructions_do(tmp_path: Path) -> None:
 
 
 def test_listed_instructions_overwrite(tmp_path: Path) -> None:
-    """What is listed as overwriting does not slip through as what is not known."""
+    """Instructions that are listed as overwriting a register are not treated as unknown instructions."""
     made = tmp_path / "instructions.o"
     subprocess.run([ARM64.compiler, "-c", "-o", made, truth.PROGRAMS / "instructions_aarch64.S"], check=True)
     overwriting = {insn.insn_name(): bool(AARCH64.effect(insn).kills) for insn in executed_aarch64.instructions(made)}

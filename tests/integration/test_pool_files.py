@@ -1,4 +1,4 @@
-"""--pools: the two examples of docs/pool-files.md divide the pools of a program, block by block as the program itself says."""
+"""--pools: the two examples of docs/pool-files.md divide the pools of a program into the blocks that the program prints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ program = building.fixture("described_pools.c", "-O1", "-g", "-std=gnu11", "-Wal
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="TOML needs Python 3.11")
 
 
-def recorded(output: list[str]) -> dict[int, tuple[str, int, str]]:
-    """{address: (pool, size, state)} as the program says. What is said last of a chunk counts: free chunks are said at the end."""
+def parse_records(output: list[str]) -> dict[int, tuple[str, int, str]]:
+    """Return {address: (pool, size, state)} from the program's output. The last line about a chunk counts, because free chunks are
+    printed at the end."""
     found = {}
     for line in output:
         pool, address, size, state = line.split()
@@ -28,11 +29,11 @@ def recorded(output: list[str]) -> dict[int, tuple[str, int, str]]:
     return found
 
 
-def asked(*words: str) -> list[dict[str, Any]]:
+def run_json(*words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran(*words).stdout.splitlines()]
 
 
-def as_recorded(pool: str, size: int, state: str) -> tuple[str, int, str, Any]:
+def check_records(pool: str, size: int, state: str) -> tuple[str, int, str, Any]:
     kinds = {"in-use": "reachable", "lost": "definite", "free": None}
     return pool, size, "free" if state == "free" else "in-use", kinds[state]
 
@@ -42,17 +43,17 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
     file = tmp_path / "pools.toml"
     file.write_text(documented.pool_file())
     with cores.Running([str(program)], tmp_path / "run") as running:
-        record = recorded([line for line in running.output.splitlines() if line.startswith(("session-pool ", "messages "))])
+        record = parse_records([line for line in running.output.splitlines() if line.startswith(("session-pool ", "messages "))])
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
-        # Without the file, all is reachable.
-        (before,) = asked("find", "--json", *where)
+        # Without the file, all blocks are reachable.
+        (before,) = run_json("find", "--json", *where)
         assert before["totals"]["definite"]["blocks"] == 0
         states = ("in-use", "free")
-        blocks = [one for state in states for one in asked("blocks", "--state", state, "--json", "--pools", str(file), *where)]
+        blocks = [one for state in states for one in run_json("blocks", "--state", state, "--json", "--pools", str(file), *where)]
         mine = {int(one["address"], 16): one for one in blocks if one["allocator"] in ("session-pool", "messages")}
         found = {at: (one["allocator"], one["size"], one["state"], one["kind"]) for at, one in mine.items()}
-        assert found == {at: as_recorded(*one) for at, one in record.items()}
-        (after,) = asked("find", "--json", "--pools", str(file), *where)
+        assert found == {at: check_records(*one) for at, one in record.items()}
+        (after,) = run_json("find", "--json", "--pools", str(file), *where)
         assert after["totals"]["definite"]["blocks"] == sum(state == "lost" for _, _, state in record.values()) == 200
         assert after["trusted"] and after["warnings"] == []
         verified = ran("verify", "--pools", str(file), *where)
@@ -65,7 +66,7 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
 
 
 def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
-    """The result is not trusted, and the reason is said; suggested commands name the file."""
+    """The result is not trusted, and a message gives the reason. Suggested commands include the file."""
     file = tmp_path / "other.toml"
     file.write_text(documented.pool_file().replace("session_pool", "no_such_pool"))
     with cores.Running([str(program)], tmp_path / "run") as running:
@@ -73,6 +74,6 @@ def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
         text = " ".join(done.stdout.split())
         assert "other.toml: session-pool: no variable no_such_pool in any loaded file" in text
         assert f"--pools {file} --pid {running.pid}" in text
-        assert not asked("find", "--json", "--pools", str(file), "--pid", str(running.pid))[0]["trusted"]
+        assert not run_json("find", "--json", "--pools", str(file), "--pid", str(running.pid))[0]["trusted"]
         wrong = ran("find", "--pools", str(tmp_path / "missing.toml"), "--pid", str(running.pid))
         assert wrong.returncode == 2 and "missing.toml: no such file or directory" in wrong.stderr

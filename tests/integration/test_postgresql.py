@@ -1,4 +1,4 @@
-"""PostgreSQL's memory contexts: names, numbers and bytes as PostgreSQL itself prints them at the same stop."""
+"""PostgreSQL's memory contexts: names, numbers and bytes are those that PostgreSQL prints at the same stop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINE = re.compile(
     re.M,
 )
 TOTAL = re.compile(r"Grand total: (\d+) bytes in (\d+) blocks; (\d+) free \((\d+) chunks\); (\d+) used")
-SHORTENED = 60  # characters of an ident that are compared: PostgreSQL shortens long ones, and replaces line feeds
+SHORTENED = 60  # number of characters of an ident that are compared: PostgreSQL shortens long idents, and replaces line feeds
 QUIET = {"PGOPTIONS": "-c track_counts=off"}  # without statistics, which an idle session frees after ten seconds
 TABLES = 6  # PostgreSQL prints at most 100 contexts that have the same parent
 
@@ -41,7 +41,7 @@ TABLES = 6  # PostgreSQL prints at most 100 contexts that have the same parent
 class Backend(NamedTuple):
     release: str
     pid: int
-    log: str  # with the contexts that PostgreSQL printed
+    log: str  # the process, and the contexts that PostgreSQL printed
 
 
 def ask(port: int, *statements: str) -> str:
@@ -57,7 +57,7 @@ def archive(release: str) -> Optional[Path]:
 
 @pytest.fixture(scope="module", params=mark_matrix_except((postgresqls.INSTALLED, *postgresqls.RELEASES), postgresqls.INSTALLED))
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    """A session that used some tables, and then keeps 12 MiB in one context: a prepared statement with a long constant."""
+    """A session that uses some tables and then keeps 12 MiB in one context: a prepared statement with a long constant."""
     folder = tmp_path_factory.mktemp("postgres")
     library = folder / "pg_contexts.so"
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", str(truth.PROGRAMS / "pg_contexts.c"), "-o", str(library), "-ldl"], check=True)
@@ -82,7 +82,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _create_contexts(data: Path, session: IO[str], pid: int, major: int) -> None:
-    """Make the session's backend create contexts (pg_contexts.c), and wait until it has done so."""
+    """Make the session's backend create contexts (pg_contexts.c), and wait until they exist."""
     request = data / "contexts"
     request.write_text(f"{pid} {major}")
     request.chmod(0o644)
@@ -102,7 +102,7 @@ def _log(path: Path) -> str:
     return path.read_text()
 
 
-def found(command: str, *where: str) -> dict[str, Any]:
+def run_json(command: str, *where: str) -> dict[str, Any]:
     done = ran(command, "--json", *where, *(["--limit", "0"] if command == "runtime" else []))
     assert done.stdout, done.stderr
     body: dict[str, Any] = json.loads(done.stdout)
@@ -110,8 +110,8 @@ def found(command: str, *where: str) -> dict[str, Any]:
 
 
 def check(backend: Backend, *where: str) -> None:
-    """The log has a line for each context, with its name and, at the end, its ident."""
-    (one,) = found("runtime", *where)["runtimes"]
+    """Check that the log has a line for each context, with its name and, at the end, its ident."""
+    (one,) = run_json("runtime", *where)["runtimes"]
     assert backend.release in (postgresqls.INSTALLED, one["version"])
     wanted: dict[str, Counter[str]] = {}
     for _, _, name, total, blocks, free, _, used, _ in LINE.findall(backend.log):
@@ -152,7 +152,7 @@ def test_contexts_in_a_core(backend: Backend, tmp_path: Path) -> None:
 
 
 def test_the_context_is_the_finding(backend: Backend) -> None:
-    answer = found("verdict", "--pid", str(backend.pid))
+    answer = run_json("verdict", "--pid", str(backend.pid))
     (one,) = [each for each in answer["findings"] if each["finding"] == "memory-context"]
     assert "TopMemoryContext > CacheMemoryContext" in one["text"] and "CachedPlanSource" in one["text"]
 
@@ -160,7 +160,7 @@ def test_the_context_is_the_finding(backend: Backend) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", [postgresqls.INSTALLED, *(one for one in postgresqls.RELEASES if not one.startswith("13."))])
 def test_a_new_user_finds_the_caches_of_a_backend(release: str, tmp_path: Path) -> None:
-    """A session that reads many tables keeps the description of each. PostgreSQL counts the bytes itself."""
+    """A session reads many tables and keeps the description of each. The finding has the bytes that PostgreSQL counts."""
     tables = 400
     with postgres(tmp_path, archive(release)) as port:
         ask(port, f"do $$ begin for i in 1..{tables} loop execute format('create table t%s(id int primary key)', i); end loop; end $$")
@@ -188,4 +188,4 @@ def test_where_an_address_is(backend: Backend) -> None:
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(backend: Backend, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks runtime --json --limit 0"], "-p", str(backend.pid)))
-    assert json.loads(text)["runtimes"][0]["types"] == found("runtime", "--pid", str(backend.pid))["runtimes"][0]["types"]
+    assert json.loads(text)["runtimes"][0]["types"] == run_json("runtime", "--pid", str(backend.pid))["runtimes"][0]["types"]

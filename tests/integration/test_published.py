@@ -1,4 +1,5 @@
-"""Leaks of released packages, from public trackers: found in the bad release, with the right counts, and not in the fixed one."""
+"""Leaks of released packages, from public trackers: findleaks counts them correctly in the bad release, and finds none in the fixed
+release."""
 
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ from variants import mark_matrix_except
 
 from cores import Running
 
-# PROJ's objects hold std::strings whose short-string buffers are never wholly written: what lay in that memory before stays, and
-# looks like pointers among the lost. glibc's own settings take the old bytes away, so that the count is exact (docs/real-programs.md).
+# PROJ's objects contain std::strings whose short-string buffers are only partly written. The rest of a buffer keeps old contents, which
+# look like pointers to lost blocks. Settings of glibc clear old contents, so that the count is exact (docs/real-programs.md).
 CLEAN = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0"}
 
 HELD = 0.01
-"""Part of the blocks that chance may hold: a number, or bytes of something freed earlier. Nearly always it is none."""
+"""Maximum share of the blocks to which random words may refer: a number, or bytes of a freed block. Usually there are none."""
 
 
 def _start(leak: Published, version: str, folder: Path, settings: dict[str, str]) -> Running:
     python, short = interpreter()
     path = [install(leak.project, version, short), *(install(*need, short) for need in leak.needs)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **settings}
-    # -S: the release under test is the only one on the path.
+    # With -S, only the tested release is on the path.
     return Running([python, "-S", str(PROGRAMS / leak.program), str(leak.times)], folder, environment)
 
 
@@ -39,7 +40,7 @@ def _ask(*words: str) -> str:
 
 
 def _lost(leak: Published, target: str) -> dict[str, int]:
-    """How many blocks that could be the leaked ones are definite, indirect and so on."""
+    """Return how many of the possibly leaked blocks are definitely lost, indirectly lost and so on."""
     sizes = usable(leak.request)
     kinds: dict[str, int] = {}
     for line in _ask("blocks", "--json", "--size", f"{min(sizes)}-{max(sizes)}", target).splitlines():
@@ -65,7 +66,7 @@ def test_unprepared_process_has_each_block_lost(name: str, how: str, tmp_path: P
     assert smallest <= min(usable(leak.request)) <= largest
     # A group has all objects of a class.
     assert 0 <= biggest["blocks"] - kinds["definite"] <= leak.small
-    # Nothing else is lost: the leak is all there is to see. (Chance may hold a block of another size, too.)
+    # Nothing else is lost. (A random word may also refer to a block of another size.)
     assert 0 <= found["totals"]["definite"]["blocks"] - kinds["definite"] <= leak.small
     assert found["totals"]["indirect"]["blocks"] == 0
 
@@ -80,18 +81,18 @@ def test_fixed_release_loses_nothing(name: str, tmp_path: Path) -> None:
     assert found["totals"]["in_use"]["blocks"] > 100
 
 
-def test_pyproj_loses_one_object_a_call_and_all_that_hangs_from_it(tmp_path: Path) -> None:
+def test_pyproj_leaks_one_object_per_call_with_its_blocks(tmp_path: Path) -> None:
     leak = LEAKS["pyproj"]
     with _start(leak, leak.bad, tmp_path, CLEAN) as running:
         core = str(running.kernel_core())
     kinds = _lost(leak, core)
     assert (1 - HELD) * leak.times <= kinds["definite"] + kinds.get("indirect", 0) <= leak.times, kinds
     found = json.loads(_ask("find", "--json", "--kind", "definite", core))
-    # The wheel's libraries went through patchelf: their build-ids are not in the core, some of their data was never written.
+    # patchelf changed the wheel's libraries: the core lacks their build-ids, and some of their data was never written.
     assert found["trusted"], found["warnings"]
     objects = [g for g in found["groups"] if g["size"] in usable(leak.request)]
     assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.8 * leak.times
-    # Each drags hundreds of blocks along: that is where the memory went, and they are reported as the leader's.
+    # Hundreds of blocks are reachable from each leaked object. They use most of the memory, and are attributed to the leak head.
     assert sum(g["indirect_blocks"] for g in objects) > 500 * leak.times
     assert found["groups"][0] in objects
 
@@ -103,39 +104,40 @@ def test_fixed_pyproj_loses_none(tmp_path: Path) -> None:
     kinds = _lost(leak, core)
     assert "definite" not in kinds
     assert "indirect" not in kinds
-    assert sum(kinds.values()) > 0, "the fixed release has objects of this size, too: all of them held"
+    assert sum(kinds.values()) > 0, "the fixed release has objects of this size, too, and all of them are reachable"
 
 
-def _held_by_old_bytes(leak: Published, core: str) -> set[str]:
-    """The blocks through which possible ones are held: each is the first possible one on a path to a leaked object."""
+def _find_retaining_blocks(leak: Published, core: str) -> set[str]:
+    """Return the blocks that retain possibly lost blocks: each is the first possibly lost block on a path to a leaked object."""
     sizes = usable(leak.request)
     first: set[str] = set()
     for line in _ask("blocks", "--json", "--kind", "possible", "--size", f"{min(sizes)}-{max(sizes)}", core).splitlines()[:-1]:
         block = json.loads(line)
         steps = json.loads(_ask("path", "--json", "--limit", "0", block["address"], core))["path"]
-        # A step of the path may be a word in a register, which is in no block.
+        # A reference of the path may be in a register, which is in no block.
         inside = [step["in"]["block"] for step in steps if "block" in step.get("in", {})]
         first.add(next((one["address"] for one in inside if one["kind"] == "possible"), block["address"]))
     return first
 
 
 def test_unprepared_pyproj_is_reported_first(tmp_path: Path) -> None:
-    """Without the settings, old bytes hold a few of the objects, no more than one in twenty, and others hang from these."""
+    """Without the settings, stale words refer to at most one in twenty of the objects. More objects are reachable from these."""
     leak = LEAKS["pyproj"]
     with _start(leak, leak.bad, tmp_path, {}) as running:
         core = str(running.kernel_core())
     kinds = _lost(leak, core)
     found = json.loads(_ask("find", "--json", "--kind", "definite", core))
     assert 0.95 * leak.times <= kinds["definite"] + kinds["indirect"] + kinds.get("possible", 0) <= leak.times, kinds
-    assert len(_held_by_old_bytes(leak, core)) <= 0.05 * leak.times, kinds
+    assert len(_find_retaining_blocks(leak, core)) <= 0.05 * leak.times, kinds
     first = found["groups"][0]
     assert first["size"] in usable(leak.request)
     assert first["indirect_blocks"] > 100 * first["blocks"]
 
 
 def test_core_outlives_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the core lacks of a library that is gone was never written to, and held nothing: the count stays, and stays trusted."""
-    monkeypatch.setenv("FINDLEAKS_TEST_FRESH", "1")  # A session that is kept has the library open.
+    """If a library was deleted, the core lacks only those of its pages that were never written, which contain no references. The count is
+    the same, and the result is trusted."""
+    monkeypatch.setenv("FINDLEAKS_TEST_FRESH", "1")  # a session that the test process keeps would have the library open
     leak = replace(LEAKS["pyproj"], times=20)
     python, short = interpreter()
     here = tmp_path / "packages"

@@ -1,4 +1,5 @@
-"""Leaks of released packages whose memory stays reachable: who holds it is reported in the bad release, and not in the fixed one."""
+"""Leaks of released packages whose memory stays reachable: findleaks names what retains it in the bad release, and does not report it in
+the fixed release."""
 
 from __future__ import annotations
 
@@ -16,51 +17,55 @@ from published import KEPT, PROGRAMS, Kept, install, interpreter
 from cores import Running
 
 CONNECTIONS = 0.85
-"""Part of SQLite's memory that hangs from sqlite3's objects alone: stale pointers in places that are used again take the rest."""
+"""Minimum share of SQLite's memory that only sqlite3's objects retain. Stale pointers in reused memory refer to the rest."""
 
 
 @contextmanager
-def started(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
-    """The program with this release, and what it says of itself: the objects that there are is the truth, and what the report says."""
+def start_program(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
+    """Start the program with this release. Return it with what it prints: the number of objects, with which the report is compared."""
     python, short = interpreter()
     path = [install(leak.project, version, short), *(install(*need, short) for need in leak.needs)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     with Running([python, "-S", str(PROGRAMS / leak.program), str(leak.times)], folder, environment) as running:
         said = json.loads(running.output.splitlines()[0])
-        assert said["objects"] == (leak.bad_keeps if version == leak.bad else leak.fixed_keeps), "the release leaks as published"
+        assert said["objects"] == (leak.bad_keeps if version == leak.bad else leak.fixed_keeps), (
+            "the release leaks as described in the tracker"
+        )
         yield running, said
 
 
 def types(*words: str) -> list[dict[str, Any]]:
-    """The types of CPython's page, as `runtime` orders them: those that hold most first."""
+    """Return the types of CPython objects in the order of `runtime`: the type with most memory first."""
     page = runtime_page("cpython", *words)
     return list(page["types"])
 
 
-def named(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
-    """The place of the row of this name, and the row."""
+def find_row(rows: list[dict[str, Any]], name: str) -> tuple[int, dict[str, Any]]:
+    """Return the index of the row of this name, and the row."""
     (found,) = [(place, row) for place, row in enumerate(rows) if row["name"] == name]
     return found
 
 
 def holders(address: str, core: str) -> list[dict[str, Any]]:
-    """What refers to this block, of what is in use."""
+    """Return the references to this block from memory in use."""
     found = json.loads(findleaks("refs", "--json", address, core))["references"]
     return [row["from"] for row in found if row["live"] and "from" in row]
 
 
 def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     leak = KEPT["babel"]
-    with started(leak, leak.bad, tmp_path) as (running, said):
+    with start_program(leak, leak.bad, tmp_path) as (running, said):
         core = str(running.kernel_core())
     rows = types(core)
-    place, row = named(rows, leak.type)
-    # Strings, the most usual objects of all, are the patterns' own here. Nothing else but they comes before them.
+    place, row = find_row(rows, leak.type)
+    # Strings are usually the most common objects. Here they belong to the patterns. No other type comes before them.
     assert (place, rows[0]["name"], row["objects"]) == (1, "str", said["objects"])
-    # Each holds one block that is no object: its table of attributes.
+    # Each owns one block that is not an object: its table of attributes.
     assert 0.95 * said["objects"] < row["native_blocks"] <= said["objects"]
-    assert json.loads(findleaks("find", "--json", core))["totals"]["definite"]["blocks"] == 0, "no leak to find: all of it is reachable"
-    # Who keeps them: the largest block is the table of a dictionary, and what refers to that has a name.
+    assert json.loads(findleaks("find", "--json", core))["totals"]["definite"]["blocks"] == 0, (
+        "there is no leak: all of the memory is reachable"
+    )
+    # The largest block is the table of a dictionary. What refers to the dictionary has a name.
     tables = [json.loads(line) for line in findleaks("blocks", "--json", "--kind", "reachable", "--size", "300000-", core).splitlines()]
     # A stale word in another block may refer to the table, too.
     largest = max((one for one in tables if "size" in one), key=lambda one: one["size"])
@@ -70,36 +75,36 @@ def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     )
 
 
-def test_babel_that_bounds_its_cache(tmp_path: Path) -> None:
+def test_babel_with_a_limited_cache(tmp_path: Path) -> None:
     leak = KEPT["babel"]
-    with started(leak, leak.fixed, tmp_path) as (running, said):
-        place, row = named(types("--pid", str(running.pid)), leak.type)
+    with start_program(leak, leak.fixed, tmp_path) as (running, said):
+        place, row = find_row(types("--pid", str(running.pid)), leak.type)
     assert row["objects"] == said["objects"]
-    assert place > 4, "it does not stand out"
+    assert place > 4, "the type is not among the largest"
 
 
 @pytest.mark.parametrize("picture", ["kernel_core", pytest.param("live", marks=pytest.mark.matrix)])
 def test_connections_that_sqlobject_keeps_are_reported(picture: str, tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
-    with started(leak, leak.bad, tmp_path) as (running, said):
+    with start_program(leak, leak.bad, tmp_path) as (running, said):
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         rows, packages = types("--no-native", *where), types("--by", "package", *where)
-    _, row = named(rows, leak.type)
+    _, row = find_row(rows, leak.type)
     assert row["objects"] == said["objects"]
-    # A connection's memory hangs from its statements, too: no type of them holds it alone, the package does. It is the first of all.
-    place, package = named(packages, "sqlite3")
+    # Statements also refer to a connection's memory: no type of them retains it alone, but the package does. The package comes first.
+    place, package = find_row(packages, "sqlite3")
     assert place == 0
     assert package["objects"] == sum(row["objects"] for row in rows if row["name"].startswith("sqlite3."))
     assert CONNECTIONS * said["bytes"] <= package["native_bytes"] <= 1.1 * said["bytes"]
 
 
-def test_sqlobject_that_lets_go_of_connections(tmp_path: Path) -> None:
+def test_sqlobject_that_closes_connections(tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
-    with started(leak, leak.fixed, tmp_path) as (running, said):
+    with start_program(leak, leak.fixed, tmp_path) as (running, said):
         where = ["--pid", str(running.pid)]
         rows, packages = types("--no-native", *where), types("--by", "package", *where)
-    assert named(rows, leak.type)[1]["objects"] == said["objects"]
-    place, package = named(packages, "sqlite3")
-    assert place > 4, "it does not stand out"
-    # SQLite's cached pages have stale words of what was there before: one may lead to the interpreter's own syntax tree, or further.
+    assert find_row(rows, leak.type)[1]["objects"] == said["objects"]
+    place, package = find_row(packages, "sqlite3")
+    assert place > 4, "the type is not among the largest"
+    # SQLite's cached pages contain stale words. One may refer to the syntax tree of the interpreter, or to objects that it refers to.
     assert package["native_bytes"] < 0.1 * leak.bad_keeps * said["bytes"]

@@ -1,4 +1,4 @@
-"""CPython's own allocator in real interpreters: its statistics byte for byte, lost blocks, and nothing lost where nothing is."""
+"""CPython's own allocator: its statistics are exact, lost blocks are found, and a healthy interpreter has none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ VERSIONS = [pytest.param(v, marks=() if v == REDUCED else pytest.mark.matrix) fo
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the module that knows the truth."""
+    """Return the folder with the module that prints the expected state of its blocks."""
     folder = tmp_path_factory.mktemp("modules")
     mallocs_python.extension(truth.PROGRAMS / "pymalloc_truth.c", folder)
     return folder
 
 
 def own_files(modules: Path) -> list[str]:
-    """The module that knows the truth, which alone writes to its data."""
+    """Return the file of this module. Nothing else writes to its data."""
     return [file.name for file in modules.iterdir()]
 
 
@@ -59,7 +59,8 @@ def test_statistics_are_the_interpreters_own(tmp_path: Path, version: str, pictu
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_is_lost_in_a_healthy_interpreter(tmp_path: Path, version: str, picture: str) -> None:
-    """Every object counts as referred to where references point, behind the garbage collector's header: nothing is in doubt."""
+    """References point to the start of objects, after the header of the garbage collector, and count as references to the block. No block
+    is possibly lost."""
     with run(mallocs_python.get(version), tmp_path, CHURN) as running, session_of(running, picture) as session:
         graph = session.graph()
         assert graph.totals(Kind.REACHABLE).blocks > 30_000
@@ -68,7 +69,7 @@ def test_nothing_is_lost_in_a_healthy_interpreter(tmp_path: Path, version: str, 
 
 @pytest.mark.parametrize("picture", ["live", "kernel", pytest.param("gcore", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_lost_blocks_none_false_none_missed(modules: Path, tmp_path: Path, version: str, picture: str) -> None:
+def test_lost_blocks_are_exact(modules: Path, tmp_path: Path, version: str, picture: str) -> None:
     python = mallocs_python.get(version)
     command = python.command("-c", "import pymalloc_truth; pymalloc_truth.stop()")
     with cores.Running(command, tmp_path, python.environment(modules)) as running:
@@ -76,15 +77,15 @@ def test_lost_blocks_none_false_none_missed(modules: Path, tmp_path: Path, versi
         core = None if picture == "live" else running.kernel_core() if picture == "kernel" else running.gcore()
         blocks, _ = truth.ask(*(["--pid", str(running.pid)] if core is None else [str(core)]))
         verdict = truth.compare(records, blocks)
-        if verdict.held:  # frames of the interpreter have words that were never written
+        if verdict.held:  # frames of the interpreter contain words that were never initialized
             verdict = evidence.explain(verdict, records, blocks, core or running.kernel_core(), own_files(modules))
     assert verdict.perfect, str(verdict)
     assert {block["allocator"] for block in blocks} == {"pymalloc", "glibc"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_pymalloc_there_is_none(modules: Path, tmp_path: Path, version: str) -> None:
-    """PYTHONMALLOC=malloc: all objects are malloc's blocks, and still nothing is in doubt."""
+def test_without_pymalloc(modules: Path, tmp_path: Path, version: str) -> None:
+    """PYTHONMALLOC=malloc: all objects are blocks of malloc, and no block is possibly lost."""
     with (
         run(mallocs_python.get(version), tmp_path, CHURN, "quiet", PYTHONMALLOC="malloc") as running,
         session_of(running, "live") as session,
@@ -95,8 +96,9 @@ def test_without_pymalloc_there_is_none(modules: Path, tmp_path: Path, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_under_debug_hooks_blocks_are_pymallocs(tmp_path: Path, version: str) -> None:
-    """PYTHONMALLOC=debug: the program's part begins two words into a block; references to it count as references to the block."""
+def test_debug_hooks(tmp_path: Path, version: str) -> None:
+    """PYTHONMALLOC=debug: the program's memory begins two words after the start of a block. References to it count as references to the
+    block."""
     with run(mallocs_python.get(version), tmp_path, CHURN, PYTHONMALLOC="debug") as running, session_of(running, "live") as session:
         compare_statistics(session, tmp_path)
         graph = session.graph()

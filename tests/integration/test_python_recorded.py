@@ -13,7 +13,7 @@ from native_calls import Calls
 from other_pythons import PYTHONS
 
 ROUNDS, SIZES, KIND = 3, "48-2000", "Python"
-CALLS = 40  # of a round, and one for each code object that is freed
+CALLS = 40  # in one round, and one for each code object that is freed
 VERSIONS = [version for version in PYTHONS if not version.endswith("t")]
 QUICK = [("3.11", "track")]
 EACH = [
@@ -50,7 +50,7 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", VERSIONS)
 def test_code_objects_that_are_freed(version: str, tmp_path: Path) -> None:
-    """The address of a code object is used for others, with other names, files and lines."""
+    """The address of a freed code object is reused for other code objects, with other names, files and lines."""
     with calling(version, tmp_path, 4000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
     assert set(native_calls.recorded(found, KIND)) <= set(native_calls.listed(found.printed))

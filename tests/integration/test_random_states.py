@@ -1,4 +1,4 @@
-"""Cores of processes that draw random numbers with glibc 2.41 and newer are trusted: what they lack are the states of these numbers."""
+"""Cores of processes that draw random numbers with glibc 2.41 or newer are trusted, although they lack the states of the generators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Real programs, idle: `find` runs on their cores and on them alive, and what it calls definite is confirmed by Valgrind memcheck on
-the same program. What they lose, and why, is in docs/real-programs.md."""
+"""Real idle programs: `find` runs on the live process and on its cores. Valgrind memcheck on the same program confirms blocks that `find`
+reports as definitely lost.
+
+docs/real-programs.md lists what these programs leak, and why.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from variants import mark_matrix_except
 pytestmark = pytest.mark.slow
 
 GLIBC = sorted(set(PROGRAMS) - {"redis"})
-"""Programs that allocate with glibc's malloc, CPython also with its own; Debian's redis-server has jemalloc."""
+"""Programs that allocate with glibc's malloc. CPython also uses its own allocator, and Debian's redis-server uses jemalloc."""
 QUICK = [name for name in GLIBC if name not in ("java", "node", "ruby")]
 COMPARED = mark_matrix_except(GLIBC, *QUICK)
 CONFIRMED = mark_matrix_except(GLIBC, *(name for name in QUICK if name != "python"))
-"""The programs that Valgrind also checks in `make test`. It needs ten seconds of CPU time and more for each of the others."""
+"""The programs that `make test` also checks with Valgrind. Each of the others needs ten seconds of CPU time or more."""
 
 
 def _find(*target: str) -> dict[str, Any]:
@@ -36,7 +39,7 @@ Pictures = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pictures]:
-    """What `find` says of a program alive, of gcore's core and of the kernel's: three pictures of one process."""
+    """Return the output of `find` for one process in three forms: live, in gcore's core, and in the kernel's core."""
 
     @lru_cache(None)
     def take(name: str) -> Pictures:
@@ -46,14 +49,14 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pictur
             for how in ("gcore", "kernel_core"):
                 core: Path = getattr(idle, how)()
                 found[how] = _find(str(core))
-                core.unlink()  # the JVM's are big
+                core.unlink()  # cores of the JVM are large
         return found
 
     return take
 
 
 def _definite(found: dict[str, Any]) -> list[int]:
-    """The usable size of each block that `find` calls definite."""
+    """Return the usable size of each definitely lost block of `find`."""
     groups = [g for g in found["groups"] if g["kind"] == "definite"]
     assert all(g["size"] is not None for g in groups)
     sizes = [g["size"] for g in groups for _ in range(g["blocks"])]
@@ -70,12 +73,12 @@ def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], 
     for how, found in pictures(name).items():
         assert not unconfirmed(_definite(found), records), (how, found["groups"], records)
         if any(record.kind == "definitely" for record in records):
-            assert _definite(found), f"{how}: all missed of {records}"
+            assert _definite(found), f"{how}: none of {records} records was found"
 
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pictures]) -> None:
-    """Alive and in the kernel's core the process is the same, but for what its threads did in between; what is lost stays lost."""
+    """The live process and the kernel's core have the same leaks, except for what threads did in between."""
     for how, found in pictures(name).items():
         assert found["trusted"], (how, found["warnings"])
         assert found["totals"]["in_use"]["blocks"] > 1000, how
@@ -94,7 +97,8 @@ def test_sizes_are_matched_one_to_one() -> None:
 
 
 def test_redis_has_jemalloc(pictures: Callable[[str], Pictures]) -> None:
-    """Its blocks are read; nothing is lost; what sds strings' headers hide is possible."""
+    """findleaks reads Redis's blocks, and none is lost. Blocks to which only a pointer after the header of an sds string refers are
+    possibly lost."""
     for how, found in pictures("redis").items():
         assert found["trusted"], (how, found["warnings"])
         held = {a["name"]: a["blocks"] for a in found["allocators"]}

@@ -1,4 +1,4 @@
-"""Remedies test their premise: what `verdict` suggests for free memory has the effect it is suggested for."""
+"""A remedy that `verdict` suggests for free memory has the predicted effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ arenas = building.fixture("arenas.c", "-O1", "-pthread")
 
 
 def run(program: Path, folder: Path, *words: int, **environment: str) -> tuple[dict[str, Any], int]:
-    """What verdict says, and the anonymous resident size. As many arenas as threads, on any machine."""
+    """Return the output of `verdict`, and the resident anonymous memory. The program has as many arenas as threads on any machine."""
     tunables = {"GLIBC_TUNABLES": "glibc.malloc.arena_test=64", **environment}
     with Running([str(program), *map(str, words)], folder, {**os.environ, **tunables}) as running:
         return verdict("--pid", str(running.pid)), anonymous(running.pid)
@@ -34,7 +34,7 @@ def test_arenas_are_blamed_if_free_memory_is_spread_over_them(arenas: Path, tmp_
 
 
 def test_arenas_are_not_blamed_if_one_has_nearly_all(arenas: Path, tmp_path: Path) -> None:
-    """MALLOC_ARENA_MAX changes nothing here, and is not suggested."""
+    """Nearly all memory is in one arena, so MALLOC_ARENA_MAX would change nothing, and is not suggested."""
     found, before = run(arenas, tmp_path / "one", 40, 1, 12)
     kept = finding(found, "kept")
     assert kept["evidence"]["arenas"] > 2
@@ -65,7 +65,7 @@ signal.pause()
 
 
 def test_python_calls_malloc_trim(tmp_path: Path) -> None:
-    """By the statement that is suggested; it returns what was predicted."""
+    """The suggested statement calls malloc_trim, and returns the predicted amount of memory."""
     with Running([sys.executable, "-c", PYTHON], tmp_path / "run") as running:
         kept = finding(verdict("--pid", str(running.pid)), "kept")
         assert kept["evidence"]["allocator"] == "glibc"

@@ -1,4 +1,4 @@
-"""Reserved addresses are no memory: `verdict` of a process, of its kernel's core and of gcore's, with the kernel's own smaps as truth."""
+"""Reserved addresses do not count as memory: `verdict` of a process, of its kernel's core and of gcore's core, compared with smaps."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def smaps(pid: int) -> list[Mapping]:
     return found
 
 
-def closed(mappings: list[Mapping]) -> int:
+def sum_closed(mappings: list[Mapping]) -> int:
     return sum(one.end - one.start for one in mappings if one.permissions == "---p" and not one.name)
 
 
-def reserved(found: dict[str, Any], of: str = "") -> int:
+def sum_reserved(found: dict[str, Any], of: str = "") -> int:
     return sum(one["bytes"] for one in found["reserved"] if (one["of"] or "").startswith(of))
 
 
@@ -52,7 +52,7 @@ program = building.fixture("reserved.c", "-O1", "-g", "-pthread")
 
 
 class Pictures(NamedTuple):
-    """The same process three times, with what it said and what the kernel said of it beforehand."""
+    """One process in three forms, what the program printed, and its smaps from before."""
 
     live: dict[str, Any]
     kernel: dict[str, Any]
@@ -73,35 +73,36 @@ def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Picture
         return Pictures(live, kernel, verdict(str(core)), [int(word) for word in run.output.split()[:5]], mappings, core)
 
 
-def test_ends_of_arenas_are_glibc_s_and_no_memory(pictures: Pictures) -> None:
-    # An arena begins where 64 MiB do, and its end follows what it has opened. Another reservation may lie right below an arena.
+def test_reserved_ends_of_arenas(pictures: Pictures) -> None:
+    # An arena begins at a multiple of 64 MiB. Its reserved end follows the part in use. Another reservation may end at the start of an
+    # arena.
     beside = zip(pictures.mappings, pictures.mappings[1:])
     opened = [(before, one) for before, one in beside if before.end == one.start and before.start % (64 << 20) == 0]
     ends = [one for before, one in opened if before.permissions == "rw-p" and one.permissions == "---p" and one.end % (64 << 20) == 0]
     assert len(ends) >= THREADS
     for found in (pictures.live, pictures.kernel, pictures.gcore):
-        assert reserved(found, "glibc") == sum(one.end - one.start for one in ends) > 100 << 20
-        assert reserved(found) == closed(pictures.mappings)
-    assert reserved(pictures.live) > 10 * pictures.live["resident"] / 2
+        assert sum_reserved(found, "glibc") == sum(one.end - one.start for one in ends) > 100 << 20
+        assert sum_reserved(found) == sum_closed(pictures.mappings)
+    assert sum_reserved(pictures.live) > 10 * pictures.live["resident"] / 2
     stacks, files = share(pictures.gcore, "stacks"), share(pictures.gcore, "files")
     assert pictures.gcore["mapped"] - stacks - files < pictures.live["resident"] + sum(pictures.said[:3])
 
 
-def test_leak_comes_first_where_residency_is_not_known(pictures: Pictures) -> None:
+def test_leak_comes_first_without_residency(pictures: Pictures) -> None:
     looked, written, untouched, blocks, lost = pictures.said
     assert pictures.gcore["residency"] == "unknown"
     leak = finding(pictures.gcore, "lost")
     assert (leak["evidence"]["blocks"], leak["bytes"]) == (blocks, lost)
     unknown = finding(pictures.gcore, "unknown-owner")
     assert looked + written + untouched <= unknown["bytes"] <= looked + written + untouched + (1 << 20)
-    assert sorts(pictures.gcore) == ["lost", "unknown-owner"]  # though it is ten times as large
+    assert sorts(pictures.gcore) == ["lost", "unknown-owner"]  # although it is ten times as large
     for found in (pictures.live, pictures.kernel):
         assert written <= share(found, "unknown") <= written + (1 << 20)
         assert sorts(found) == ["lost", "unknown-owner"]
 
 
-def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
-    """The same screen has one figure: what was only looked at is not resident."""
+def test_zero_page_is_not_counted(program: Path, tmp_path: Path) -> None:
+    """The first screen has one figure: pages that were only read are not resident."""
     with Running([str(program), "1"], tmp_path) as run:
         found = verdict("--pid", str(run.pid))
         assert found["findings"][0]["text"].endswith("9.0 MiB in unattributed anonymous mappings. Leaks inside it are not reported.")
@@ -109,7 +110,7 @@ def test_zero_page_is_nobody_s_memory(program: Path, tmp_path: Path) -> None:
         assert lost["unread"] == found["unread"]
 
 
-def test_doors_agree_on_reserved_addresses(pictures: Pictures, program: Path) -> None:
+def test_front_ends_agree_on_reserved_addresses(pictures: Pictures, program: Path) -> None:
     core = str(pictures.core)
     here = objects(findleaks("verdict", "--json", core))
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == here
@@ -127,8 +128,8 @@ def test_python_engine(pictures: Pictures) -> None:
 
 
 def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
-    """A JVM reserves a gigabyte for classes alone; gcore writes all of it. Its `modules` is a file, though it is mapped shared. The JVM is
-    suspended, so that its compilers change nothing while findleaks and gcore read it."""
+    """A JVM reserves one gigabyte for classes, and gcore writes all of it. The file `modules` is mapped shared, but is a file. The JVM is
+    suspended, so its compilers change nothing while findleaks and gcore read it."""
     home = Path(shutil.which("java") or "").resolve().parent
     jvms.compile_java(truth.PROGRAMS / "Tracked.java", tmp_path)
     options = [
@@ -154,8 +155,8 @@ def test_java_heap_and_ends_of_arenas(tmp_path: Path) -> None:
     assert resident <= next(one["bytes"] for one in files["largest"] if one["name"] == "modules")
     assert share(live, "shared") <= sum(one.rss for one in mappings if one.permissions[3] == "s" and one.name != modules)
     for found in (live, dumped):
-        assert reserved(found, "JVM") > 200 << 20
-        assert 0 <= reserved(found) - closed(mappings) <= 4096  # gcore lacks the protection of one page of the JVM
+        assert sum_reserved(found, "JVM") > 200 << 20
+        assert 0 <= sum_reserved(found) - sum_closed(mappings) <= 4096  # gcore's core does not record the protection of one page of the JVM
         assert not {"unknown-owner", "lost"} & set(sorts(found))
     sizes = [{part["name"]: part["bytes"] for part in its} for its in parts]
     assert sizes[0] == sizes[1]

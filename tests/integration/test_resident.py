@@ -1,4 +1,5 @@
-"""How much of a mapping lay in memory: told by a live process and by the kernel's core, and by no copy of that core."""
+"""Resident memory of a mapping: known for a live process and for the kernel's core, but not for copies of this core that change its
+holes."""
 
 from __future__ import annotations
 
@@ -37,9 +38,9 @@ def test_live_process_and_cores(program: Path, tmp_path: Path) -> None:
         assert target.resident(address, end) is None
 
 
-def test_copies_that_make_their_own_holes_tell_nothing(program: Path, tmp_path: Path) -> None:
-    """They leave out pages of zeros that were in memory; plain cp does so of a file with holes. The kernel's file tells, whether a page of
-    zeros lies in the middle of it or at its end, and so does a copy with the same holes."""
+def test_copies_with_other_holes(program: Path, tmp_path: Path) -> None:
+    """These copies omit pages of zeros that were resident. Plain cp does the same to a file with holes. Resident pages are known for the
+    kernel's file, whether a page of zeros is in its middle or at its end, and for a copy with the same holes."""
     with cores.Running([str(program)], tmp_path / "run") as running:
         address, expected = (int(word, 0) for word in running.output.split("\n")[0].split())
         core = running.kernel_core()
@@ -50,7 +51,7 @@ def test_copies_that_make_their_own_holes_tell_nothing(program: Path, tmp_path: 
         with open_core(str(path)) as target:
             assert target.resident(address, end) is None
             assert target.presence(lambda part: None) is None
-    page = last_page(sparse)  # with holes as the sparse copy has, but for one page of zeros in the middle
+    page = last_page(sparse)  # same holes as in the sparse copy, but one page of zeros in the middle is written
     with sparse.open("r+b") as file:
         at = next(at for at in range(page, 0, -4096) if is_hole(file.fileno(), at))
         file.seek(at)
@@ -64,7 +65,7 @@ def test_copies_that_make_their_own_holes_tell_nothing(program: Path, tmp_path: 
 
 
 def through_tar(path: Path, folder: Path, holes: str) -> Path:
-    """A copy with the same holes ("seek"), or with holes where it is zero ("raw")."""
+    """Copy with tar: with the same holes ("seek"), or with holes for all zeros ("raw")."""
     folder.mkdir()
     pack = ["tar", "-C", path.parent, "--sparse", f"--hole-detection={holes}", "-cf", "-", path.name]
     packed = subprocess.run(pack, check=True, capture_output=True).stdout

@@ -1,4 +1,4 @@
-"""roots on real programs: what each variable and each of its fields retains, to the byte, as the programs count it themselves."""
+"""`roots` on real programs: variables and their fields retain exactly the bytes that the programs count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import cores
 EVENTS = 2000
 
 
-def built(folder: Path, source: str, *flags: str) -> Path:
+def build(folder: Path, source: str, *flags: str) -> Path:
     output = folder / source.split(".")[0]
     compiler = "g++" if source.endswith("pp") else "gcc"
     subprocess.run(
@@ -37,8 +37,8 @@ def built(folder: Path, source: str, *flags: str) -> Path:
     [("-g", "-O1"), pytest.param(("-O2",), marks=pytest.mark.matrix), ("-O2", "-s")],
     ids=["debug", "plain", "stripped"],
 )
-def test_maps_cleaned_wrongly(flags: tuple[str, ...], tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_maps.cpp", *flags)
+def test_maps_that_are_not_cleaned(flags: tuple[str, ...], tmp_path: Path) -> None:
+    program = build(tmp_path, "roots_maps.cpp", *flags)
     with cores.Running([str(program), str(EVENTS)], tmp_path / "run") as running:
         expected = said(running.output)
         check_maps(expected, "-g" in flags, "--pid", str(running.pid))
@@ -56,7 +56,7 @@ def test_maps_cleaned_wrongly(flags: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
-    """The nodes and heads of libc++ differ from those of libstdc++."""
+    """libc++ has other nodes and heads than libstdc++."""
     output = tmp_path / "roots_maps"
     command = [
         "clang++-19",
@@ -82,7 +82,7 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
 
 @pytest.mark.platform("x86-64", "variables, containers and their owners")
 def test_what_c_programs_keep(tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_c.c", "-O1", "-g")
+    program = build(tmp_path, "roots_c.c", "-O1", "-g")
     with cores.Running([str(program), "1000"], tmp_path / "run") as running:
         expected = said(running.output)
         live = asked("--limit", "0", "--pid", str(running.pid))
@@ -91,8 +91,8 @@ def test_what_c_programs_keep(tmp_path: Path) -> None:
         check_c(expected, found)
 
 
-def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
-    program = built(tmp_path, "roots_maps.cpp", "-g", "-O1")
+def test_front_ends_and_selected_roots(tmp_path: Path) -> None:
+    program = build(tmp_path, "roots_maps.cpp", "-g", "-O1")
     with cores.Running([str(program), "300"], tmp_path / "run") as running:
         core = running.kernel_core()
     (agent,) = asked("g_agent", str(core))["roots"]
@@ -109,7 +109,7 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
     (profiler,) = asked(pointer, "--limit", "0", str(core))["roots"]
     assert profiler["holder"] == "g_agent (roots_maps, data)"
     assert (profiler["retained_blocks"], profiler["retained_bytes"]) == (agent["retained_blocks"], agent["retained_bytes"])
-    assert asked(block, str(core))["roots"] == [agent]  # the variable's own address
+    assert asked(block, str(core))["roots"] == [agent]  # the address of the variable itself
     assert "g_agent (roots_maps, data)" in text
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
     assert "next: leaks roots" in text
@@ -119,8 +119,8 @@ def test_three_doors_and_one_root_or_block_alone(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_lost_leaders(tmp_path: Path) -> None:
-    """What hangs from each leak sums to what `find` says is lost."""
+def test_leak_heads(tmp_path: Path) -> None:
+    """The blocks that are reachable from the leak heads add up to all lost blocks of `find`."""
     program = doors.build(tmp_path)
     with cores.Running([str(program), "50"], tmp_path / "run") as running:
         leader = doors.placed(running.output)["leader"]
@@ -137,7 +137,7 @@ def test_lost_leaders(tmp_path: Path) -> None:
 
 
 def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
-    """An agent whose maps are never cleaned, as in the published story. Nodes are exact however many stale pointers the JVM has."""
+    """An agent whose maps are never cleaned (docs/stories.md). The number of nodes is exact, whatever stale pointers the JVM has."""
     home = Path(shutil.which("javac") or "").resolve().parents[1]
     library = tmp_path / "libagent.so"
     include = [f"-I{home}/include", f"-I{home}/include/linux"]
@@ -163,12 +163,13 @@ def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
         offset, length, blocks, size = expected["names"]
         names = fields[offset]
         assert (names["name"], names["container"]["length"], names["container"]["nodes"]) == (f"Profiler+{offset:#x}", length, length)
-        assert blocks * 9 // 10 <= names["retained_blocks"] <= blocks * 11 // 10  # a stale pointer to a name takes that name
+        # If a stale pointer refers to a name, the map does not retain this name
+        assert blocks * 9 // 10 <= names["retained_blocks"] <= blocks * 11 // 10
         assert names["container"]["others"][0]["strings"]
 
 
 def test_redis_keys_are_counted(tmp_path: Path) -> None:
-    # While Redis enlarges a table, which it does at each power of two, its keys are in two tables.
+    # While Redis enlarges a table, at each power of two, its keys are in two tables.
     keys = 8000
     with real.Idle(real.PROGRAMS["redis"], tmp_path / "run") as idle:
         with socket.create_connection(("127.0.0.1", idle.port), timeout=180) as wire:

@@ -1,4 +1,4 @@
-"""roots on programs that hold arrays, vectors and many objects alike: each row as the programs count it themselves, to the byte."""
+"""`roots` on programs with arrays, vectors and many objects of one kind: each row has exactly the bytes that the programs count."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from debuggers import ran
 import cores
 
 COUNT = 6000
-"""More pointers than an owner has rows for."""
+"""More pointers than `roots` has rows for one owner."""
 
 Row = dict[str, Any]
 
 
-def asked(*words: str) -> Row:
+def run_roots(*words: str) -> Row:
     done = ran("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
@@ -34,8 +34,8 @@ def text(*words: str) -> str:
     return " ".join(done.stdout.split())
 
 
-def dumped(folder: Path, source: str, *flags: str) -> tuple[dict[str, list[int]], str]:
-    """What the program printed, name -> numbers; and its core."""
+def run_program(folder: Path, source: str, *flags: str) -> tuple[dict[str, list[int]], str]:
+    """Return the numbers that the program printed, by name, and its core."""
     program = folder / source.split(".")[0]
     compiler = "g++" if source.endswith("pp") else "gcc"
     subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-O1", *flags, "-o", str(program), str(truth.PROGRAMS / source)], check=True)
@@ -51,45 +51,45 @@ def check_totals(row: Row, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("flags", [("-g",), ()], ids=["debug", "plain"])
 def test_arrays_of_c(flags: tuple[str, ...], tmp_path: Path) -> None:
-    expected, core = dumped(tmp_path, "roots_arrays.c", *flags)
-    found = asked("--limit", "0", core)
+    expected, core = run_program(tmp_path, "roots_arrays.c", *flags)
+    found = run_roots("--limit", "0", core)
     roots = {row["name"].split(" ")[0]: row for row in found["roots"]}
     for name, numbers in expected.items():
         check_totals(roots[name], numbers)
-    for name in ("table", "heap"):  # blocks of ten sizes, every seventh slot of one empty
+    for name in ("table", "heap"):  # blocks of ten sizes; every seventh slot of one array is empty
         container = roots[name]["container"]
         assert (container["what"], container["length"], container["problem"]) == ("array of pointers", expected[name][0], None)
     (records,) = roots["records"]["children"]
     assert records["alike"]["fields"] == records["retained_blocks"] == COUNT
     name = re.escape("record[0].name") if flags else "block of [0-9.]+ KiB[+]0x8"
     assert re.search(rf"{COUNT:,} fields like {name}: {COUNT:,} blocks of 24 B", text(core))
-    (sessions,) = asked("sessions", core)["roots"][0]["children"]
+    (sessions,) = run_roots("sessions", core)["roots"][0]["children"]
     assert sessions["alike"] == {"fields": 200, "least_blocks": 5, "most_blocks": 5}
     assert (sessions["retained_blocks"], sessions["retained_bytes"]) == tuple(expected["sessions"][1:])
     assert "200 fields like sessions" in text("sessions", core)
-    four = asked("four", core)["roots"][0]
-    if flags:  # debug information says that it is a structure
+    four = run_roots("four", core)["roots"][0]
+    if flags:  # according to debug information, the row is a structure
         assert sorted(row["name"] for row in four["children"]) == ["four.first", "four.fourth", "four.second", "four.third"]
     else:
         assert (four["container"]["what"], four["container"]["length"]) == ("array of pointers", 4)
-    three = asked("three", core)["roots"][0]
+    three = run_roots("three", core)["roots"][0]
     assert three["container"] is None and sorted(row["retained_blocks"] for row in three["children"]) == [1, 1, 2]
 
 
 def test_arrays_of_c_without_symbols(tmp_path: Path) -> None:
-    """A table with empty slots is one variable, and no part of it or of its neighbours is another's."""
-    expected, core = dumped(tmp_path, "roots_arrays.c", "-s")
-    rows = [row for row in asked("--limit", "0", core)["roots"] if row["container"]]
+    """A table with empty slots is one variable. No part of it, and none of its neighbours, is attributed to another variable."""
+    expected, core = run_program(tmp_path, "roots_arrays.c", "-s")
+    rows = [row for row in run_roots("--limit", "0", core)["roots"] if row["container"]]
     lengths = [row["container"]["length"] for row in rows if row["container"]["what"] == "array of pointers"]
     assert expected["heap"][0] in lengths
-    assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # with variables beside it
+    assert any(expected["table"][0] <= length <= expected["table"][0] + 16 for length in lengths)  # and adjacent variables
 
 
 @pytest.mark.parametrize("flags", [("-g",), (), ("-s",)], ids=["debug", "plain", "stripped"])
 def test_vectors(flags: tuple[str, ...], tmp_path: Path) -> None:
-    """A vector is one wherever it stands: a structure that begins with one is no array of three pointers."""
-    expected, core = dumped(tmp_path, "roots_vectors.cpp", *flags)
-    every = asked("--limit", "0", core)["roots"]
+    """A vector is recognised at any place: a structure that begins with a vector is not an array of three pointers."""
+    expected, core = run_program(tmp_path, "roots_vectors.cpp", *flags)
+    every = run_roots("--limit", "0", core)["roots"]
     retained = {(row["retained_blocks"], row["retained_bytes"]): row for row in every}
     for name, what, unit in (
         ("g_pool", "std::vector of pointers", "pointers"),
@@ -121,13 +121,12 @@ STDOUT.flush
 sleep
 puts holder.instance_variables
 """
-"""Held by instance variables of a String, which have no names: what globals hold would be the globals'."""
+"""Instance variables of a String, which have no names, refer to these. Objects of global variables would be attributed to the variables."""
 
 
-def held_once(core: Path, size: int, filler: str) -> int:
-    """How many blocks of this usable size with this text one word of the core points to or into. A stale word is a second one, so that
-    a block belongs to no single field; it is found by a scan that shares no code with findleaks. A word may be left of copying, and
-    point into the text."""
+def count_held_once(core: Path, size: int, filler: str) -> int:
+    """Count the blocks of this usable size with this text to which exactly one word of the core points. A second reference may be stale,
+    so no single field retains the block. This scan shares no code with findleaks. A word left by copying may point into the text."""
     listed = [json.loads(line) for line in ran("blocks", "--json", "--size", str(size), str(core), check=True).stdout.splitlines()]
     picture = evidence.read(core)
     pointing: dict[int, int] = {}
@@ -145,17 +144,17 @@ def held_once(core: Path, size: int, filler: str) -> int:
 
 
 def test_heap_pages_of_a_real_ruby(tmp_path: Path) -> None:
-    """Slots that refer to malloc's blocks are rows by the size of these: not one word that holds them all."""
+    """Slots that refer to blocks of malloc are rows by the size of the blocks. No row is a single word that retains all of them."""
     many = 6000
     ruby = rubies.get(rubies.SYSTEM)
     program = tmp_path / "kept.rb"
     program.write_text(f"N = {many}\n{RUBY}")
     with cores.Running([*ruby.words, "--disable-gems", str(program)], tmp_path / "run", ruby.environment) as running:
         core = running.kernel_core()
-    (pages,) = asked("Ruby's heap pages", "--limit", "0", str(core))["roots"]
+    (pages,) = run_roots("Ruby's heap pages", "--limit", "0", str(core))["roots"]
     by_count = [row for row in pages["children"] if "alike" in row]
     for size, filler, most in ((1000, "x" * 999, many), (1992, "q" * 1991, many // 2)):
-        wanted = held_once(core, size, filler)
+        wanted = count_held_once(core, size, filler)
         assert 0.99 * most <= wanted <= most
         rows = [row for row in by_count if any(one["size"] == size and one["blocks"] >= wanted for one in row["sizes"])]
         assert [wanted <= row["alike"]["fields"] <= wanted + 400 for row in rows] == [True], (size, rows)

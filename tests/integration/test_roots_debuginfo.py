@@ -1,4 +1,4 @@
-"""Where pyelftools is loaded: by `roots` and `stacks` of a program with debug information; and what is said without it."""
+"""`roots` and `stacks` load pyelftools for a program with debug information. Without pyelftools, they print a message."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ print(any(name.startswith("elftools.") for name in sys.modules), file=sys.stderr
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a program with debug information."""
+    """Return the core of a program with debug information."""
     folder = tmp_path_factory.mktemp("debug")
     subprocess.run(["gcc", "-O1", "-g", "-o", str(folder / "program"), str(truth.PROGRAMS / "roots_c.c"), "-pthread"], check=True)
     with Running([str(folder / "program")], folder / "run") as running:
         return running.gcore()
 
 
-def asked(pyelftools: str, *words: object) -> tuple[str, bool]:
-    """The answer as JSON, and whether pyelftools was loaded."""
+def run_json(pyelftools: str, *words: object) -> tuple[str, bool]:
+    """Return the JSON, and whether pyelftools was loaded."""
     done = run(sys.executable, "-c", CODE, pyelftools, *words, "--json")
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("{")
     return done.stdout, done.stderr.splitlines()[-1] == "True"
 
 
-def test_it_is_loaded_where_there_is_debug_information_to_read(core: Path) -> None:
+def test_pyelftools_is_loaded_for_debug_information(core: Path) -> None:
     for words in (["find"], ["verify"], ["blocks"], ["caches"], ["stacks", "--no-lines"]):
-        assert not asked("with", *words, core)[1], words
-    for word in ("roots", "stacks", "verdict"):  # verdict names the largest root by its fields
-        assert asked("with", word, core)[1], word
+        assert not run_json("with", *words, core)[1], words
+    for word in ("roots", "stacks", "verdict"):  # verdict names the largest root, with its fields
+        assert run_json("with", word, core)[1], word
 
 
-def test_without_it_stacks_have_no_lines(core: Path) -> None:
-    whole, bare, plain = (json.loads(asked(*words, core)[0]) for words in (("with", "stacks"), ("without", "stacks"), NO_LINES))
+def test_stacks_without_pyelftools_have_no_lines(core: Path) -> None:
+    whole, bare, plain = (json.loads(run_json(*words, core)[0]) for words in (("with", "stacks"), ("without", "stacks"), NO_LINES))
     assert whole["warnings"] == plain["warnings"] == []
     assert bare["warnings"] == [f"lines and inlined functions are not shown: {ELFTOOLS_MISSING}"]
     assert bare["stacks"] == plain["stacks"] != whole["stacks"]
@@ -62,8 +62,8 @@ def names(rows: list[dict[str, Any]]) -> list[str]:
     return [name for row in rows for name in [row["name"], *names(row["children"])]]
 
 
-def test_without_it_members_have_no_names_and_all_else_is_the_same(core: Path) -> None:
-    (with_it, _), (without, loaded) = asked("with", "roots", core), asked("without", "roots", core)
+def test_members_without_pyelftools_have_no_names(core: Path) -> None:
+    (with_it, _), (without, loaded) = run_json("with", "roots", core), run_json("without", "roots", core)
     whole, bare = json.loads(with_it), json.loads(without)
     assert not loaded
     assert bare["warnings"] == [*whole["warnings"], f"members of variables have no names: {ELFTOOLS_MISSING}"]

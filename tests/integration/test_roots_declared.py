@@ -1,4 +1,4 @@
-"""Containers of programs with debug information: the declared types win over what memory looks like."""
+"""Containers of programs with debug information: declared types take precedence over types guessed from memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMART = ("g_shared", "g_weak")
 
 
 def containers(core: Path) -> dict[str, tuple[str, str, int]]:
-    """By variable: what its container is, what is counted, and how many."""
+    """Return for each variable its container, what is counted, and the number."""
     rows: list[dict[str, Any]] = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)["roots"]
     found = {}
     for row in rows:
@@ -54,7 +54,7 @@ def test_declared_types_win(tmp_path: Path) -> None:
         counts = {name: int(count) for name, count in (line.split() for line in running.output.splitlines() if line.startswith("g_"))}
         core = running.gcore()
     assert containers(core) == {name: (*what, counts[name]) for name, what in DECLARED.items()}
-    subprocess.run(["strip", "-g", str(program)], check=True)  # the core has no debug information of its own
+    subprocess.run(["strip", "-g", str(program)], check=True)  # the core contains no debug information
     plain = containers(core)
     assert {plain[name] for name in SMART} == {("std::vector of shared_ptr or weak_ptr", "elements", counts[name]) for name in SMART}
     assert plain["g_buckets"] == ("hash table", "nodes", 192)

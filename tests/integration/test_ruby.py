@@ -1,4 +1,4 @@
-"""Ruby's page against what the interpreter says of itself at the same stop, and libpq's results against what libpq says of them."""
+"""`runtime` on Ruby has the figures of the interpreter at the same stop, and those of libpq for its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = [pytest.param(v, marks=() if v == rubies.SYSTEM else pytest.mark.matr
 
 
 def page(*where: str) -> dict[str, Any]:
-    """The page that the command line prints, as JSON."""
+    """Return the output of `runtime` as JSON."""
     answer = json.loads(debuggers.findleaks(*WORDS, *where))
     (found,) = answer["runtimes"]
     return {**found, "warnings": answer.get("warnings", [])}
@@ -35,14 +35,14 @@ def truths(line: str) -> dict[str, str]:
     return dict(word.rsplit("=", 1) for word in line.split())
 
 
-def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> None:
-    """Every counter of GC.stat and ObjectSpace.count_objects, to the last one, and the objects of classes of every kind."""
+def check_equal(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> None:
+    """Check that every counter of GC.stat and ObjectSpace.count_objects, and the objects of each kind of class, are equal."""
     counters = {name: str(value) for name, value in found["counters"].items()}
     assert counters == {name: said[name] for name in counters}
     objects = {row["name"].partition(" [")[0]: str(row["objects"]) for row in found["types"]}
     classes = {name: count for name, count in said.items() if name not in counters and name != "version"}
     assert len(classes) == 14
-    if version == "2.7":  # a class in an anonymous module has no name then, and neither has Ruby one for it
+    if version == "2.7":  # a class in an anonymous module has no name, in Ruby either
         assert not [name for name in classes if "::Named" in name]
     assert {name: objects.get(name, "0") for name in classes} == classes
     assert len(counters) >= 40
@@ -52,7 +52,7 @@ def same(found: Mapping[str, Any], said: Mapping[str, str], version: str) -> Non
 
 
 def assert_equal_types(found: Mapping[str, Any], live: Mapping[str, Any]) -> None:
-    """All figures are equal, except that stale words on a stack, which differ by picture, can retain a few objects."""
+    """Check that all figures are equal. Stale words on a stack, which differ between process and cores, may retain a few objects."""
     for one, other in zip(found["types"], live["types"]):
         assert {**one, "retained_bytes": 0} == {**other, "retained_bytes": 0}
         assert abs((one["retained_bytes"] or 0) - (other["retained_bytes"] or 0)) <= 4096 + (other["retained_bytes"] or 0) // 20
@@ -66,12 +66,12 @@ def test_counters_and_objects_are_rubys_own(tmp_path: Path, version: str) -> Non
         program.go(2)
         found = page("--pid", str(program.pid), "--no-native")
         program.go(3)
-        same(found, truths(program.said()[1]), version)
+        check_equal(found, truths(program.said()[1]), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: str) -> None:
-    """Live, gcore's core and the kernel's; the command line, GDB and LLDB."""
+def test_cores_and_front_ends_agree(tmp_path: Path, version: str) -> None:
+    """The live process, gcore's core and the kernel's core give the same result, on the command line, in GDB and in LLDB."""
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:
         program.go(2)
         live = page("--pid", str(program.pid))
@@ -90,22 +90,22 @@ def test_every_picture_and_every_door_shows_the_same(tmp_path: Path, version: st
         "gdb": json.loads(debuggers.objects(debuggers.gdb([words], exe, str(core)))[0])["runtimes"][0],
         "lldb": json.loads(debuggers.objects(debuggers.lldb([words], exe, "-c", str(core)))[0])["runtimes"][0],
     }
-    for door, found in doors.items():
+    for front_end, found in doors.items():
         for part in ("version", "counters", "parts"):
-            assert found[part] == live[part], (door, part)
+            assert found[part] == live[part], (front_end, part)
         assert_equal_types(found, live)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", rubies.READ)
-def test_debuggers_that_attach_show_the_same(tmp_path: Path, version: str) -> None:
+def test_attached_debuggers_agree(tmp_path: Path, version: str) -> None:
     words = "leaks " + " ".join(WORDS)
     with rubies.Pausing(version, OBJECTS, tmp_path) as program:
         program.go(2)
         live = page("--pid", str(program.pid))
-        answers = [door([words], "-p", str(program.pid)) for door in (debuggers.gdb, debuggers.lldb)]
+        answers = [front_end([words], "-p", str(program.pid)) for front_end in (debuggers.gdb, debuggers.lldb)]
         program.go(3)
-        same(live, truths(program.said()[1]), version)
+        check_equal(live, truths(program.said()[1]), version)
     for answer in answers:
         (found,) = json.loads(debuggers.objects(answer)[0])["runtimes"]
         assert {part: found[part] for part in found if part != "types"} == {part: live[part] for part in found if part != "types"}
@@ -127,10 +127,11 @@ def test_text_matches_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", mark_matrix_except([True, False], False))
 def test_results_of_libpq(tmp_path: Path, counted: bool) -> None:
-    """ruby-pg reports PQresultMemorySize to Ruby; where that says 0, as it was not there once, Ruby knows nothing of the results' bytes."""
+    """ruby-pg reports PQresultMemorySize to Ruby. If this function is missing, as in older libpq, Ruby does not know the size of
+    results."""
     shim = tmp_path / "shim.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", shim, SHIM, "-ldl"], check=True)
-    # glibc fills blocks: no word that was there before leads to a result, or from one to what is not its own.
+    # glibc fills blocks, so that no stale word refers to a result, or from a result to other memory.
     more = {"LD_PRELOAD": str(shim), "MALLOC_PERTURB_": "165", **({} if counted else {"PG_UNCOUNTED": "1"})}
     with (
         rubies.postgres(tmp_path) as port,
@@ -179,8 +180,8 @@ sleep
 """
 
 
-def test_what_dead_objects_held_is_lost(tmp_path: Path) -> None:
-    """An extension that forgets to free: the slots of its dead objects still hold the pointers, and yet they hold nothing."""
+def test_blocks_of_dead_objects_are_lost(tmp_path: Path) -> None:
+    """An extension does not free its blocks. The slots of its dead objects still contain the pointers, which do not count as references."""
     ruby = rubies.get(rubies.SYSTEM)
     with cores.Running([*ruby.words, "-e", LEAK], tmp_path, ruby.environment) as program:
         found = json.loads(debuggers.findleaks("find", "--json", "--pid", str(program.pid)))
@@ -193,7 +194,7 @@ COLLECT = "GC.disable; garbage = Array.new(3000) { |n| (0..20).to_h { |i| [i, n]
 
 @pytest.mark.parametrize(("function", "doing"), [("rb_st_free_table", "sweeping"), ("rb_gc_mark", "marking")])
 def test_stopped_in_the_middle_of_a_collection(function: str, doing: str) -> None:
-    """Said, and everything that is there is still counted."""
+    """A message says that a collection is running. All objects are still counted."""
     commands = [
         "set breakpoint pending on",
         "tbreak rb_f_global_variables",
@@ -215,7 +216,7 @@ def test_stopped_in_the_middle_of_a_collection(function: str, doing: str) -> Non
     assert sum(row["objects"] for row in found["types"]) == found["counters"]["TOTAL"] - found["counters"]["FREE"]
 
 
-def test_another_program_has_none(tmp_path: Path) -> None:
+def test_another_program_has_no_ruby(tmp_path: Path) -> None:
     with cores.Running(["sh", "-c", "echo ready; exec sleep 3600"], tmp_path) as program:
         answer = json.loads(debuggers.findleaks(*WORDS, "--pid", str(program.pid)))
     assert answer["runtimes"] == []

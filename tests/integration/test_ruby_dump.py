@@ -1,4 +1,4 @@
-"""The lines of `runtime -o FILE.json` against ObjectSpace.dump_all at the same stop, and what heapy reads in them."""
+"""The lines of `runtime -o FILE.json` are those of ObjectSpace.dump_all at the same stop, and heapy can read them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check(dumps: Dumps, version: str) -> None:
         assert {name: found.get(name) for name in EQUAL if name in own and not (is_internal and name == "class")} == {
             name: own[name] for name in EQUAL if name in own and not (is_internal and name == "class")
         }
-        if own["type"] == "STRING" and own.get("value", ".") != ".":  # the program reads "." when it goes on
+        if own["type"] == "STRING" and own.get("value", ".") != ".":  # the program reads "." when it continues
             assert found.get("value", own["value"]) == own["value"]
         # Ruby counts variables of objects that are not T_OBJECTs, too, which a few Strings have.
         if own["type"] in SIZED and own["memsize"] != found["memsize"]:
@@ -94,7 +94,7 @@ def test_objects_references_and_allocation_sites_are_rubys_own(version: str, pic
 
 
 def read_with_heapy(dumps: Dumps, version: str) -> None:
-    """heapy sums the objects by the line that allocated them as findleaks wrote them."""
+    """heapy adds up objects by the line that allocated them, from the file of findleaks."""
     folder = debian.cache() / "heapy"
     debian.unpacked("bookworm", ("ruby-heapy",), folder, HEAPY)
     (library,) = folder.glob("root/usr/share/rubygems-integration/all/gems/heapy-*/lib")
@@ -109,15 +109,15 @@ def read_with_heapy(dumps: Dumps, version: str) -> None:
 
 
 def test_what_classes_retain(tmp_path: Path) -> None:
-    """The Hash to which a constant refers retains the objects in it, and these retain their text."""
+    """The Hash of a constant retains its objects, and these retain their texts."""
     with rubies.Pausing(rubies.SYSTEM, PROGRAM, tmp_path / "run", str(tmp_path / "own.json")) as program:
         answer = json.loads(debuggers.findleaks("runtime", "--only", "ruby", "--json", "--pid", str(program.pid)))
     (found,) = answer["runtimes"]
     rows = {row["name"]: row for row in found["types"]}
-    # An Item has a String of about 50 bytes in malloc's memory, an Array of 5 elements, and a String in it.
+    # An Item has a String of about 50 bytes in a block of malloc, an Array of 5 elements, and a String in this Array.
     item = rows["Item"]
     assert item["objects"] == 801 - 1
     assert item["objects"] * (40 + 40 + 40 + 40 + 40) * 0.9 <= item["retained_bytes"]
-    # A stale word on the stack may refer to an object that refers to many of them: then the Hash does not retain these alone.
+    # A stale word on the stack may refer to an object from which many of them are reachable. The Hash does not retain these alone.
     assert rows["Hash"]["retained_bytes"] >= item["retained_bytes"] / 3
     assert all(row["retained_bytes"] is not None for row in rows.values())

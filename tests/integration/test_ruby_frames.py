@@ -1,4 +1,4 @@
-"""The frames of Ruby methods are those of the language's own backtrace, and of rb_profile_frames at stops that nobody chose."""
+"""The frames of Ruby methods are those of Ruby's backtrace, and those of rb_profile_frames at random stops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
 LONG = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES]
 UNCHOSEN = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES if version != "2.7"]
-"""Versions whose rb_profile_frames can be called at any instruction: that of 2.7 crashes where a frame is being pushed."""
+"""Versions whose rb_profile_frames can be called at any instruction. That of 2.7 crashes while a frame is pushed."""
 
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 4), *UNCHOSEN])
@@ -35,7 +35,7 @@ def test_frames_are_those_of_the_interpreter(version: str, stops: int, tmp_path:
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 8), *LONG])
 def test_frames_are_those_of_caller(version: str, stops: int, tmp_path: Path) -> None:
-    """With labels of blocks, and with native frames in the right order."""
+    """Frames have the labels of blocks, and native frames are in the correct order."""
     sorts = 0
     with frame_stops.busy_ruby(version, tmp_path, stops * 7) as program:
         for _ in range(stops):
@@ -51,7 +51,7 @@ def test_frames_are_those_of_caller(version: str, stops: int, tmp_path: Path) ->
 
 
 def test_damaged_frames(tmp_path: Path) -> None:
-    """Frames in damaged memory are read without an error, and are not more than the limit."""
+    """findleaks reads frames in damaged memory without an error, up to the limit."""
     with frame_stops.busy_ruby(rubies.SYSTEM, tmp_path, 7) as program:
         program.read_until("end\n")
         program.wait_until_stopped()

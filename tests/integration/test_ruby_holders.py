@@ -82,7 +82,7 @@ def test_a_path_begins_at_the_variable_and_names_the_words(waiting: Waiting, nam
 
 @pytest.mark.parametrize("name", HOLDERS)
 def test_references_are_those_that_the_program_made(waiting: Waiting, name: str) -> None:
-    """The last word of the path is among the references to the object. Other references, on stacks and in registers, may be stale."""
+    """The last reference of the path is among the references to the object. Other references, on stacks and in registers, may be stale."""
     found = ask(waiting, "refs", waiting.objects[name])
     last = ask(waiting, "path", waiting.objects[name])["path"][-1]
     assert last["address"] in [one.get("address") for one in found["references"] if one["live"]]
@@ -97,8 +97,8 @@ def test_a_local_variable_is_attributed_to_its_method(waiting: Waiting, name: st
 
 
 def test_a_queue_in_a_local_variable_retains_its_elements(waiting: Waiting) -> None:
-    """500 texts in the queue, and two in the receiver of an Enumerator. A text has a block of more than 1,000 bytes. The root has the
-    content of the queue, although other words of the frame come first."""
+    """The queue has 500 texts, and the receiver of an Enumerator has two. Each text has a block of more than 1,000 bytes. The root shows
+    the content of the queue, although other words of the frame come first."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", str(waiting.core)))
     (own,) = (one for one in found["roots"] if re.match(r"local variable or argument of (\S+#)?consume \(", one["name"]))
     assert own["retained_bytes"] >= 502_000, own

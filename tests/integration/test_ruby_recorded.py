@@ -15,7 +15,7 @@ import truth
 from native_calls import Calls, Frames
 
 ROUNDS, SIZES, KIND = 3, "48-2000", "Ruby"
-CALLS = 26  # of a round, and one for each method that is removed
+CALLS = 26  # in one round, and one for each method that is removed
 CHANGING = 100
 QUICK = [(rubies.SYSTEM, "track")]
 EACH = [
@@ -37,12 +37,12 @@ def calling(version: str, folder: Path, changing: int) -> Iterator[Calls]:
 
 
 def as_caller(frames: Frames, version: str) -> Frames:
-    """The frames without the innermost one (Fiddle::Function#call), as `caller` has them."""
+    """Return the frames as `caller` lists them, without the innermost one (Fiddle::Function#call)."""
     return tuple(frame_stops.listed_by_caller(frames, version == "3.4"))[1:]
 
 
-def listed(printed: str, version: str) -> Counter[Frames]:
-    """The frames that the program prints. Since 3.4, `caller` names evaluated text after the method that it is in."""
+def parse_stacks(printed: str, version: str) -> Counter[Frames]:
+    """Return the frames that the program prints. Since 3.4, `caller` gives evaluated text the name of the method that contains it."""
     found: Counter[Frames] = Counter()
     for frames, count in native_calls.listed(printed).items():
         plain = frame_stops.without_classes(frames)
@@ -59,7 +59,7 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
     for frames, count in native_calls.recorded(found, KIND).items():
         assert frames[0] == ("call", "", 0)
         recorded[as_caller(frames, version)] += count
-    assert recorded == listed(found.printed, version)
+    assert recorded == parse_stacks(found.printed, version)
     assert recorded.total() == ROUNDS * (CALLS + CHANGING)
     assert native_calls.check_callbacks(found, KIND, ["call"]) >= 3
 
@@ -67,9 +67,9 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", rubies.SUITES)
 def test_sequences_that_are_freed(version: str, tmp_path: Path) -> None:
-    """The address of an instruction sequence is used for others, with other labels, paths and lines."""
+    """The address of a freed instruction sequence is reused for others, with other labels, paths and lines."""
     with calling(version, tmp_path, 3000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
     recorded = {as_caller(frames, version) for frames in native_calls.recorded(found, KIND) if frames}
-    assert recorded <= set(listed(found.printed, version))
+    assert recorded <= set(parse_stacks(found.printed, version))
     assert native_calls.check_sizes(found, KIND) > 100

@@ -97,7 +97,7 @@ def test_stacks_of_fibers(version: str, tmp_path: Path) -> None:
     small = {"RUBY_FIBER_VM_STACK_SIZE": "65536", "RUBY_FIBER_MACHINE_STACK_SIZE": "131072"}
     with cores.Running([*ruby.words, str(source)], tmp_path, {**ruby.environment, **small}) as program:
         alive, core = int(program.output.split()[0]), program.kernel_core()
-    assert alive in (820, 821)  # the fiber of the main thread, which has no such stack, may count
+    assert alive in (820, 821)  # the fiber of the main thread, which has no fiber stack, may be included
     found = json.loads(debuggers.findleaks("verdict", "--json", str(core)))
     (finding,) = [one for one in found["findings"] if one["finding"] == "fiber-stacks"]
     assert (finding["evidence"]["fibers"], finding["evidence"]["fibers_in_place"]) == (820, 800)
@@ -120,7 +120,7 @@ sleep
 # In 2.7, the pages are blocks of malloc, so the heap pages are not a root.
 @pytest.mark.parametrize("version", mark_matrix_except(rubies.READ[1:], rubies.SYSTEM))
 def test_objects_with_methods_of_their_own(version: str, tmp_path: Path) -> None:
-    """`verdict` counts their classes, which no variable is named for, and says what makes them."""
+    """`verdict` counts singleton classes, which have no name, and says what creates them."""
     ruby, source = rubies.get(version), tmp_path / "methods.rb"
     source.write_text(METHODS)
     with cores.Running([*ruby.words, str(source)], tmp_path, dict(ruby.environment)) as program:

@@ -1,4 +1,5 @@
-"""Ruby's variables against the lengths that the program prints: of every kind of variable one collection, of which one grows at a time."""
+"""Collections in Ruby's variables have the lengths that the program prints. There is one collection in each kind of variable, and one of
+them grows at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ ALL = (
     ("CART.@lines", "Array", "elements"),
     ("CART.@index", "Hash", "entries"),
 )
-"""The collections that can grow, their types, and what their lengths are numbers of."""
+"""The collections that can grow, their types, and the unit of their lengths."""
 FIRST, MORE = 500, 4000
 GROWING = ("$cache", "Shop.@queue", "CART.@index", "@kept", "Shop::CACHE", "Shop.@@prices")
 REDUCED = 3
@@ -35,7 +36,7 @@ REDUCED = 3
 
 
 class Moment(NamedTuple):
-    """Two snapshots, and the length that the program prints at each."""
+    """Two snapshots, and the length that the program prints at each of them."""
 
     first: Path
     last: Path
@@ -53,18 +54,18 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def lengths(lines: Sequence[str]) -> dict[str, int]:
-    """What the program prints in a round."""
+    """Return the lengths that the program prints in a round."""
     return {name: int(length) for name, length in (line.rsplit(" ", 1) for line in lines)}
 
 
 def roots(*where: str) -> dict[str, dict[str, Any]]:
-    """The variables by name, as `roots` lists them."""
+    """Return the variables that `roots` lists, by name."""
     answer = json.loads(debuggers.ran("roots", "--json", *where, check=True).stdout)
     return {row["name"].removesuffix(" (Ruby variable)"): row for row in answer["roots"] if row["sort"] == "managed-variable"}
 
 
 def test_every_collection_has_its_length_and_its_objects(program: Rounds) -> None:
-    """Live, in gcore's core and in the kernel's picture; each element is a String with a block of its own."""
+    """Live, in gcore's core and in the kernel's core: each collection has its length, and each element is a String with its own block."""
     said = lengths(program.round("$cache 7"))
     pictures = {"live": roots("--pid", str(program.pid)), "core": roots(str(program.gcore()))}
     for picture, rows in pictures.items():
@@ -74,10 +75,10 @@ def test_every_collection_has_its_length_and_its_objects(program: Rounds) -> Non
         for name, what, unit in ALL:
             row = rows[name]
             assert (row["container"]["what"], row["container"]["unit"]) == (what, unit), (picture, name)
-            inner = what == "Set"  # a Set has its elements in a Hash
+            inner = what == "Set"  # the elements of a Set are in a Hash
             assert row["objects"] == {"runtime": "Ruby", "count": said[name] + 1 + inner, "bytes": row["objects"]["bytes"]}, (picture, name)
             assert row["objects"]["bytes"] >= 40 * said[name]
-            # A block that a stale word elsewhere refers to as well is not the variable's alone.
+            # The variable does not retain a block to which a stale word refers, too.
             assert 0.9 * said[name] <= row["retained_blocks"] <= said[name] + 8, (picture, name)
             assert 0.9 * said[name] * 700 <= row["retained_bytes"] <= said[name] * 900
         assert rows["$old"]["container"]["length"] == said["$old"] == 300 - len(ALL) - 1
@@ -85,7 +86,7 @@ def test_every_collection_has_its_length_and_its_objects(program: Rounds) -> Non
 
 @pytest.fixture(scope="module")
 def moments(request: pytest.FixtureRequest, program: Rounds) -> dict[str, Moment]:
-    """Between two snapshots one element of GROWING grows by MORE, and nothing else grows. Each tested element is tried."""
+    """Between two snapshots, one element of GROWING grows by MORE, and nothing else grows. The test does this for each element."""
     tested = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     said = lengths(program.round("$sizes 0"))
     last = program.snapshot("0")
@@ -112,13 +113,13 @@ def test_the_one_that_grows_is_named_first(moments: dict[str, Moment], name: str
     assert objects["counts"][1] - objects["counts"][0] == MORE
     headline = " ".join(text.split()).partition(" BEFORE ")[0]
     assert f"retained by {name} (Ruby variable): {what}, {before:,} → {after:,} {unit}" in headline
-    # glibc may keep what the collector freed.
+    # glibc may retain memory that the collector freed.
     others = [other["name"] for other in answer["grown"][1:] if other["delta"] > row["delta"] / 4]
     assert [other for other in others if "glibc" not in other] == []
 
 
-def test_a_way_from_a_variable_to_a_block(program: Rounds) -> None:
-    """`path` shows the objects between, and `refs` of the collection names the variable."""
+def test_path_from_a_variable_to_a_block(program: Rounds) -> None:
+    """`path` lists the objects between the variable and the block, and `refs` on the collection names the variable."""
     program.round("$cache 1")
     core = str(program.gcore())
     kept = roots(core)["Shop.@queue"]

@@ -1,4 +1,4 @@
-"""Managed heaps in which any word may be wrong: `runtime` ends, in time, without a mistake of its own."""
+"""Managed heaps in which any word may be wrong: `runtime` ends in time and without an internal error."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def java(folder: Path) -> AbstractContextManager[cores.Running]:
     return cores.Running(["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", str(folder), "JavaHeap", "1000"], folder)
 
 
-def loaded(core: Path) -> list[tuple[int, int]]:
-    """(offset, size) of what is writable memory in a core."""
+def list_writable_memory(core: Path) -> list[tuple[int, int]]:
+    """Return (offset, size) of the writable memory in a core."""
     with open(core, "rb") as file:
         head = file.read(64)
         offset, size, count = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
@@ -52,9 +52,9 @@ def loaded(core: Path) -> list[tuple[int, int]]:
 
 
 def damage(core: Path, seed: int) -> None:
-    """Words anywhere become something else: another word of the core, a small number, or anything."""
+    """Overwrite random words with other words of the core, small numbers, or random values."""
     pick = random.Random(seed)
-    parts = loaded(core)
+    parts = list_writable_memory(core)
     sizes = [size for _, size in parts]
     with open(core, "r+b") as file:
 
@@ -85,9 +85,9 @@ def test_any_word_may_be_wrong(tmp_path: Path, made: Callable[[Path], AbstractCo
         core.unlink()
         if len(seen) >= (1 if made is python else 2) and has_types(seen):
             break
-    assert has_types(seen)  # damage makes only a part of the core unreadable
+    assert has_types(seen)  # the damage makes only a part of the core unreadable
 
 
 def has_types(seen: Sequence[Sequence[Any]]) -> bool:
-    """Whether findleaks read types of objects in one of the cores."""
+    """Return whether findleaks read types of objects in one of the cores."""
     return any(runtimes and runtimes[0]["types"] for runtimes in seen)

@@ -1,5 +1,5 @@
-"""`runtime` gives the same answer for a core of the kernel in GDB, in LLDB and on the command line. For CPython see also
-test_cpython_leaked.py."""
+"""`runtime` gives the same result for a kernel's core in GDB, in LLDB and on the command line. test_cpython_leaked.py also tests
+CPython."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(folder: Path) -> AbstractContextManager[cores.Running]:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("made", [python, node])
-def test_every_door_shows_the_same(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
+def test_front_ends_agree(tmp_path: Path, made: Callable[[Path], AbstractContextManager[cores.Running]]) -> None:
     with made(tmp_path) as running:
         program = str(Path(f"/proc/{running.pid}/exe").resolve())
         core = str(running.kernel_core())

@@ -1,4 +1,5 @@
-"""`diff` of two builds of a Rust program. Their symbols have different hashes and manglings. `diff` matches rows by the demangled name."""
+"""`diff` of two builds of a Rust program. Their symbols have different hashes and manglings, so `diff` matches rows by the demangled
+name."""
 
 from __future__ import annotations
 
@@ -40,6 +41,6 @@ def test_rows_of_two_builds_match(tmp_path: Path) -> None:
     grown = json.loads(ran("diff", "--json", str(first.core), str(last.core)).stdout)["grown"]
     (row,) = [one for one in grown if "CARTS" in one["name"]]
     assert row["name"] == "shop::CARTS (shop, data)"
-    # Stale words on the stack may refer to a few blocks, so that the variable does not retain these.
+    # Stale words on the stack may refer to a few blocks, which the variable then does not retain.
     for counted, made in zip(row["counts"], (first.blocks, last.blocks)):
         assert made - 50 <= counted <= made

@@ -1,4 +1,4 @@
-"""The sample core: findleaks says of it what its program printed, which is in cores/README.md."""
+"""findleaks reports for the sample core what its program printed (see cores/README.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from debuggers import ran
 CORES = Path(__file__).parents[2] / "cores"
 
 
-def reported() -> set[tuple[str, int, int, int, int]]:
-    """(kind, blocks, bytes, indirect blocks, indirect bytes) of each line the program printed."""
+def parse_output() -> set[tuple[str, int, int, int, int]]:
+    """Return (kind, blocks, bytes, indirect blocks, indirect bytes) of each line that the program printed."""
     lines = [line.split() for line in (CORES / "README.md").read_text().splitlines()]
     return {(w[0], int(w[1]), int(w[2]), int(w[3]), int(w[4])) for w in lines if w and w[0] in ("definite", "possible") and len(w) > 5}
 
@@ -23,8 +23,8 @@ def test_the_sample_core() -> None:
     done = ran("find", "--json", str(CORES / "sample.core.gz"), check=True)
     found = json.loads(done.stdout)
     groups = {(g["kind"], g["blocks"], g["bytes"], g["indirect_blocks"], g["indirect_bytes"]) for g in found["groups"]}
-    assert len(reported()) == 5
-    assert groups == reported()
+    assert len(parse_output()) == 5
+    assert groups == parse_output()
     assert {g["type"] for g in found["groups"] if g["type"]} == {"shop::Order", "std::make_shared<shop::Part>", "shop::Item[5]"}
     assert found["trusted"] is True
 

@@ -1,4 +1,4 @@
-"""`scopes` on Node.js of many versions: leaks of handles whose number is known, in every kind of picture and through every door."""
+"""`scopes` on many versions of Node.js: leaks of a known number of handles, live, in each kind of core and in each front end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_ADDONS = ("8.17.0", *nodes.WITH_WORKERS)
 
 
 def versions(*names: str) -> list[Any]:
-    """The newest is tested always, the others in the matrix."""
+    """The newest version is always tested; the matrix tests the others."""
     return [name if name == nodes.NEWEST else pytest.param(name, marks=pytest.mark.matrix) for name in names]
 
 
@@ -47,8 +47,8 @@ def live(pid: int) -> dict[str, Any]:
     return answer(objects(findleaks("scopes", "--json", "--pid", str(pid))))
 
 
-def consistent(isolate: dict[str, Any]) -> None:
-    """Every handle is in one scope and is of one kind, and as many scopes are open as the isolate says."""
+def check_consistent(isolate: dict[str, Any]) -> None:
+    """Check that every handle is in one scope and has one kind, and that the number of open scopes is that of the isolate."""
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert sum(value["handles"] for value in isolate["values"]) == isolate["handles"]
     assert len(isolate["scopes"]) == isolate["level"]
@@ -56,9 +56,9 @@ def consistent(isolate: dict[str, Any]) -> None:
     assert isolate["problem"] is None
 
 
-def every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
-    """Live, in gcore's core and in the kernel's; in GDB, in LLDB and on the command line: the same answer, which `check` finds right.
-    `some`: live on the command line, and in the kernel's core."""
+def check_every_picture(running: Running, program: str, check: Callable[[dict[str, Any]], object], some: bool = False) -> None:
+    """Call `check` on the result, which must be the same live, in gcore's core and in the kernel's core, on the command line, in GDB and
+    in LLDB. With `some`: only live and in the kernel's core, on the command line."""
     words = ["leaks scopes --json"]
     pid = str(running.pid)
     reported = {"live": findleaks("scopes", "--json", "--pid", pid)}
@@ -74,8 +74,8 @@ def every_picture(running: Running, program: str, check: Callable[[dict[str, Any
         found = answer(objects(output))
         check(found)
         assert found["isolates"] == answer(objects(reported["live"]))["isolates"], name
-        door = name.partition(", ")
-        assert found == answer(objects(reported[door[0]])), name
+        front_end = name.partition(", ")
+        assert found == answer(objects(reported[front_end[0]])), name
 
 
 def closing(folder: Path, version: str, count: int) -> Running:
@@ -83,7 +83,7 @@ def closing(folder: Path, version: str, count: int) -> Running:
 
 
 def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
-    """Node 0.10.21 leaves one Undefined behind for each closed handle, in the scope of node::Start."""
+    """Node 0.10.21 leaks one Undefined for each closed handle, in the scope of node::Start."""
 
     def check(found: dict[str, Any]) -> None:
         (isolate,) = found["isolates"]
@@ -92,13 +92,13 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
         (scope,) = isolate["scopes"]
         assert (scope["function"], scope["module"], scope["handles"]) == ("node::Start(int, char**)", "node", 100_010)
         assert scope["inside"][0] == "uv_run"
-        consistent(isolate)
+        check_consistent(isolate)
         assert found["warnings"] == []
 
     program = nodes.get("0.10.21")
     with closing(tmp_path, "0.10.21", CLOSED) as running:
         text = findleaks("scopes", "--pid", str(running.pid), COLUMNS="80")
-        every_picture(running, program, check, some=True)
+        check_every_picture(running, program, check, some=True)
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     words = " ".join(text.split())
     assert "100,010 handles in 98 blocks, 782 KiB; scope level 1" in words
@@ -107,17 +107,17 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
 
 
 def test_mended(tmp_path: Path) -> None:
-    """Node 0.10.22 opens a scope first."""
+    """Node 0.10.22 opens a scope first, so no handle leaks."""
     with closing(tmp_path, "0.10.22", CLOSED) as running:
         (isolate,) = live(running.pid)["isolates"]
         text = findleaks("scopes", "--pid", str(running.pid))
     assert (isolate["handles"], isolate["blocks"]) == (10, 1)
     assert "No scope hoards handles." in text
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 class Serving(Running):
-    """Node's HTTP server, which was asked REQUESTS times, each time over a connection of its own."""
+    """Node's HTTP server after REQUESTS requests, each over its own connection."""
 
     def _wait(self) -> str:
         limit = time.monotonic() + PATIENCE
@@ -135,7 +135,7 @@ class Serving(Running):
 
 def _ask(number: int, port: int) -> None:
     for count in range(REQUESTS // 4):
-        # Of many addresses, for each has only so many ports, and those that were used rest for a minute.
+        # The client uses many addresses, because the number of ports is limited, and a used port stays in TIME_WAIT for a minute.
         source = (f"127.0.{1 + number}.{1 + count % 200}", 0)
         with socket.create_connection(("127.0.0.1", port), PATIENCE, source) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -143,7 +143,7 @@ def _ask(number: int, port: int) -> None:
                 pass
 
 
-def served(folder: Path, version: str) -> Running:
+def start_server(folder: Path, version: str) -> Running:
     return Serving([nodes.get(version), str(truth.PROGRAMS / "node_server.js"), str(REQUESTS)], folder)
 
 
@@ -155,23 +155,23 @@ def after_requests(found: dict[str, Any], version: str) -> None:
     assert isolate["handles"] == AFTER_REQUESTS[version]
     assert isolate["blocks"] == -(-isolate["handles"] // 1022)
     assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(AFTER_REQUESTS.keys(), "0.10.21"))
 def test_http_requests(version: str, tmp_path: Path) -> None:
-    with served(tmp_path, version) as running:
+    with start_server(tmp_path, version) as running:
         after_requests(live(running.pid), version)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", AFTER_REQUESTS)
 def test_http_requests_in_every_picture(version: str, tmp_path: Path) -> None:
-    with served(tmp_path, version) as running:
-        every_picture(running, nodes.get(version), lambda found: after_requests(found, version))
+    with start_server(tmp_path, version) as running:
+        check_every_picture(running, nodes.get(version), lambda found: after_requests(found, version))
 
 
-def built(folder: Path, name: str, addon: str) -> Path:
+def build_addon(folder: Path, name: str, addon: str) -> Path:
     output = folder / addon
     source = truth.PROGRAMS / name
     subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", output, source], check=True)
@@ -181,16 +181,16 @@ def built(folder: Path, name: str, addon: str) -> Path:
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
 def test_nested_callbacks(version: str, tmp_path: Path) -> None:
-    """As many handles as V8's own function counts, and the scopes of frames up to the outermost."""
-    addon = built(tmp_path, "node_counts.c", "counts.node")
+    """The number of handles is that of V8's own function. Scopes have the frames up to the outermost one."""
+    addon = build_addon(tmp_path, "node_counts.c", "counts.node")
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], tmp_path / "run") as running:
         found = live(running.pid)
         (isolate,) = found["isolates"]
         assert f"handles {isolate['handles']}\n" in running.output
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert found["warnings"] == []
-    if version != "4.9.1":  # whose level begins anew in a sealed scope
-        consistent(isolate)
+    if version != "4.9.1":  # the level restarts in a sealed scope
+        check_consistent(isolate)
     functions = [scope["function"] or "" for scope in isolate["scopes"]]
     assert functions[-1].startswith(("node::Start", "node::NodeMainInstance::Run"))
     assert isolate["globals"]["blocks"] >= 1
@@ -199,9 +199,9 @@ def test_nested_callbacks(version: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def addon(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the addon and the script that calls it."""
+    """Return a folder with the addon and the script that calls it."""
     folder = tmp_path_factory.mktemp("addon")
-    built(folder, "node_objects.c", "objects.node")
+    build_addon(folder, "node_objects.c", "objects.node")
     shutil.copy(truth.PROGRAMS / "node_addon.js", folder)
     return folder
 
@@ -211,10 +211,10 @@ def calling(version: str, addon: Path, folder: Path, *words: str) -> Running:
 
 
 def many_objects(found: dict[str, Any], version: str) -> None:
-    """One scope hoards, and the function that makes the objects runs in it."""
-    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object makes
+    """Check that one scope has most of the handles, and that the function that creates the objects runs in it."""
+    each = 2 if version == "8.17.0" else 3  # handles that napi_create_object creates
     (isolate,) = found["isolates"]
-    consistent(isolate)
+    check_consistent(isolate)
     most = isolate["scopes"][0]
     assert each * OBJECTS <= most["handles"] <= each * OBJECTS + 2
     if version in ("22.12.0", "24.0.0"):
@@ -230,7 +230,7 @@ def many_objects(found: dict[str, Any], version: str) -> None:
 @pytest.mark.parametrize("version", ["20.20.0", nodes.NEWEST])
 def test_many_objects_in_every_picture(version: str, addon: Path, tmp_path: Path) -> None:
     with calling(version, addon, tmp_path, "objects", str(OBJECTS)) as running:
-        every_picture(running, nodes.get(version), lambda found: many_objects(found, version))
+        check_every_picture(running, nodes.get(version), lambda found: many_objects(found, version))
 
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
@@ -238,7 +238,7 @@ def test_many_objects_in_one_callback(version: str, addon: Path, tmp_path: Path)
     with calling(version, addon, tmp_path, "objects", str(OBJECTS)) as running:
         found = live(running.pid)
         many_objects(found, version)
-        # GDB's core leaves out the code that V8 mapped once more from its file; of the newest it is looked at above.
+        # GDB's core omits code that V8 mapped a second time from its file. The newest version is tested above.
         makers = [running.kernel_core] if version == nodes.NEWEST else [running.gcore, running.kernel_core]
         for core in (make() for make in makers):
             assert answer(objects(findleaks("scopes", "--json", str(core))))["isolates"] == found["isolates"]
@@ -250,7 +250,7 @@ def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
     with calling(version, addon, tmp_path, "scopes", "20000", "3") as running:
         (isolate,) = live(running.pid)["isolates"]
         opened = [line.split()[1] for line in running.output.splitlines() if line.startswith("scope ")]
-    consistent(isolate)
+    check_consistent(isolate)
     heap = [scope for scope in isolate["scopes"] if scope["heap"]]
     assert isolate["scopes"][:3] == heap
     assert [scope["address"] for scope in heap] == opened[::-1]
@@ -261,11 +261,11 @@ def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
 def test_references(version: str, addon: Path, tmp_path: Path) -> None:
-    """Global handles: as many as V8 says it had, where it does, and those that were made since."""
+    """The number of global handles is that of V8, if V8 reports it, plus those created since."""
     with calling(version, addon, tmp_path, "references", "100000") as running:
         (isolate,) = live(running.pid)["isolates"]
         before = running.output.splitlines()[0].split()[1]
-    consistent(isolate)
+    check_consistent(isolate)
     assert isolate["handles"] < 1000
     handles = isolate["globals"]["handles"]
     if before == "undefined":
@@ -277,7 +277,7 @@ def test_references(version: str, addon: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", versions(*nodes.WITH_WORKERS))
 def test_workers(version: str, tmp_path: Path) -> None:
-    """Each has an isolate of its own, with scopes of its own."""
+    """Each worker has its own isolate, with its own scopes."""
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
         found = live(running.pid)
         core = answer(objects(findleaks("scopes", "--json", str(running.kernel_core()))))
@@ -288,7 +288,7 @@ def test_workers(version: str, tmp_path: Path) -> None:
     assert len({one[0] for one in threads}) == 4
     roots = []
     for isolate in found["isolates"]:
-        consistent(isolate)
+        check_consistent(isolate)
         assert {scope["thread"] for scope in isolate["scopes"]} == set(isolate["threads"])
         roots.append(isolate["scopes"][-1]["function"])
     assert sum(name.startswith("node::worker::Worker::Run") for name in roots) == 3
@@ -299,11 +299,11 @@ def test_workers(version: str, tmp_path: Path) -> None:
 def test_workers_in_every_picture(tmp_path: Path) -> None:
     program = nodes.get(nodes.NEWEST)
     with Running([program, str(truth.PROGRAMS / "node_workers.js"), "3"], tmp_path) as running:
-        every_picture(running, program, lambda found: [consistent(isolate) for isolate in found["isolates"]])
+        check_every_picture(running, program, lambda found: [check_consistent(isolate) for isolate in found["isolates"]])
 
 
 def test_stripped(tmp_path: Path) -> None:
-    """Node exports V8's functions for addons, so that nothing is lost with .symtab."""
+    """Node exports V8's functions for addons, so the result is the same without .symtab."""
     program = tmp_path / "node"
     shutil.copy(nodes.get("0.10.21"), program)
     subprocess.run(["strip", "--strip-all", program], check=True)
@@ -311,18 +311,18 @@ def test_stripped(tmp_path: Path) -> None:
         (isolate,) = live(running.pid)["isolates"]
     assert (isolate["handles"], isolate["blocks"]) == (5010, 5)
     assert isolate["scopes"][0]["function"] == "node::Start(int, char**)"
-    consistent(isolate)
+    check_consistent(isolate)
 
 
 @pytest.mark.matrix
 def test_the_newest_stripped(addon: Path, tmp_path: Path) -> None:
-    """Functions that are not exported have no names, but the handles are found, and whose they are."""
+    """Functions that are not exported have no names, but all handles and their scopes are found."""
     program = tmp_path / "node"
     shutil.copy(nodes.get(nodes.NEWEST), program)
     subprocess.run(["strip", "--strip-all", program], check=True)
     with Running([str(program), "--expose-gc", str(addon / "node_addon.js"), "objects", "20000"], tmp_path / "run") as running:
         (isolate,) = live(running.pid)["isolates"]
-    consistent(isolate)
+    check_consistent(isolate)
     most = isolate["scopes"][0]
     assert 60_000 <= most["handles"] <= 60_002
     assert most["frame"] == "generated code that calls objects"
@@ -337,7 +337,7 @@ def test_no_v8(tmp_path: Path) -> None:
 
 
 def test_many_keys(tmp_path: Path) -> None:
-    """Thread-specific data of a late key stand apart from that of the first ones."""
+    """If the key of thread-specific data is large, the data is in a separate block."""
     command = [nodes.get("0.10.21"), str(truth.PROGRAMS / "node_closing.js"), "5000"]
     with Running(command, tmp_path / "run", nodes.late_key(tmp_path)) as running:
         (isolate,) = live(running.pid)["isolates"]
@@ -345,7 +345,7 @@ def test_many_keys(tmp_path: Path) -> None:
 
 
 READ = (*COUNT, *ENTER, *CURRENT, *SEAL, *STATS, *MAKERS)
-"""The functions that offsets are taken from."""
+"""The functions from which offsets are derived."""
 
 
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))

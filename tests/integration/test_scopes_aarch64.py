@@ -1,4 +1,5 @@
-"""The offsets that AArch64's code of Node.js tells, beside those of x86-64, of the same version: programs that are read, not run."""
+"""The offsets that findleaks derives from AArch64 code of Node.js are compared with those of x86-64, of the same version. The programs
+are read, not run."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from findleaks.target.base import Symbol
 pytestmark = pytest.mark.matrix
 
 PER_THREAD = {62: 18, 183: 1030}
-"""By machine: the relocation of a word that is to hold an offset from the thread pointer (R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL)."""
+"""By machine: the type of relocation for a word that will contain an offset from the thread pointer (R_X86_64_TPOFF64,
+R_AARCH64_TLS_TPREL)."""
 
 FUNCTIONS = (layout.COUNT, layout.ENTER, layout.SEAL, layout.CURRENT, globals_.STATS, globals_.MAKERS, globals_.CREATE)
 
 
 class Program:
-    """A file as it would be loaded, as far as the functions that offsets are taken from."""
+    """A program file, mapped as when it is loaded, as far as the functions from which offsets are derived need it."""
 
     def __init__(self, path: str, name: str) -> None:
         self.arch = X86_64._replace(name=name)
@@ -72,8 +74,8 @@ def both(request: pytest.FixtureRequest) -> tuple[Program, Program]:
 
 
 def test_the_same_offsets(both: tuple[Program, Program]) -> None:
-    """Within V8's own structures they are the same. The isolate's have the same distances from each other; mutexes in front of them are
-    8 bytes longer each on AArch64 (glibc, pthread_mutex_t)."""
+    """Offsets within V8's structures are the same. Offsets in the isolate have the same differences, but each mutex before them is 8
+    bytes longer on AArch64 (glibc, pthread_mutex_t)."""
     fields = [layout._count_fields(layout.code_of(one, layout.COUNT) or ()) for one in both]
     levels = [layout._level(layout.code_of(one, layout.ENTER) or (), found[1]) for one, found in zip(both, fields) if found is not None]
     nodes_of = [globals_.derive(one) for one in both]

@@ -1,5 +1,5 @@
-"""`scopes` where little can be said, on Node 0.10: without symbols, of a V8 that is not known, with no isolate, with damaged lists of
-blocks. Each case is a real process, or a real core of one; GDB, LLDB and the command line say the same, in one line."""
+"""`scopes` on Node 0.10 if little can be read: without symbols, for an unknown V8, without an isolate, and with damaged lists of blocks.
+Each case is a live process or its core. GDB, LLDB and the command line print the same line."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ HANDLES = 1022
 SAYS = "no handle scopes can be read: "
 
 
-def asked(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str, dict[str, Any]]:
-    """What the command line says as text, and what every door says as JSON, which is the same."""
+def run_everywhere(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str, dict[str, Any]]:
+    """Return the text of the command line, and the JSON, which is the same in every front end."""
     command = "leaks scopes --json"
     lines = [*objects(findleaks("scopes", "--json", *where)), *objects(gdb([command], *of_gdb)), *objects(lldb([command], *of_lldb))]
     assert len(lines) == 3 and len(set(lines)) == 1, lines
@@ -38,11 +38,11 @@ def asked(where: list[str], of_gdb: list[str], of_lldb: list[str]) -> tuple[str,
 
 
 def live(pid: int) -> tuple[str, dict[str, Any]]:
-    return asked(["--pid", str(pid)], ["-p", str(pid)], ["-p", str(pid)])
+    return run_everywhere(["--pid", str(pid)], ["-p", str(pid)], ["-p", str(pid)])
 
 
 def program(folder: Path, change: Callable[[bytes], bytes]) -> Running:
-    """Node without .symtab, its file changed otherwise, too, after it closed its handles."""
+    """Start Node without .symtab, with other changes to its file, after it has closed its handles."""
     made = folder / "node"
     shutil.copy(nodes.get("0.10.21"), made)
     subprocess.run(["strip", "--strip-all", made], check=True)
@@ -51,12 +51,12 @@ def program(folder: Path, change: Callable[[bytes], bytes]) -> Running:
 
 
 def without_names(data: bytes) -> bytes:
-    """What V8 exports is renamed."""
+    """Rename the functions that V8 exports."""
     return data.replace(b"15NumberOfHandles", b"15HiddenOfHandles")
 
 
 def other_code(data: bytes) -> bytes:
-    """The function that is not called, but read, is another."""
+    """Replace the function that findleaks reads and the program does not call."""
     head = elf.header(data)
     load = next(one for one in elf.segments(data, head) if one.type == elf.PT_LOAD and one.flags & elf.PF_X)
     for table in elf.tables_of_file(data, head):
@@ -84,7 +84,7 @@ def test_a_v8_that_cannot_be_read(change: Callable[[bytes], bytes], why: str, tm
 
 
 class Dumped(NamedTuple):
-    """A kernel's core, and where things are in it."""
+    """A kernel's core, and the addresses of V8's structures in it."""
 
     core: Path
     layout: Layout
@@ -94,7 +94,7 @@ class Dumped(NamedTuple):
     slot: int
 
     def changed(self, folder: Path, address: int, *words: int) -> Path:
-        """A copy with these words at an address."""
+        """Return a copy of the core with these words at an address."""
         copy = folder / "core"
         shutil.copy(self.core, copy)
         with open(copy, "r+b") as file:
@@ -125,7 +125,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dumped]:
 
 def of_core(core: Path) -> tuple[str, dict[str, Any]]:
     node = nodes.get("0.10.21")
-    return asked([str(core)], [node, str(core)], [node, "-c", str(core)])
+    return run_everywhere([str(core)], [node, str(core)], [node, "-c", str(core)])
 
 
 def test_no_thread_in_an_isolate(dumped: Dumped, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", [name if name == "a cycle" else pytest.param(name, marks=pytest.mark.matrix) for name in DAMAGE])
 def test_a_damaged_list_of_blocks(damage: str, dumped: Dumped, tmp_path: Path) -> None:
-    """What precedes the damage is counted."""
+    """Blocks before the damage are counted."""
     blocks, change, problem = DAMAGE[damage]
     target = open_core(str(dumped.core))
     first = target.word(dumped.vector)

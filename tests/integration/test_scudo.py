@@ -1,4 +1,4 @@
-"""scudo: every block of a program that knows the truth about itself, scudo's own statistics, damage."""
+"""scudo: findleaks reports the state that the truth program expects for every block, scudo's own statistics, and damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import cores
 
 STATS = truth.PROGRAMS / "scudo_stats.c"
 VERSIONS = [mallocs_scudo.INSTALLED, *mallocs_scudo.SUITES]
-OPTIONS = "ae"  # of truth.c: another malloc than glibc's, which makes a thread key when it is first called
+OPTIONS = "ae"  # arguments of truth.c: the malloc is not glibc's, and creates a thread key at its first call
 LINE = re.compile(r"^ +(\d\d) \( *(\d+)\): mapped: +(\d+)K popped: +(\d+) pushed: +(\d+) inuse: +(\d+) total: +(\d+)", re.M)
 LARGE = re.compile(r"MapAllocator: allocated (\d+) times \((\d+)K\), freed (\d+) times \((\d+)K\)")
 TOTAL = re.compile(r"SizeClassAllocator64: (\d+)M mapped .* in (\d+) allocations; remains (\d+)")
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def linked(folder: Path) -> Path:
-    """The program that knows the truth, with LLVM 19's scudo linked in."""
+    """Build the truth program with LLVM 19's scudo linked in."""
     return mallocs_scudo.compile_linked(SOURCE, folder / "linked", (*FLAGS, "-O1", "-Wno-unused-command-line-argument"))
 
 
@@ -67,7 +67,7 @@ def test_stripped_with_a_quarantine(stripped: Path, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("picture", ["kernel", "live"])
 @pytest.mark.parametrize("settings", [{}, mallocs_scudo.QUARANTINE], ids=["default", "quarantine"])
-@pytest.mark.parametrize("threads", [1, 5, 9])  # with 16, the mappings that truth.c loses are reported
+@pytest.mark.parametrize("threads", [1, 5, 9])  # with 16 threads, the mappings that truth.c loses are reported
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version(tmp_path: Path, version: str, threads: int, settings: dict[str, str], picture: str) -> None:
     program = mallocs_scudo.compile_for(version, SOURCE, tmp_path / "truth", (*FLAGS, "-O1"))
@@ -80,20 +80,20 @@ def test_linked(linked: Path, tmp_path: Path, picture: str) -> None:
     check(linked, tmp_path, 9, picture, OPTIONS)
 
 
-def asked(*words: str) -> dict[str, Any]:
+def run_json(*words: str) -> dict[str, Any]:
     return dict(json.loads(ran(*words, "--json").stdout))
 
 
 def compare_statistics(said: str, found: dict[str, Any]) -> None:
-    """All that __scudo_print_stats prints of size classes, large blocks and the quarantine."""
+    """Compare everything that __scudo_print_stats prints of size classes, large blocks and the quarantine."""
     rows = {row["name"]: row for row in found["caches"] if row["allocator"] == "scudo"}
-    lines = [line for line in LINE.findall(said) if line[0] != "00"]  # class 0 has scudo's own batches
+    lines = [line for line in LINE.findall(said) if line[0] != "00"]  # class 0 contains scudo's own batches
     assert len(lines) > 20
     for _, size, mapped, popped, pushed, in_use, total in lines:
         own = rows[size]["own"]
         numbers = (own["mapped"] >> 10, own["popped"], own["pushed"], own["inuse"], own["total"])
         assert numbers == tuple(map(int, (mapped, popped, pushed, in_use, total))), size
-        batches = own["total"] - rows[size]["total"]  # of the quarantine, which are metadata
+        batches = own["total"] - rows[size]["total"]  # records of the quarantine, which are metadata
         assert rows[size]["in_use"] + rows[size]["cached"] + own["quarantined"] + batches == own["inuse"]
     (arena,) = (arena for arena in found["arenas"] if arena["allocator"] == "scudo")
     own = arena["own"]
@@ -111,8 +111,8 @@ def compare_statistics(said: str, found: dict[str, Any]) -> None:
 def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> None:
     with cores.Running([str(stats)], tmp_path, {**os.environ, **settings}) as running:
         said = (tmp_path / "stderr").read_text()
-        compare_statistics(said, asked("caches", "--pid", str(running.pid)))
-        cached = asked("caches", "--by-thread", "--pid", str(running.pid))
+        compare_statistics(said, run_json("caches", "--pid", str(running.pid)))
+        cached = run_json("caches", "--by-thread", "--pid", str(running.pid))
         result = ran("verify", "--pid", str(running.pid))
         assert result.returncode == 0 and "heap sound" in result.stdout
     threads = {row["thread"] for row in cached["threads"]}
@@ -127,17 +127,17 @@ def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> No
 def test_statistics_of_every_version(tmp_path: Path, version: str, settings: dict[str, str]) -> None:
     program = mallocs_scudo.compile_for(version, STATS, tmp_path / "stats", (*FLAGS, "-O1"))
     with cores.Running([str(program)], tmp_path, {**os.environ, **settings, **mallocs_scudo.preloaded(version)}) as running:
-        compare_statistics((tmp_path / "stderr").read_text(), asked("caches", "--pid", str(running.pid)))
+        compare_statistics((tmp_path / "stderr").read_text(), run_json("caches", "--pid", str(running.pid)))
         assert ran("verify", "--pid", str(running.pid)).returncode == 0
 
 
 def test_debuggers_agree(stats: Path, tmp_path: Path) -> None:
-    """GDB, LLDB and the command line, on a core and on the process. scudo has statistics before it allocates anything."""
+    """GDB, LLDB and the command line agree, on a core and on the process. scudo has statistics also before its first allocation."""
     with cores.Running([str(stats)], tmp_path) as running:
         typed, pid = ["leaks find --json"], str(running.pid)
         live = [debuggers.gdb(typed, "-p", pid), debuggers.lldb([*typed, "detach"], "-p", pid)]
         core = running.kernel_core()
-        found = asked("find", str(core))
+        found = run_json("find", str(core))
         assert found["allocators"][0]["name"] == "scudo" and found["totals"]["definite"]["blocks"] == 0
         for output in live:
             (line,) = debuggers.objects(output)
@@ -149,7 +149,7 @@ def test_debuggers_agree(stats: Path, tmp_path: Path) -> None:
 
 
 class Process:
-    """The memory of a process, in which a test damages a word at a time."""
+    """The memory of a process, in which a test damages one word at a time."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -159,11 +159,11 @@ class Process:
         return int.from_bytes(os.pread(self.memory, 8, address), "little")
 
     def damaged(self, address: int, word: int) -> dict[str, Any]:
-        """What `verify` answers while this word is at `address`."""
+        """Return the result of `verify` while the word at `address` has this value."""
         before = os.pread(self.memory, 8, address)
         os.pwrite(self.memory, word.to_bytes(8, "little"), address)
         try:
-            return asked("verify", "--pid", str(self.pid))
+            return run_json("verify", "--pid", str(self.pid))
         finally:
             os.pwrite(self.memory, before, address)
 
@@ -175,21 +175,21 @@ def process(stats: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 def test_overwritten_headers(process: Process) -> None:
-    """Of a small block and a large one: each is reported, and counts as in use."""
+    """The headers of a small and of a large block are overwritten. Each is reported, and counts as in use."""
     lines = ran("blocks", "--json", "--pid", str(process.pid)).stdout.splitlines()
     in_use = [int(json.loads(line)["address"], 16) for line in lines]
-    small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # a class, and the state in use
+    small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # size class, and the state "in use"
     large = next(one for one in in_use if process.word(one - 16) & 0x3FF == 0x100)
-    # The checksum is a CRC with a random cookie. Whether it detects an overwritten header depends only on the bits that change.
+    # The checksum is a CRC with a random cookie. Whether it detects a change depends only on the changed bits.
     for block, changed in ((small, 1 << 12), (small, 0x4141414141414141), (large, 0x4141414141414141)):
         answer = process.damaged(block - 16, process.word(block - 16) ^ changed)
         (problem,) = (one for one in answer["problems"] if int(one["address"], 16) == block - 16)
         assert not answer["sound"] and problem["corrupt"] and "was overwritten: the block counts as in use" in problem["what"]
-    assert asked("verify", "--pid", str(process.pid))["sound"]
+    assert run_json("verify", "--pid", str(process.pid))["sound"]
 
 
 def test_damaged_structures(process: Process) -> None:
-    """Lists, counters and records of scudo itself."""
+    """Lists, counters and records of scudo are damaged."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
 
@@ -214,18 +214,18 @@ def test_damaged_structures(process: Process) -> None:
     ):
         answer = process.damaged(address, word)
         assert any(what in problem["what"] for problem in answer["problems"]), (what, answer["problems"])
-    assert asked("verify", "--pid", str(process.pid))["sound"]
+    assert run_json("verify", "--pid", str(process.pid))["sound"]
 
 
 def test_another_configuration(process: Process) -> None:
-    """If the records of the classes are not where they must be, scudo is refused in one sentence."""
+    """If the records of the classes are not at the expected place, findleaks refuses scudo with one message."""
     from findleaks.session import Session
     from findleaks.target.live import LiveTarget
 
     with LiveTarget(process.pid) as target:
         (scudo,) = (one for one in Session(target).directory.allocators if one.name == "scudo")
     found = scudo.found  # type: ignore[attr-defined]
-    # Damage an unused class, because findleaks may not find scudo without the start of a region with memory. Regions are in random order.
+    # Damage an unused class: without the start of a used region, findleaks may not find scudo. The order of regions is random.
     unused = max(set(range(45)) - {one.number for one in found.classes})
     answer = process.damaged(found.address + found.layout.allocator + unused * 0xC0, 8)
     assert any("scudo in stats has a layout that is not read" in problem["what"] for problem in answer["problems"]), answer

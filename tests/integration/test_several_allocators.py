@@ -28,7 +28,7 @@ VERSION = "3.11"
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a program with libpython that hands arenas out of malloc."""
+    """Return the command of a program with libpython whose arenas come from malloc."""
     python = mallocs_python.get(VERSION)
     program = tmp_path_factory.mktemp("embedded") / "pymalloc_embedded"
     source = truth.PROGRAMS / "pymalloc_embedded.c"
@@ -38,7 +38,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def one_owner(directory: Directory) -> None:
-    """Heaps are disjoint, every block lies in one part of one heap, and the allocators' blocks add up to all."""
+    """Check that heaps are disjoint, that every block is in one part of one heap, and that the blocks of all allocators add up."""
     parts = list(directory.heaps)
     for before, after in zip(parts, parts[1:]):
         assert before.end <= after.start
@@ -57,7 +57,7 @@ def one_owner(directory: Directory) -> None:
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 def test_arenas_from_malloc(embedded: Sequence[str], tmp_path: Path, picture: str) -> None:
-    """pymalloc's arenas are malloc's blocks: each is the allocator's own, and what stands inside is pymalloc's."""
+    """pymalloc's arenas are blocks of malloc. Each is allocator metadata, and contains blocks of pymalloc."""
     environment = mallocs_python.get(VERSION).environment()
     with cores.Running([*embedded, str(CHURN)], tmp_path, environment) as running:
         session = Session(attach(running.pid) if picture == "live" else open_core(str(running.kernel_core())))
@@ -85,21 +85,23 @@ def test_lost_blocks_in_arenas_from_malloc(embedded: Sequence[str], tmp_path: Pa
         core = running.kernel_core()
     blocks, _ = truth.ask(str(core))
     verdict = truth.compare(records, blocks)
-    if verdict.held:  # frames of the interpreter have words that were never written
+    if verdict.held:  # frames of the interpreter contain words that were never initialized
         verdict = evidence.explain(verdict, records, blocks, core, [file.name for file in modules.iterdir()])
     assert verdict.perfect, str(verdict)
 
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 def test_a_plugin_with_an_allocator_of_its_own(tmp_path: Path, picture: str) -> None:
-    """glibc's malloc, and a jemalloc inside a library that does not export it: blocks of each hold and lose blocks of the other."""
+    """The process uses glibc's malloc, and a jemalloc in a library that does not export it. Blocks of each retain and lose blocks of the
+    other."""
     source, plugin, program = truth.PROGRAMS / "plugin.c", tmp_path / "plugin.so", tmp_path / "plugin"
     exported = tmp_path / "exported"
     exported.write_text("{ global: plugin_*; local: *; };\n")
     shared = ["-DPLUGIN", "-shared", "-fPIC", f"-Wl,--version-script={exported}", *mallocs_jemalloc.get("5.3.0").static]
     subprocess.run(["gcc", *accuracy.FLAGS, "-O1", "-o", str(plugin), str(source), *shared], check=True)
     subprocess.run(["gcc", *accuracy.FLAGS, "-O1", "-o", str(program), str(source), "-ldl"], check=True)
-    room = {**os.environ, "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}  # jemalloc's own TLS, in a library loaded late
+    # Jemalloc's own TLS, in a library that was loaded later
+    room = {**os.environ, "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
     with cores.Running([str(program), str(plugin)], tmp_path / "run", room) as running:
         records = truth.parse(running.output)
         core = None if picture == "live" else str(running.kernel_core())
@@ -122,7 +124,7 @@ def test_a_plugin_with_an_allocator_of_its_own(tmp_path: Path, picture: str) -> 
 
 @pytest.mark.parametrize("malloc", ["jemalloc", "tcmalloc"])
 def test_pymalloc_over_another_malloc(embedded: Sequence[str], tmp_path: Path, malloc: str) -> None:
-    """Arenas that a preloaded malloc gave: pymalloc's blocks are in that one's large blocks."""
+    """A preloaded malloc provides the arenas: pymalloc's blocks are in its large blocks."""
     library = mallocs_jemalloc.get("5.3.0").library if malloc == "jemalloc" else mallocs_tcmalloc.get("2.10").library()
     environment = {**mallocs_python.get(VERSION).environment(), "LD_PRELOAD": str(library)}
     with cores.Running([*embedded, str(CHURN)], tmp_path, environment) as running:

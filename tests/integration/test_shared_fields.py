@@ -1,4 +1,4 @@
-"""Memory that several fields of a root, or several roots, reach is shown block by block, with declared types."""
+"""Memory that is reachable from several fields of a root, or from several roots, is listed by block, with declared types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     assert first["address"] == client
     assert first["name"] == f"struct client at {client}"
     assert first["retained_blocks"] == int(replies) + 1
-    # The clients together are no tenth of the root: 39 of a reply each have a row, or none.
+    # All clients together are less than a tenth of the root. 39 of them with one reply each have a row, or no row.
     assert all(row["retained_bytes"] < first["retained_bytes"] / 4 for row in others)
     assert server["shared"]["retained_bytes"] >= first["retained_bytes"]
     text = ran("roots", core, check=True).stdout
@@ -59,7 +59,7 @@ def test_growth_of_what_several_roots_or_fields_reach(tmp_path: Path) -> None:
     assert shared["name"] == f"{counts[1]:,} of struct session"
     assert shared["retained_blocks"] == 2 * counts[1]
     rows = json.loads(ran("diff", "--json", *snapshots, check=True).stdout)["grown"]
-    # A row is either the field itself, or the root with the field that explains its growth.
+    # A row is either the field, or the root with the field that explains its growth.
     every = [one for row in rows for one in (row, *row["inside"]) if one["what"] == "field" and "session" in one["name"]]
     grown = [(one["name"], one["counts"], one["delta"] > 1_900_000) for one in every]
     assert grown == 2 * [("struct session (reached through several fields)", [2 * counts[0], 2 * counts[1]], True)]

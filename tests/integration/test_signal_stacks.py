@@ -1,4 +1,5 @@
-"""Alternate signal stacks are no leaks, and hide none: no more blocks than threads, only where the process calls sigaltstack."""
+"""Alternate signal stacks are not reported as leaks, and do not hide leaks: findleaks accepts at most one block for each thread, and only
+if the process calls sigaltstack."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ WITHOUT = "-DNO_STACKS"
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """The program, with and without stacks, for each libc."""
+    """Build the program, with and without signal stacks, for each libc."""
     folder = tmp_path_factory.mktemp("signal_stacks")
 
     def build(libc: str, *flags: str) -> Path:
@@ -37,7 +38,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
 
 
 def answers(program: Path, folder: Path, *arguments: str, core: bool = False) -> tuple[dict[str, list[str]], dict[int, str], dict]:
-    """The addresses that the program printed, the kinds of all blocks in use, and what `find` says."""
+    """Return the addresses that the program printed, the kinds of all blocks in use, and the output of `find`."""
     with cores.Running([str(program), *arguments], folder) as running:
         where = [str(running.gcore())] if core else ["--pid", str(running.pid)]
         printed: dict[str, list[str]] = {"stack": [], "lost": []}
@@ -81,14 +82,15 @@ def test_a_stack_beside_many_blocks_that_only_interior_pointers_reach(build, tmp
 
 @pytest.mark.parametrize("libc", ["glibc", "musl"])
 def test_a_leak_of_blocks_of_that_size_is_not_hidden(build, tmp_path: Path, libc: str) -> None:
-    """More blocks than threads: nothing tells stacks from leaks."""
+    """There are more blocks than threads, so stacks cannot be distinguished from leaks."""
     printed, kinds, found = answers(build(libc), tmp_path, "3", "4", "fresh")
     assert kinds_of(printed["lost"], kinds) == {"definite"}
     assert found["blocks"] == 0
 
 
-def test_a_signal_that_was_handled_proves_the_stack(build, tmp_path: Path) -> None:
-    """Of any size, and whatever leaks beside it."""
+def test_stack_of_a_handled_signal_is_recognised(build, tmp_path: Path) -> None:
+    """A signal that a thread has handled leaves a frame on its signal stack. Such a stack is recognised, whatever its size and whatever
+    leaks exist."""
     printed, kinds, found = answers(build("glibc"), tmp_path, "3", "5", "used")
     assert kinds_of(printed["stack"], kinds) == {"reachable"}
     assert kinds_of(printed["lost"], kinds) == {"definite"}
@@ -105,7 +107,7 @@ def test_unused_stacks_of_another_size_are_leaked_with_a_warning(build, tmp_path
 
 @pytest.mark.parametrize("libc", ["glibc", "musl"])
 def test_a_process_that_never_calls_sigaltstack_has_none(build, tmp_path: Path, libc: str) -> None:
-    """One lost block of SIGSTKSZ bytes, all zeros, and a thread more than that."""
+    """The process loses one block of SIGSTKSZ bytes of zeros, and has one more thread than that."""
     printed, kinds, found = answers(build(libc, WITHOUT), tmp_path, "2", "1", "none")
     assert kinds_of(printed["lost"], kinds) == {"definite"}
     assert (found["blocks"], printed["stack"], printed["possible"]) == (0, [], [])

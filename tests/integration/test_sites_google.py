@@ -1,5 +1,5 @@
-"""What Google's tcmalloc sampled, out of a core: each sampled block has the stack that its program prints. Building this tcmalloc takes
-minutes, so the test is in the matrix."""
+"""Samples of Google's tcmalloc in a core: each sampled block has the stack that the program prints. This tcmalloc takes minutes to build,
+so the test is in the matrix."""
 
 from __future__ import annotations
 

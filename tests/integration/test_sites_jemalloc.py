@@ -1,4 +1,4 @@
-"""jemalloc's heap profile out of a core: every block's stack, and the very figures that prof.dump wrote at the same stop."""
+"""jemalloc's heap profile in a core: every block has its stack, and the figures are those of prof.dump at the same stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY = "prof:true,lg_prof_sample:0"
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program, once with each libc."""
+    """Build the program once for each libc."""
     made: dict[str, Path] = {}
     folder = tmp_path_factory.mktemp("programs")
 
@@ -60,7 +60,7 @@ def figures(found: Recording) -> dict[recorded.Stack, recorded.Figures]:
     }
 
 
-def dumped(picture: recorded.Picture) -> dict[recorded.Stack, recorded.Figures]:
+def parse_dump(picture: recorded.Picture) -> dict[recorded.Stack, recorded.Figures]:
     found = recorded.heap_text((picture.folder / "account").read_text())
     assert len(found) > 10
     return found
@@ -68,7 +68,7 @@ def dumped(picture: recorded.Picture) -> dict[recorded.Stack, recorded.Figures]:
 
 @pytest.fixture(scope="module")
 def every(build, tmp_path_factory: pytest.TempPathFactory) -> recorded.Picture:
-    """The program under 5.3.0, all of whose allocations are recorded, those that were freed too."""
+    """Run the program under 5.3.0 with all allocations recorded, including freed ones."""
     return take(build("5.3.0"), tmp_path_factory.mktemp("every"), "5.3.0", f"{EVERY},prof_accum:true")
 
 
@@ -76,14 +76,14 @@ def test_every_block(every: recorded.Picture) -> None:
     recorded.check_every_block(every, OWN)
 
 
-def test_as_dumped(every: recorded.Picture) -> None:
+def test_profile_equals_the_dump(every: recorded.Picture) -> None:
     found = own(every)
     assert found.interval == 1
-    assert figures(found) == dumped(every)
+    assert figures(found) == parse_dump(every)
 
 
 def test_find_names_the_next_command(every: recorded.Picture) -> None:
-    """In the words of the door, as `find --by site` names what follows it."""
+    """The next command is in the syntax of the front end, like that after `find --by site`."""
     answer, by_site = every.ask("find"), every.ask("find", "--by", "site")
     assert answer["next"][-1] == "find --by site"
     assert f"findleaks find --by site {every.core}" in " ".join(every.text("find").split())
@@ -97,8 +97,8 @@ def questions(picture: recorded.Picture) -> list[list[str]]:
     return [[*words, "--json"] for words in asked]
 
 
-def test_doors(every: recorded.Picture, build) -> None:
-    """GDB, LLDB and the command line name the same stacks."""
+def test_front_ends(every: recorded.Picture, build) -> None:
+    """GDB, LLDB and the command line list the same stacks."""
     words = questions(every)
     program, core = str(build("5.3.0")), str(every.core)
     answers = [line for one in words for line in debuggers.objects(debuggers.findleaks(*one, core, "--exe", program))]
@@ -111,7 +111,7 @@ def test_doors(every: recorded.Picture, build) -> None:
 
 
 def test_python_engine(every: recorded.Picture) -> None:
-    """It reads the stacks, which takes a second; what it finds lost, which takes ten, is compared below."""
+    """The Python reference engine reads the stacks in one second. Its search for leaks takes ten, and is compared in the next test."""
     words = ["caches", "--sites", "--size", "1k-", "--json", str(every.core)]
     assert debuggers.findleaks(*words, FINDLEAKS_PURE="1") == debuggers.findleaks(*words)
 
@@ -123,7 +123,7 @@ def test_python_engine_finds_the_same(every: recorded.Picture) -> None:
 
 
 def test_linked_in(tmp_path: Path) -> None:
-    """Where jemalloc is part of the program, stacks are printed from the caller of its functions on."""
+    """If jemalloc is linked into the program, stacks are printed from the caller of jemalloc's functions."""
     program = recorded.compile_(tmp_path / "sites", *mallocs_jemalloc.get("5.3.0").static)
     picture = recorded.take(program, tmp_path / "run", 2, 20, "-", MALLOC_CONF=EVERY)
     known = {name for made in picture.made for name in made.functions}
@@ -144,7 +144,7 @@ def test_running(build, tmp_path: Path) -> None:
 
 
 def test_suppressed_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
-    """leak:FUNCTION matches a function anywhere on the stack, as for LeakSanitizer."""
+    """leak:FUNCTION matches a function anywhere on the stack, as in LeakSanitizer."""
     rules = tmp_path / "rules"
     rules.write_text("leak:by_other\nleak:nowhere_at_all\n")
     before = every.ask("find", "--by", "site")
@@ -155,7 +155,7 @@ def test_suppressed_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
     assert after["unused_suppressions"] == ["leak:nowhere_at_all"]
 
 
-def test_said_where_asked(every: recorded.Picture) -> None:
+def test_stacks_in_whatis_and_verdict(every: recorded.Picture) -> None:
     made = next(made for made in every.made if made.kind == "lost" and made.functions == ("inner_small", "by_other"))
     text = every.text("whatis", hex(made.address + 3))
     assert "jemalloc's heap profiler" in text and text.index("inner_small+") < text.index("by_other+") < text.index("fill+")
@@ -166,11 +166,11 @@ def test_said_where_asked(every: recorded.Picture) -> None:
 
 
 def test_damaged(every: recorded.Picture) -> None:
-    """Stacks that are damaged are left out with a warning, blocks of other stacks keep theirs."""
+    """Damaged stacks are omitted with a warning, and blocks of other stacks keep their stacks."""
     session = Session(open_core(str(every.core)))
     jemalloc = next(one for one in session.directory.allocators if isinstance(one, Jemalloc))
     victim, offset = max(jemalloc.profiler.contexts.items())
-    jemalloc.profiler.contexts[victim] = offset + 8  # what follows is no stack there
+    jemalloc.profiler.contexts[victim] = offset + 8  # the following words are no stack
     count = next(at for at, words in jemalloc.profiler.counts.items() if words[12] != victim and words[4])
     del jemalloc.profiler.counts[count]
     before = own(every)
@@ -185,21 +185,21 @@ def test_damaged(every: recorded.Picture) -> None:
 
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.1"])
 def test_other_releases(build, tmp_path: Path, version: str) -> None:
-    # 5.3.1 rounds large blocks up in what it dumps unless told not to: to sizes of classes that it no longer has.
+    # By default, 5.3.1 rounds large blocks up in its dump, to sizes of classes that no longer exist.
     raw = ",prof_unbias:false" if version == "5.3.1" else ""
     picture = take(build(version), tmp_path, version, EVERY + raw)
     recorded.check_every_block(picture, OWN)
-    assert figures(own(picture)) == dumped(picture)
+    assert figures(own(picture)) == parse_dump(picture)
 
 
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.0", pytest.param("5.3.1", marks=pytest.mark.matrix)])
 def test_sampled(build, tmp_path: Path, version: str) -> None:
-    """The samples are those that were dumped; each sampled block has its stack."""
+    """The samples are those of the dump, and each sampled block has its stack."""
     raw = "" if version == "5.2.1" else ",prof_unbias:false"
     picture = take(build(version), tmp_path, version, f"prof:true,lg_prof_sample:12{raw}", 400)
     found = own(picture)
     assert found.interval == 1 << 12
-    assert figures(found) == dumped(picture)
+    assert figures(found) == parse_dump(picture)
     assert sum(site.live.blocks for site in found.sites) == len(found.addresses)
     groups = picture.ask("find", "--by", "site")["groups"]
     sampled = [group for group in groups if group["site"]]
@@ -209,13 +209,13 @@ def test_sampled(build, tmp_path: Path, version: str) -> None:
 
 
 def test_sampled_and_estimated(build, tmp_path: Path) -> None:
-    """What 5.3 dumps is made of its estimates, so that jeprof, which scales by a mean size, comes to them (prof_do_unbias)."""
+    """The dump of 5.3 contains values that jeprof scales by a mean size to jemalloc's estimates (prof_do_unbias)."""
     picture = take(build("5.3.0"), tmp_path, "5.3.0", "prof:true,lg_prof_sample:12", 400)
     found, interval = own(picture), 1 << 12
-    for stack, (blocks, size, _, _) in dumped(picture).items():
+    for stack, (blocks, size, _, _) in parse_dump(picture).items():
         (site,) = [site for site in found.sites if site.frames == stack]
         assert site.estimated is not None
-        # Its counts have three bits behind the point; ours are whole blocks.
+        # Its counts have three fractional bits, and ours are whole blocks.
         mean = site.estimated.bytes / site.estimated.blocks
         scale = -math.expm1(-mean / interval)
         assert size == pytest.approx(site.estimated.bytes * scale, rel=0.02, abs=1)
@@ -224,7 +224,7 @@ def test_sampled_and_estimated(build, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_ruby(tmp_path: Path) -> None:
-    """A Ruby that leaks natively by three calls: the three stacks, with every block that was allocated there."""
+    """A Ruby program leaks native memory by three calls. The three stacks have all blocks that were allocated there."""
     library = str(mallocs_jemalloc.get("5.3.0").library)
     program = truth.PROGRAMS / "sites_ruby.rb"
     with rubies.Pausing(rubies.SYSTEM, program, tmp_path / "run", LD_PRELOAD=library, MALLOC_CONF=EVERY) as running:
@@ -233,7 +233,7 @@ def test_ruby(tmp_path: Path) -> None:
     found = sorted((group["site"]["live"]["blocks"], group["sizes"]) for group in groups)
     assert found == [(300, [448, 448]), (700, [32, 32]), (1000, [5120, 5120])]
     for group in groups:
-        # Its collector takes numbers that it finds on stacks for pointers, and so do we.
+        # Ruby's collector treats numbers on stacks as pointers, and so does findleaks.
         assert group["site"]["live"]["blocks"] * 0.9 <= group["blocks"] <= group["site"]["live"]["blocks"]
         names = {frame["module"] for frame in group["site"]["frames"]}
         assert "fiddle.so" in names

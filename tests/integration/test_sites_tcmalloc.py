@@ -1,4 +1,5 @@
-"""gperftools' heap profile and samples out of a core: every block's stack, and the figures that the profiler wrote at the same stop."""
+"""gperftools' heap profile and samples in a core: every block has its stack, and the figures are those that the profiler wrote at the
+same stop."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def take(version: str, folder: Path, link: str = "", **environment: str) -> reco
 def test_profiled(tmp_path: Path, version: str) -> None:
     picture = take(version, tmp_path, HEAPPROFILE=str(tmp_path / "profile"))
     recorded.check_every_block(picture, OWN)
-    assert picture.ask("find")["warnings"] == []  # the profiler's own memory is known to be no allocator's
+    assert picture.ask("find")["warnings"] == []  # the profiler's own memory belongs to no other allocator
     (found,) = Session(open_core(str(picture.core))).sites.recordings
     assert not found.warnings and found.interval == 1
     (written,) = tmp_path.glob("profile.*.heap")
@@ -40,7 +41,7 @@ def test_profiled(tmp_path: Path, version: str) -> None:
 
 
 def check_damaged(picture: recorded.Picture, sound: Recording, copy: Path) -> None:
-    """A wild pointer in the map of a real core: only the blocks behind it have no stack, and where that begins is said."""
+    """A wild pointer is in the profiler's map. Only the blocks after it have no stack, and the message says where the damage begins."""
     session = Session(open_core(str(picture.core)))
     memory, profile = Memory(session.target), next(one for one in session.directory.allocators if isinstance(one, Tcmalloc)).profile
     assert profile is not None
@@ -66,7 +67,7 @@ def check_damaged(picture: recorded.Picture, sound: Recording, copy: Path) -> No
 
 
 def test_sampled(tmp_path: Path) -> None:
-    """Every block that was sampled has the stack that the program says; they are scaled."""
+    """Every sampled block has the stack that the program prints, and samples are scaled."""
     picture = take("2.10", tmp_path, TCMALLOC_SAMPLE_PARAMETER="2000")
     (found,) = Session(open_core(str(picture.core))).sites.recordings
     assert not found.warnings and found.interval == 2000

@@ -1,4 +1,4 @@
-"""A process is copied again and again while its threads work, and is as it was: as test_forked.py has it for clones."""
+"""A process is copied repeatedly while its threads work, and stays unchanged. test_forked.py tests the same with clones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ program = building.by(build)
 
 @pytest.fixture
 def busy(program: Path) -> Iterator[Watched]:
-    """Threads with registers, flags, the red zone, malloc, children and signals of their own, timers, pipes, locks: each checks its own."""
+    """Start threads that use registers, flags, the red zone, malloc, child processes, signals, timers, pipes and locks. Each thread
+    checks its own data."""
     with started(program) as make:
         one = make("busy")
         assert wait_for(lambda: all(one.words("rounds")))
@@ -27,7 +28,7 @@ def busy(program: Path) -> Iterator[Watched]:
 
 
 def check(one: Watched, before: dict[str, object]) -> None:
-    """All threads go on, nothing was wrong in any, and what /proc says is as it was."""
+    """Check that all threads continue without an error, and that /proc shows the same state as before."""
     rounds = one.words("rounds")
     assert wait_for(lambda: all(now > then for now, then in zip(one.words("rounds"), rounds)))
     assert dict(zip(THREADS, one.words("bad"))) == dict.fromkeys(THREADS, 0)
@@ -37,12 +38,12 @@ def check(one: Watched, before: dict[str, object]) -> None:
 
 def lasting(one: Watched) -> dict[str, object]:
     looks = one.looks()
-    looks.pop("ShdPnd")  # of the children that it forks
+    looks.pop("ShdPnd")  # for the children that the program forks
     return looks
 
 
 def test_a_hundred_copies(busy: Watched) -> None:
-    """Stopped and copied, as `snapshot` and `watch` do it; what follows is done with the copy."""
+    """The process is stopped and copied as in `snapshot` and `watch`. The analysis uses the copy."""
     before, ticks = lasting(busy), []
     for _ in range(100):
         with CopiedProcess(busy.pid) as copy:
@@ -56,7 +57,7 @@ def test_a_hundred_copies(busy: Watched) -> None:
 
 @pytest.mark.matrix
 def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
-    """Whole commands, the ones that keep figures and the ones that write cores."""
+    """Run whole commands: those that store figures, and those that write cores."""
     before = lasting(busy)
     for words in (["--count", "4"], ["--weight", "core", "--count", "6"]):
         done = ran("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)

@@ -1,4 +1,4 @@
-"""`snapshot --weight core` and `--fork`: the same state of a process as a summary, a core or a clone, compared with later ones."""
+"""`snapshot --weight core` and `--fork`: the same state of a process as a summary, a core or a clone, compared with later states."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def answer(*words: object) -> dict[str, Any]:
     return dict(json.loads(ran(*map(str, words), "--json", check=True).stdout))
 
 
-def grown(found: dict[str, Any]) -> tuple[Any, Any]:
-    """Nodes of the list before and after, and lost blocks before and after."""
+def list_growth(found: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the number of nodes of the list and of lost blocks, before and after."""
     (held,) = [row for row in found["grown"] if row["what"] == "root" and row["name"].startswith("g_sessions ")]
     (lost,) = [row for row in found["grown"] if row["what"] == "lost" and row["name"] == f"{LOST} B"]
     (nodes,) = [one for one in held["inside"] if one["what"] == "container"]
@@ -34,8 +34,8 @@ def grown(found: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def test_each_form_of_a_sample(running: Running) -> None:
-    """A summary, a summary of a clone, a core, one of a clone that is packed: each holds what the program had then, whatever it does
-    later; and a core beside a live process is the core."""
+    """The forms are a summary, a summary of a clone, a core, and a compressed core of a clone. Each has the state of its time, whatever
+    the process does later. A core counts as the core, also while the process lives."""
     folder, pid = running.folder, running.pid
     before = truth(running)
     made = {
@@ -49,14 +49,14 @@ def test_each_form_of_a_sample(running: Running) -> None:
     after = truth(running)
     for one in made.values():
         found = answer("diff", one["file"], "--pid", pid)
-        assert grown(found) == ((before[0], after[0]), (before[1], after[1])), one["file"]
+        assert list_growth(found) == ((before[0], after[0]), (before[1], after[1])), one["file"]
         assert [row["pid"] for row in found["samples"]] == [pid, pid]
-        assert found["survivors"]["first"]["part"]["value"] == 1, "it frees nothing"
+        assert found["survivors"]["first"]["part"]["value"] == 1, "the program frees nothing"
     same = answer("diff", made["summary"]["file"], made["core"]["file"])
     assert {row["name"] for row in same["grown"] if row["delta"]} <= {"files", "kernel"}, (
-        "pages of files come and go with the machine's cache"
+        "file pages become resident or are evicted by the page cache"
     )
-    assert all(row["resident"] for row in same["samples"]), "what was resident is in the core's note"
+    assert all(row["resident"] for row in same["samples"]), "the note in the core has the resident pages"
 
 
 def test_debuggers_read_the_core(running: Running) -> None:

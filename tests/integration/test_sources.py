@@ -1,4 +1,5 @@
-"""Files, lines and inlined functions: what a program says its stack is, GDB's backtrace, and binutils' addr2line, from all three doors."""
+"""Files, lines and inlined functions of stacks are those that the program prints, and those of GDB's backtrace and addr2line, in all
+three front ends."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ BUILDS = {compiler + version: (compiler, version) for compiler in ("g++", "clang
 
 
 @pytest.mark.parametrize("build", mark_matrix_except(BUILDS, "g++-gdwarf-5", "clang++-19-gdwarf-4"))
-def test_the_three_doors_see_what_the_program_says(build: tuple[str, str], tmp_path: Path) -> None:
+def test_front_ends_agree_with_the_program(build: tuple[str, str], tmp_path: Path) -> None:
     one = stopped(tmp_path, *build)
     answer = by_command_line(one.program, one.core)
     found = frames(answer)
@@ -53,12 +54,12 @@ def test_the_three_doors_see_what_the_program_says(build: tuple[str, str], tmp_p
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """A program with debug information of its own."""
+    """Build a program with its own debug information."""
     return stopped(tmp_path_factory.mktemp("built"), "g++", "-gdwarf-5")
 
 
 def in_place(debug: Path, program: Path, folder: Path) -> str:
-    """Put a debug file where its build-id says, below a folder for debug files, which is returned."""
+    """Put a debug file at the path of its build-id in a folder for debug files. Return the folder."""
     found = build_id(program)
     place = folder / ".build-id" / found[:2] / f"{found[2:]}.debug"
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -70,12 +71,12 @@ Form = tuple[Path, str]
 """A form of the program: its file, and the folder of debug files, if any."""
 
 
-def compressed(how: str) -> Callable[[Path, Path], Form]:
-    def made(program: Path, folder: Path) -> Form:
+def make_compressed(how: str) -> Callable[[Path, Path], Form]:
+    def make_form(program: Path, folder: Path) -> Form:
         objcopy(f"--compress-debug-sections={how}", program, folder / PROGRAM)
         return folder / PROGRAM, ""
 
-    return made
+    return make_form
 
 
 def by_build_id(program: Path, folder: Path) -> Form:
@@ -83,19 +84,19 @@ def by_build_id(program: Path, folder: Path) -> Form:
     return stripped, in_place(debug, program, folder / "debug")
 
 
-def linked(below: str) -> Callable[[Path, Path], Form]:
-    def made(program: Path, folder: Path) -> Form:
+def make_linked(below: str) -> Callable[[Path, Path], Form]:
+    def make_form(program: Path, folder: Path) -> Form:
         stripped, debug = split(program, folder)
         objcopy(f"--add-gnu-debuglink={debug}", stripped)
         (folder / below).mkdir(exist_ok=True)
         shutil.move(debug, folder / below / debug.name)
         return stripped, ""
 
-    return made
+    return make_form
 
 
 def dwz(program: Path, folder: Path) -> Form:
-    """What two files have in common is in a third, which both refer to."""
+    """Move what two files have in common to a third file, to which both refer."""
     whole, other = folder / PROGRAM, folder / "other"
     shutil.copy(program, whole)
     shutil.copy(program, other)
@@ -109,12 +110,12 @@ def dwz_alone(program: Path, folder: Path) -> Form:
 
 
 FORMS: dict[str, Callable[[Path, Path], Form]] = {
-    "zlib": compressed("zlib"),
-    "zlib-gnu": compressed("zlib-gnu"),
-    "zstd": compressed("zstd"),
+    "zlib": make_compressed("zlib"),
+    "zlib-gnu": make_compressed("zlib-gnu"),
+    "zstd": make_compressed("zstd"),
     "build-id": by_build_id,
-    "debuglink": linked(""),
-    "debuglink below .debug": linked(".debug"),
+    "debuglink": make_linked(""),
+    "debuglink below .debug": make_linked(".debug"),
     "dwz": dwz_alone,
     "dwz with a common file": dwz,
 }
@@ -122,7 +123,7 @@ FORMS: dict[str, Callable[[Path, Path], Form]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None:
-    """All give the same frames; those in a folder for debug files in the debuggers, where it can be set."""
+    """All forms give the same frames. Debug files in a separate folder are tested in the debuggers, where the folder can be set."""
     program, folder = FORMS[form](built.program, tmp_path)
     if folder:
         check(frames(by_gdb(program, built.core, folder)), built)
@@ -135,8 +136,8 @@ def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None
     assert by_gdb(program, built.core)["stacks"] == by_lldb(program, built.core)["stacks"] == answer["stacks"]
 
 
-def test_split_dwarf_is_said_to_be_left_out(tmp_path: Path) -> None:
-    """(GDB and LLDB read .dwo files, and so what they know is used.)"""
+def test_split_dwarf_is_reported_as_unread(tmp_path: Path) -> None:
+    """GDB and LLDB read .dwo files, so their information is used there."""
     one = stopped(tmp_path, "g++", "-gdwarf-5", "-gsplit-dwarf")
     answer = by_command_line(one.program, one.core)
     (warning,) = answer["warnings"]
@@ -149,7 +150,7 @@ def test_split_dwarf_is_said_to_be_left_out(tmp_path: Path) -> None:
 
 
 def test_a_stripped_file_with_compressed_symbols(built: Stopped, tmp_path: Path) -> None:
-    """.gnu_debugdata, as Fedora has it: names of functions, and no lines."""
+    """.gnu_debugdata, as in Fedora, has the names of functions but no lines."""
     symbols, packed, program = tmp_path / "symbols", tmp_path / "symbols.xz", tmp_path / PROGRAM
     objcopy("--strip-debug", "-j", ".symtab", "-j", ".strtab", "-j", ".note.gnu.build-id", "--keep-section=.text", built.program, symbols)
     packed.write_bytes(subprocess.run(["xz", "-c", symbols], capture_output=True, check=True).stdout)
@@ -174,7 +175,7 @@ def debug_file_without_symbols(program: Path, folder: Path) -> Form:
 def test_functions_without_symbols_are_named_by_debug_information(
     form: Callable[[Path, Path], Form], built: Stopped, tmp_path: Path
 ) -> None:
-    """With the same names, places and offsets as by the symbols, but for _start, which is in neither."""
+    """Names, places and offsets are the same as with symbols, except for _start, which is in neither."""
     program, _ = form(built.program, tmp_path)
     printed = subprocess.run(["nm", program], capture_output=True, text=True)
     assert "main" not in printed.stdout
@@ -191,7 +192,7 @@ def test_functions_without_symbols_are_named_by_debug_information(
 
 
 def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Path) -> None:
-    """Neither by its name, nor below the folder of its build-id."""
+    """findleaks does not use it by its file name, nor in the folder of its build-id."""
     stripped, _ = split(built.program, tmp_path)
     (tmp_path / "other").mkdir()
     subprocess.run(["g++", "-O1", "-g", "-o", tmp_path / "other" / PROGRAM, SOURCE], check=True)
@@ -204,7 +205,7 @@ def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Pat
 
 
 def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
-    """The program's frames, also those without a name."""
+    """Return the frames of the program, including frames without a name."""
     (stack,) = answer["stacks"]
     return [seen({**frame, "function": frame["function"] or "?"}) for frame in stack["frames"] if frame["module"] == PROGRAM]
 
@@ -212,8 +213,8 @@ def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
 WITHOUT = "import sys; sys.modules['elftools'] = None"
 
 
-def test_the_debuggers_know_sources_too(built: Stopped) -> None:
-    """Where pyelftools is missing; their lines and names are nearly those that findleaks reads."""
+def test_sources_from_debuggers(built: Stopped) -> None:
+    """Without pyelftools, lines and names come from the debugger. They are nearly the same as those that findleaks reads."""
     expected = [frame[1:] for frame in frames(by_command_line(built.program, built.core))]
     asked = "leaks stacks --json"
     for output in (

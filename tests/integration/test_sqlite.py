@@ -1,4 +1,4 @@
-"""Slots of SQLite's lookaside buffers: as many in use as SQLite itself counts. Debian builds SQLite without these buffers."""
+"""Slots of SQLite's lookaside buffers: findleaks finds as many in use as SQLite counts. Debian builds SQLite without these buffers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ running = building.running()
 
 
 def check(output: str, where: list[str]) -> None:
-    """Each connection has as many slots in use as it counts. No block is lost, and each statement is a block in use."""
+    """Check that each connection has as many slots in use as it counts, that no block is lost, and that each statement is a block in
+    use."""
     blocks, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "SQLite" in warning]
     assert not [block for block in blocks if block.get("kind") in (*truth.LOST, "possible")]
@@ -62,7 +63,7 @@ def test_debuggers(running: cores.Running, debugger: Any) -> None:
 
 
 def test_damage(running: cores.Running, tmp_path: Path) -> None:
-    """A list of free slots that leads elsewhere is reported."""
+    """If a list of free slots points to another place, this is reported."""
     core = running.gcore()
     session = Session(open_core(str(core)))
     (buffers,) = [one for one in session.directory.allocators if isinstance(one, LookasideBuffers)]

@@ -1,4 +1,4 @@
-"""Stacks of real programs: those that a program says it has, GDB's, and Node's through code made at run time."""
+"""Stacks of real programs: those that the program prints, those of GDB, and those of Node through code made at run time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ EXPECTED = {
 program = building.fixture("stacks.c", "-O2", "-pthread")
 
 
-def asked(*words: str) -> dict[str, Any]:
+def run_json(*words: str) -> dict[str, Any]:
     done = ran("stacks", "--json", *words, check=True)
     made: dict[str, Any] = json.loads(done.stdout)
     return made
 
 
-def printed(*words: str) -> list[str]:
+def print_stacks(*words: str) -> list[str]:
     return ran("stacks", *words, check=True).stdout.splitlines()
 
 
@@ -44,7 +44,7 @@ def functions(stack: dict[str, Any]) -> list[str]:
 
 
 def check(found: dict[str, Any]) -> None:
-    """Every stack that the program made is there, whole."""
+    """Check that every stack that the program made exists and is complete."""
     stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
     assert stacks[3][-6:] == EXPECTED[3]
     assert stacks[2][-6:] == EXPECTED[2]
@@ -62,34 +62,36 @@ def check(found: dict[str, Any]) -> None:
 @pytest.mark.platform("x86-64", "whole stacks")
 def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path) as running:
-        found = asked("--pid", str(running.pid))
+        found = run_json("--pid", str(running.pid))
         check(found)
         assert {name for stack in found["stacks"] for name in stack["names"]} == {"stacks"}
-        check(asked(str(running.gcore())))
+        check(run_json(str(running.gcore())))
         core = running.kernel_core()
-    check(asked(str(core)))
-    assert [stack["count"] for stack in asked("-c", "alpha", str(core))["stacks"]] == [3, 2]
-    assert [stack["count"] for stack in asked("-c", "alpha", "--not-under", "beta", str(core))["stacks"]] == [2]
-    assert [stack["count"] for stack in asked("--module", "stacks", "-c", "down", str(core))["stacks"]] == [1]
-    lines = printed("-c", "alpha", "--limit", "1", "--frames", "1", str(core))
+    check(run_json(str(core)))
+    assert [stack["count"] for stack in run_json("-c", "alpha", str(core))["stacks"]] == [3, 2]
+    assert [stack["count"] for stack in run_json("-c", "alpha", "--not-under", "beta", str(core))["stacks"]] == [2]
+    assert [stack["count"] for stack in run_json("--module", "stacks", "-c", "down", str(core))["stacks"]] == [1]
+    lines = print_stacks("-c", "alpha", "--limit", "1", "--frames", "1", str(core))
     assert lines[0] == "5 of 9 threads, in 2 of 6 stacks"
     assert lines[-1] == "  … 1 more stack (--limit 0)"
     assert sum("threads: " in line for line in lines) == 1
-    assert printed(str(core))[0] == "9 threads in 6 stacks"
-    recursion = [line.split()[0].partition("+")[0] for line in printed("-c", "down", str(core)) if "down+" in line or "more times" in line]
+    assert print_stacks(str(core))[0] == "9 threads in 6 stacks"
+    recursion = [
+        line.split()[0].partition("+")[0] for line in print_stacks("-c", "down", str(core)) if "down+" in line or "more times" in line
+    ]
     assert recursion == ["down", "down", "…"]
-    assert "    … and 99 more times" in printed("-c", "down", str(core))
-    assert printed("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
+    assert "    … and 99 more times" in print_stacks("-c", "down", str(core))
+    assert print_stacks("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
     folded = ran("stacks", "--folded", str(core), check=True)
     assert any(re.fullmatch(r"clone3;start_thread;start;alpha;beta;hold(;\S+)* 3", line) for line in folded.stdout.splitlines())
 
 
 def test_a_call_to_nowhere(program: Path, tmp_path: Path) -> None:
-    """The program counter is 0: the caller's address is on top of the stack."""
+    """The program counter is 0. The return address is on top of the stack."""
     process = subprocess.Popen([str(program), "crash"], cwd=tmp_path, stdout=subprocess.PIPE, preexec_fn=cores._allow_cores)
     process.communicate(timeout=180)
     (core,) = tmp_path.glob("core*")
-    found = asked("-c", "main", str(core))
+    found = run_json("-c", "main", str(core))
     (stack,) = found["stacks"]
     assert stack["frames"][0]["address"] == "0x0"
     assert functions(stack)[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
@@ -111,7 +113,7 @@ def test_a_thread_that_creates_another(tmp_path: Path) -> None:
     stops = ["set disable-randomization on", "catch syscall clone3 clone", "run", f"generate-core-file {core}", "kill"]
     command = ["gdb", "-batch", "-nx", *(word for one in stops for word in ("-ex", one)), str(tmp_path / "create")]
     subprocess.run(command, capture_output=True, check=True)
-    (stack,) = asked(core)["stacks"]
+    (stack,) = run_json(core)["stacks"]
     names = functions(stack)
     assert names[0] in ("clone3", "__clone3", "clone", "__clone"), names
     assert names[-5:] == ["create", "main", "__libc_start_call_main", "__libc_start_main", "_start"], names
@@ -128,22 +130,23 @@ int main(void) { write(1, "ready\\n", 6); stop(); return 0; }
 
 
 def test_a_system_call_without_frame_information(tmp_path: Path) -> None:
-    """A return address on top of the stack may be stale at a system call. The frame pointer shows the caller."""
+    """At a system call, a return address on top of the stack may be stale. The frame pointer leads to the caller."""
     (tmp_path / "stop.c").write_text(UNDESCRIBED)
     subprocess.run(["gcc", "-O1", "-o", "stop", "stop.c"], cwd=tmp_path, check=True)
     with cores.Running([str(tmp_path / "stop")], tmp_path) as running:
         wait_until_idle(running.pid)
-        (stack,) = asked("--pid", str(running.pid))["stacks"]
+        (stack,) = run_json("--pid", str(running.pid))["stacks"]
     assert functions(stack)[:2] == ["stop", "main"]
 
 
 def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
-    """Return addresses, frame by frame, of an interpreter with threads. (Without libc's debug symbols, whose inlined frames are none.)"""
+    """Return addresses are GDB's, frame by frame, in an interpreter with threads. (libc's debug symbols, which would add inlined frames,
+    are not used.)"""
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"
     code += "[threading.Thread(target=f, args=(5,), daemon=True).start() for _ in range(3)]\nprint('ready', flush=True)\nf(20)"
     with cores.Running(["/usr/bin/python3", "-c", code], tmp_path) as running:
         wait_until_idle(running.pid)
-        found = asked("--pid", str(running.pid))
+        found = run_json("--pid", str(running.pid))
         command = ["gdb", "-batch", "-nx", "-iex", "set debug-file-directory /nonexistent", "-iex", "set auto-load no"]
         command += ["-p", str(running.pid), "-ex", "thread apply all bt"]
         reported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -164,7 +167,7 @@ def test_node_through_its_builtins(tmp_path: Path) -> None:
     script.write_text(script.read_text() + "require('fs').writeSync(1, 'ready\\n'); g(5);\n")
     with cores.Running([real.node20(), str(script)], tmp_path / "run") as running:
         wait_until_idle(running.pid)
-        (stack,) = asked("-c", "_start", "--pid", str(running.pid))["stacks"]
+        (stack,) = run_json("-c", "_start", "--pid", str(running.pid))["stacks"]
     names = functions(stack)
     assert stack["complete"]
     assert names[-1] == "_start"

@@ -1,4 +1,4 @@
-"""Vectors, deques and maps with heads in blocks: slots outside their elements hold nothing, and all that is in use holds what it has."""
+"""Vectors, deques and maps whose heads are in blocks: words in unused slots are not references, and words in used slots are."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def kinds(core: Path) -> dict[str, str]:
 
 
 def run(program: Path, folder: Path) -> tuple[dict[str, str], Path]:
-    """What the program says of its blocks, "lost" or "held" by address; and its core."""
+    """Return what the program printed of its blocks ("lost" or "held" by address), and its core."""
     with cores.Running([str(program)], folder) as running:
         rows = [line.split() for line in running.output.splitlines() if line != "ready"]
         return {address: fate for fate, address in rows}, running.gcore()
 
 
-def wrong(blocks: dict[str, str], core: Path) -> dict[str, tuple[str, str]]:
+def list_errors(blocks: dict[str, str], core: Path) -> dict[str, tuple[str, str]]:
     found = kinds(core)
     return {address: (fate, found[address]) for address, fate in blocks.items() if (found[address] in LOST) != (fate == "lost")}
 
@@ -42,13 +42,13 @@ def test_cpp(tmp_path: Path) -> None:
     subprocess.run([*CPP, "-o", str(program)], check=True)
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 647, "held": 868 + 1400}
-    assert wrong(blocks, core) == {}
+    assert list_errors(blocks, core) == {}
     totals = json.loads(ran("find", "--json", str(core), check=True).stdout)["totals"]
     for other in (gdb(["leaks find --json"], str(program), str(core)), lldb(["leaks find --json"], str(program), "-c", str(core))):
         assert json.loads(objects(other)[0])["totals"] == totals
-    # Without debug information only deques are certain: no block in use is taken for lost.
+    # Without debug information, findleaks is certain only about deques. It reports no used block as lost.
     subprocess.run(["strip", "-g", str(program)], check=True)
-    missed = wrong(blocks, core)
+    missed = list_errors(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 14 * 15}
 
 
@@ -60,8 +60,8 @@ def test_rust(tmp_path: Path) -> None:
     subprocess.run([rustc, "--edition=2021", "-g", "-Copt-level=1", source, "-o", str(program)], check=True)
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 3463, "held": 2216}
-    assert wrong(blocks, core) == {}
-    # Without debug information only maps are certain. Six of the queue's slots were used again.
+    assert list_errors(blocks, core) == {}
+    # Without debug information, findleaks is certain only about maps. Six slots of the queue were used again.
     subprocess.run(["strip", "-g", str(program)], check=True)
-    missed = wrong(blocks, core)
+    missed = list_errors(blocks, core)
     assert Counter(fate for fate, _ in missed.values()) == {"lost": 3463 - 5 * 600 - 6}

@@ -1,4 +1,4 @@
-"""Slots of containers beyond their length hold nothing; slots in use of what looks like one do."""
+"""Words in slots of containers after the length are not references. Words of memory that only looks like a container are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOST = {"definite", "indirect"}
 
 
 class Parked(NamedTuple):
-    """The program: what it says of its blocks, a core, and the file that was run."""
+    """What the program printed of its blocks, its core, and its executable file."""
 
     blocks: dict[str, str]  # address -> "lost" or "held"
     core: Path
@@ -43,7 +43,7 @@ def kinds(core: Path) -> dict[str, str]:
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
 
-def test_what_only_stale_slots_hold_is_lost(parked: Parked) -> None:
+def test_stale_slots_are_no_references(parked: Parked) -> None:
     found = kinds(parked.core)
     assert sum(fate == "lost" for fate in parked.blocks.values()) == 90 + 100 + 19 + 60 + 42
     wrong = {address: (fate, found[address]) for address, fate in parked.blocks.items() if (found[address] in LOST) != (fate == "lost")}
@@ -51,7 +51,7 @@ def test_what_only_stale_slots_hold_is_lost(parked: Parked) -> None:
 
 
 def test_all_commands_agree(parked: Parked) -> None:
-    """Owners and paths are those of the same references."""
+    """`refs` and `roots` use the same references as `find`."""
     lost = next(address for address, fate in parked.blocks.items() if fate == "lost")
     refs = json.loads(ran("refs", "--json", lost, str(parked.core), check=True).stdout)
     assert refs["live"] == 0
@@ -63,7 +63,7 @@ def test_all_commands_agree(parked: Parked) -> None:
 
 
 def test_vectors_need_debug_information(parked: Parked) -> None:
-    """Three pointers alone may be a cursor's: their slots hold what they refer to."""
+    """Three pointers alone may be those of a cursor, so the words in their slots are references."""
     subprocess.run(["strip", "-g", str(parked.program)], check=True)
     found = kinds(parked.core)
     reachable = [address for address, fate in parked.blocks.items() if fate == "lost" and found[address] not in LOST]

@@ -1,4 +1,4 @@
-"""How much `find` imports: each module takes about a third of a millisecond of each start."""
+"""Limit what `find` imports: each module takes about a third of a millisecond of every start."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 MODULES = 203
-"""The most modules of findleaks that `find` may import for the sample core. They include the classes of its result, and a small finder
-for each allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
+"""The maximum number of modules of findleaks that `find` may import for the sample core. They include the classes of its result, and a
+small finder for each allocator. A change that needs more modules must import fewer elsewhere, or raise this number with a reason."""
 UNNEEDED = {
     "json",  # text output
     "dataclasses", "inspect",  # slow to import; findleaks.value_classes replaces them
     "subprocess", "tempfile", "random", "urllib.request", "sqlite3", "csv", "pyarrow",
-    "elftools", "capstone",  # the sample has no debug information, and no register that decides
+    "elftools", "capstone",  # the sample has no debug information, and no register decides about a block
     "findleaks.audit.accounting", "findleaks.audit.suppressions", "findleaks.audit.site_stacks", "findleaks.debugger_session",
 }  # fmt: skip
 PROGRAM = """
@@ -29,7 +29,7 @@ print(status, *sorted(sys.modules))
 
 
 def modules(*words: str) -> list[str]:
-    """The modules that are loaded when the command line has run these words."""
+    """Return the modules that are loaded after the command line has run with these arguments."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True)
     status, *found = done.stdout.split()
     assert status == "0"
@@ -44,6 +44,6 @@ def test_find_imports_what_it_needs(option: list[str]) -> None:
     assert len(ours) <= MODULES
 
 
-def test_other_words_need_more() -> None:
-    """The names above are those of modules that exist."""
+def test_other_commands_need_more() -> None:
+    """The module names above exist: other commands import them."""
     assert "json" in modules("find", "--json", str(SAMPLE))

@@ -1,4 +1,4 @@
-"""Words of earlier blocks in buffers of files keep no blocks alive."""
+"""Words of earlier blocks in buffers of files do not keep blocks alive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_leaked_blocks_are_found(program: Path, tmp_path: Path) -> None:
         core = running.kernel_core()
     for found in (live, json.loads(findleaks("find", "--json", str(core)))):
         assert COUNT - FEW <= found["totals"]["definite"]["blocks"] <= COUNT
-    example = live["groups"][0]["examples"][2]  # the words of the first two were overwritten
+    example = live["groups"][0]["examples"][2]  # the words of the first two blocks were overwritten
     references = json.loads(findleaks("refs", example, "--json", str(core)))["references"]
     assert references and not any(one["live"] for one in references)
 

@@ -1,5 +1,8 @@
-"""The investigations in docs/stories.md: each program is started, and the commands of its section print what the page shows, but for
-numbers. Exact figures of these programs are in the tests that each section names."""
+"""The investigations in docs/stories.md. Each program is started, and the commands of its section print what the page shows, except for
+numbers.
+
+The tests that each section names check the exact figures of these programs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from debuggers import environment
 from cores import Running
 
 LIKE = 0.8
-"""Part of the words of a page's output that must be printed again, in the same order. Numbers count as equal; long texts wrap elsewhere."""
+"""Minimum share of the words of a page's output that must be printed again, in the same order. Numbers count as equal, and long texts
+may wrap at other places."""
 THREADS = 600
 SIGNAL_STACK = 16 << 10
 """Bytes that Ruby allocates for each thread's alternate signal stack."""
@@ -32,7 +36,8 @@ pytestmark = pytest.mark.matrix
 
 
 def check_section(number: int, **pids: int) -> None:
-    """Run the commands of a section. `pids`: the process to ask instead of the page's, by the subcommand; `every` for all others."""
+    """Run the commands of a section. `pids`: the process to use in place of that of the page, by subcommand; `every` for all other
+    subcommands."""
     lines = (documented.ROOT / "docs/stories.md").read_text(encoding="utf-8").split("\n")
     start = next(at for at, line in enumerate(lines) if line.startswith(f"## {number}. "))
     end = next(at for at in range(start + 1, len(lines) + 1) if at == len(lines) or lines[at].startswith("## "))
@@ -98,7 +103,7 @@ def test_a_profilers_maps_and_fragmentation(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Ruby under jemalloc with THREADS threads that wait forever."""
+    """Start Ruby with jemalloc and THREADS threads that wait forever."""
     ruby = rubies.get(rubies.SYSTEM)
     preload = {"LD_PRELOAD": str(mallocs_jemalloc.get("5.3.0").library)}
     words = [*ruby.words, str(truth.PROGRAMS / "ruby_waiting_threads.rb"), str(THREADS)]

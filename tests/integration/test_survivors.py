@@ -1,4 +1,5 @@
-"""Blocks that stay in a real program, which says before each sample where its blocks are: live snapshots and cores."""
+"""Survivors, blocks that stay in use: the program prints the addresses of its blocks before each sample. Samples are live snapshots and
+cores."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ program = building.fixture("stays.c", "-O1")
 
 @contextmanager
 def rounds(program: Path, folder: Path, blocks: int, count: int) -> Iterator[tuple[int, Callable[[], set[Block]]]]:
-    """The program's pid, and what runs it on to the next round: its blocks then."""
+    """Return the pid of the program, and a function that runs the program to the next round and returns its blocks."""
     truth = folder / "truth"
     with subprocess.Popen([program, str(blocks), str(count), truth], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdin is not None
@@ -54,8 +55,8 @@ def rounds(program: Path, folder: Path, blocks: int, count: int) -> Iterator[tup
             running.kill()
 
 
-def truth(samples: list[set[Block]]) -> dict[str, Counter[int]]:
-    """Counts by size, by definition."""
+def compute_truth(samples: list[set[Block]]) -> dict[str, Counter[int]]:
+    """Return the counts by size, computed from the definition."""
     stayed = set.intersection(*samples)
     since, kept = Counter[int](), Counter[int]()
     for at in range(1, len(samples) - 1):
@@ -77,7 +78,7 @@ def findleaks(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Few blocks: exact, by size. The leak's new blocks stay, those that are churned go."""
+    """For few blocks, counts by size are exact. New blocks of the leak survive, and blocks that are freed and allocated again do not."""
     samples, files = [], []
     with rounds(program, tmp_path, 500, 4) as (pid, on):
         for number in range(4):
@@ -88,7 +89,7 @@ def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest
                 files[-1] = tmp_path / f"core.{pid}"
             else:
                 findleaks(capsys, "snapshot", "--pid", pid, "-o", files[-1])
-        known = truth(samples)
+        known = compute_truth(samples)
         with rounds(program, tmp_path, 500, 1) as (other, at_first):
             at_first()
             answer = json.loads(findleaks(capsys, "diff", files[0], "--pid", other, "--json"))
@@ -112,7 +113,7 @@ def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest
 
 
 def test_many_blocks(program: Path, tmp_path: Path) -> None:
-    """A sample of 200,000: what is said is right within three times the error that is stated, which chance does not reach."""
+    """For 200,000 blocks, counts are estimates. They are within three times the stated error, which random variation does not exceed."""
     samples, snapshots = [], []
     with rounds(program, tmp_path, 50_000, 3) as (pid, on):
         for number in range(3):
@@ -120,7 +121,7 @@ def test_many_blocks(program: Path, tmp_path: Path) -> None:
             with closing(Session(attach(pid))) as session:
                 identity = Identity("stays", "", pid, 1)
                 snapshots.append(Snapshot(str(number), Clock(number), identity, [], sample=take_sample(session)))
-    known, found = truth(samples), survival(snapshots)
+    known, found = compute_truth(samples), survival(snapshots)
     assert isinstance(found, Survival)
     assert found.level >= 4
     for size in (KEEP, CHURN, CACHE, LEAK):

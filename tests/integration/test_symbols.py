@@ -1,4 +1,4 @@
-"""A symbol names what it covers, and nothing behind it."""
+"""A symbol names the memory that it covers, and not what follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ int main(void) {
 """
 
 
-def test_words_behind_a_symbol_are_not_its_own(tmp_path: Path) -> None:
+def test_words_after_a_symbol_have_no_name(tmp_path: Path) -> None:
     library = tmp_path / "libthing.so"
     (tmp_path / "main.c").write_text(MAIN)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-s", "-o", library, truth.PROGRAMS / "symbols_library.c"], check=True)

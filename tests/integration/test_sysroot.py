@@ -1,4 +1,5 @@
-"""A core whose program is elsewhere: each door says how to name the folder, and finds the program's names once that was done."""
+"""The files of the program are in another folder: each front end suggests the option or setting for that folder, and then finds the
+names."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import cores
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A core, the folder below which its program's files now are, and the address of a block."""
+    """Return a core, the folder that now contains its program's files, and the address of a block."""
     folder = tmp_path_factory.mktemp("moved")
     program = build(folder)
     with cores.Running([str(program)], folder / "run") as running:
@@ -27,28 +28,28 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return core, root, at
 
 
-def reported(printed: str) -> list[str]:
-    """What the warnings say to type, with lines joined that were broken to fit."""
+def list_suggestions(printed: str) -> list[str]:
+    """Return the suggested commands of the warnings, with wrapped lines joined."""
     joined = " ".join(printed.split())
     return re.findall(r"doors: not on this machine: read-only data and symbols are missing\. ([^`]*`[^`]*`|Give --sysroot)", joined)
 
 
 def test_the_command_line(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
-    assert reported(findleaks("path", at, str(core))) == ["Give --sysroot"]
-    assert not reported(findleaks("path", at, str(core), "--sysroot", str(root)))
+    assert list_suggestions(findleaks("path", at, str(core))) == ["Give --sysroot"]
+    assert not list_suggestions(findleaks("path", at, str(core), "--sysroot", str(root)))
 
 
 def test_gdb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
     before, after = gdb([words, "echo ====\\n", f"set sysroot {root}", words], "-c", str(core)).split("====")
-    assert reported(before) == ["Run `set sysroot DIR`"] and not reported(after)
+    assert list_suggestions(before) == ["Run `set sysroot DIR`"] and not list_suggestions(after)
 
 
 def test_lldb(moved: tuple[Path, Path, str]) -> None:
     core, root, at = moved
     words = f"leaks path {at}"
-    assert reported(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
+    assert list_suggestions(lldb([words], "-c", str(core))) == ["Load the core again after `platform select --sysroot DIR remote-linux`"]
     command = f"platform select --sysroot {root} remote-linux"
-    assert not reported(lldb([command, f"target create -c {core}", words]))
+    assert not list_suggestions(lldb([command, f"target create -c {core}", words]))

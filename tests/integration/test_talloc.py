@@ -1,4 +1,4 @@
-"""talloc's chunks by name: their numbers and bytes are those that talloc counts. Lost trees have the name of a chunk."""
+"""talloc's chunks by name: their numbers and bytes are those that talloc counts. Leaked trees have the name of a chunk."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_talloc_231(program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
-    """`verdict` names the chunk that most of the memory is below, unless it is leaked."""
+    """`verdict` names the chunk below which most of the memory is, unless this chunk is leaked."""
     with cores.Running([str(program), "30000", *(["lost"] if lost else [])], tmp_path) as made:
         findings = {one["finding"]: one for one in found("verdict", "--pid", str(made.pid))["findings"]}
     assert ("talloc-context" in findings) != lost
@@ -90,7 +90,7 @@ def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tracking", ["listed", "tracked"])
 def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: Path) -> None:
-    """Lists of references and of chunks without a parent, and words behind the requested bytes of a chunk, keep nothing reachable."""
+    """Lists of references, lists of chunks without a parent, and words after the requested bytes of a chunk are not references."""
     with cores.Running([str(program), "500", "kept", tracking], tmp_path) as made:
         core = str(made.kernel_core())
     blocks, warnings = truth.ask(core)

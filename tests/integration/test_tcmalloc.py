@@ -1,4 +1,5 @@
-"""gperftools' tcmalloc of four releases, preloaded and linked into programs: each block is called what it is, counts are its own."""
+"""gperftools' tcmalloc of four releases, preloaded and linked: findleaks reports the expected state of each block, and tcmalloc's own
+counts."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ ENVIRONMENTS = {
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory):
-    """Builds the program that knows the truth once for each version and way to link it ("" to preload tcmalloc over it)."""
+    """Build the truth program once for each version and each way to link it ("": without tcmalloc, which is preloaded)."""
     made: dict[tuple[str, str], Path] = {}
     folder = tmp_path_factory.mktemp("tcmalloc")
 
@@ -50,9 +51,9 @@ def build(tmp_path_factory: pytest.TempPathFactory):
 
 
 def compare(build, folder: Path, version: str, link: str, picture: str, threads: int, full: bool = False, **environment: str) -> None:
-    """Run the program under this tcmalloc, and compare block by block."""
+    """Run the program under this tcmalloc, and compare the state of each block."""
     if (version, picture) == ("2.18.1", "gcore"):
-        picture = "live"  # GDB 13's gcore leaves out stacks that glibc 2.43 guards
+        picture = "live"  # GDB 13's gcore omits stacks with guard pages of glibc 2.43
     malloc = mallocs_tcmalloc.get(version)
     settings = {**malloc.environment(full, not link), **environment}
     check(build(version, link), folder, threads, picture, "a", **settings)
@@ -82,18 +83,18 @@ def test_linked(build, tmp_path: Path, version: str, link: str, picture: str) ->
 @pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 @pytest.mark.parametrize("full", [False, True], ids=["minimal", "full"])
 @pytest.mark.parametrize("version", mallocs_tcmalloc.SUITES)
-def test_set_up_otherwise(build, tmp_path: Path, version: str, full: bool, environment: dict[str, str]) -> None:
+def test_settings(build, tmp_path: Path, version: str, full: bool, environment: dict[str, str]) -> None:
     compare(build, tmp_path, version, "", "kernel", 5, full, **environment)
 
 
 def test_sampled_blocks(build, tmp_path: Path) -> None:
-    """libtcmalloc gives a sampled block a span of its own, and keeps a list of such spans."""
+    """libtcmalloc gives each sampled block its own span, and keeps a list of these spans."""
     compare(build, tmp_path, USUAL, "", "kernel", 5, True, TCMALLOC_SAMPLE_PARAMETER="512")
 
 
 @contextmanager
 def statistics(folder: Path, version: str, link: str, full: bool, **environment: str) -> Iterator[tuple[str, Tcmalloc, Session]]:
-    """What a program printed of its tcmalloc, and what the reader says of its core."""
+    """Return what a program printed of its tcmalloc, and what findleaks reads in its core."""
     malloc = mallocs_tcmalloc.get(version)
     program = malloc.compile(truth.PROGRAMS / "tcmalloc_stats.c", folder / "stats", (*FLAGS, "-O1"), link, full)
     with cores.Running([str(program)], folder / "run", {**os.environ, **malloc.environment(full, False), **environment}) as running:
@@ -106,8 +107,8 @@ def statistics(folder: Path, version: str, link: str, full: bool, **environment:
         session.close()
 
 
-def printed(pattern: str, text: str) -> list[tuple[int, ...]]:
-    """The numbers of every match."""
+def find_numbers(pattern: str, text: str) -> list[tuple[int, ...]]:
+    """Return the numbers of every match."""
     return [tuple(map(int, match.groups())) for match in re.finditer(pattern, text, re.M)]
 
 
@@ -126,7 +127,7 @@ SETTINGS = [{}, {"TCMALLOC_AGGRESSIVE_DECOMMIT": "1"}, {"TCMALLOC_SAMPLE_PARAMET
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, full: bool, environment: dict[str, str]) -> None:
-    """MallocExtension's properties, the table of size classes and the totals of GetStats, at the same stop."""
+    """MallocExtension's properties, the table of size classes and the totals of GetStats are the same at the same stop."""
     with statistics(tmp_path, version, link, full, **environment) as (text, allocator, session):
         blocks = session.directory.blocks
         assert session.directory.problems == []
@@ -136,7 +137,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
         assert len(properties) >= 10
         assert {name: counted[name] for name in properties} == {name: int(value) for name, value in properties.items()}
         rows = {cache.own["class"]: cache for cache in allocator.caches(blocks) if cache.name != "large"}
-        table = printed(r"^class +(\d+) \[ +(\d+) bytes \] : +(\d+) objs", text)
+        table = find_numbers(r"^class +(\d+) \[ +(\d+) bytes \] : +(\d+) objs", text)
         assert len(table) > 20
         for number, size, objects in table:
             cache = rows[number]
@@ -144,20 +145,23 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
             assert cache.cached == cache.own["thread"] + cache.own["transfer"]
             assert cache.free == cache.own["central"]
         assert sum(cache.cached + cache.free for cache in rows.values()) == sum(objects for _, _, objects in table)
-        own = len(allocator.replaced)  # the block that 2.7 to 2.15 lose themselves: metadata
+        own = len(allocator.replaced)  # the block that 2.7 to 2.15 leak: metadata
         assert own == (version in ("2.8.1", "2.10"))
         for number, cache in rows.items():
             assert (cache.total + own * (number == 1)) * cache.size + cache.own["overhead"] == cache.memory, number
-        (used,), (pages,) = printed(r"^MALLOC: +(\d+) .* in use by application", text), printed(r"^MALLOC: \+ +(\d+) .* page heap", text)
+        (used,), (pages,) = (
+            find_numbers(r"^MALLOC: +(\d+) .* in use by application", text),
+            find_numbers(r"^MALLOC: \+ +(\d+) .* page heap", text),
+        )
         caches = allocator.caches(blocks)
-        # A block with a span of its own, of which all counts as allocated, may be smaller, if it was sampled.
+        # A sampled block with its own span may be smaller than the span, all of which counts as allocated.
         apart = sum(cache.memory - cache.in_use_bytes for cache in caches if cache.name == "large")
         assert apart == 0 or "TCMALLOC_SAMPLE_PARAMETER" in environment
         assert sum(cache.in_use_bytes for cache in caches) + apart + 8 * own == used[0] == counted["generic.current_allocated_bytes"]
         assert counted["tcmalloc.pageheap_free_bytes"] == pages[0]
-        ((heaps,),) = printed(r"^MALLOC: +(\d+) +Thread heaps in use", text)
+        ((heaps,),) = find_numbers(r"^MALLOC: +(\d+) +Thread heaps in use", text)
         assert len(allocator.threads) == heaps
-        ((size,),) = printed(r"^MALLOC: +(\d+) +Tcmalloc page size", text)
+        ((size,),) = find_numbers(r"^MALLOC: +(\d+) +Tcmalloc page size", text)
         assert allocator.summary()["page_size"] == size
         (arena,) = allocator.arenas(blocks)
         overhead = sum(cache.own.get("overhead", 0) for cache in caches)
@@ -169,7 +173,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
 
 
 def test_the_debug_variant_is_named(tmp_path: Path) -> None:
-    """Its blocks have headers in front, which the reader does not take off: it says what that means."""
+    """Blocks of the debug variant have headers, which findleaks does not remove. A message explains the consequence."""
     malloc = mallocs_tcmalloc.get(USUAL)
     program = malloc.compile(truth.PROGRAMS / "tcmalloc_stats.c", tmp_path / "stats", (*FLAGS, "-O1"), "shared")
     library = malloc.library().with_name("libtcmalloc_minimal_debug.so.4")

@@ -1,5 +1,8 @@
-"""Google's tcmalloc with caches of CPUs and of threads, in builds with pages of several sizes: each block is called what it is, counts
-are its own. A build takes minutes, so that all of this is the matrix's."""
+"""Google's tcmalloc with per-CPU and per-thread caches, in builds with several page sizes: findleaks reports the expected state of each
+block, and tcmalloc's own counts.
+
+A build takes minutes, so all of these tests are in the matrix.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ Build = Callable[[str, str], tuple[Path, mallocs_google.Google]]
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Builds the program that knows the truth once for each build and way to link it."""
+    """Build the truth program once for each build and each way to link it."""
     made: dict[tuple[str, str], Path] = {}
     kinds: dict[str, mallocs_google.Google] = {}
 
@@ -69,7 +72,7 @@ def test_preloaded(build: Build, tmp_path: Path, caches: str, picture: str) -> N
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_experiments(build: Build, tmp_path: Path, experiment: str) -> None:
-    """Transfer caches of CPUs that share a cache; other size classes."""
+    """Experiments: transfer caches of CPUs that share a cache, and other size classes."""
     check(build("8k", "")[0], tmp_path, 5, "kernel", "a", BORG_EXPERIMENTS=experiment, **tunables("cpus"))
 
 
@@ -77,7 +80,7 @@ def test_experiments(build: Build, tmp_path: Path, experiment: str) -> None:
 @pytest.mark.parametrize("caches", CACHES)
 @pytest.mark.parametrize("kind", mallocs_google.BUILDS)
 def test_counts_are_those_it_prints(tmp_path: Path, kind: str, caches: str, experiment: str) -> None:
-    """MallocExtension's properties and the table of size classes of GetStats, at the same stop."""
+    """MallocExtension's properties and the table of size classes of GetStats are the same at the same stop."""
     program = mallocs_google.Google(kind, tmp_path).statistics((*FLAGS, "-O1"))
     environment = {**os.environ, "BORG_EXPERIMENTS": experiment, **tunables(caches)}
     with cores.Running([str(program)], tmp_path / "run", environment) as running:

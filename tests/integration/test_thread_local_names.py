@@ -1,4 +1,4 @@
-"""`path`, `whatis` and `roots` name thread-local variables of C, those of libraries loaded later too."""
+"""`path`, `whatis` and `roots` name thread-local variables of C, including those of libraries that were loaded later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = str(truth.PROGRAMS / "thread_local_names.c")
 
 
 def names(rows: list[dict[str, Any]]) -> set[str]:
-    """The names of rows and of all rows below them."""
+    """Return the names of rows and of all rows below them."""
     below = [row for one in rows for row in (*one.get("children", ()), *one.get("shared_children", ()))]
     return {str(row["name"]) for row in rows} | (names(below) if below else set())
 

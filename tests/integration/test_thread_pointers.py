@@ -1,4 +1,4 @@
-"""Thread pointers that a debugger does not tell are found in memory: they are those that the kernel tells."""
+"""If a debugger does not report thread pointers, findleaks finds them in memory. They are those of the kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_found_in_memory(tmp_path: Path, link: str, threads: int) -> None:
         assert {thread.tid: thread.thread_pointer for thread in found} == pointers
         assert {thread.tid: thread.registers["fs_base"] for thread in found} == pointers
         assert all(thread.thread_pointer in thread.words for thread in found)
-        # As from outside of the process's pid namespace: the threads' ids are not those in its memory.
+        # Seen from outside the process's pid namespace, the ids of threads differ from those in its memory.
         renumbered = [thread._replace(tid=thread.tid + 1_000_000_000) for thread in unknown]
         assert [thread.thread_pointer for thread in add_thread_pointers(target, renumbered)] == [
             thread.thread_pointer for thread in reported

@@ -1,4 +1,4 @@
-"""`track` beside a program that says what it allocated where, and what became of it."""
+"""`track` on a program that prints what it allocated at which place, and whether it was freed, kept or lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracking import JEMALLOC, Note, Tracked, built, by_gdb, by_line, finished, 
 
 
 class Run(NamedTuple):
-    """A program that was tracked over one round."""
+    """The result of `track` over one round of the program."""
 
     program: Tracked
     notes: list[Note]
@@ -29,11 +29,11 @@ RUNS = {"glibc": (by_line, ""), "jemalloc": (by_line, JEMALLOC), "in GDB": (by_g
 
 @pytest.fixture(scope="module", params=RUNS)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    door, preload = RUNS[request.param]
+    front_end, preload = RUNS[request.param]
     with tracked([str(built(tmp_path_factory.mktemp("tracked")))], preload) as program:
         before = mappings(program.pid)
-        program.round()  # threads' arenas and stacks are made
-        working = recording(door(program.pid, "--json"), program.pid)
+        program.round()  # arenas and stacks of threads are created
+        working = recording(front_end(program.pid, "--json"), program.pid)
         notes = program.round()
         working.send_signal(signal.SIGINT)
         yield Run(program, notes, finished(working), before)
@@ -41,14 +41,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
 def test_every_site_has_its_blocks(run: Run) -> None:
-    """Numbers and bytes of what was freed, is held, and was lost, as the program says."""
+    """Numbers and bytes of freed, kept and lost blocks are those that the program prints."""
     truth: dict[str, Counter[str]] = {}
     for note in run.notes:
         truth.setdefault(note.site, Counter()).update({note.fate: 1, f"{note.fate} bytes": note.size})
     assert len(truth) == 14
     for site, counts in truth.items():
         stacks = through(run.report, site)
-        if site in ("by_realloc", "fails"):  # these allocate others besides: one that is moved, exceptions
+        if site in ("by_realloc", "fails"):  # these sites also allocate other blocks: one that is reallocated, and exceptions
             stacks = [one for one in stacks if one["held"]["blocks"]]
         found: Counter[str] = Counter()
         for stack in stacks:
@@ -59,7 +59,7 @@ def test_every_site_has_its_blocks(run: Run) -> None:
     assert moved["freed"] == {"blocks": 90, "bytes": 720}
 
 
-def test_blocks_that_are_lost_are_those(run: Run) -> None:
+def test_lost_blocks_are_those_of_the_program(run: Run) -> None:
     fates = {note.address: (note.site, note.fate) for note in run.notes}
     seen = 0
     for stack in run.report["stacks"]:
@@ -81,7 +81,7 @@ def test_stacks_are_whole(run: Run) -> None:
     assert run.report["recorded"] == run.report["totals"]["allocated"]["blocks"]
 
 
-def test_nothing_is_left(run: Run) -> None:
+def test_process_is_restored(run: Run) -> None:
     assert not stubs(run.program.pid)
     until(lambda: Path(f"/proc/{run.program.pid}/stat").exists(), "the program")
     assert len(run.program.round()) == len(run.notes)

@@ -1,4 +1,4 @@
-"""`track --mmap` shows the stacks that made mappings that still exist."""
+"""`track --mmap` shows the stacks that created mappings that still exist."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PART = 64 << 10
 
 program = building.fixture("tracked_maps.c", "-std=gnu11", "-O1")
 SITES = ("forget_the_size", "map_again", "leave_behind", "unmap_both")
-TURNS = 60  # as in tracked_remaps.c; more mappings than are recorded while the probe records all sizes
+TURNS = 60  # as in tracked_remaps.c; more mappings than `track` records while the probe records all sizes
 
 
-@pytest.mark.parametrize("door", [by_line, by_gdb])
-def test_stacks_of_mappings(program: Path, door: object) -> None:
-    assert callable(door)
+@pytest.mark.parametrize("front_end", [by_line, by_gdb])
+def test_stacks_of_mappings(program: Path, front_end: object) -> None:
+    assert callable(front_end)
     with tracked([str(program)]) as running:
-        working = recording(door(running.pid, "--json", "--mmap"), running.pid)
+        working = recording(front_end(running.pid, "--json", "--mmap"), running.pid)
         notes = running.round()
         working.send_signal(signal.SIGINT)
         report = finished(working)
@@ -66,7 +66,7 @@ def test_text(program: Path) -> None:
 
 @pytest.mark.parametrize(("size", "parts"), [("", None), ("256k", 4)], ids=["all sizes", "one size"])
 def test_calls_that_depend_on_more_than_the_address(size: str, parts: int | None, tmp_path: Path) -> None:
-    """munmap of 0 bytes fails. mremap may leave the old mapping. One munmap may remove several mappings, and a mapping of another size may
+    """munmap of 0 bytes fails. mremap may keep the old mapping. One munmap may remove several mappings, and a mapping of another size may
     replace them."""
     with tracked([str(building.compiled(tmp_path, "tracked_remaps.c", "-std=gnu11", "-O1"))]) as running:
         working = recording(by_line(running.pid, "--json", "--mmap", *(["--size", size] if size else [])), running.pid)

@@ -1,4 +1,4 @@
-"""`track --size` by requested and by usable sizes, many stacks of one leak, and why there are no rows."""
+"""`track --size` by requested and by usable sizes, several stacks of one leak, and the reason if there are no rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STOPPED_SECONDS = "2"
 program = building.fixture("tracked_stacks.c", "-O2")
 
 
-@pytest.mark.parametrize(("door", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
-def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, door: object, requested: bool) -> None:
-    assert callable(door)
+@pytest.mark.parametrize(("front_end", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
+def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, front_end: object, requested: bool) -> None:
+    assert callable(front_end)
     with tracked([str(program)]) as running:
         (note,) = running.round()
         assert note.size != 64
-        working = recording(door(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
+        working = recording(front_end(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)
         report = finished(working)
@@ -58,7 +58,7 @@ def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
 
 @pytest.fixture
 def python() -> Iterator[subprocess.Popen[str]]:
-    """A Python that makes small objects, and a list of them, for each line that it reads."""
+    """Start a Python program that creates small objects and a list of them for each line that it reads."""
     code = "import sys\nl = []\nfor line in sys.stdin: l.append([object() for _ in range(100)]); print('done', flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         make_objects(process)
@@ -99,7 +99,7 @@ def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")
         found = _reasons_after(STOPPED_SECONDS, running.pid)
-        # On a busy machine, the process may stop again late after findleaks resumes it. Then it is stopped for only a part of the time.
+        # On a busy machine, the process may stop again late after findleaks resumes it, so it is stopped for only part of the time.
         assert set(found) == {"stopped"} or (set(found) == {"idle", "stopped"} and found["stopped"].endswith("% of the time")), found
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop again")
         os.kill(running.pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Stacks of `track` beside GDB's own backtraces, of the same calls of the same process, frame by frame."""
+"""Stacks of `track` are those of GDB's backtraces, for the same calls of the same process, frame by frame."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from patched import stubs
 from tracking import JEMALLOC, built, by_line, finished, recording, tracked
 
 LIBCS = pytest.param("", 18, id="glibc")
-JEMALLOCS = pytest.param(JEMALLOC, 17, id="jemalloc", marks=pytest.mark.matrix)  # where an operator new fails, no exception of another
+JEMALLOCS = pytest.param(JEMALLOC, 17, id="jemalloc", marks=pytest.mark.matrix)  # if an operator new fails, it throws no other exception
 
 
 @pytest.mark.parametrize(("preload", "number"), [LIBCS, JEMALLOCS])
 def test_stacks_are_those_of_gdb(preload: str, number: int, tmp_path: Path) -> None:
-    """Of a program without symbols and frame pointers: those of all its calls, and so those that are printed."""
+    """A program without symbols and frame pointers: the stacks of all its calls are GDB's, and so are the printed ones."""
     with tracked([str(built(tmp_path, "tracked", "-s", "-fomit-frame-pointer"))], preload) as program:
         program.round()
         working = recording(by_line(program.pid, "--json"), program.pid)
@@ -42,7 +42,7 @@ def test_stacks_are_those_of_gdb(preload: str, number: int, tmp_path: Path) -> N
 
 @contextmanager
 def redis(folder: Path) -> Iterator[int]:
-    """Redis with clients that send it many kinds of commands."""
+    """Start Redis with clients that send many kinds of commands."""
     port = real.free_port()
     load = ["redis-benchmark", "-h", "127.0.0.1", "-p", str(port), "-l", "-q", "-r", "1000", "-n", "500", "-c", "10", "-d", "100"]
     with subprocess.Popen(real.PROGRAMS["redis"].command(folder, port), stdout=subprocess.DEVNULL) as server:
@@ -91,12 +91,13 @@ def script(words: Sequence[str]) -> Iterator[int]:
 @pytest.mark.matrix
 @pytest.mark.parametrize(("load", "least"), [(redis, 20), (cpython, 50), (node, 100), (newest_node, 100)])
 def test_stacks_of_servers_under_load(load: Callable[[Path], contextmanager[int]], least: int, tmp_path: Path) -> None:
-    """All allocations for some seconds, by at least so many stacks, of which each frame's program counter is compared.
+    """Record all allocations for several seconds, and compare the program counters of each frame. There must be at least a given number
+    of stacks.
 
-    Redis and CPython have call frame information for all their code, and GDB goes by it. In Node it does so in all functions of C++;
-    through V8's code, made at run time or built in, it goes by the frame pointers, from the one that call frame information gives of the
-    function called from there. Where V8's deoptimizer has taken a frame off the stack and not yet put others in its place, nothing leads
-    on: both have to end there."""
+    Redis and CPython have call frame information for all code, and GDB uses it. In Node, GDB uses it in all functions of C++. Through V8's
+    generated or built-in code, GDB follows frame pointers, beginning with that of the frame that V8's code called. While V8's deoptimizer
+    has removed a frame and not yet written its replacements, the stack cannot be followed, so both must end there.
+    """
     with load(tmp_path) as pid:
         working = recording(by_line(pid, "--json", "--limit", "1"), pid)
         with compared(pid, tmp_path, frame_pointers=load in (node, newest_node)) as calls:

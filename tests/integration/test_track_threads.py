@@ -1,4 +1,4 @@
-"""`track` loses no event of threads that allocate at once, end, free blocks of other threads, or fork."""
+"""`track` loses no event of threads that allocate at the same time, end, free blocks of other threads, or fork."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ program = building.fixture("tracked_threads.c", "-std=gnu11", "-O1", "-fno-built
 
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_every_event_of_threads(preload: str, program: Path) -> None:
-    """The report has all calls of each site, and all blocks that are left."""
+    """The report has all calls of each site, and all remaining blocks."""
     with tracked([str(program)], preload) as running:
         working = recording(by_line(running.pid, "--json", "--until-full", "--limit", "0"), running.pid)
         notes = {note.site: note.size for note in running.round()}

@@ -1,4 +1,4 @@
-"""The stubs of `track` put in and taken out under load, with findleaks killed; and what is refused."""
+"""The stubs of `track` are inserted and removed under load, and findleaks is killed. Also tests what `track` refuses."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Busy:
-    """Threads that allocate, fork and get signals all the time."""
+    """Threads that allocate, fork and receive signals at all times."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process, self.pid, self.output = process, process.pid, output
 
     def goes_on(self) -> None:
-        """It does, and all that its threads and children looked at was right."""
+        """Check that the program continues, and that its threads and children found no error."""
         rounds, children = self.counts()
         until(
             lambda: self.process.poll() is not None or (self.counts()[0] > rounds and self.counts()[1] > children + 1),
@@ -48,7 +48,7 @@ class Busy:
         assert self.process.poll() is None
 
     def counts(self) -> tuple[int, int]:
-        """The rounds that its threads made, and its children that have ended."""
+        """Return the number of rounds of the threads, and the number of children that have ended."""
         rounds, children = self.output.read_text().rpartition("\n")[0].splitlines()[-1].split()
         return int(rounds), int(children)
 
@@ -66,8 +66,8 @@ def busy(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Itera
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
-def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
-    """Under load: threads are in the stubs, exceptions fly and children are forked all the time."""
+def test_stubs_are_inserted_and_removed_repeatedly(times: int, busy: Busy) -> None:
+    """Under load, threads are in the stubs, throw exceptions and fork children at all times."""
     for number in range(times):
         sampling = Sampling(mean=4096, by_bytes=True) if number % 2 else Sampling()
         tracker = Tracker(TracedProcess(busy.pid), sampling)
@@ -85,7 +85,7 @@ def test_put_in_and_taken_out_again_and_again(times: int, busy: Busy) -> None:
 
 @pytest.mark.parametrize("guardian", [False, True], ids=["findleaks", "guardian too"])
 def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
-    """Its guardian takes the stubs out; or, if that is killed as well, the next `track` does."""
+    """If findleaks is killed, its guardian removes the stubs. If the guardian is killed, too, the next `track` removes them."""
     working = recording(by_line(busy.pid), busy.pid)
     (beside,) = guardians(working.pid)
     if guardian:
@@ -108,11 +108,12 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
 
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
-    """The handler mostly runs while its thread is in a stub, so the child executes the rest of the stub too. Each block of the parent is
+    """The handler mostly runs while its thread is in a stub, so the child executes the rest of the stub, too. Each block of the parent is
     recorded once.
 
-    tests/unit/test_stub_forks.py forks at each instruction. It relies on what is checked here: which memory the kernel fills with zeros in
-    a child."""
+    tests/unit/test_stub_forks.py forks at each instruction. It relies on what this test checks: which memory the kernel fills with zeros
+    in a child.
+    """
     with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
         assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]
@@ -138,8 +139,8 @@ def wiped_in_children(pid: int) -> list[tuple[int, int]]:
 
 
 def test_a_kernel_that_cannot_zero_memory_in_children(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says so, and no memory is left in the process."""
-    monkeypatch.setattr(patcher, "_WIPE_ON_FORK", 9999)  # before Linux 4.14, the answer to MADV_WIPEONFORK is that to any unknown advice
+    """findleaks prints one line with the reason, and leaves no memory in the process."""
+    monkeypatch.setattr(patcher, "_WIPE_ON_FORK", 9999)  # before Linux 4.14, MADV_WIPEONFORK fails like any unknown advice
     tracker = Tracker(TracedProcess(busy.pid), Sampling())
     try:
         with pytest.raises(
@@ -163,7 +164,7 @@ def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("by", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)])
 def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None:
-    """By Ctrl-C, or a signal that a terminal or an administrator sends: it takes out what it put in, first."""
+    """After Ctrl-C or a signal from a terminal or an administrator, findleaks removes its stubs before it ends."""
     working = recording(by_line(busy.pid, "--json", "--limit", "1"), busy.pid)
     working.send_signal(by)
     working.communicate(timeout=PATIENCE)
@@ -173,7 +174,7 @@ def test_findleaks_is_ended(by: signal.Signals, status: int, busy: Busy) -> None
 
 
 def test_ctrl_c_is_reported_once(busy: Busy) -> None:
-    """Threads that are in the stubs at that moment have time to leave them."""
+    """Threads that are in the stubs at that time have time to leave them."""
     host = TracedProcess(busy.pid)
     host.begin()
     try:
@@ -183,19 +184,19 @@ def test_ctrl_c_is_reported_once(busy: Busy) -> None:
         host.close()
 
 
-def refused(*words: str) -> str:
+def run_refused(*words: str) -> str:
     done = subprocess.run([*by_line(0)[:4], *words], capture_output=True, text=True, env=environment(), timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     return done.stderr
 
 
 def test_refused(tmp_path: Path) -> None:
-    """With the reason, in one line, and with nothing changed."""
+    """findleaks prints one line with the reason, and changes nothing."""
     with tracked([str(built(tmp_path))]) as running:
         pid = str(running.pid)
-        assert "--json or --folded" in refused("--pid", pid, "--json", "--folded")
-        assert "is not a size" in refused("--pid", pid, "--size", "many")
-        assert "write 1 to 1G" in refused("--pid", pid, "--sample", "0")
+        assert "--json or --folded" in run_refused("--pid", pid, "--json", "--folded")
+        assert "is not a size" in run_refused("--pid", pid, "--size", "many")
+        assert "write 1 to 1G" in run_refused("--pid", pid, "--sample", "0")
         assert "already traced by" in _held_refusal(running.pid)
         assert f"`detach`, then run `findleaks track --pid {pid}` in a shell" in lldb(["leaks track --for 1", "detach"], "-p", pid)
         assert stubs(running.pid) == []
@@ -205,19 +206,19 @@ def _held_refusal(pid: int) -> str:
     with subprocess.Popen(["gdb", "-nx", "-q", "-p", str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as debugger:
         until(lambda: bool(held(pid)), "GDB")
         try:
-            return refused("--pid", str(pid))
+            return run_refused("--pid", str(pid))
         finally:
             debugger.communicate(b"detach\nquit\n", timeout=PATIENCE)
 
 
 def test_without_an_allocator(tmp_path: Path) -> None:
-    """A static program that has no malloc."""
+    """A static program without malloc is refused."""
     source = tmp_path / "still.c"
     source.write_text('void _start(void) { for (;;) __asm__ volatile("syscall" : : "a"(34) : "rcx", "r11", "memory"); }\n')
     subprocess.run(["gcc", "-nostdlib", "-static", "-o", str(tmp_path / "still"), str(source)], check=True)
     with subprocess.Popen([str(tmp_path / "still")]) as process:
         try:
-            assert "no module of the process has malloc and free" in refused("--pid", str(process.pid))
+            assert "no module of the process has malloc and free" in run_refused("--pid", str(process.pid))
             assert process.poll() is None
         finally:
             process.kill()

@@ -1,5 +1,8 @@
-"""A new user finds the cause of each kind of growth with at most three commands. Each row of the table is a program with one problem, the
-commands after `verdict`, each of which the output before it suggests, and what the last output must name."""
+"""A new user finds the cause of each kind of growth with at most three commands.
+
+Each row of the table is a program with one problem, the commands after `verdict`, and what the last output must name. Each output must
+suggest the next command.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ def java(name: str, *words: str, options: Sequence[str] = ()) -> Build:
 
 
 def pydantic(*words: str) -> Build:
-    """Version 2.7.0 and what it needs."""
+    """Return pydantic 2.7.0 and its dependencies."""
     releases = (("pydantic", "2.7.0"), ("pydantic-core", "2.18.1"), ("annotated-types", "0.6.0"), ("typing-extensions", "4.11.0"))
 
     def build(folder: Path) -> Sequence[str]:
@@ -117,7 +120,7 @@ def multidict(*words: str) -> Build:
 
     def build(folder: Path) -> Sequence[str]:
         python, version = published.interpreter()
-        assert python == sys.executable, "pip builds the extension for the tests' own Python"
+        assert python == sys.executable, "pip builds the extension for the Python that runs the tests"
         path = str(published.install("multidict", "4.7.3", version, built=True))
         return ["/usr/bin/env", f"PYTHONPATH={path}", python, "-S", str(truth.PROGRAMS / "published_multidict.py"), *words]
 
@@ -125,7 +128,7 @@ def multidict(*words: str) -> Build:
 
 
 def histograms(*words: str) -> Build:
-    """Version 2.1.8 of HdrHistogram."""
+    """Return version 2.1.8 of HdrHistogram."""
     release = ("org.hdrhistogram:HdrHistogram:2.1.8", "2776b755bafe3ddc8b4d7e7b64bff1635d37e480c84e3337f4d05b62a0055299")
 
     def build(folder: Path) -> Sequence[str]:
@@ -214,7 +217,7 @@ CASES = {
     ),
     "queries of PHP": Case(script("php", "-r", PHP), (), r"DebugStack->queries \(PHP variable\) alone retains"),
 }
-"""Those that take little time."""
+"""The cases that take little time."""
 
 OTHERS = {
     "a B-tree of Abseil": Case(

@@ -1,5 +1,5 @@
-"""A new user reads one answer about blocks whose pointers hide: those that the program can still reach are not leaked, or a warning
-names the reason, and those that it cannot reach are leaked."""
+"""Blocks whose pointers are hidden: a new user reads one output about them. Blocks that the program can still reach are not reported as
+leaked, or a warning gives the reason. Blocks that it cannot reach are reported as leaked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = {
 """By kind of hidden_places.c. The first three run in each test run."""
 
 DISGUISED = {
-    "low": r"Leaked: 6\.2 KiB in 40 blocks",  # of another kind; pointers with low bits set refer to their blocks as others do
+    "low": r"Leaked: 6\.2 KiB in 40 blocks",  # of another kind; pointers with low bits set are references like any other pointers
     "nan": "referenced only by tagged pointers",
     "shifted": "referenced only by shifted pointers",
     "compressed": "referenced only by compressed pointers",
@@ -43,7 +43,7 @@ KERNEL: dict[str, tuple[Sequence[str], str]] = {
     "unread_data.c": (("-lrt",), r"Leaked: 12 KiB in 40 blocks"),
     "kernel_held.c": (("-pthread", "-lrt"), r"10 leaked blocks .*1 io_uring descriptor.*Leaked: 2\.0 KiB in 10 blocks"),
 }
-"""What these programs lost, by their own count: EACH blocks that are plainly lost, and EACH of which the kernel dropped the pointer."""
+"""What these programs count as lost: EACH blocks that are plainly lost, and EACH blocks whose pointer the kernel dropped."""
 
 
 def answer(command: Sequence[str], folder: Path) -> str:

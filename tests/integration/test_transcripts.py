@@ -16,7 +16,7 @@ from transcripts import follow
 import cores
 
 
-def compiled(folder: Path, source: str, *options: str) -> str:
+def compile_program(folder: Path, source: str, *options: str) -> str:
     program = folder / source.partition(".")[0]
     compiler = "g++" if source.endswith("cpp") else "gcc"
     subprocess.run([compiler, "-O1", "-g", "-w", *options, str(truth.PROGRAMS / source), "-o", program], check=True)
@@ -24,12 +24,12 @@ def compiled(folder: Path, source: str, *options: str) -> str:
 
 
 def test_overrun(tmp_path: Path) -> None:
-    core, _ = crashed([compiled(tmp_path, "crashes.cpp", "-std=c++17"), "overrun"], tmp_path / "run")
+    core, _ = crashed([compile_program(tmp_path, "crashes.cpp", "-std=c++17"), "overrun"], tmp_path / "run")
     assert "written past its end" in follow([str(core)], "verify")
 
 
 def test_client_that_does_not_read(tmp_path: Path) -> None:
-    with cores.Running([compiled(tmp_path, "indexed_clients.c", "-std=gnu11"), "900"], tmp_path / "run") as run:
+    with cores.Running([compile_program(tmp_path, "indexed_clients.c", "-std=gnu11"), "900"], tmp_path / "run") as run:
         client, replies = run.output.split()[:2]
         text = follow(["--pid", str(run.pid)], "roots")
     assert client in text
@@ -38,7 +38,7 @@ def test_client_that_does_not_read(tmp_path: Path) -> None:
 
 def test_requests_that_are_lost(tmp_path: Path) -> None:
     """Debug information names the leaked structs. The sessions are a list, although most blocks of their size are headers."""
-    with cores.Running([compiled(tmp_path, "lost_requests.c", "-std=gnu11"), "200", "300"], tmp_path / "run") as run:
+    with cores.Running([compile_program(tmp_path, "lost_requests.c", "-std=gnu11"), "200", "300"], tmp_path / "run") as run:
         where = ["--pid", str(run.pid)]
         found, members = (follow(where, *choices) for choices in (("find",), ("whatis",)))
         held = " ".join(ran("roots", *where).stdout.split())
@@ -49,7 +49,7 @@ def test_requests_that_are_lost(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def shares(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp("shares"), "large_shares.c", "-std=gnu11", "-pthread")
+    return compile_program(tmp_path_factory.mktemp("shares"), "large_shares.c", "-std=gnu11", "-pthread")
 
 
 @pytest.mark.parametrize(

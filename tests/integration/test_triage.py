@@ -1,4 +1,5 @@
-"""`triage` on real cores, good and bad: one row each, the same leak in many is one group, and nothing ends it but Ctrl-C."""
+"""`triage` on real cores, intact and damaged: one row for each core, one group for the same leak in many cores, and only Ctrl-C ends it
+early."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from cores import Running
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 FILES = 18
-"""Files in a folder of good and bad cores: those of each kind, and four good ones."""
+"""The number of files in a folder of intact and damaged cores: each damaged kind, and four intact ones."""
 MANY = 2000
 """The number of files, most of which are hard links. Reading all of them takes minutes."""
 
@@ -37,8 +38,8 @@ def run(*words: object, status: int = 0) -> str:
 
 class Made(NamedTuple):
     cores: list[triaged.Core]
-    folder: Path  # of FILES files, good and bad
-    bad: dict[str, str]  # part of the error of each that cannot be read, by file name
+    folder: Path  # of FILES files, intact and damaged
+    bad: dict[str, str]  # part of the error message of each unreadable file, by file name
     cut: set[str]
 
 
@@ -49,12 +50,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     cores = [triaged.core(program, base / f"{program.parent.name}-{seed}", seed) for program in programs for seed in range(3)]
     assert len({min(core.truth) for core in cores}) == 6, "all runs had the same addresses"
     folder = base / "mixed"
-    bad, cut = mixed(folder, [core.path for core in cores])
+    bad, cut = create_files(folder, [core.path for core in cores])
     return Made(cores, folder, bad, cut)
 
 
-def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
-    """So many files: good cores, plain and packed, cut ones, and what is none."""
+def create_files(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str, str], set[str]]:
+    """Create this number of files: good cores, plain, compressed and truncated, and files that are no cores."""
     (folder / "below" / "deeper").mkdir(parents=True)
     whole = cores[0].read_bytes()
     bad = {
@@ -81,7 +82,7 @@ def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str
     os.symlink("/nowhere", folder / "link-to-nothing")
     os.symlink(folder, folder / "below" / "link-up")
     del bad["link-to-nothing"]
-    bad["other"] = ""  # how it is refused is the target's business
+    bad["other"] = ""  # other tests check the message of this refusal
     cut = set()
     for number, part in enumerate((0.3, 0.6, 0.9)):
         (folder / "below" / f"cut-{number}").write_bytes(whole[: int(part * len(whole))])
@@ -89,7 +90,7 @@ def mixed(folder: Path, cores: list[Path], count: int = FILES) -> tuple[dict[str
     (folder / "below" / "cut.gz").write_bytes(gzip.compress(whole, 1)[: len(whole) // 40])
     cut.add("cut.gz")
     shutil.copy(SAMPLE, folder / "below" / "sample.core.gz")
-    left = count - sum(len(names) for _, _, names in os.walk(folder)) + 1  # the link is no file
+    left = count - sum(len(names) for _, _, names in os.walk(folder)) + 1  # the symbolic link points to no file
     for number in range(left):
         os.link(cores[number % len(cores)], folder / "below" / "deeper" / f"core.{number:04}")
     return bad, cut
@@ -115,7 +116,7 @@ def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = FILES)
 
 
 def test_the_same_leak_is_one_group(made: Made) -> None:
-    """Of two builds, at other addresses, on a heap full of remains."""
+    """Two builds at other addresses, with heaps full of stale words, have one group."""
     rows, last = triaged.parsed(run("--json", *(one.path for one in made.cores)))
     by_way = triaged.check_groups(rows, last, made.cores)
     assert len({row["build_id"] for row in rows.values()}) == 2
@@ -135,7 +136,7 @@ def test_the_same_leak_is_one_group(made: Made) -> None:
 
 @pytest.mark.matrix
 def test_the_same_leak_is_one_group_in_many_runs(tmp_path: Path) -> None:
-    """20 runs of each way alone, and 20 of all together, of three builds."""
+    """20 runs of each kind of leak alone, and 20 runs of all together, of three builds, have one group for each leak."""
     builds = [("O0", "g++", ["-O0"]), ("O2", "g++", ["-O2"]), ("clang", "clang++-19", ["-O2", "-fno-pie", "-no-pie"])]
     cores = []
     for name, compiler, flags in builds:
@@ -150,19 +151,19 @@ def test_the_same_leak_is_one_group_in_many_runs(tmp_path: Path) -> None:
 
 
 def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
-    """In text, JSON and the database the same; killed at any moment and resumed, too."""
+    """Text, JSON and database have the same rows, also after triage was killed at any time and resumed."""
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     rows, last = triaged.parsed(run("--json", "-o", whole, made.folder))
     check_mixed(made, rows)
     assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (FILES, FILES, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
     for at in (3, 6):
-        killed(made.folder, base, at, FILES)
+        kill_triage(made.folder, base, at, FILES)
     again, last_again = triaged.parsed(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}
     assert triaged.tables(base) == triaged.tables(whole)
-    # All is there now: nothing is read any more, and the text has the same figures.
+    # All rows are in the database, so no core is read, and the text has the same figures.
     text = run("--resume", "--top", "0", "-o", base, made.folder)
     lines = text.splitlines()
     assert sum(" failed " in line for line in lines) == last["failed"]
@@ -173,8 +174,8 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     ]
 
 
-def killed(folder: Path, base: Path, at: int, count: int) -> None:
-    """Resume, and SIGKILL once so many more rows are printed: at any moment of the work that follows."""
+def kill_triage(folder: Path, base: Path, at: int, count: int) -> None:
+    """Resume triage, and kill it after this number of further rows is printed, at any point of its work."""
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
     before = len(triaged.tables(base)["cores"]) if base.exists() else 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -186,9 +187,9 @@ def killed(folder: Path, base: Path, at: int, count: int) -> None:
         assert before + at <= len(triaged.tables(base)["cores"]) <= count
 
 
-def test_ctrl_c_ends_all_and_prints_what_is_known(made: Made, tmp_path: Path) -> None:
-    # So many files that some are still unread when the signal arrives, even if it arrives late.
-    mixed(tmp_path / "many", [core.path for core in made.cores], MANY)
+def test_ctrl_c_prints_partial_results(made: Made, tmp_path: Path) -> None:
+    # There are so many files that some are unread when the signal arrives, even if it arrives late.
+    create_files(tmp_path / "many", [core.path for core in made.cores], MANY)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-j", "2", tmp_path / "many"]
     with open(tmp_path / "errors", "w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process:
@@ -226,7 +227,7 @@ def test_exit_status(made: Made, tmp_path: Path) -> None:
 
 
 def test_names_from_lists(made: Made, tmp_path: Path) -> None:
-    """One a line, or ended by NULs; from standard input, too; a core named twice has one row."""
+    """Names are one on each line, or end with NUL, and may come from standard input. A core that is named twice has one row."""
     odd = tmp_path / "a core\nwith \udcff"
     os.link(made.cores[1].path, odd)
     names = [os.fsencode(odd), os.fsencode(made.cores[0].path), os.fsencode(made.cores[0].path)]
@@ -267,8 +268,8 @@ def test_where_it_crashed(tmp_path: Path, word: str, signal_name: str, frame: st
     assert (rows[str(core)]["signal"], rows[str(core)]["frame"], rows[str(core)]["program"]) == (signal_name, frame, "crash")
 
 
-def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
-    """Of the core that takes more than there is, and of no other."""
+def test_core_that_needs_too_much_memory_has_a_row(tmp_path: Path) -> None:
+    """The core that needs more memory than there is has a row with the error. The other cores are not affected."""
     program = tmp_path / "leaky"
     subprocess.run(["gcc", "-O0", "-o", program, Path(__file__).parents[1] / "programs" / "leaky.c"], check=True)
     with Running([str(program), "1500000"], tmp_path / "run") as process:
@@ -283,7 +284,7 @@ def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     folder = tmp_path / "thousand"
-    mixed(folder, [core.path for core in made.cores], 1000)
+    create_files(folder, [core.path for core in made.cores], 1000)
     big = made._replace(folder=folder)
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-o", whole, folder]
@@ -292,7 +293,7 @@ def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     check_mixed(big, rows, 1000)
     chance = random.Random()
     for _ in range(10):
-        killed(folder, base, chance.randrange(80), 1000)
+        kill_triage(folder, base, chance.randrange(80), 1000)
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, folder]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=10 * commandline.PATIENCE)
     assert triaged.tables(base) == triaged.tables(whole)

@@ -1,4 +1,4 @@
-"""`triage --scheduler`: the workers of a real dask.distributed cluster read the cores, and are killed in the middle."""
+"""`triage --scheduler`: the workers of a dask.distributed cluster read the cores, and are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = list[dict[str, object]]
 
 
 class Cluster:
-    """A dask cluster: a scheduler, and two workers. A nanny starts a worker again if it ends. One process has both nannies."""
+    """A dask cluster: a scheduler and two workers. A nanny restarts a worker that ends. One process runs both nannies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ if __name__ == "__main__":
 
 @pytest.mark.matrix
 def test_workers_of_a_local_cluster_are_killed(folder: Path, local: Rows, tmp_path: Path) -> None:
-    """As programs and notebooks start one: the scheduler and the nannies are threads of theirs."""
+    """A local cluster, as programs and notebooks start it: the scheduler and the nannies are threads of the program."""
     (tmp_path / "starts.py").write_text(LOCAL_CLUSTER)
     command = [sys.executable, tmp_path / "starts.py", tmp_path / "workers"]
     with (
@@ -140,7 +140,7 @@ def test_workers_of_a_local_cluster_are_killed(folder: Path, local: Rows, tmp_pa
 
 
 def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, local: Rows, scratch: Path) -> None:
-    """Triage while workers are killed: every core has the row that it has without a cluster, once."""
+    """Run triage while workers are killed. Check that every core has one row, the same as without a cluster."""
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--scheduler", address, "-o", scratch / "a.db", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -148,7 +148,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
         for number, line in enumerate(process.stdout):
             lines.append(line)
             if number in (2, 5):
-                found = _waited(workers)
+                found = _wait_for_workers(workers)
                 os.kill(found[number % len(found)], signal.SIGKILL)
         errors = process.stderr.read()
     assert process.returncode == 0, errors
@@ -159,8 +159,8 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
     assert len(triaged.tables(scratch / "a.db")["cores"]) == CORES
 
 
-def _waited(workers: Callable[[], list[int]]) -> list[int]:
-    """The workers, once there is one."""
+def _wait_for_workers(workers: Callable[[], list[int]]) -> list[int]:
+    """Return the workers after at least one has started."""
     limit = time.monotonic() + commandline.PATIENCE
     while not (found := workers()) and time.monotonic() < limit:
         time.sleep(0.05)
@@ -168,7 +168,7 @@ def _waited(workers: Callable[[], list[int]]) -> list[int]:
 
 
 def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, local: Rows, tmp_path: Path) -> None:
-    """What is left is cancelled, and the next run is whole."""
+    """Remaining tasks are cancelled, and the next run is complete."""
     words = ["--json", "--scheduler", cluster.address, "-o", str(tmp_path / "a.db")]
     with open(tmp_path / "errors", "w+") as errors:
         command = [sys.executable, "-m", "findleaks", "triage", *words, str(folder)]
@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, loc
     assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local
 
 
-def test_no_scheduler_is_one_line() -> None:
+def test_missing_scheduler_gives_one_line() -> None:
     done = commandline.run(["triage", "--scheduler", "tcp://127.0.0.1:9", str(SAMPLE)], os.environ)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "no scheduler answers" in done.stderr

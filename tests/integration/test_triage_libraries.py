@@ -1,4 +1,4 @@
-"""`triage` on what users of published libraries forget: 20 runs of each leak in each build, as one group each, no two in one."""
+"""`triage` on leaks of published libraries that users cause: 20 runs of each leak in each build give one group for each leak."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import triaged
 
 WAYS = re.findall(r"WAY\((\w+)\)[,}]", library_leaks.SOURCE.read_text())
 CHANGED = {"curl_handle", "expat_parser", "pq_options", "tls_connection"}
-"""What has another size in the other release: curl's handle, expat's parser, libpq's options, OpenSSL's connection."""
+"""Objects whose size differs in the other release: curl's handle, expat's parser, libpq's options, OpenSSL's connection."""
 RUNS = 20
 LEAST = 0.95
-"""Share of the blocks of a leak that must be in its group, and of a group's that must be of its leak. In what a library does not clear are
-remains; where these are pointers to what is lost, too, blocks look like others, or several leaks are one cycle."""
+"""Minimum share of a leak's blocks that must be in its group, and of a group's blocks that must be of its leak. Libraries leave stale
+words in memory. If these point to lost blocks, blocks look like others, or several leaks form one cycle."""
 
 
 def runs(build: library_leaks.Build, folder: Path, port: int, seed: int) -> list[library_leaks.Core]:
-    """Cores, packed: each way occurs in one of three runs, with others, RUNS times."""
+    """Return compressed cores: each leak occurs in one of three runs, together with others, RUNS times."""
     chance = random.Random(seed)
     plans = []
     for turn in range(RUNS):
@@ -60,7 +60,7 @@ def test_what_users_of_libraries_forget(tmp_path: Path) -> None:
     )
     rows, last = triaged.parsed(done.stdout.decode())
     group = triaged.group_of(last)
-    found: list[Counter[tuple[str, str]]] = []  # blocks that lead, by way and group, of each build
+    found: list[Counter[tuple[str, str]]] = []  # blocks that are leak heads, by leak and group, of each build
     for several in cores:
         having: Counter[tuple[str, str]] = Counter()
         leaks: Counter[tuple[str, str]] = Counter()
@@ -75,9 +75,9 @@ def test_what_users_of_libraries_forget(tmp_path: Path) -> None:
         found.append(leaks)
         for way in WAYS:
             most = main(way, leaks)
-            assert leading[way] >= RUNS // 2, f"{way}: a leak of its own in {leading[way]} cores only"
+            assert leading[way] >= RUNS // 2, f"{way}: leak heads in {leading[way]} cores only"
             assert having[way, most] >= LEAST * leading[way] - 1, (
-                f"{way}: in {leading[way]} cores, and its group {most} in {having[way, most]}"
+                f"{way}: in {leading[way]} cores, and its main group {most} in {having[way, most]}"
             )
     check(found[0] + found[1], WAYS)
     check(found[0] + found[1] + found[2], [way for way in WAYS if way not in CHANGED])
@@ -85,17 +85,19 @@ def test_what_users_of_libraries_forget(tmp_path: Path) -> None:
 
 
 def main(way: str, leaks: Counter[tuple[str, str]]) -> str:
-    """The group with most of a way's blocks."""
+    """Return the group with most of the blocks of a leak."""
     return max((count, group) for (one, group), count in leaks.items() if one == way)[1]
 
 
 def check(leaks: Counter[tuple[str, str]], ways: list[str]) -> None:
-    """Each way is one group, but for a few blocks, and no two are in one."""
+    """Check that each leak is one group, except for a few blocks, and that no group contains two leaks."""
     groups = {way: main(way, leaks) for way in ways}
     assert len(set(groups.values())) == len(ways), groups
     for way, most in groups.items():
         own = leaks[way, most]
         others = {group: count for (one, group), count in leaks.items() if one == way and group != most}
-        assert own >= LEAST * (own + sum(others.values())), f"{way}: {own} in {most}, and {others}"
+        assert own >= LEAST * (own + sum(others.values())), f"{way}: {own} blocks in group {most}, and {others} in other groups"
         foreign = {one: count for (one, group), count in leaks.items() if group == most and one != way}
-        assert own >= LEAST * (own + sum(foreign.values())), f"{way}: {own} in {most}, where there are {foreign}, too"
+        assert own >= LEAST * (own + sum(foreign.values())), (
+            f"{way}: {own} blocks in group {most}, which also contains {foreign} of other leaks"
+        )

@@ -1,4 +1,4 @@
-"""The page of `triage -o FILE.html` in a browser: its figures are the groups', it sorts, filters, and opens one core."""
+"""The page of `triage -o FILE.html` in a browser: it has the figures of the groups, it sorts and filters rows, and opens one core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = 86400
 
 
 def rows() -> list[Row]:
-    """60 cores of two programs, three builds and 30 days; the last ten are no cores."""
+    """Return 60 rows: cores of two programs, three builds and 30 days. The last ten files are no cores."""
     made: list[Row] = []
     for at in range(50):
         program = "shop" if at % 5 else "imgproxy"
@@ -41,15 +41,15 @@ def rows() -> list[Row]:
     return [*made, *(Row(f"/crash/{HOSTILE}/{at}", FAILED, error="the file is empty", time=None) for at in range(10))]
 
 
-def compared() -> Grouped:
-    """With a baseline that has one of the leaks."""
+def compare() -> Grouped:
+    """Compare with a baseline that contains one of the leaks."""
     return group_leaks(rows(), [dataclasses.replace(row, signatures=row.signatures[:1]) for row in rows()[1:2]])
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("fleet") / "fleet.html"
-    file.write_text(render_html(compared().rows, compared().groups, f"60 cores {HOSTILE}"), encoding="utf-8")
+    file.write_text(render_html(compare().rows, compare().groups, f"60 cores {HOSTILE}"), encoding="utf-8")
     return file
 
 
@@ -76,7 +76,7 @@ def test_its_figures_are_those_of_the_groups(page: Path, tmp_path: Path) -> None
     answer = driven(
         page, 'return {groups: cells("groups"), rows: cells("rows"), title: document.title, head: $("headline").textContent};', tmp_path
     )
-    groups = compared().groups
+    groups = compare().groups
     assert len(groups) == 4
     for got, group in zip(answer["groups"], groups):
         leak = group.what + (f" e.g. {group.hint}" if group.hint else "") + ("NEW" if group.new else "")
@@ -90,7 +90,7 @@ def test_its_figures_are_those_of_the_groups(page: Path, tmp_path: Path) -> None
     assert answer["title"] == "Cores: 60 cores" and HOSTILE in answer["head"]
 
 
-def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
+def test_page_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     script = """
     const found = {};
     found.builds = builds();
@@ -129,7 +129,7 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     return found;
     """
     answer = driven(page, script, tmp_path, dark=True)
-    made = compared().rows
+    made = compare().rows
     imgproxy = [row for row in made if row.program == "imgproxy"]
     assert answer["program"][1:] == [len(imgproxy), "2 groups of 4"]
     assert [one[0] for one in answer["program"][0]] == ["10", str(sum(len(row.signatures) == 2 for row in imgproxy))]
@@ -150,8 +150,8 @@ def test_it_sorts_filters_and_opens(page: Path, tmp_path: Path) -> None:
     assert answer["theme"] == ["dark", "light"]
 
 
-def test_it_is_bounded() -> None:
-    """Cores that lost least are left out, and counted."""
+def test_page_size_is_limited() -> None:
+    """Cores with the smallest leaks are omitted, and their number is shown."""
     one = rows()[3]
     many = [dataclasses.replace(one, core=f"/{at}", lost_bytes=at, signatures=()) for at in range(MAX_ROWS + 7)]
     leaks = tuple(LeakSum(f"{at}", "64 B", "", 1, 1, at, 0, f"Part {at}") for at in range(MAX_GROUPS + 3))

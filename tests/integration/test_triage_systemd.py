@@ -1,4 +1,4 @@
-"""`triage --coredumpctl` on crashes that systemd's own programs have handled."""
+"""`triage --coredumpctl` on crashes that systemd-coredump has stored."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LEAKY = Path(__file__).parents[1] / "programs" / "leaky.c"
 
 
 @pytest.mark.matrix
-def test_what_systemd_keeps(tmp_path: Path) -> None:
-    """The cores of two programs, of which the name of one is escaped; and that a third one's core is gone."""
+def test_cores_of_systemd_coredump(tmp_path: Path) -> None:
+    """Cores of two programs are read; the name of one of them is escaped. A message says that the core of a third program is missing."""
     for name in ("leaky", "a b.c"):
         subprocess.run(["gcc", "-O0", "-o", tmp_path / name, LEAKY], check=True)
     running = [Running([str(tmp_path / name), "100"], tmp_path / f"run{at}") for at, name in enumerate(("leaky", "a b.c", "leaky"))]

@@ -1,4 +1,4 @@
-"""Types that the user says: --type ADDR=TYPE in every front end, hint files, and messages for impossible hints."""
+"""Type hints of the user: --type ADDR=TYPE in every front end, hint files, and messages for impossible hints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPECTED = {
     ("struct line", None): Counter({"": ITEMS // 2}),
     ("struct session", None): Counter({"": ITEMS}),
 }
-"""The blocks of the program, with a hint for the registry. Numbers behind a void pointer get no type."""
+"""The blocks of the program, with a type hint for the registry. Numbers to which a void pointer refers get no type."""
 
 
 def test_without_hint(made: Hidden) -> None:
@@ -46,13 +46,13 @@ def test_without_hint(made: Hidden) -> None:
 
 
 def test_block(made: Hidden) -> None:
-    """One hint types the block, and what follows from it."""
+    """One hint gives the block a type, and types follow for blocks that are reachable from it."""
     assert made.verdicts(*made.hint("registry", "struct registry")) == EXPECTED
     assert made.verdicts(*made.hint("registry", "registry")) == EXPECTED
 
 
 def test_memory(made: Hidden) -> None:
-    """Memory that is no block can have a type, too: here a pointer in an array of characters."""
+    """Memory that is not a block can have a type, too: here a pointer in an array of characters."""
     found = made.verdicts("--type", f"{made.places['reserve'] + 8:#x}=struct registry *[1]")
     assert found == {**EXPECTED, ("struct registry", "struct registry"): Counter({"debug-info": 1})}
 
@@ -117,7 +117,7 @@ def test_contradictions(made: Hidden) -> None:
 
 
 def test_untyped(made: Hidden) -> None:
-    """`find --untyped` names the block for which a hint types most, and then what is left."""
+    """`find --untyped` names the block whose hint would give most blocks a type, and then the remaining ones."""
     found = json.loads(ran("find", "--untyped", "--json", str(made.core), check=True).stdout)
     (source,) = found["sources"]
     assert source["origin"] in ("handle", "reserve[8]")
@@ -177,7 +177,7 @@ def test_advice(origin: str, is_member: bool) -> None:
 
 
 def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
-    """Blocks of text and numbers are no rows, because nothing is reached from them."""
+    """Blocks of text and numbers have no rows, because no block is reachable from them."""
     path = tmp_path / "program.hints"
     path.write_text("&session_ops -> session\n")
     words = ["find", "--untyped", "--hints", str(path), *made.hint("registry", "registry"), str(made.core)]
@@ -203,8 +203,8 @@ value.data -> point if encoding == 0
 
 
 def test_file(made: Hidden, tmp_path: Path) -> None:
-    """A hint file types blocks by the member that refers to them, by a tag beside it, by a table of functions in its owner, and by their
-    own first word."""
+    """A hint file gives blocks a type by the member that refers to them, by an adjacent tag, by a table of functions in their owner, or
+    by their own first word."""
     path = tmp_path / "program.hints"
     path.write_text(HINTS)
     found = made.verdicts("--hints", str(path), *made.hint("registry", "registry"))
@@ -268,7 +268,7 @@ def test_unreadable_file(name: str, message: str, made: Hidden, tmp_path: Path) 
 
 
 def test_api(made: Hidden) -> None:
-    """Blocks have members, and how their type is known; hints and the choice of debug information are arguments of `use_types`."""
+    """Blocks have members and the source of their type. Hints and the choice of debug information are arguments of `use_types`."""
     registry = made.places["registry"]
     with findleaks_api.open(made.core) as process:
         assert process.block_at(registry).type is None
@@ -304,7 +304,7 @@ def test_api(made: Hidden) -> None:
 
 
 def test_choice_of_debug_information(tmp_path: Path) -> None:
-    """`triage` and `diff` find types by debug information unless told not to."""
+    """`triage` and `diff` find types by debug information by default."""
     program = building.compiled(tmp_path, "typed_truth.c", "-g", "-O2")
     samples = []
     for count in ("500", "1000"):

@@ -42,7 +42,7 @@ def plain(name: str) -> str:
     return re.sub(r"\[\d+\]$", "[]", name)
 
 
-def measured(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
+def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
     """Build a program, run it, and compare `blocks --json` with what it printed."""
     program, compiler = folder / "typed_truth", shutil.which(COMPILERS[Path(source).suffix])
     assert compiler is not None, "rustc comes with cargo: apt-get install cargo"
@@ -82,17 +82,17 @@ def check(figures: Figures) -> None:
 
 
 def test_c(tmp_path: Path) -> None:
-    check(measured("typed_truth.c", tmp_path, 20_000, 1, "-O2"))
+    check(measure("typed_truth.c", tmp_path, 20_000, 1, "-O2"))
 
 
 def test_cpp(tmp_path: Path) -> None:
-    check(measured("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
+    check(measure("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
 
 
 @pytest.mark.parametrize("flags", ["-O2", "-O2 -DMAGIC=2", pytest.param("-O2 -DMAGIC=1", marks=pytest.mark.matrix)])
 def test_headers(flags: str, tmp_path: Path) -> None:
     """Types begin after the header of the program's function for allocation."""
-    figures = measured("typed_headers.c", tmp_path, 3_000, 1, *flags.split())
+    figures = measure("typed_headers.c", tmp_path, 3_000, 1, *flags.split())
     check(figures)
     assert not figures.wrong
 
@@ -102,7 +102,7 @@ def test_headers(flags: str, tmp_path: Path) -> None:
 )
 def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     """Truncated structs, and several objects in one block, have types."""
-    check(measured("typed_packed.c", tmp_path, count, 1, *flags.split()))
+    check(measure("typed_packed.c", tmp_path, count, 1, *flags.split()))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
 def test_buckets(flags: str, tmp_path: Path) -> None:
     """An array of pointers to parts of blocks gets a type, and gives a type to the parts. Pointers to numbers give the numbers no type."""
     pages = 300
-    figures = measured("typed_buckets.c", tmp_path, pages, 1, *flags.split())
+    figures = measure("typed_buckets.c", tmp_path, pages, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.held["none"] <= pages + 1, figures.held
     assert sum(figures.held.values()) >= 3 * pages
@@ -122,7 +122,7 @@ def test_buckets(flags: str, tmp_path: Path) -> None:
 )
 def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
     """A block with a struct, followed by the arrays of the struct, has a type. Blocks to which only such arrays refer have types, too."""
-    figures = measured("typed_tails.c", tmp_path, accounts, 1, *flags.split())
+    figures = measure("typed_tails.c", tmp_path, accounts, 1, *flags.split())
     check(figures)
     assert not figures.wrong
 
@@ -131,7 +131,7 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
 def test_kinds(flags: str, tmp_path: Path) -> None:
     """The objects that were first added to a list have the same type, but the other objects of the list do not get this type. Text does not
     get the type of a struct, and a pointer to characters does not fit an array of pointers."""
-    figures = measured("typed_kinds.c", tmp_path, 250, 1, *flags.split())
+    figures = measure("typed_kinds.c", tmp_path, 250, 1, *flags.split())
     check(figures)
     assert not figures.wrong
 
@@ -139,7 +139,7 @@ def test_kinds(flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
 def test_owners(flags: str, tmp_path: Path) -> None:
     """Leaked owners of maps, lists and deques have types, although the nodes refer back to them, and deques have unused elements."""
-    figures = measured("typed_owners.cpp", tmp_path, 200, 1, "-std=c++17", *flags.split())
+    figures = measure("typed_owners.cpp", tmp_path, 200, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong
 
@@ -147,7 +147,7 @@ def test_owners(flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_lists(flags: str, tmp_path: Path) -> None:
     """Types that are only storage for a node do not make the type of the node ambiguous."""
-    figures = measured("typed_lists.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
+    figures = measure("typed_lists.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
     assert not figures.wrong
     assert not figures.held["none"], figures.held
     assert figures.part(figures.held, "sure right") > 0.5, figures.held
@@ -158,7 +158,7 @@ def test_lists(flags: str, tmp_path: Path) -> None:
 )
 def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     """Blocks that own a `new T[n]`, or values in nodes of containers, have types. So have all blocks that are reachable from them."""
-    figures = measured("typed_storage.cpp", tmp_path, caches, 1, "-std=c++17", *flags.split())
+    figures = measure("typed_storage.cpp", tmp_path, caches, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
 
@@ -168,12 +168,12 @@ def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     [pytest.param(one, marks=() if one == "-O2 -std=c++23" else pytest.mark.matrix) for one in ("-O2 -std=c++23", "-O0 -std=c++17")],
 )
 def test_wrappers(flags: str, tmp_path: Path) -> None:
-    """The manager of a type-erased wrapper names the type of its value. Blocks that a vector in a local variable refers to have types."""
-    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
+    """The manager of a type-erased wrapper names the type of its value. Blocks to which a vector in a local variable refers have types."""
+    check_wrappers(measure("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
 
 
 def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
-    """Check that at least this part of the reachable blocks has a type that is sure. Only a local variable of main refers to 8 % of them,
+    """Check that at least this part of the reachable blocks has a certain type. Only a local variable of main refers to 8 % of them,
     whose types are inferred."""
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
@@ -184,23 +184,24 @@ def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
 
 @pytest.mark.matrix
 def test_wrappers_of_libcxx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with libc++, whose std::make_shared has a storage of its own. The types of what is in its std::function are inferred."""
+    """With libc++, whose std::make_shared has its own storage, the same types are found. The types of values in its std::function are
+    inferred."""
     monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
     flags = ["-stdlib=libc++", "-O1", "-std=c++20", "-Wl,-rpath,/usr/lib/llvm-19/lib"]
-    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 300, 1, *flags), sure=0.75)
+    check_wrappers(measure("typed_wrappers.cpp", tmp_path, 300, 1, *flags), sure=0.75)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", libraries_cpp.BOOST)
 def test_wrappers_and_boost(release: str, tmp_path: Path) -> None:
-    """The same with containers of Boost."""
-    check_wrappers(measured("typed_wrappers.cpp", tmp_path, 200, 1, "-O1", "-std=c++17", *libraries_cpp.boost(release)))
+    """Values in containers of Boost have types, too."""
+    check_wrappers(measure("typed_wrappers.cpp", tmp_path, 200, 1, "-O1", "-std=c++17", *libraries_cpp.boost(release)))
 
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_queue(flags: str, tmp_path: Path) -> None:
     """Boxed closures, and boxed futures with further bounds, have the types of their vtables, also in an Option and in a queue."""
-    figures = measured("typed_queue.rs", tmp_path, 100, 1, "--edition=2021", *flags.split())
+    figures = measure("typed_queue.rs", tmp_path, 100, 1, "--edition=2021", *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held + figures.leaked, "none") < 0.01, (figures.held, figures.leaked)
@@ -209,7 +210,7 @@ def test_queue(flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("users", "flags"), [(60, "-O"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in RUST)])
 def test_dangling(users: int, flags: str, tmp_path: Path) -> None:
     """Structs with an empty vector, or with a `Weak` that refers to no object, have types."""
-    figures = measured("typed_dangling.rs", tmp_path, users, 1, "--edition=2021", *flags.split())
+    figures = measure("typed_dangling.rs", tmp_path, users, 1, "--edition=2021", *flags.split())
     check(figures)
     assert figures.part(figures.held + figures.leaked, "none") < 0.02
     assert not figures.wrong, figures.wrong[:12]
@@ -227,7 +228,7 @@ def test_dangling(users: int, flags: str, tmp_path: Path) -> None:
     ],
 )
 def test_classes(program: str, count: int, flags: str, tmp_path: Path) -> None:
-    figures = measured(program, tmp_path, count, 1, "-std=c++17", *flags.split())
+    figures = measure(program, tmp_path, count, 1, "-std=c++17", *flags.split())
     check(figures)
     assert not figures.wrong
 
@@ -249,14 +250,14 @@ def test_header_in_whatis(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("users", "flags"), [(300, "-O"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in RUST)])
 def test_rust(users: int, flags: str, tmp_path: Path) -> None:
-    check(measured("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
+    check(measure("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
 
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_stale_words(flags: str, tmp_path: Path) -> None:
-    """Stale addresses do not cause a struct to get a wrong type: an array of another size, or an enum whose discriminant it does not have.
-    Large hash tables get types."""
-    figures = measured("typed_stale.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
+    """Stale addresses do not give a struct a wrong type, such as an array of another size, or an enum with another discriminant. Large
+    hash tables have types."""
+    figures = measure("typed_stale.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "sure right") > 0.9, figures.held
     assert figures.part(figures.leaked, "inferred right", "sure right") > 0.5, figures.leaked
@@ -265,7 +266,7 @@ def test_stale_words(flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_enums(flags: str, tmp_path: Path) -> None:
     """The vtable selects the type of a trait object in a variant, and the discriminant selects the types of the other pointers."""
-    figures = measured("typed_enums.rs", tmp_path, 150, 1, "--edition=2021", *flags.split())
+    figures = measure("typed_enums.rs", tmp_path, 150, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.01, figures.held
     assert figures.part(figures.held, "sure right") > 0.75, figures.held
@@ -277,7 +278,7 @@ def test_enums(flags: str, tmp_path: Path) -> None:
 )
 def test_slots(flags: str, tmp_path: Path) -> None:
     """A table of structs with void pointers is an array, its values have types, and a block with a list link is no array of pointers."""
-    figures = measured("typed_slots.c", tmp_path, 120, 1, *flags.split())
+    figures = measure("typed_slots.c", tmp_path, 120, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.01, figures.held
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
@@ -287,9 +288,9 @@ def test_slots(flags: str, tmp_path: Path) -> None:
     ("units", "flags"), [(20, "-O2"), *(pytest.param(150, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
-    """A list link does not tell a struct of this size from one that ends with an array. Void pointers, unions, and short text in a union
-    give few blocks a wrong type, and none that is certain."""
-    figures = measured("typed_compiler.c", tmp_path, units, 1, *flags.split())
+    """A list link does not distinguish a struct of this size from one that ends with an array. Void pointers, unions, and short text in a
+    union give few blocks a wrong type, and no certain type is wrong."""
+    figures = measure("typed_compiler.c", tmp_path, units, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
     assert every["sure wrong"] == 0, figures.wrong[:12]
@@ -305,7 +306,7 @@ def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
 )
 def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
     """The index of a std::variant, and the flag of a std::optional, make the types of the values certain, also if the value is a vector."""
-    figures = measured("typed_game.cpp", tmp_path, rooms, 1, *flags.split())
+    figures = measure("typed_game.cpp", tmp_path, rooms, 1, *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "sure right") > 0.9, figures.held
@@ -315,10 +316,9 @@ def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
     ("clients", "flags"), [(100, "-O2"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
-    """A third of the leaked blocks has types of which no block is reachable. They get a type if no other type fits,
-    and no type if they also fit a type with reachable blocks. Blocks that are an array of two structs, or a struct with two members, get no
-    type."""
-    figures = measured("typed_daemon.c", tmp_path, clients, 1, *flags.split())
+    """A third of the leaked blocks has types of which no block is reachable. They get a type if no other type fits. They get no type if a
+    type with reachable blocks fits, too. Blocks that are an array of two structs, or a struct with two members, get no type."""
+    figures = measure("typed_daemon.c", tmp_path, clients, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.05, figures.held
     assert figures.part(figures.leaked, "none") < 0.3, figures.leaked
@@ -328,12 +328,12 @@ def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
     ("volumes", "flags"), [(20, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
-    """The address of a link is no array of pointers, and the number in the node of a tree may be the address of its parent."""
-    figures = measured("typed_kernel.c", tmp_path, volumes, 1, *flags.split())
+    """A list link is not taken for an array of pointers. The number in a node of a tree may look like the address of its parent."""
+    figures = measure("typed_kernel.c", tmp_path, volumes, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
     assert every["sure wrong"] == 0, figures.wrong[:12]
-    # A table with one pointer, to its first element, is no array by its content.
+    # A table with one pointer, to its first element, is not taken for an array by its content.
     assert every["inferred wrong"] <= 0.005 * sum(every.values()), figures.wrong[:12]
     assert every["none"] <= 0.01 * sum(every.values()), every
 
@@ -342,8 +342,9 @@ def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
     ("modules", "flags"), [(20, "-O2"), *(pytest.param(200, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
-    """Objects have their kind in their first byte, before other flags. Text at the end of a struct is no number of another struct."""
-    figures = measured("typed_script.c", tmp_path, modules, 1, *flags.split())
+    """Objects have their kind in their first byte, before other flags. Text at the end of a struct is not taken for a number of another
+    struct."""
+    figures = measure("typed_script.c", tmp_path, modules, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
     assert every["sure wrong"] == 0, figures.wrong[:12]
@@ -352,7 +353,7 @@ def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
 
 def test_a_struct_like_an_array(tmp_path: Path) -> None:
     """Leaked structs with two members are not taken for arrays of two such members, which are reachable, if no such struct is reachable."""
-    figures = measured("typed_pairs.cpp", tmp_path, 200, 1, "-O1")
+    figures = measure("typed_pairs.cpp", tmp_path, 200, 1, "-O1")
     assert not figures.wrong, figures.wrong[:12]
     assert (figures.held["sure right"], figures.leaked["none"]) == (400, 200), figures
 
@@ -360,7 +361,7 @@ def test_a_struct_like_an_array(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=[] if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_variants_with_buffers(flags: str, tmp_path: Path) -> None:
     """A word of an enum refers to the buffer of a container or to a struct. All of the struct is in use."""
-    figures = measured("typed_variants.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    figures = measure("typed_variants.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.02, figures.held
 
@@ -369,8 +370,8 @@ def test_variants_with_buffers(flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", RUST)
 def test_stale_variants(flags: str, tmp_path: Path) -> None:
     """A stale word of an enum does not make a large block a value of a small type. Uninitialised blocks may get a wrong inferred type.
-    An array of boxes is no array of optional boxes, which are links of a list."""
-    figures = measured("typed_pipeline.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    An array of boxes is not an array of optional boxes, which are links of a list."""
+    figures = measure("typed_pipeline.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
     check(figures)
     every = figures.held + figures.leaked
     assert every["none"] <= 0.03 * sum(every.values()), every
@@ -380,7 +381,7 @@ def test_stale_variants(flags: str, tmp_path: Path) -> None:
 
 def test_unions(tmp_path: Path) -> None:
     """A pointer in a union does not give a block a type that is only declared, because the size of this type is unknown."""
-    figures = measured("typed_unions.c", tmp_path, 40, 1, "-O1")
+    figures = measure("typed_unions.c", tmp_path, 40, 1, "-O1")
     assert not figures.wrong, figures.wrong[:12]
     assert figures.held["sure right"] == 40 and figures.held["none"] == 40, figures.held
 
@@ -389,7 +390,7 @@ def test_unions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", ["-O0", "-O2", "-O2 -flto"])
 @pytest.mark.parametrize("source", ["typed_truth.c", "typed_truth.cpp"])
 def test_many(source: str, flags: str, tmp_path: Path) -> None:
-    check(measured(source, tmp_path, 100_000, 7, *flags.split()))
+    check(measure(source, tmp_path, 100_000, 7, *flags.split()))
 
 
 @pytest.mark.matrix
@@ -397,7 +398,7 @@ def test_many(source: str, flags: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["typed_cache.c", "typed_objects.c", "typed_shapes.cpp"])
 def test_few_types_are_wrong(source: str, flags: str, tmp_path: Path) -> None:
     """In these programs, not all blocks get a type. Nearly all types that blocks get are right."""
-    figures = measured(source, tmp_path, 3000, 7, *flags.split())
+    figures = measure(source, tmp_path, 3000, 7, *flags.split())
     every = figures.held + figures.leaked
     sure, inferred = every["sure right"], every["inferred right"]
     assert sure > 0.15 * sum(every.values()), every
@@ -408,5 +409,5 @@ def test_few_types_are_wrong(source: str, flags: str, tmp_path: Path) -> None:
 
 def test_without_debug_information(tmp_path: Path) -> None:
     """Without debug information, only the first word of a block determines its type."""
-    figures = measured("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-s")
+    figures = measure("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-s")
     assert set(figures.sources) <= {"", "pattern"}, figures.wrong[:12]

@@ -1,4 +1,4 @@
-"""Types of blocks in cores of real C++ programs, held against what the program says it allocated."""
+"""Types of blocks in cores of C++ programs are those that the program allocated."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ BUILDS = {
 
 
 KEPT = ("gcc", "gcc stripped, kernel's core", "gcc without RTTI", "clang stripped, kernel's core")
-"""Builds that `make test` tries."""
+"""The builds that `make test` tests."""
 
 
 def core_of(folder: Path, build: Build) -> tuple[Path, list[Block]]:
-    """Build, run and dump the program; its core, and the blocks it told of."""
+    """Build and run the program. Return its core, and the blocks that it printed."""
     folder.mkdir(parents=True, exist_ok=True)
     compile_ = [build.compiler, "-O2", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(
@@ -74,8 +74,9 @@ def core_of(folder: Path, build: Build) -> tuple[Path, list[Block]]:
         return core, blocks
 
 
-def expected(type_: str, build: Build) -> str:
-    """A regular expression for what findleaks can know: stripped programs tell no C names, and RTTI does not tell construction vtables."""
+def build_pattern(type_: str, build: Build) -> str:
+    """Return a regular expression for the type that findleaks can find: stripped programs have no names of C, and RTTI does not name
+    construction vtables."""
     if build.compiler.startswith("clang"):
         type_ = type_.replace("{lambda(int)#1}", "$_0")
     if build.stripped:
@@ -83,7 +84,7 @@ def expected(type_: str, build: Build) -> str:
         if type_.startswith("table "):
             return r"table prog\+0x[0-9a-f]+"
     if "-fno-rtti" in build.flags and type_ == "Throwing in Whole":
-        return ""  # all its entries are null: nothing to relocate, so it stands among the constants
+        return ""  # all entries are null, so there is nothing to relocate, and it is among the constants
     return re.escape(type_)
 
 
@@ -98,7 +99,7 @@ def test_every_block_has_its_type(name: str, tmp_path: Path) -> None:
     wrong = []
     for block in blocks:
         got = types.of_block(block.address, block.size)
-        if not re.fullmatch(expected(block.type, build), got):
+        if not re.fullmatch(build_pattern(block.type, build), got):
             wrong.append((block.type, got))
     assert not wrong
     check_ranges(target, types, blocks)
@@ -106,7 +107,8 @@ def test_every_block_has_its_type(name: str, tmp_path: Path) -> None:
 
 
 def check_ranges(target: CoreTarget, types: Types, blocks: list[Block]) -> None:
-    """The engine groups by first words inside the ranges: they are few, in order, and hold every word that has a name."""
+    """Check the ranges that the engine uses to group blocks by first words: they are few, sorted, and include every word that has a
+    name."""
     ranges = types.ranges()
     assert ranges == sorted(ranges)
     assert all(a.end < b.start for a, b in zip(ranges, ranges[1:]))
@@ -145,9 +147,9 @@ def test_buffers_of_c_are_not_strings(tmp_path: Path) -> None:
     assert "string" not in findleaks("whatis", min(buffers), core)
 
 
-def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:
-    """A core from another machine: names among the program's constants are gone. Vtables are there, the C++ library's names, too, and what
-    of a small library's symbols lies in its first page."""
+def test_types_without_the_program_files(tmp_path: Path) -> None:
+    """In a core from another machine, names among the program's constants are missing. The core has vtables, names of the C++ library,
+    and those symbols of a small library that are in its first page."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))
     (tmp_path / "prog").unlink()
     (tmp_path / "libshape.so").unlink()
@@ -165,8 +167,8 @@ def test_without_the_files_the_shape_is_reported(tmp_path: Path) -> None:
     target.close()
 
 
-def test_damage_anywhere_raises_nothing(tmp_path: Path) -> None:
-    """Words of vtables, typeinfos and names overwritten at random, each time with what is likely to mislead."""
+def test_damage_raises_no_error(tmp_path: Path) -> None:
+    """Words of vtables, typeinfos and names are overwritten at random, each time with a misleading value. No error is raised."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))
     whole = core.read_bytes()
     target = open_core(str(core))
@@ -201,5 +203,5 @@ def test_damage_anywhere_raises_nothing(tmp_path: Path) -> None:
 
 
 def test_compilers_are_here() -> None:
-    """Builds are never skipped: the tests' own installation brings both compilers."""
+    """No build is skipped, because the tests require both compilers."""
     assert all(shutil.which(build.compiler) for build in BUILDS.values())

@@ -1,4 +1,4 @@
-"""The types below a variable that retains most memory: the bytes of an object include its characters, items and buffers."""
+"""Types below the variable that retains most memory: the bytes of an object include its characters, items and buffers."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_bytes_of_types(name: str, tmp_path: Path) -> None:
     (held,) = (one for one in found["findings"] if one["finding"] == "held")
     first = held["evidence"]["types"][0]
     assert first["type"] == largest and COUNT - 5 <= first["objects"] <= 2 * COUNT
-    assert COUNT * LENGTH <= first["bytes"] <= COUNT * LENGTH * 3  # PHP's arrays have places for a power of two of elements
+    assert COUNT * LENGTH <= first["bytes"] <= COUNT * LENGTH * 3  # the capacity of PHP's arrays is a power of two
     assert sum(one["bytes"] for one in held["evidence"]["types"]) <= held["bytes"]
     assert not [one for one in held["evidence"]["types"] if one["type"] in parts]

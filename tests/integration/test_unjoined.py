@@ -1,4 +1,5 @@
-"""Stacks of threads that ended and were never joined: told from those of live, joined and detached threads, by what the program did."""
+"""Stacks of threads that ended and were not joined are distinguished from those of live, joined and detached threads. The program prints
+what it did."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def check(target: Target, joinable: int, routines: bool = True) -> None:
 
 
 def check_results(pid: int, joinable: int, others: int) -> None:
-    """The results of ended threads that were not joined are reachable, because pthread_join would return them."""
+    """Check that the results of ended threads that were not joined are reachable, because pthread_join would return them."""
     lines = findleaks("blocks", "--size", f"{RESULT}-{RESULT + 40}", "--json", "--pid", str(pid)).splitlines()
     kinds = Counter(row["kind"] for row in map(json.loads, lines) if row.get("state") == "in-use")
     # Stale words may refer to some results of joined and detached threads.
@@ -44,14 +45,14 @@ def check_results(pid: int, joinable: int, others: int) -> None:
 
 
 def check_vectors(pid: int, joinable: int) -> None:
-    """Only interior pointers refer to the DTVs of threads that were not joined. The C library still frees them."""
+    """Check that only interior pointers refer to the DTVs of threads that were not joined. The C library will still free them."""
     totals = json.loads(findleaks("find", "--heuristics", "none", "--json", "--pid", str(pid)))["totals"]
     # Stale words may refer to the interior of some other blocks.
     assert totals["possible"]["blocks"] < joinable, totals
 
 
 def run(program: Path, folder: Path, routines: bool = True) -> None:
-    """With live threads beside, and without; live, and of a core."""
+    """Run the program with and without live threads. Read the process and a core."""
     for staying in (3, 0):
         with cores.Running([str(program), "40", "5", "4", str(staying)], folder / str(staying)) as running:
             with attach(running.pid) as live:
@@ -80,4 +81,5 @@ def test_of_glibc(version: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", sorted(mallocs_musl.SUITES))
 def test_of_musl(version: str, tmp_path: Path) -> None:
-    run(mallocs_musl.get(version).compile(PROGRAM, tmp_path / "unjoined", "dynamic"), tmp_path, False)  # musl keeps it on the stack
+    # Musl keeps the result on the stack of the thread
+    run(mallocs_musl.get(version).compile(PROGRAM, tmp_path / "unjoined", "dynamic"), tmp_path, False)

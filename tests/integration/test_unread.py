@@ -1,4 +1,4 @@
-"""What threads have in registers and below their stack pointers holds blocks if, and only if, they will read it again."""
+"""Words in registers and below stack pointers are references if, and only if, the thread will read them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from variants import mark_matrix_except
 import cores
 
 FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-Wl,-z,now")
-"""Bound at start: ld.so would overwrite what is below the stack pointer when a function is called for the first time."""
+"""Symbols are bound at start. Otherwise ld.so would overwrite memory below the stack pointer when a function is first called."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def picture(running: cores.Running, how: str) -> list[str]:
 
 
 def check(running: cores.Running, where: list[str]) -> None:
-    """Every block that the program names is what it says; none is missing."""
+    """Check that every block that the program prints has the printed state."""
     wanted = {int(address, 16): word for word, address in (line.split() for line in running.output.splitlines() if " " in line)}
     blocks, warnings = truth.ask(*where)
     kinds = {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
@@ -49,7 +49,7 @@ def check(running: cores.Running, where: list[str]) -> None:
 @pytest.mark.platform("x86-64", "dead registers")
 @pytest.mark.parametrize("how", ["live", "kernel", "gcore"])
 @pytest.mark.parametrize("threads", mark_matrix_except([0, 2], 2))
-def test_leftovers_hold_nothing(build, tmp_path: Path, how: str, threads: int) -> None:
+def test_stale_words_are_no_references(build, tmp_path: Path, how: str, threads: int) -> None:
     with cores.Running([str(build("leftovers")), str(threads)], tmp_path) as running:
         check(running, picture(running, how))
 
@@ -63,8 +63,9 @@ def test_a_signal_interrupts_a_leaf_function(build, tmp_path: Path, how: str, st
 
 @pytest.mark.platform("x86-64", "dead words of frames")
 @pytest.mark.parametrize(("how", "function"), [("live", "plain"), ("kernel", "plain"), ("live", "address")])
-def test_dead_words_of_frames_hold_nothing(build, tmp_path: Path, how: str, function: str) -> None:
-    """And words that the function reads again do; all words do where it passes on the address of one."""
+def test_dead_words_of_frames_are_no_references(build, tmp_path: Path, how: str, function: str) -> None:
+    """Words that the function will read again are references. All words of a frame are, if the function has passed on the address of
+    one."""
     with cores.Running([str(build("slots")), function], tmp_path) as running:
         lost = [line.split()[1] for line in running.output.splitlines() if line.startswith("lost")]
         where = picture(running, how)
@@ -76,7 +77,7 @@ def test_dead_words_of_frames_hold_nothing(build, tmp_path: Path, how: str, func
             ]
 
 
-def test_refs_tell_what_is_not_read_again(build, tmp_path: Path) -> None:
+def test_refs_names_dead_words(build, tmp_path: Path) -> None:
     with cores.Running([str(build("leftovers"))], tmp_path) as running:
         lost = [line.split()[1] for line in running.output.splitlines() if line.startswith("lost")]
         where = picture(running, "live")
@@ -93,8 +94,8 @@ def test_refs_tell_what_is_not_read_again(build, tmp_path: Path) -> None:
     assert whys == [f"below the stack pointer of thread 1 (tid {running.pid}), not read again"]
 
 
-def test_without_capstone_everything_holds(build, tmp_path: Path) -> None:
-    """Leftovers are roots then, and the answer says so."""
+def test_all_words_are_references_without_capstone(build, tmp_path: Path) -> None:
+    """Without capstone, dead words are treated as roots, and the result says so."""
     hidden = "import sys; sys.modules['capstone'] = None; from findleaks.cli import main; sys.exit(main(sys.argv[1:]))"
     with cores.Running([str(build("leftovers"))], tmp_path) as running:
         command = [sys.executable, "-c", hidden, "find", "--json", *picture(running, "live")]
@@ -124,7 +125,7 @@ print(json.dumps(answers))
 
 
 def answers(core: Path, commands: list[list[str]], **more: str) -> list[dict]:
-    """What these commands say of the core one after another, in one session."""
+    """Return the results of these commands on the core, in this order, in one session."""
     done = subprocess.run(
         [sys.executable, "-c", IN_ONE_SESSION, str(core)],
         input=json.dumps(commands),
@@ -136,14 +137,14 @@ def answers(core: Path, commands: list[list[str]], **more: str) -> list[dict]:
     return json.loads(done.stdout)
 
 
-def imported(core: Path) -> list[str]:
+def list_imports(core: Path) -> list[str]:
     """The modules that `find` imports without the types of debug information."""
     words = [sys.executable, "-c", IMPORTS, "find", "--no-debug-types", str(core)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stderr.split()
 
 
 @pytest.mark.parametrize("how", ["kernel", "gcore"])
-def test_where_only_a_register_holds_a_block_code_is_read(build, tmp_path: Path, how: str) -> None:
+def test_code_is_read_if_only_a_register_refers_to_a_block(build, tmp_path: Path, how: str) -> None:
     with cores.Running([str(build("reread"))], tmp_path) as running:
         (core,) = picture(running, how)
         known = dict(line.split() for line in running.output.splitlines() if " " in line)
@@ -156,15 +157,15 @@ def test_where_only_a_register_holds_a_block_code_is_read(build, tmp_path: Path,
         "third": "reachable",
     }
     assert warnings == []
-    assert "capstone" in imported(Path(core))
+    assert "capstone" in list_imports(Path(core))
 
 
-def test_where_blocks_are_held_anyway_find_reads_no_code(build, tmp_path: Path) -> None:
-    """Nor does it load what it does not need; and what it left open changes no later answer."""
+def test_code_is_not_read_for_blocks_with_other_references(build, tmp_path: Path) -> None:
+    """It does not import what it does not need. Reading no code in `find` does not change later results."""
     with cores.Running([str(build("reread")), "known"], tmp_path) as running:
         core = running.gcore()
         known = dict(line.split() for line in running.output.splitlines() if " " in line)
-    modules = imported(core)
+    modules = list_imports(core)
     assert "findleaks.engine.native.engine" in modules
     assert [name for name in modules if name.startswith(("capstone", "elftools", "findleaks.engine.reference"))] == []
     commands = [["find"], *([word, address] for word in ("path", "refs", "whatis") for address in known.values()), ["roots"], ["find"]]

@@ -1,4 +1,4 @@
-"""Blocks whose only reference is in data that nobody has received (in pipes, sockets, eventfds and message queues), or in a memfd that
+"""Blocks whose only reference is in data that has not been received (in pipes, sockets, eventfds and message queues), or in a memfd that
 is not mapped."""
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def readable(program: Path) -> Iterator[cores.Running]:
 
 @pytest.fixture(scope="module")
 def partly(program: Path) -> Iterator[cores.Running]:
-    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read them."""
+    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read these two."""
     with cores.Running([str(program), "all"], program.parent / "partly") as made:
         yield made
 
 
-def listed(running: cores.Running) -> dict[int, tuple[str, str]]:
-    """By address: "held", "lost" or "unreadable", and where."""
+def list_blocks(running: cores.Running) -> dict[int, tuple[str, str]]:
+    """Return by address: "held", "lost" or "unreadable", and the kind of data."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, what) for kind, what, address in rows}
 
 
-def found(*words: str) -> dict[str, Any]:
+def run_json(*words: str) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(ran(*words, "--json").stdout)
     return body
 
@@ -66,15 +66,15 @@ def check(blocks: list[dict[str, Any]], wanted: Mapping[int, tuple[str, str]]) -
 
 
 def test_a_live_process(readable: cores.Running) -> None:
-    check(truth.ask("--pid", str(readable.pid))[0], listed(readable))
+    check(truth.ask("--pid", str(readable.pid))[0], list_blocks(readable))
     for command in ("find", "verdict"):
-        body = found(command, "--pid", str(readable.pid))
+        body = run_json(command, "--pid", str(readable.pid))
         assert (body["kernel"]["unreadable"], body["kernel"]["uses"], body["notes"]) == ([], [], [])
         assert body["kernel"]["doubtful"] == {"blocks": 0, "bytes": 0}
 
 
 def test_nothing_is_received(program: Path) -> None:
-    """The program's data is all there after findleaks read it, and its descriptors are as before."""
+    """After findleaks has read the data, it is still unreceived, and the descriptors are unchanged."""
     with cores.Running([str(program)], program.parent / "again") as running:
 
         def state() -> list[tuple[str, bytes]]:
@@ -86,7 +86,7 @@ def test_nothing_is_received(program: Path) -> None:
 
         before = state()
         first, second = (truth.ask("--pid", str(running.pid))[0] for _ in range(2))
-        check(first, listed(running))
+        check(first, list_blocks(running))
         assert first == second
         assert state() == before
 
@@ -94,26 +94,26 @@ def test_nothing_is_received(program: Path) -> None:
 def test_a_core_that_findleaks_wrote(readable: cores.Running) -> None:
     path = readable.folder / "own.core"
     ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(readable.pid), check=True)
-    check(truth.ask(str(path))[0], listed(readable))
+    check(truth.ask(str(path))[0], list_blocks(readable))
 
 
 def test_a_clone_of_the_process(readable: cores.Running) -> None:
     """The process runs while its descriptors are read."""
     path = readable.folder / "clone.core"
     ran("snapshot", "--weight", "core", "--fork", "-o", str(path), "--pid", str(readable.pid), check=True)
-    check(truth.ask(str(path))[0], listed(readable))
+    check(truth.ask(str(path))[0], list_blocks(readable))
 
 
 def test_each_reference_has_a_name(readable: cores.Running) -> None:
-    for what, address in {what: address for address, (kind, what) in listed(readable).items() if kind == "held"}.items():
-        references = found("refs", hex(address), "--pid", str(readable.pid))["references"]
+    for what, address in {what: address for address, (kind, what) in list_blocks(readable).items() if kind == "held"}.items():
+        references = run_json("refs", hex(address), "--pid", str(readable.pid))["references"]
         assert [re.fullmatch(NAMES[what], one["kernel"]) is not None for one in references if one["live"]] == [True], what
 
 
 def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
-    leaked = sum(kind != "held" for kind, _ in listed(partly).values())
+    leaked = sum(kind != "held" for kind, _ in list_blocks(partly).values())
     for command in ("find", "verdict"):
-        body = found(command, "--pid", str(partly.pid))
+        body = run_json(command, "--pid", str(partly.pid))
         unreadable = {one["what"]: one["count"] for one in body["kernel"]["unreadable"]}
         assert unreadable == {"unread socket": 1, "unread message queue": 1}
         assert body["kernel"]["doubtful"]["blocks"] == leaked == 2 * EACH + 2
@@ -123,14 +123,14 @@ def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
 
 
 def test_a_core_of_a_debugger(readable: cores.Running) -> None:
-    """A core has no descriptors. The functions that the program imports are the evidence."""
-    body = found("find", str(readable.gcore()))
+    """A core has no descriptors. The functions that the program imports show that data may be missing."""
+    body = run_json("find", str(readable.gcore()))
     uses = {
         one["what"]: (one["function"] in ("pipe", "socketpair", "eventfd", "mq_send", "msgsnd", "memfd_create"), one["module"])
         for one in body["kernel"]["uses"]
     }
     assert uses == dict.fromkeys(("pipes and sockets", "message queues", "memfds that are not mapped"), (True, "unread_data"))
-    assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(listed(readable))
+    assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(list_blocks(readable))
     (note,) = [note for note in body["notes"] if SENTENCE in note]
     assert "are not in this core (use --pid): " in note
 

@@ -1,4 +1,4 @@
-"""The frames of JavaScript functions are those that V8 prints at the same stop, and possible ones at stops that nobody chose."""
+"""The frames of JavaScript functions are those that V8 prints at the same stop. At random stops, they are possible frames."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_frames_at_calls(version: str, mode: str, stops: int, flags: tuple[str, 
 
 @pytest.mark.parametrize(("version", "stops"), STOPS)
 def test_frames_at_any_stop(version: str, stops: int, tmp_path: Path) -> None:
-    """If a thread stops at an instruction that is not a call, the functions that are inlined there, and the line, are unknown. This happens
-    at one of 15 stops. Therefore only many stops show its share."""
+    """If a thread stops at an instruction that is not a call, the line and the inlined functions are unknown. This happens at one of 15
+    stops, so the test needs many stops."""
     with_lines = compared = 0
     with v8_frames.busy(version, tmp_path, "free", 1, 3) as program:
         program.read_line("ready\n")
@@ -104,7 +104,7 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
 
 
 def crash_of(core: Path) -> dict[str, Any]:
-    """The finding on how a process ended."""
+    """Return the finding about how a process ended."""
     every = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
     (found,) = (one for one in every if one["finding"] == "crash")
     made: dict[str, Any] = found
@@ -124,8 +124,8 @@ def test_crashes(mode: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", VERSIONS)
 def test_heap_is_full(version: str, tmp_path: Path) -> None:
-    """V8 ends the process. `verdict` names the function that needed memory, or the one that it is inlined in. It names none if V8 was
-    moving its code."""
+    """V8 ends the process. `verdict` names the function that needed memory, or the function into which it is inlined. It names none if V8
+    was moving its code."""
     program = "const kept = []\nfunction keep (i) { kept.push(new Array(1000).fill(i + 0.5)) }\nfor (let i = 0; ; i++) keep(i)\n"
     (tmp_path / "full.js").write_text(program)
     command = [nodes.get(version), "--max-old-space-size=40", str(tmp_path / "full.js")]
@@ -137,7 +137,7 @@ def test_heap_is_full(version: str, tmp_path: Path) -> None:
 
 
 def test_damaged_frames(tmp_path: Path) -> None:
-    """Frames of a damaged process are read without an error; functions have names that are whole in the program."""
+    """findleaks reads the frames of a damaged process without an error. The names of functions are complete names of the program."""
     with v8_frames.busy(nodes.NEWEST, tmp_path, "stop", 2, 7) as program:
         program.wait_until_stopped()
         with findleaks.attach(program.pid) as process:

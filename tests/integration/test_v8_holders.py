@@ -1,4 +1,4 @@
-"""`verdict` names what retains the objects of V8's heap; `path`, `refs`, `whatis` and `runtime` agree with it."""
+"""`verdict` names what retains the objects of V8's heap. `path`, `refs`, `whatis` and `runtime` agree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = [
 
 
 def addon(folder: Path) -> Path:
-    """Compile the addon that leaks. Node has its path as a URL, in which characters of the path are escaped."""
+    """Compile the addon that leaks. Node records its path as a URL, in which some characters are escaped."""
     made = folder / "leak 1%20\u00e9.node"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", made, truth.PROGRAMS / "v8_references.c"], check=True)
     return made
@@ -50,8 +50,8 @@ def answer(*words: str) -> dict[str, Any]:
 
 
 def is_named(holder: str, text: str) -> bool:
-    """Whether a text names the variable, alone or as one of several that retain the objects only together: functions may keep their
-    context, which has all variables, alive."""
+    """Return whether a text names the variable, alone or as one of several that retain the objects only together. Functions may keep
+    their context alive, which has all variables."""
     _, _, name = holder.rpartition(" ")
     return holder in text or re.search(rf"variables [^()]*\b{re.escape(name)}\b[^()]*\([^()]*\) together retain", text) is not None
 
@@ -59,7 +59,7 @@ def is_named(holder: str, text: str) -> bool:
 @pytest.mark.platform("x86-64", "Node: what retains JavaScript objects", of="12 to 24")
 @pytest.mark.parametrize(("version", "kind"), ALL)
 def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: str) -> None:
-    # Without a timer that has V8 collect again while the process rests: it would move objects between two commands.
+    # Disable the timer that makes V8 collect again while the process is idle: the collection would move objects between two commands.
     flags = ("--expose-gc", "--no-memory-reducer")
     file = addon(tmp_path)
     command = [nodes.get(version), *flags, str(PROGRAM), kind, str(TOTAL), str(file)]
@@ -73,7 +73,7 @@ def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: s
         path, identified = answer("path", place, "--pid", pid), answer("whatis", place, "--pid", pid)
         (runtime,) = answer("runtime", "--only", "node", "--pid", pid)["runtimes"]
         core = str(running.kernel_core())
-    # The name of the holder, and what it holds by constructor or function.
+    # The name of the holder, and its objects by constructor or function.
     titles = " ".join(line.strip() for line in screen[:SCREEN])
     assert is_named(made["holder"], titles)
     assert f"{TOTAL:,} " in titles and made["content"] in titles
@@ -119,7 +119,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, mon
         owners = HandleOwners(node._target, node._engine, node._directory, handles, [one.address for one in node._isolates])
         chosen = Counter(choose_variables(owners._reached[str(file)]).values())
         (group, *_) = owners.groups
-        # If following takes too many words, only the variables' own words count.
+        # If the scan reaches too many words, only the words of the variables themselves count.
         monkeypatch.setattr(addon_variables, "_MOST_WORDS", 64)
         limited = HandleOwners(node._target, node._engine, node._directory, handles, [one.address for one in node._isolates])
         direct = Counter(choose_variables(limited._reached[str(file)]).values())
@@ -138,7 +138,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, mon
 @pytest.mark.parametrize("kind", ["wrapped", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("buffers", "external"))])
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
     """JavaScript objects own the native blocks. Each block has 20,008 usable bytes. The addon also has global handles in a list, and
-    thread-safe functions that it never releases: findleaks tells the handles of each from those of Node."""
+    thread-safe functions that it never releases: findleaks distinguishes the handles of both from those of Node."""
     file, each = addon(tmp_path), 2000
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, str(each), str(file)]
     with cores.Running(command, tmp_path) as running:
@@ -163,7 +163,7 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
     if kind == "wrapped":
         assert f"objects of Node-API reference ({file}) retain 3" in verdict["cause"] and made["holder"] in verdict["cause"]
         assert counts[f"Node-API thread-safe function ({file})"] == each
-        # References of the addon's own functions are few.
+        # The addon's own functions have few references.
         assert each <= counts[f"Node-API reference ({file})"] < each + 100
         functions, watched = groups[f"global handles of Node-API thread-safe functions of {file}"], groups[f"global handles of {file}"]
         assert len(functions.places) in (2 * each, 3 * each)

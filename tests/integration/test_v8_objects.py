@@ -1,4 +1,4 @@
-"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program made."""
+"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program created."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ import cores
 PROGRAM = truth.PROGRAMS / "v8_objects.js"
 VERSIONS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8", "20.20.0", "22.12.0", nodes.NEWEST)
 OTHERS = ("Map", "Set", "WeakMap", "Promise", "Generator", "Date", "(closure)", "(regexp)", "Error", "Uint8Array", "Float64Array")
-"""Names of other objects that the program makes, and whose numbers a snapshot does not change."""
+"""Names of other objects that the program creates, and whose numbers do not change when a snapshot is written."""
 
 LATER = 16
-"""V8 allocates so many objects of a class after it has counted them, or it keeps garbage that was not collected."""
+"""V8 allocates up to this number of objects of a class after it has counted them, or keeps this much garbage."""
 
 LOST = 0.02
-"""Most objects that are garbage, as a part of the live ones: V8 has collected, and what the snapshot needed is garbage."""
+"""Maximum number of garbage objects, as a fraction of the live ones: V8 has collected garbage, and the objects that the snapshot needed
+are garbage."""
 
 NATIVE = ("ArrayBuffer (its memory)", "node::")
 """Beginnings of the names of memory outside V8's heap."""
 
 UNLIKE = {
-    # A snapshot divides these by what refers to an object; symbols that scripts cannot see are system objects there.
+    # A snapshot divides these by what refers to an object. Symbols that scripts cannot see are system objects in a snapshot.
     "(system)", "(compiled code)", "(array)", "(object shape)", "(symbol)",
-    # Objects that the embedder made; prototypes of wrappers of primitive values.
+    # Objects that the embedder created, and prototypes of wrappers of primitive values.
     "global",
 }  # fmt: skip
 TEMPLATES = {"Map", "Registry", "BaseObject", "Object", "EventTarget"}
 OLD = {
-    # Up to V8 9.4, a snapshot names objects of a subclass of Map after Map, and it uses names of the embedder's templates.
+    # Up to V8 9.4, a snapshot gives objects of a subclass of Map the name Map, and uses the names of the embedder's templates.
     "16.20.2": TEMPLATES,
     "14.21.3": TEMPLATES,
-    # V8 7.8 has no constants for the types of the objects of async functions, and of maps and sets.
+    # V8 7.8 has no constants for the types of the objects of async functions, and of those of maps and sets.
     "12.22.12": {*TEMPLATES, "Generator"},
 }
 
 
 WITH_ARRAYS = ("Map", "Set", "Registry")
-"""Names of objects that each have an array, which V8 7.8 does not tell."""
+"""Names of objects that each have an array. V8 7.8 does not report these arrays."""
 
 
 class Found(NamedTuple):
-    """Live objects, their bytes, bytes of arrays, and garbage: objects and bytes."""
+    """Live objects, their bytes, bytes of arrays, and the objects and bytes of garbage."""
 
     live: int
     live_bytes: int
@@ -61,19 +62,19 @@ class Found(NamedTuple):
     garbage_bytes: int
 
     def whole(self) -> tuple[int, int]:
-        """Return all objects, and their bytes."""
+        """Return the number of all objects, and their bytes."""
         return self.live + self.garbage, self.live_bytes + self.garbage_bytes
 
 
 NOTHING = Found(0, 0, 0, 0, 0)
 
 
-def named_as(version: str, name: str) -> str:
-    """Return the name of an object of our snapshot as this version of V8 has it: only since Node 24, oddballs have names of their own."""
+def get_name(version: str, name: str) -> str:
+    """Return the name that this version of V8 gives an object of our snapshot. Only since Node 24, oddballs have their own names."""
     return "system / Oddball" if version != nodes.NEWEST and name in ("null", "undefined", "true", "false") else name
 
 
-def counted(output: str) -> tuple[Mapping[str, Found], list[str]]:
+def parse_counts(output: str) -> tuple[Mapping[str, Found], list[str]]:
     """Return the objects by name, and the warnings."""
     (line,) = debuggers.objects(output)
     answer = json.loads(line)
@@ -85,7 +86,8 @@ def counted(output: str) -> tuple[Mapping[str, Found], list[str]]:
 
 
 def reports(running: cores.Running, program: str, every: bool) -> dict[str, str]:
-    """Return the answers for the process and for the kernel's core. With `every`, also those for gcore's core, and in GDB and LLDB."""
+    """Return the results for the process and for the kernel's core. With `every`, also those for gcore's core, and those in GDB and
+    LLDB."""
     pid, words = str(running.pid), [f"leaks {' '.join(RUNTIME)} --json"]
     reported = {"live": debuggers.findleaks(*RUNTIME, "--json", "--pid", pid)}
     if every:
@@ -99,7 +101,7 @@ def reports(running: cores.Running, program: str, every: bool) -> dict[str, str]
 
 
 def compare_snapshots(own: heapsnapshots.Counts, truths: heapsnapshots.Counts, found: Mapping[str, Found], names: list[str]) -> None:
-    """Require that our snapshot has the live objects of these names, with the bytes that V8's own snapshot gives them."""
+    """Check that our snapshot has the live objects of these names, with the bytes that V8's own snapshot gives them."""
     for name in names:
         assert (own.objects[name], own.bytes[name]) == (found[name].live, found[name].live_bytes), name
         assert (own.objects[name] + found[name].garbage, own.bytes[name] + found[name].garbage_bytes) == (
@@ -122,16 +124,16 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
         own = tmp_path / "own.heapsnapshot"
         debuggers.findleaks("runtime", "--only", "node", "--no-native", "-o", str(own), "--pid", str(running.pid))
         reported = reports(running, nodes.get(version), every)
-    found, warnings = counted(reported["live"])
+    found, warnings = parse_counts(reported["live"])
     assert [warning for warning in warnings if "read" in warning] == []
     for name, output in reported.items():
-        assert counted(output)[0] == found, name
+        assert parse_counts(output)[0] == found, name
     truths = heapsnapshots.read(snapshot)
-    # Prototypes of subclasses are objects of the class: that of Special is an Order.
+    # Prototypes of subclasses are objects of the superclass: that of Special is an Order.
     assert {name: found[name].live for name in made} == {**made, "Order": made["Order"] + 1}
     for name in (*made, *OTHERS):
         if name not in OLD.get(version, ()):
-            # The call that writes the snapshot has objects that are garbage when it has returned.
+            # The call that writes the snapshot creates objects that are garbage after it has returned.
             assert found[name].whole() == (truths.objects[name], truths.bytes[name]), name
             assert found[name].garbage == 0 or name not in made, name
     live, garbage = sum(one.live for one in found.values()), sum(one.garbage for one in found.values())
@@ -146,7 +148,7 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
         assert {name: parsed.sizes[name] for name in made} == {name: truth_parsed.sizes[name] for name in made}
         for name in made:
             expected = {key: value for key, value in truth_parsed.names[name].items() if key != "__proto__"}
-            found_names = {key: named_as(version, value) for key, value in parsed.names.get(name, {}).items()}
+            found_names = {key: get_name(version, value) for key, value in parsed.names.get(name, {}).items()}
             assert found_names == expected, name
     compare_snapshots(heapsnapshots.read(own), truths, found, [name for name in (*made, *OTHERS) if name not in OLD.get(version, ())])
     names = (set(found) | set(truths.objects)) - unlike

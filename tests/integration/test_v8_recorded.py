@@ -53,18 +53,18 @@ def calling(version: str, folder: Path, *flags: str, thread: str = "main") -> It
         program.end()
 
 
-def listed(printed: str, way: str) -> Counter[Frames]:
+def parse_stacks(printed: str, way: str) -> Counter[Frames]:
     """Count the stacks that V8 printed, without frames that have no script (builtins and evaluated text)."""
     found: Counter[Frames] = Counter()
     for count, _, frames in json.loads(printed):
         named = tuple((name or v8_frames.ANONYMOUS, script, line) for name, script, line in frames)
-        found[comparable(with_script(named), way)] += count
+        found[make_comparable(with_script(named), way)] += count
     return found
 
 
-def comparable(frames: Frames, way: str) -> Frames:
-    """Remove names that cannot always be read: the names of inlined closures. With injected code, also remove the names of functions that
-    are not inlined and were renamed after V8 created them."""
+def make_comparable(frames: Frames, way: str) -> Frames:
+    """Remove names that cannot always be read: those of inlined closures. With injected code, also remove the names of functions that are
+    not inlined and were renamed after V8 created them."""
     removed = (*CLOSURES, RENAMED) if way in INJECTED else CLOSURES
     return tuple(("" if name in removed else name, script, line) for name, script, line in frames)
 
@@ -78,10 +78,10 @@ def check(version: str, way: str, folder: Path, *flags: str, thread: str = "main
         made = native_calls.record(program, way, ROUNDS, CALLS, SIZES)
     found: Counter[Frames] = Counter()
     for frames, count in native_calls.recorded(made, KIND).items():
-        found[comparable(with_script(frames), way)] += count
+        found[make_comparable(with_script(frames), way)] += count
     alike = Counter(json.dumps([stack["frames"], stack.get("end")]) for stack in made.stacks)
     assert max(alike.values()) == 1
-    assert found == listed(made.printed, way)
+    assert found == parse_stacks(made.printed, way)
     assert found.total() == ROUNDS * CALLS
 
 
@@ -110,14 +110,14 @@ def test_workers(version: str, way: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["inject", "breakpoints"])
 @pytest.mark.parametrize("version", ["12.22.12", nodes.NEWEST])
 def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -> None:
-    """A garbage collection moves functions. Functions on the stack that it interrupted have no names."""
+    """A garbage collection moves functions, so the functions on the stack that it interrupted have no names."""
     with calling(version, tmp_path, "--expose-gc") as program:
         options = ["v8::internal::Heap::PerformGarbageCollection", "--json", "--limit", "0", "--frames", "0", "--events", "20"]
         command = counts.by_command_line(program.pid, [*options, *(["--inject"] if way == "inject" else [])])
         with open(tmp_path / "report", "wb") as file, subprocess.Popen(command, stdout=file) as counting:
             while counting.poll() is None:
                 program.round()
-                time.sleep(0.2)  # the output of a round has all stacks so far
+                time.sleep(0.2)  # the output of a round has all stacks up to now
     (report,) = counts.reported((tmp_path / "report").read_text())
     frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
     assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}

@@ -16,7 +16,7 @@ import cores
 PROGRAM = truth.PROGRAMS / "v8_workers.js"
 TOTAL = 40_000
 CLOSE = 0.02
-"""The largest relative difference between what V8 counts as used in one heap more than in another, and the live objects."""
+"""The largest relative difference between V8's used bytes, compared between two heaps, and the bytes of live objects."""
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(nodes.WITH_WORKERS, nodes.NEWEST))
@@ -32,7 +32,7 @@ def test_heaps_of_workers(tmp_path: Path, version: str) -> None:
     many, few, _ = made["workers"]
     assert heaps[0]["script"] == many["script"] == str(PROGRAM)
     assert heaps[1]["script"] == str(PROGRAM) and heaps[0]["bytes"] < many["used"] and heaps[1]["bytes"] < few["used"]
-    # V8 counts about as many bytes in each heap that are not of live objects.
+    # V8's count of each heap includes about this number of bytes that are not live objects.
     assert heaps[0]["bytes"] - heaps[1]["bytes"] == pytest.approx(many["used"] - few["used"], rel=CLOSE)
     (own,) = [one for one in heaps if not one["worker"]]
     assert own["thread"] == "main thread" and 0.6 * made["main"] < own["bytes"] < made["main"]

@@ -1,4 +1,4 @@
-"""`verdict` on real programs: shares that sum up to what the kernel calls resident, predictions held to what malloc_trim then returns."""
+"""`verdict` on real programs: shares add up to the kernel's resident memory, and predictions equal what malloc_trim then returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from findleaks.session import Session
 from findleaks.target.copied import attach
 
 LOST, KEPT, PINNED = 20_000, 30_000, 2000
-BLOCK = 104  # usable bytes of what verdict.c forgets
+BLOCK = 104  # usable bytes that verdict.c leaks
 NOTHING = {"nothing-lost", "next-to-nothing-lost"}
 
 
@@ -38,7 +38,7 @@ program = building.by(build)
 
 def test_plain_leak(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, 0, 0)) as run:
-        size = resident(run.pid)  # beforehand: to read a process makes pages of its files resident
+        size = resident(run.pid)  # read before findleaks runs, because reading a process makes pages of its files resident
         live = verdict("--pid", str(run.pid))
         assert near(live["resident"], size, 0.01)
         assert live["rss"] == live["resident"]
@@ -109,8 +109,9 @@ int main(void) {
 """
 
 
-def test_one_pointer_to_a_middle_is_one_fact(tmp_path: Path) -> None:
-    """The block, the word that points into it and the offset are named; `find` has one group, not one for all that is below."""
+def test_one_interior_pointer_gives_one_group(tmp_path: Path) -> None:
+    """The block, the word that points into it and the offset are named. `find` has one group, and not one for each block that is
+    reachable from it."""
     compiled(tmp_path, one=_ONE)
     with Running([str(tmp_path / "one")], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))
@@ -136,7 +137,7 @@ def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:
         assert [one["bytes"] for one in found["findings"]] == sorted((one["bytes"] for one in found["findings"]), reverse=True)
         kept = finding(found, "kept")
         assert kept["evidence"]["causes"] == ["between"]
-        assert near(kept["bytes"], KEPT * 2016 - LOST * 112, 0.01)  # what is lost was cut from it
+        assert near(kept["bytes"], KEPT * 2016 - LOST * 112, 0.01)  # the lost blocks were cut from it
         assert finding(found, "lost")["bytes"] == LOST * BLOCK
         ended = finding(found, "unjoined-threads")
         assert ended["evidence"]["threads"] == 40
@@ -149,7 +150,8 @@ def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:
 
 
 def test_list_that_grows(program: Path, tmp_path: Path) -> None:
-    """Held, not lost, and by whom; stripped, the variable has no name, and the rest is the same."""
+    """The list is reachable, and the finding names the variable. In a stripped program, the variable has no name, and the rest is the
+    same."""
     bare = tmp_path / "bare"
     subprocess.run(["strip", "-o", str(bare), str(program)], check=True)
     for path in (program, bare):
@@ -167,13 +169,13 @@ def test_list_that_grows(program: Path, tmp_path: Path) -> None:
 
 
 def findleaks_takes(words: str) -> bool:
-    """Whether a suggested command parses."""
+    """Return whether findleaks can parse a suggested command."""
     made = commands.find_command(shlex.split(words)[0])
     return made is not None and commands.parse(commands.parser(made, "leaks"), shlex.split(words)[1:]) is not None
 
 
-def test_fragmentation_is_no_free_page(program: Path, tmp_path: Path) -> None:
-    """A block in use on every page: nothing can be given back, and that is said."""
+def test_fragmentation_without_a_free_page(program: Path, tmp_path: Path) -> None:
+    """There is a block in use on every page, so no page can be returned, and the finding says so."""
     with running(program, tmp_path / "run", (0, KEPT, 0, 2)) as run:
         found = verdict("--pid", str(run.pid))
         kept = finding(found, "kept")
@@ -186,7 +188,7 @@ def test_fragmentation_is_no_free_page(program: Path, tmp_path: Path) -> None:
 
 
 def test_top_that_the_threshold_keeps(program: Path, tmp_path: Path) -> None:
-    """All of it freed: with a threshold set, it stays at the end of the main arena."""
+    """All memory is freed, but because of a threshold (M_TRIM_THRESHOLD), it stays at the end of the main arena."""
     with running(program, tmp_path / "run", (0, KEPT, 0, 1 << 30), MALLOC_TRIM_THRESHOLD_=str(1 << 30)) as run:
         pinned = int(run.output.split()[1])
         assert pinned == 2
@@ -239,7 +241,7 @@ def ruby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_threaded_ruby(ruby: Running) -> None:
-    """RSS is many times what malloc's blocks need; live and of a kernel's core, what malloc_trim(0) returns is known beforehand."""
+    """RSS is many times the size of the blocks. Live and in a kernel's core, the prediction of what malloc_trim(0) returns is correct."""
     size = resident(ruby.pid)
     live = verdict("--pid", str(ruby.pid))
     assert near(live["resident"], size, 0.01)
@@ -273,8 +275,9 @@ def test_ruby_with_two_arenas(tmp_path: Path) -> None:
             assert near(one["evidence"]["returnable"], given_back(run), 0.02)
 
 
-def trimmed(pid: int) -> int:
-    """Bytes that malloc_trim(0) returns to the system. GDB calls it in a thread of a suspended process while no other thread runs."""
+def call_malloc_trim(pid: int) -> int:
+    """Return the number of bytes that malloc_trim(0) returns to the system. GDB calls it in a thread of a suspended process while no
+    other thread runs."""
     before = anonymous(pid)
     steps = ["set scheduler-locking on", "handle SIGSTOP nostop noprint nopass", "print (int) malloc_trim(0)"]
     words = ["gdb", "-batch", "-nx", "-p", str(pid), *(word for step in steps for word in ("-ex", step))]
@@ -284,14 +287,14 @@ def trimmed(pid: int) -> int:
 
 
 def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
-    """Without compiled code: compiler threads allocate and free memory at any time."""
+    """The JVM runs without compilers, because compiler threads allocate and free memory at any time."""
     jvms.compile_java(ROOT / "tests/programs/VerdictDeflaters.java", tmp_path)
     flags = ["-Xint", "-Xmx64m", "-XX:+UseSerialGC", "-XX:CompressedClassSpaceSize=16m"]
     with Running(["java", *flags, "-cp", str(tmp_path), "VerdictDeflaters"], tmp_path / "run") as run:
         suspend(run.pid)
         size = resident(run.pid)
         found = verdict("--pid", str(run.pid))
-        returned = trimmed(run.pid)
+        returned = call_malloc_trim(run.pid)
         os.kill(run.pid, signal.SIGCONT)
         said = subprocess.run(["jcmd", str(run.pid), "System.trim_native_heap"], check=True, capture_output=True, text=True, timeout=180)
     assert near(found["resident"], size, 0.01)
@@ -304,7 +307,7 @@ def test_java_with_threads_that_deflate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nginx", "redis"])
 def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
-    """Nothing is invented."""
+    """A healthy idle server has no finding."""
     with Idle(PROGRAMS[name], tmp_path) as idle:
         size = resident(idle.pid)
         found = verdict("--pid", str(idle.pid))
@@ -314,8 +317,8 @@ def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
     assert {found["findings"][0]["finding"], core["findings"][0]["finding"]} <= NOTHING
 
 
-def test_scopes_that_hoard_handles(tmp_path: Path) -> None:
-    """Node 0.10.21 leaves a handle for each TCP handle closed with a callback, and ten more; 0.10.22 mended that."""
+def test_scopes_with_many_handles(tmp_path: Path) -> None:
+    """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. This is fixed in 0.10.22."""
     for version, more in (("0.10.21", 200_000), ("0.10.22", 0)):
         words = [nodes.get(version), str(ROOT / "tests/programs/node_closing.js"), "200000"]
         with Running(words, tmp_path / version) as run:
@@ -341,21 +344,21 @@ def test_gcore_does_not_tell_what_was_resident(program: Path, tmp_path: Path) ->
     assert "not known" in findleaks("verdict", core)
     known = verdict("--residency", str(side), core)
     assert known["residency"] == "side file"
-    # Files' pages became resident when it was read the first time.
+    # Pages of files became resident when the process was read for the first time.
     assert near(known["resident"] - share(known, "files"), live["resident"] - share(live, "files"), 0.01)
     assert finding(known, "kept")["evidence"]["returnable"] == finding(live, "kept")["evidence"]["returnable"]
 
 
-def test_doors_agree(program: Path, tmp_path: Path) -> None:
+def test_front_ends_agree(program: Path, tmp_path: Path) -> None:
     with running(program, tmp_path / "run", (LOST, KEPT, 20)) as run:
         os.kill(run.pid, signal.SIGSTOP)
         alive = verdict("--pid", str(run.pid))
-        for door in (gdb(["leaks verdict --json"], "-p", str(run.pid)), lldb(["leaks verdict --json"], "-p", str(run.pid))):
-            (line,) = objects(door)
+        for front_end in (gdb(["leaks verdict --json"], "-p", str(run.pid)), lldb(["leaks verdict --json"], "-p", str(run.pid))):
+            (line,) = objects(front_end)
             same = json.loads(line)
             assert same["findings"] == alive["findings"]
             assert same["allocators"] == alive["allocators"]
-            for sort in ("in-use", "kept", "cached", "metadata", "unjoined", "unknown"):  # files' pages are made resident by whoever reads
+            for sort in ("in-use", "kept", "cached", "metadata", "unjoined", "unknown"):  # any reader makes pages of files resident
                 assert share(same, sort) == share(alive, sort)
         os.kill(run.pid, signal.SIGCONT)
         core = str(run.kernel_core())
@@ -363,7 +366,7 @@ def test_doors_agree(program: Path, tmp_path: Path) -> None:
     assert objects(gdb(["leaks verdict --json"], str(program), core)) == of_core
     assert objects(lldb(["leaks verdict --json"], str(program), "-c", core)) == of_core
     assert objects(findleaks("verdict", "--json", core, FINDLEAKS_PURE="1")) == of_core
-    assert near(json.loads(of_core[0])["resident"], os.stat(core).st_blocks * 512, 0.01)  # what the kernel wrote of the process
+    assert near(json.loads(of_core[0])["resident"], os.stat(core).st_blocks * 512, 0.01)  # the note that the kernel wrote about the process
     words = " ".join(findleaks("verdict", core).split())
     assert f"{LOST:,} blocks that nothing refers to" in words
     assert "20 threads ended and were never joined" in words

@@ -15,7 +15,7 @@ from verdicts import finding, verdict
 from cores import Running
 
 COUNT = 300
-EACH = 200_000  # zlib's deflate takes 268 KB: zconf.h, MEM_LEVEL and window bits by default
+EACH = 200_000  # zlib's deflate allocates 268 KB: zconf.h, default MEM_LEVEL and window bits
 FLAGS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m")
 
 
@@ -29,7 +29,7 @@ def test_held_from_java(tmp_path: Path) -> None:
         (top, *_) = held["evidence"]["types"]
         assert (top["name"], top["objects"]) == ("java.util.zip.Deflater$DeflaterZStreamRef", COUNT)
         assert COUNT * EACH < top["native_bytes"] < COUNT * 300_000
-        assert 5 * COUNT <= top["native_blocks"] <= 6 * COUNT  # deflate's state, window, two tables, and what is pending
+        assert 5 * COUNT <= top["native_blocks"] <= 6 * COUNT  # deflate's state, window, two tables, and pending output
         assert f"{COUNT} objects of java.util.zip.Deflater$DeflaterZStreamRef retain" in held["cause"]
         assert (
             "java.util.ArrayList.elementData → java.lang.Object[] → java.util.zip.Deflater.zsRef → java.util.zip.Deflater$" in held["cause"]
@@ -38,7 +38,7 @@ def test_held_from_java(tmp_path: Path) -> None:
         assert held["try"][0].startswith("end() of java.util.zip.Inflater and Deflater")
         assert held["next"][1].startswith("path 0x")
         (share,) = [share for share in one["shares"] if share["share"] == "in-use"]
-        assert held["bytes"] > share["bytes"]  # most of a window was never written to
+        assert held["bytes"] > share["bytes"]  # most of a window was never written
         heaps = sum(each["bytes"] for each in one["shares"] if each["share"] == "runtime")
         assert held["resident_bytes"] <= share["bytes"] + heaps
         assert "objects of JVM retain" in held["text"]
@@ -202,8 +202,9 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
     ],
 )
 def test_memory_of_arenas(kind: str, owner: str, remedy: str, least: float, tmp_path: Path) -> None:
-    """The memory of an arena is attributed to the object that frees it, and that of the global arena, which nothing frees, to segments.
-    Nobody owns the latter alone: up to 5 % of these blocks are also referred to by stale words in the blocks of the JVM's own arenas."""
+    """The memory of an arena is attributed to the object that frees it. Memory of the global arena, which is never freed, is attributed
+    to segments. Segments do not retain all of it alone: stale words in blocks of the JVM's own arenas refer to up to 5 % of these
+    blocks."""
     count = 500
     jvms.compile_java(ROOT / "tests/programs/JavaArenas.java", tmp_path, "--release", "11")
     with Running(jvms.command("25.0.2", tmp_path, "JavaArenas", kind, str(count), options=("-Xmx64m",)), tmp_path / "run") as run:
@@ -242,7 +243,7 @@ def test_class_loaders_of_plugins(plugin: str, holder: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", *jvms.VERSIONS))])
 @pytest.mark.parametrize("words", [(), ("cleaner",)], ids=["leaked", "cleaner"])
 def test_garbage_that_owns_native_memory(version: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    """A collection frees the blocks of these objects only if they have a Cleaner. Otherwise it frees only the objects."""
+    """A collection frees the native blocks of these objects only if the objects have a Cleaner."""
     count, each = 2000, 20_000
     library = jvms.compile_native("dropped_codecs.c", tmp_path)
     jvms.compile_java(truth.PROGRAMS / "DroppedCodecs.java", tmp_path, "--release", "11")

@@ -1,4 +1,4 @@
-"""Real damage is found where the program that did it says it is; sound heaps are called sound."""
+"""`verify` finds damage at the place where the program made it, and reports no damage in sound heaps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAMAGE = {
     "top": "pattern",
     "mapped": "text",
 }
-"""What is done, and what findleaks must say was written (it may say text of links that are not mangled)."""
+"""By kind of damage: the text that findleaks must report as written. It may report the text of links that are not mangled."""
 
 SOME = (
     *("overrun 1 text used", "overrun 8 pointers used", "overrun 40 text small", "overrun 8 text cached", "overrun 1 text large"),
@@ -51,7 +51,7 @@ Build = Callable[..., Path]
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("corrupt")
 
-    def compiled(source: Path, libc: str = "") -> Path:
+    def compile_program(source: Path, libc: str = "") -> Path:
         output = folder / f"{source.stem}{libc}"
         if not output.exists():
             flags = (*accuracy.FLAGS, "-O1") if source == accuracy.SOURCE else FLAGS
@@ -61,11 +61,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 subprocess.run(["gcc", *flags, "-o", str(output), str(source), "-pthread"], check=True)
         return output
 
-    return compiled
+    return compile_program
 
 
 def check(program: Path, folder: Path, scenario: str, picture: str, thread: bool = False) -> None:
-    """Run, damage, look."""
+    """Run the program, which damages its heap, and check the output of `verify`."""
     words = [*scenario.split(), *(["-t"] if thread else [])]
     with cores.Running([str(program), *words], folder) as running:
         said = story(running.output)
@@ -93,20 +93,20 @@ def test_every_damage_and_libc(build: Build, tmp_path: Path, version: str, scena
         check(build(GLIBC, version), tmp_path / str(thread), scenario, picture, thread)
 
 
-def sound(command: list[str], folder: Path, **environment: str) -> None:
-    """A healthy program: nothing is wrong with it, and everything was looked at."""
+def check_sound(command: list[str], folder: Path, **environment: str) -> None:
+    """Check that `verify` examined all of a healthy program's heap and found no damage."""
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         reported, status = ask("--pid", str(running.pid))
     assert (status, reported["sound"], reported["problems"]) == (0, True, []), reported["problems"][:3]
     for allocator in reported["allocators"]:
         assert allocator["sound"]
-        assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the others are mapped one by one
+        assert allocator["checked"]["chunk headers"] > 0.9 * allocator["blocks"] > 0  # the other blocks are separate mappings
         assert allocator["checked"]["free-list links"] > 0
 
 
 @pytest.mark.parametrize("options", ["", "h", "b", "s"], ids=["plain", "further heaps", "break blocked", "foreign sbrk"])
 def test_sound_heaps(build: Build, tmp_path: Path, options: str) -> None:
-    sound([str(build(accuracy.SOURCE)), "9", "10", "1", options], tmp_path)
+    check_sound([str(build(accuracy.SOURCE)), "9", "10", "1", options], tmp_path)
 
 
 @pytest.mark.matrix
@@ -117,12 +117,13 @@ def test_sound_heaps(build: Build, tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize("version", libcs.SUITES)
 def test_sound_heaps_of_every_libc(build: Build, tmp_path: Path, version: str, tunables: str, options: str) -> None:
     environment = {"GLIBC_TUNABLES": f"glibc.malloc.{tunables}"} if tunables else {}
-    sound([str(build(accuracy.SOURCE, version)), "33", "34", "2", options], tmp_path, **environment)
+    check_sound([str(build(accuracy.SOURCE, version)), "33", "34", "2", options], tmp_path, **environment)
 
 
 @pytest.mark.parametrize("scenario", ["overrun 64 8 text", "header 64 8 pointers", "uaf 64 16 text", "double 64", "uaf 5000 16 pointers"])
 def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) -> None:
-    """The shared programs, with glibc's malloc: the first problem is in the block that was damaged, or the one it was freed behind."""
+    """The programs that run with any malloc, with glibc's malloc: the first problem is in the damaged block, or in the block before which
+    the freed one was."""
     with cores.Running([str(build(ANY)), *scenario.split()], tmp_path) as running:
         said = story(running.output)
         reported, status = ask("--pid", str(running.pid))
@@ -134,8 +135,8 @@ def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) ->
         assert said.damage <= int(damage[0]["damaged"]["address"], 16) < said.damage + 16
 
 
-def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None:
-    """find goes on with what it could read, and marks that; whatis and blocks know the blocks around."""
+def test_other_commands_on_a_damaged_heap(build: Build, tmp_path: Path) -> None:
+    """`find` continues with what it can read, and marks its result. `whatis` and `blocks` know the neighbouring blocks."""
     with cores.Running([str(build(GLIBC)), "overrun", "8", "text", "used"], tmp_path) as running:
         said = story(running.output)
         core = str(running.kernel_core())
@@ -146,12 +147,13 @@ def test_what_others_say_of_a_damaged_heap(build: Build, tmp_path: Path) -> None
     assert answer["block"]["state"] == "in-use" and answer["block"]["size"] == 40
     listed = [json.loads(line) for line in objects(findleaks("blocks", "--json", core))]
     behind = [block for block in listed if int(block.get("address", "0"), 16) > said.blocks["victim"]]
-    assert len(behind) == 3, "the walk goes on behind the damage"
+    assert len(behind) == 3, "the scan continues after the damage"
 
 
 @pytest.mark.parametrize("thread", [False, True], ids=["main arena", "thread arena"])
 def test_a_block_whose_bit_was_cleared_stays_in_use(build: Build, tmp_path: Path, thread: bool) -> None:
-    """A string's end one byte too far takes away the bit that says that its block is in use; find warns, and follows what it holds."""
+    """The terminating zero of a string is one byte too far, and clears the bit that says that its block is in use. `find` warns, and
+    follows the references in the block."""
     with cores.Running([str(build(GLIBC)), "null", *(["-t"] if thread else [])], tmp_path) as running:
         said = story(running.output)
         core = str(running.kernel_core())
@@ -162,7 +164,7 @@ def test_a_block_whose_bit_was_cleared_stays_in_use(build: Build, tmp_path: Path
     assert (answer["block"]["state"], answer["block"]["kind"], answer["block"]["size"]) == ("in-use", "reachable", 0xF8)
 
 
-def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
+def test_front_ends_agree(build: Build, tmp_path: Path) -> None:
     program = build(GLIBC)
     with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
         core = str(running.kernel_core())
@@ -172,7 +174,7 @@ def test_all_doors_say_the_same(build: Build, tmp_path: Path) -> None:
     assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == reported
 
 
-def test_a_core_cut_short_is_not_called_sound(build: Build, tmp_path: Path) -> None:
+def test_truncated_core_is_not_reported_as_sound(build: Build, tmp_path: Path) -> None:
     with cores.Running([str(build(GLIBC)), "none"], tmp_path) as running:
         core = running.kernel_core()
     cut = tmp_path / "cut"

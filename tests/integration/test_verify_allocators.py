@@ -1,6 +1,7 @@
-"""What `verify` sees of damage under each allocator: what its structures can show, at its place; and that it calls the rest sound.
+"""Damage under each allocator: `verify` reports the damage that the allocator's structures can show, at its place, and reports no damage
+elsewhere.
 
-Docs: the table in docs/verify.md says the same as SEEN.
+The table in docs/verify.md has the content of SEEN.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SCENARIOS = {
     "uaf 200 8 pointers": "pointer",
     "double 64": "",
 }
-"""What is done to a heap, and what findleaks must say was written."""
+"""By kind of damage to a heap: the text that findleaks must report as written."""
 
 FURTHER = {"overrun 64 1 text": "text", "overrun 5000 16 pointers": "pointer", "header 64 8 text": "text", "double 200": ""}
 
@@ -50,18 +51,18 @@ SEEN = {
     "musl mallocng": {"overrun", "header"},
     "musl oldmalloc": {"overrun", "header", "uaf"},
 }
-"""The kinds of damage of which an allocator's structures bear traces. What is missing leaves none: jemalloc, tcmalloc and mimalloc keep
-nothing between blocks, jemalloc and mallocng nothing in freed ones. Before scudo's blocks are 8 bytes that nothing uses, and
-behind these blocks there are at least 16."""
+"""The kinds of damage that an allocator's structures can show. The other kinds leave no trace: jemalloc, tcmalloc and mimalloc store
+nothing between blocks, and jemalloc and mallocng store nothing in freed blocks. There are 8 unused bytes before each block of scudo, and
+at least 16 after it."""
 
 NOTICED = {"scudo": {"double"}, "musl mallocng": {"double"}, "musl oldmalloc": {"double"}}
-"""What free() itself stops the program for."""
+"""The kinds of damage for which free() itself aborts the program."""
 
 Build = Callable[["Malloc", Path], tuple[Path, dict[str, str]]]
 
 
 class Malloc(NamedTuple):
-    """An allocator of a version: `name` as in SEEN, `build` of mimalloc's."""
+    """A version of an allocator: `name` as in SEEN, `build` of mimalloc."""
 
     name: str
     version: str
@@ -98,8 +99,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             compile_(made[key])
         return made[key]
 
-    def built(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
-        """The program, and the environment that gives it this malloc."""
+    def build_program(malloc: Malloc, source: Path) -> tuple[Path, dict[str, str]]:
+        """Return the built program, and the environment in which it uses this malloc."""
         flags = damage.FLAGS if source == ANY else TRUTH
         if malloc.name.startswith("musl"):
             version = malloc.version + ("-old" if malloc.name.endswith("oldmalloc") else "")
@@ -123,11 +124,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         command = ["gcc", *flags, str(source), "-pthread", "-o"]
         return once((source,), lambda output: subprocess.run([*command, str(output)], check=True)), {"LD_PRELOAD": str(library)}
 
-    return built
+    return build_program
 
 
 def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: str, picture: str) -> None:
-    """Run, damage, look."""
+    """Run the program, which damages its heap, and check the output of `verify`."""
     program, environment = build(malloc, ANY)
     kind = scenario.split()[0]
     command, settings = [str(program), *scenario.split()], {**os.environ, **environment}
@@ -148,12 +149,12 @@ def check(build: Build, malloc: Malloc, folder: Path, scenario: str, written: st
 
 
 def compare(first: dict[str, Any], kind: str, said: damage.Story, written: str) -> None:
-    """The first problem is the damage: its place, its neighbours, its words."""
+    """Check that the first problem is the damage: its place, its neighbours, its text."""
     place, near = int(first["address"], 16), first["neighbours"]
     if kind == "double":
         assert place == said.blocks["victim"] == int(near["at"]["address"], 16)
         assert "twice" in first["what"] or "2 times" in first["what"], first["what"]
-        assert first["written"] is None, "nothing was written over"
+        assert first["written"] is None, "nothing was overwritten"
         return
     assert said.damage <= place < said.damage + 8, (hex(said.damage), first)
     assert first["written"]["is"] in (written, "pointer", "number", "bytes") if kind == "header" else first["written"]["is"] == written, (
@@ -174,7 +175,7 @@ def leaves_traces(malloc: Malloc, scenario: str) -> bool:
 
 DAMAGED = [(malloc, scenario) for malloc in HERE for scenario in SCENARIOS]
 BLIND = (HERE[0], "overrun 64 8 text")
-"""One damage of those that leave no trace: the others are in the matrix."""
+"""One kind of damage that leaves no trace. The others are in the matrix."""
 
 
 @pytest.mark.parametrize(
@@ -194,8 +195,8 @@ def test_every_damage_and_version(build: Build, tmp_path: Path, malloc: Malloc, 
     check(build, malloc, tmp_path, scenario, {**SCENARIOS, **FURTHER}[scenario], picture)
 
 
-def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
-    """A healthy program of many threads: everything was looked at, and nothing is wrong."""
+def check_sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, picture: str) -> None:
+    """Check that `verify` examined all of the heap of a healthy program with many threads, and found no damage."""
     program, environment = build(malloc, accuracy.SOURCE)
     command = [str(program), str(threads), str(threads + scale), str(scale), "ae" if malloc.name == "scudo" else "a"]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
@@ -207,7 +208,7 @@ def sound(build: Build, malloc: Malloc, folder: Path, threads: int, scale: int, 
 
 @pytest.mark.parametrize("malloc", HERE, ids=" ".join)
 def test_sound_heaps(build: Build, tmp_path: Path, malloc: Malloc) -> None:
-    sound(build, malloc, tmp_path, 5, 1, "kernel")
+    check_sound(build, malloc, tmp_path, 5, 1, "kernel")
 
 
 @MATRIX
@@ -215,4 +216,4 @@ def test_sound_heaps(build: Build, tmp_path: Path, malloc: Malloc) -> None:
 @pytest.mark.parametrize("picture", ["kernel", "live"])
 @pytest.mark.parametrize("malloc", [*HERE, *OTHERS], ids=" ".join)
 def test_sound_heaps_of_every_version(build: Build, tmp_path: Path, malloc: Malloc, picture: str, threads: int) -> None:
-    sound(build, malloc, tmp_path, threads, 2, picture)
+    check_sound(build, malloc, tmp_path, threads, 2, picture)

@@ -1,4 +1,4 @@
-"""`watch`, and snapshots at an interval: real processes that grow, end, and call exec; at a terminal, in a pipe, as JSON."""
+"""`watch`, and snapshots at an interval: processes that grow, end, and call exec; on a terminal, in a pipe, and as JSON."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def running(program: Path, tmp_path: Path) -> Iterator[Running]:
 
 
 class Started:
-    """A command line whose output is read line by line."""
+    """A command whose output is read line by line."""
 
     def __init__(self, *words: str) -> None:
-        uncut = {**environment(), "COLUMNS": ""}  # as in any pipe
+        uncut = {**environment(), "COLUMNS": ""}  # buffered as in any pipe
         self._process = subprocess.Popen([*FINDLEAKS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=uncut)
 
     def line(self) -> str:
@@ -53,7 +53,7 @@ class Started:
         self._process.send_signal(signal.SIGINT)
 
     def ended(self) -> tuple[str, str, int]:
-        """The rest of the output, standard error, and the status."""
+        """Return the rest of the output, standard error, and the exit status."""
         assert self._process.stdout is not None and self._process.stderr is not None
         out, err = self._process.stdout.read(), self._process.stderr.read()
         return out, err, self._process.wait()
@@ -67,32 +67,36 @@ class Started:
         self._process.communicate()
 
 
-def held(item: dict[str, object]) -> dict[str, object]:
-    """The row of g_sessions in a diff's JSON, with its container."""
+def find_sessions_row(item: dict[str, object]) -> dict[str, object]:
+    """Return the row of g_sessions in a diff's JSON, with its container."""
     grown = item["grown"]
     assert isinstance(grown, list)
     (row,) = [row for row in grown if row["what"] == "root" and row["name"] == "g_sessions (grows, data)"]
     return {"bytes": row["delta"], "nodes": [one["counts"][-1] for one in row["inside"] if one["what"] == "container"]}
 
 
-def test_json_has_an_object_for_each_interval_at_once(running: Running, tmp_path: Path) -> None:
-    """In diff's form; exact counts of nodes, and the bytes of the nodes that were added."""
+def test_json_has_one_object_for_each_interval(running: Running, tmp_path: Path) -> None:
+    """Each object has the form of `diff`, with exact counts of nodes, and the bytes of the added nodes."""
     before, _ = truth(running)
     with Started("watch", "--every", "0.2", "--json", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         first = json.loads(started.line())
         assert (first["command"], first["ended"], len(first["samples"])) == ("watch", None, 2)
         go_on(running)
         after, _ = truth(running)
-        while not (item := json.loads(started.line()))["total"]["delta"] or not held(item)["nodes"] or held(item)["nodes"] != [after]:
+        while (
+            not (item := json.loads(started.line()))["total"]["delta"]
+            or not find_sessions_row(item)["nodes"]
+            or find_sessions_row(item)["nodes"] != [after]
+        ):
             pass
-        assert held(item) == {"bytes": (after - before) * 120, "nodes": [after]}
+        assert find_sessions_row(item) == {"bytes": (after - before) * 120, "nodes": [after]}
         started.interrupt()
         _, errors, status = started.ended()
     assert (errors, status) == ("", 0)
     files = sorted((tmp_path / "kept").iterdir())
     assert len(files) >= len(item["samples"])
     compared = json.loads(ran("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
-    assert held(compared) == held(item)
+    assert find_sessions_row(compared) == find_sessions_row(item)
 
 
 def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
@@ -100,7 +104,7 @@ def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
         assert "the first comparison follows in 0.2 s" in started.line() + started.line()
         started.until("nothing grows")
         go_on(running)
-        started.until("linked list, 4,000 → 8,000 nodes")  # the first table may show a part of the growth
+        started.until("linked list, 4,000 → 8,000 nodes")  # the first table may show only a part of the growth
         started.interrupt()
         out, errors, status = started.ended()
     assert (errors, status) == ("", 0)
@@ -122,7 +126,7 @@ def test_ends_after_a_time(running: Running) -> None:
     ],
 )
 def test_end_and_exec_of_the_process(running: Running, tmp_path: Path, word: str, number: signal.Signals, why: str) -> None:
-    """It is said, and is no error."""
+    """A message says that the process ended or called exec. It is not an error."""
     with Started(word, "--every", "0.2", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         for _ in range(2):
             started.line()
@@ -143,12 +147,12 @@ def test_process_that_ends_says_so_in_json(running: Running) -> None:
 
 
 def watching(running: Running, every: float = 0.2) -> Terminal:
-    """`watch` at a terminal of its own."""
+    """Start `watch` on a new terminal."""
     return Terminal([*FINDLEAKS, "watch", "--every", str(every), "--pid", str(running.pid)])
 
 
 def status(terminal: Terminal) -> int:
-    """The exit status of the program at the terminal, which stays a zombie."""
+    """Return the exit status of the program on the terminal, which remains a zombie."""
     ended = os.waitid(os.P_PID, terminal.pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
     return int(ended.si_status)
@@ -156,7 +160,8 @@ def status(terminal: Terminal) -> int:
 
 @pytest.mark.parametrize("key", ["q", "\x03"])
 def test_redrawn_in_place(running: Running, key: str) -> None:
-    """The alternate screen shows one table; after `q` or Ctrl-C the last one stays, and the terminal is as before."""
+    """The alternate screen shows one table. After `q` or Ctrl-C, the last table stays on the normal screen, and the terminal is
+    restored."""
     with watching(running, EVERY) as terminal:
         terminal.until("the first comparison follows")
         go_on(running)
@@ -183,7 +188,8 @@ def test_end_of_the_process_on_a_terminal(running: Running) -> None:
 
 
 def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> None:
-    """They follow one another at once, so that it is in the middle of one. What was kept is whole, and nothing else is left."""
+    """Snapshots follow one another without a pause, so Ctrl-C arrives during a snapshot. Stored snapshots are complete, and no other file
+    is left."""
     with Started("snapshot", "--every", "0.05", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         for _ in range(3):
             started.until(".snapshot (")
@@ -198,7 +204,7 @@ def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> N
             assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_refused_where_it_cannot_work(running: Running, program: Path) -> None:
+def test_refused_targets(running: Running, program: Path) -> None:
     core = running.gcore()
     done = ran("watch", str(core))
     assert done.returncode == 2

@@ -26,19 +26,19 @@ from findleaks.runtimes.jvm.instance import HotSpot
 COUNT, THREADS = 1500, 2
 MADE = {"JavaMoving$Node": COUNT, "JavaMoving$Small": COUNT, "JavaMoving$Local": THREADS}
 STALE = 3
-"""The most objects of a class that only stale words refer to."""
+"""The maximum number of objects of a class to which only stale words refer."""
 COPIES = COUNT // 50
-"""The most garbage copies of objects of one class. If two threads move an object at the same time, one of the two copies is not used. With
-generations, copies on a page that was released at the moment of the stop may also count as garbage. A note gives an upper limit of the
-number of garbage copies."""
+"""The maximum number of garbage copies of objects of one class. If two threads move an object at the same time, one of the two copies is
+not used. With generations, copies on a page that was released at the time of the stop may also count as garbage. A note gives an upper
+limit of the number of garbage copies."""
 GENERATIONS = ("-XX:+ZGenerational",)
 NARROW = ("-Xmx24m",)
-"""So little memory that objects are moved within their page."""
+"""There is so little memory that objects are moved within their page."""
 
 
 @contextmanager
 def moving(folder: Path, version: str, *options: str) -> Iterator[int]:
-    """Yield the pid of JavaMoving.java, whose threads allocate without end."""
+    """Yield the pid of JavaMoving.java, whose threads allocate all the time."""
     jvms.compile_java(truth.PROGRAMS / "JavaMoving.java", folder, "--release", "17")
     words = [str(COUNT), str(THREADS)]
     given = ["-Xmx256m", "-XX:+UseZGC", *options]
@@ -56,13 +56,13 @@ def jvm_of(process: findleaks.Process) -> HotSpot:
 
 
 def noted_garbage(jvm: HotSpot) -> int:
-    """Return the number of garbage objects that the note gives. Some of them may be copies."""
+    """Return the number of garbage objects in the note. Some of them may be copies."""
     return int(jvm.types_note().split()[0].replace(",", "")) if jvm.types_note() else 0
 
 
 def check_stop(pid: int) -> tuple[bool, bool]:
     """Check the objects at one stop: all that the program keeps are live, unless a problem says that some cannot be read. Return whether
-    all were found, and whether objects were being moved."""
+    all were found, and whether a relocation was running."""
     with findleaks.attach(pid) as process:
         jvm = jvm_of(process)
         types = {one.name: one for one in jvm.types()}
@@ -90,7 +90,7 @@ STOPS = [
 @pytest.mark.parametrize(("version", "options"), STOPS)
 @pytest.mark.matrix
 def test_stops_at_any_moment(tmp_path: Path, version: str, options: tuple[str, ...]) -> None:
-    """Nearly always all objects can be read, and some stops are in the middle of a relocation."""
+    """At nearly all stops, all objects can be read. Some stops are during a relocation."""
     stops, state = 50, random.Random(50)
     with moving(tmp_path, version, *options) as pid:
         seen = []
