@@ -139,7 +139,7 @@ def _leave_the_callers_ways() -> None:
 
 @pytest.fixture(scope="session")
 def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of this run share. Files in it are built once, under a lock (debian.locked)."""
+    """A folder that all workers of this run share. Files in it are built once, under a lock (debian.hold_lock)."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if hasattr(request.config, "workerinput") else base  # each worker has its own folder inside the run's folder
 

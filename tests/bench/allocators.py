@@ -84,13 +84,13 @@ def programs(scratch: str, blocks: int) -> list[tuple[str, list[str], str]]:
     made = [("glibc", heap, "")]
     for name, (package, library) in PRELOADED.items():
         folder = debian.cache() / "mallocs" / f"bench-{package}"
-        debian.unpacked("bookworm", [package], folder, {})
+        debian.unpack_packages("bookworm", [package], folder, {})
         found = next(path for path in (folder / "root").rglob(library + "*") if not path.is_symlink())
         made.append((name, heap, str(found)))
     made.append(("scudo", heap, str(mallocs_scudo.library(mallocs_scudo.INSTALLED))))
     for name, version in MUSL.items():
         program = Path(scratch, f"heap-{version}")
-        mallocs_musl.chosen(version, "static").compile(Path(bench.HERE, "heap.c"), program, "static", "-pthread")
+        mallocs_musl.choose(version, "static").compile(Path(bench.HERE, "heap.c"), program, "static", "-pthread")
         made.append((name, [str(program), str(blocks)], ""))
     if (debian.cache() / "google-tcmalloc" / BUILD / "libtcmalloc.a").exists():
         program = Path(scratch, "heap-google")

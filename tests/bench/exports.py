@@ -35,7 +35,7 @@ TIMED = """<script>
 </script></body>"""
 
 
-def made(count: int) -> Profile:
+def make_stacks(count: int) -> Profile:
     """Return different stacks of up to DEEPEST frames. Like a server's, they have common outer frames."""
     chance = random.Random(7)
     files = ["shop", "libc.so.6", "libssl.so.3", "libstdc++.so.6", "libruby.so.3.1", "libpq.so.5"]
@@ -58,7 +58,7 @@ def made(count: int) -> Profile:
     return Profile(f"Leaked blocks: {count:,} stacks", measures, samples)
 
 
-def painted(page: str, folder: Path) -> tuple[float, float]:
+def measure_painting(page: str, folder: Path) -> tuple[float, float]:
     """Return the milliseconds until the page was painted with all its data, and until the first paint."""
     file = folder / "page.html"
     file.write_text(page.replace("</body>", TIMED), encoding="utf-8")
@@ -77,7 +77,7 @@ def painted(page: str, folder: Path) -> tuple[float, float]:
 
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else STACKS
-    profile = made(count)
+    profile = make_stacks(count)
     frames = sum(len(sample.stack) for sample in profile.samples)
     print(f"{count:,} stacks of {frames / count:.0f} frames on average")
     page = b""
@@ -88,7 +88,7 @@ def main() -> int:
         page = page or data
     with tempfile.TemporaryDirectory(prefix="findleaks-", ignore_cleanup_errors=True) as folder:
         for name, text in (("an empty page", EMPTY), ("the flame graph", page.decode())):
-            runs = sorted(painted(text, Path(folder)) for _ in range(RUNS))
+            runs = sorted(measure_painting(text, Path(folder)) for _ in range(RUNS))
             middle = runs[RUNS // 2][0]
             print(f"  {name}: painted after {middle:.0f} ms (of {RUNS}: {runs[0][0]:.0f} to {runs[-1][0]:.0f})")
     return 0 if middle <= LONGEST else 1

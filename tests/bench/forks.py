@@ -21,7 +21,7 @@ MOST, RATIO = 50.0, 0.15
 """The limits: milliseconds with 1 GiB resident or, on a slow machine, a multiple of the plain copy's time."""
 
 
-def measured(program: Path, blocks: int, size: int) -> tuple[float, float, float, float, float, int]:
+def measure(program: Path, blocks: int, size: int) -> tuple[float, float, float, float, float, int]:
     """Return the least milliseconds of all tries: the longest gap by the process's clock, the first and the second stop by findleaks'
     clock, the longest gap while idle, and a plain copy; and the bytes of the copy."""
     one = Standing(program, blocks, size)
@@ -55,7 +55,7 @@ def main() -> int:
         subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
         print("the longest stop to clone a process, ms      gap    first   second     idle   plain copy   gap/plain")
         for name, blocks, size, _, _ in SHAPES:
-            gap, first, second, idle, copy, resident = measured(program, blocks, size)
+            gap, first, second, idle, copy, resident = measure(program, blocks, size)
             shown = f"{name} ({resident / 2**20:,.0f} MiB resident)"
             print(f"  {shown:40} {gap:8.1f} {first:8.1f} {second:8.1f} {idle:8.1f} {copy:12.1f} {gap / copy:11.2f}")
             if gap > max(MOST, RATIO * copy) + idle:

@@ -37,7 +37,7 @@ class RedisPair:
                 port = probe.getsockname()[1]
             command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(folder)]
             self.servers.append(subprocess.Popen(["taskset", "-c", "0", *command], stdout=subprocess.DEVNULL))
-            self._clients.append([connected(port) for _ in range(CLIENTS)])
+            self._clients.append([connect(port) for _ in range(CLIENTS)])
 
     def close(self) -> None:
         for client in itertools.chain.from_iterable(self._clients):
@@ -64,7 +64,7 @@ class RedisPair:
                     ]
                 )
             )
-        return b"".join(map(encoded, [*made, (b"ECHO", END[:-2])]))
+        return b"".join(map(encode, [*made, (b"ECHO", END[:-2])]))
 
     def measure(self, seconds: float) -> Slices:
         end, ratios, first, commands = time.monotonic() + seconds, [], 0, 0
@@ -89,7 +89,7 @@ class RedisPair:
         return spent(pid) - before
 
 
-def encoded(command: tuple[bytes, ...]) -> bytes:
+def encode(command: tuple[bytes, ...]) -> bytes:
     return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in command)
 
 
@@ -102,7 +102,7 @@ def until_end(client: socket.socket) -> None:
         last = (last + data)[-len(END) :]
 
 
-def connected(port: int) -> socket.socket:
+def connect(port: int) -> socket.socket:
     """Connect to a server that is starting."""
     limit = time.monotonic() + 60
     while True:

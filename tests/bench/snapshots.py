@@ -34,7 +34,7 @@ def snapshot(pid: int, path: Path) -> tuple[float, float]:
     return json.loads(done.stdout)["stopped_seconds"], after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def watched(pid: int) -> int:
+def measure_watch(pid: int) -> int:
     """Return the maximum KiB of memory of `watch` during INTERVALS intervals."""
     words = [sys.executable, "-m", "findleaks", "watch", "--every", "0.05", "--json", "--pid", str(pid)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -66,7 +66,7 @@ def main() -> int:
                 one.ask("clear")
                 time.sleep(min(took, 2.0))
                 idle.append(int(one.ask("gap")) / 1e6)
-            peak = watched(one.process.pid)
+            peak = measure_watch(one.process.pid)
         finally:
             one.process.kill()
             one.process.wait()

@@ -82,7 +82,7 @@ def plain_copy(pid: int) -> tuple[float, int]:
     return 1000 * (time.perf_counter() - began), size
 
 
-def measured(program: Path, blocks: int, size: int, command: str, tries: int) -> tuple[list[float], list[float], list[float], int]:
+def measure(program: Path, blocks: int, size: int, command: str, tries: int) -> tuple[list[float], list[float], list[float], int]:
     """Return milliseconds: the longest gaps while the command ran, while idle, and during the plain copies; and the bytes of the copies."""
     one = Standing(program, blocks, size)
     try:
@@ -114,8 +114,8 @@ def main() -> int:
         subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-pthread"], check=True)
         print("the longest stop of a live process, ms       find  verdict     idle   plain copy   find/plain")
         for name, blocks, size, most, ratio in SHAPES:
-            stops, idle, plain, resident = measured(program, blocks, size, "find", TRIES)
-            others, _, _, _ = measured(program, blocks, size, "verdict", 2)
+            stops, idle, plain, resident = measure(program, blocks, size, "find", TRIES)
+            others, _, _, _ = measure(program, blocks, size, "verdict", 2)
             best, copy = min(stops), min(plain)
             shown = f"{name} ({resident / 2**20:,.0f} MiB resident)"
             print(f"  {shown:40} {best:8.1f} {min(others):8.1f} {min(idle):8.1f} {copy:12.1f} {best / copy:12.2f}")

@@ -36,7 +36,7 @@ def main() -> None:
         print(f"two processes: {walls[0] / walls[1]:.2f} times as fast as one")
         chance = random.Random(1)
         for _ in range(10):
-            killed(["--json", "--resume", "-o", base / "killed.sqlite", base / "mixed"], chance.uniform(0.5, walls[1] / 10))
+            run_killed(["--json", "--resume", "-o", base / "killed.sqlite", base / "mixed"], chance.uniform(0.5, walls[1] / 10))
         run(["--json", "--resume", "-o", base / "killed.sqlite", base / "mixed"])
         same = triaged.tables(base / "killed.sqlite") == triaged.tables(base / "2.sqlite") == triaged.tables(base / "1.sqlite")
         print(f"killed ten times and resumed: {'the same table' if same else 'ANOTHER TABLE'}")
@@ -50,7 +50,7 @@ def run(words: list[object]) -> tuple[float, float]:
     return time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def killed(words: list[object], seconds: float) -> None:
+def run_killed(words: list[object], seconds: float) -> None:
     with subprocess.Popen([sys.executable, "-m", "findleaks", "triage", *map(str, words)], stdout=subprocess.DEVNULL) as process:
         time.sleep(seconds)
         process.kill()

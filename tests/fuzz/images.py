@@ -31,7 +31,7 @@ import test_ruby  # noqa: E402
 import v8image  # noqa: E402
 from fake import FakeTarget  # noqa: E402
 from mutations import EDGES  # noqa: E402
-from trials import COMMANDS, NAMED, named  # noqa: E402
+from trials import COMMANDS, NAMED, insert_addresses  # noqa: E402
 
 from findleaks.allocators.mimalloc import layout as mimalloc  # noqa: E402
 from findleaks.commands import execute  # noqa: E402
@@ -48,7 +48,7 @@ def _jemalloc() -> FakeTarget:
 
 
 MAKERS: Mapping[str, Callable[[], FakeTarget]] = {
-    "google": lambda: googleimage.made().target(),
+    "google": lambda: googleimage.make_image().target(),
     "mimalloc2": lambda: test_mimalloc.Image(mimalloc.SEGMENTS[0]).target(),
     "mimalloc2.2": lambda: test_mimalloc.Image(mimalloc.SEGMENTS[-1]).target(),
     "mimalloc3": lambda: test_mimalloc.Image(mimalloc.PAGES[0]).target(),
@@ -178,7 +178,7 @@ def main() -> int:
         rng = random.Random(seed)
         image, name = images[seed % len(images)], names[seed % len(images)]
         changed = image.damage(rng)
-        lines = [named(line, rng, [*changed.values(), *rng.choices(image.words, k=4)]) for line in rng.sample(LINES, k=6)]
+        lines = [insert_addresses(line, rng, [*changed.values(), *rng.choices(image.words, k=4)]) for line in rng.sample(LINES, k=6)]
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         try:
             ask(Session(image.copy(changed)), lines)

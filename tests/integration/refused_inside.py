@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import truth
-from counts import code, places, unharmed
-from debuggers import gdb, ran
+from counts import check_unharmed, code, places
+from debuggers import gdb, run_cli
 
 from cores import Running
 
@@ -33,9 +33,9 @@ def test_refused_in_one_line(running: Running, tmp_path: Path) -> None:
     at = places(running.pid, tmp_path / "counting", ["event"])
     before = code(running.pid, at)
     for words, line in REFUSED.items():
-        done = ran(*words.split(), "--pid", str(running.pid))
+        done = run_cli(*words.split(), "--pid", str(running.pid))
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), (words, done)
         assert line in done.stderr, words
     printed = gdb([f"leaks {words}" for words in REFUSED if "snapshot" not in words], "-p", str(running.pid))
     assert [line for line in REFUSED.values() if f"leaks: {line}" in printed] == list(REFUSED.values())[:2], printed
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)

@@ -15,7 +15,7 @@ import libcs
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, check, own_files
-from debuggers import ran
+from debuggers import run_cli
 from variants import mark_matrix_except
 
 import cores
@@ -135,7 +135,7 @@ def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None
         blocks, warnings = truth.ask(str(core))
     reported = [warning for warning in warnings if "all zeros in this core" in warning]
     assert bool(reported) != truth.compare(records, blocks).perfect, warnings
-    found = ran("find", "--json", str(core), check=True)
+    found = run_cli("find", "--json", str(core), check=True)
     assert json.loads(found.stdout)["trusted"] is not bool(reported)
 
 

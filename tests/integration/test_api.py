@@ -21,7 +21,7 @@ import numpy
 import pyarrow
 import pytest
 from counts import until
-from debuggers import PATIENCE, ROOT, ran
+from debuggers import PATIENCE, ROOT, run_cli
 
 import findleaks
 from cores import Running, all_sleep, states
@@ -153,7 +153,7 @@ def test_addresses(process: findleaks.Process, truth: Printed) -> None:
 
 def test_results_equal_those_of_the_commands(process: findleaks.Process, core: Path) -> None:
     def run_json(*words: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads(ran(*words, "--json", str(core), check=True).stdout)
+        found: dict[str, object] = json.loads(run_cli(*words, "--json", str(core), check=True).stdout)
         return {key: value for key, value in found.items() if key not in ("schema", "command", "warnings", "next")}
 
     found = json.loads(json.dumps(process.find().to_json()))

@@ -13,7 +13,7 @@ import aprs
 import building
 import pytest
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 
@@ -23,7 +23,7 @@ NODE, PAGE = 40, 4096
 
 def build(folder: Path, name: str = "apr_pools.c") -> Path:
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "apr-1"], check=True, capture_output=True, text=True).stdout.split()
-    return building.compiled(folder, name, "-O1", *flags)
+    return building.compile_program(folder, name, "-O1", *flags)
 
 
 program = building.by(build)
@@ -33,7 +33,7 @@ running = building.running()
 def check(running: cores.Running, *where: str) -> None:
     """The used bytes of a connection's pool are those requested, the pool's own structure, and the headers of its nodes."""
     asked = int(running.output.split()[0])
-    (one,) = found("runtime", *where)["runtimes"]
+    (one,) = run_json("runtime", *where)["runtimes"]
     types = {row["name"]: row for row in one["types"]}
     assert {name: row["objects"] for name, row in types.items()} == {
         "apr_global_pool": 1,
@@ -56,7 +56,7 @@ def test_a_live_process(running: cores.Running) -> None:
 def test_a_core(running: cores.Running) -> None:
     core = str(running.gcore())
     check(running, core)
-    shares = {share["of"]: share["bytes"] for share in found("verdict", core)["shares"]}
+    shares = {share["of"]: share["bytes"] for share in run_json("verdict", core)["shares"]}
     assert any("APR" in (name or "") for name in shares)
 
 
@@ -67,11 +67,11 @@ def test_nodes_in_blocks(program: Path, tmp_path: Path) -> None:
         check(made, "--pid", str(made.pid))
         core = str(made.gcore())
     check(made, core)
-    answer = found("find", core)
+    answer = run_json("find", core)
     assert answer["trusted"] and answer["groups"] == [] and answer["totals"]["possible"]["blocks"] == 0
-    (one,) = found("runtime", core)["runtimes"]
+    (one,) = run_json("runtime", core)["runtimes"]
     assert sum(part["bytes"] for part in one["parts"]) < answer["totals"]["in_use"]["bytes"]
-    blocks = [json.loads(line)["size"] for line in ran("blocks", "--type", "connection", "--json", core).stdout.splitlines()]
+    blocks = [json.loads(line)["size"] for line in run_cli("blocks", "--type", "connection", "--json", core).stdout.splitlines()]
     (connections,) = [row for row in one["types"] if row["name"] == "connection"]
     assert len(blocks) > CONNECTIONS and 0 <= sum(blocks) - connections["bytes"] < 16 * len(blocks)  # a block may have spare bytes
     for debugger in (gdb, lldb):
@@ -102,8 +102,8 @@ def test_first_screen(program: Path, tmp_path: Path) -> None:
     """`verdict` names the pool that has most of the memory, and the pools below it."""
     with cores.Running([str(program), "1000"], tmp_path) as made:
         where = "--pid", str(made.pid)
-        finding, unread, last = found("verdict", *where)["findings"]
-        text = ran("verdict", *where).stdout
+        finding, unread, last = run_json("verdict", *where)["findings"]
+        text = run_cli("verdict", *where).stdout
     assert (finding["finding"], unread["finding"], last["finding"]) == ("apr-pool", "unread-memory", "nothing-lost")
     assert " resident" in text.splitlines()[0] and text.index("1. In use, not leaked: the APR pool") < text.index("does not read")
     assert "apr_global_pool > server and 30 pools below it have 29 MiB" in finding["text"]
@@ -114,11 +114,11 @@ def test_unmanaged_pools(program: Path, tmp_path: Path) -> None:
     """Pools that are not below the global pool are found. A pool without a tag has the name of the variable that refers to its memory."""
     with cores.Running([str(program), "1000", "unmanaged"], tmp_path) as made:
         core = str(made.gcore())
-    (one,) = found("runtime", core)["runtimes"]
+    (one,) = run_json("runtime", core)["runtimes"]
     objects = {row["name"]: row["objects"] for row in one["types"]}
     named = {"apr_global_pool": 1, "apr_initialize": 1, "server": 1, "(no tag), variable table": 1}
     assert objects == {**named, "connection": CONNECTIONS - ENDED}
-    (finding,) = [one for one in found("verdict", core)["findings"] if one["finding"] == "apr-pool"]
+    (finding,) = [one for one in run_json("verdict", core)["findings"] if one["finding"] == "apr-pool"]
     assert "the APR pool server and 31 pools below it have 29 MiB" in finding["text"]
 
 
@@ -128,13 +128,13 @@ def test_pools_to_which_nothing_refers(is_malloc: bool, tmp_path: Path) -> None:
     environment = {"LD_LIBRARY_PATH": str(aprs.without_mmap())} if is_malloc else None
     with cores.Running([str(build(tmp_path, "apr_unmanaged.c"))], tmp_path / "run", environment) as made:
         core = str(made.kernel_core())
-    (one,) = found("runtime", core)["runtimes"]
+    (one,) = run_json("runtime", core)["runtimes"]
     objects = {row["name"]: row["objects"] for row in one["types"]}
     assert objects == {"apr_global_pool": 1, "apr_initialize": 1, "shared": 500, "own": 100}
     if is_malloc:  # nodes are blocks
-        groups = {group["type"]: group["blocks"] for group in found("find", core)["groups"]}
+        groups = {group["type"]: group["blocks"] for group in run_json("find", core)["groups"]}
         assert groups == {"shared": 500, "own": 100}
         return
-    (finding,) = [one for one in found("verdict", core)["findings"] if one["finding"] == "apr-pool"]
+    (finding,) = [one for one in run_json("verdict", core)["findings"] if one["finding"] == "apr-pool"]
     assert "500 APR pools shared, which are below no other pool, have 12 MiB" in finding["text"]
     assert "apr_pool_destroy" in str(finding)

@@ -14,7 +14,7 @@ import debuggers
 import pytest
 from accuracy import SOURCE, check
 from asan_checks import Stopped
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -98,11 +98,11 @@ def test_cores_of_findleaks(tmp_path: Path) -> None:
     program = asan.build("clang", "asan_sites.c", tmp_path / "asan_sites", *asan.STACKS)
     core = tmp_path / "written.core"
     with cores.Running([str(program), "100"], tmp_path / "run", asan.environment()) as running:
-        said = ran("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid))
+        said = run_cli("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid))
         assert core.exists() and core.stat().st_blocks * 512 < 64 << 20, said.stderr
-        live = json.loads(ran("find", "--by", "site", "--json", "--pid", str(running.pid)).stdout)
+        live = json.loads(run_cli("find", "--by", "site", "--json", "--pid", str(running.pid)).stdout)
     words = ("find", "--by", "site", "--json")
-    found = json.loads(ran(*words, str(core)).stdout)
+    found = json.loads(run_cli(*words, str(core)).stdout)
     assert found["trusted"] and [group["examples"] for group in found["groups"]] == [group["examples"] for group in live["groups"]]
     assert not [warning for warning in found["warnings"] if "is unattributed" not in warning]
     typed = ["leaks " + " ".join(words)]

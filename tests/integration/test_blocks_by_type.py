@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 SAMPLE = Path(__file__).parents[2] / "cores" / "sample.core.gz"
 LEAKED = ("definite", "indirect")
@@ -17,7 +17,7 @@ LEAKED = ("definite", "indirect")
 def sum_rows(*options: str) -> dict[tuple[str | None, int | None], list[Any]]:
     """Compute the sums by type from the rows: blocks, bytes, leaked blocks and bytes, and the lowest address."""
     sums: dict[tuple[str | None, int | None], list[Any]] = defaultdict(lambda: [0, 0, 0, 0, 1 << 64])
-    for line in ran("blocks", "--json", *options, str(SAMPLE), check=True).stdout.splitlines():
+    for line in run_cli("blocks", "--json", *options, str(SAMPLE), check=True).stdout.splitlines():
         row = json.loads(line)
         if "address" in row:
             one = sums[row["type"], None if row["type"] else row["size"]]
@@ -29,7 +29,7 @@ def sum_rows(*options: str) -> dict[tuple[str | None, int | None], list[Any]]:
 
 @pytest.mark.parametrize("options", [(), ("--kind", "reachable"), ("--state", "all"), ("--size", "64-128"), ("--type", "shop::*")])
 def test_sums_are_those_of_the_rows(options: tuple[str, ...]) -> None:
-    found = json.loads(ran("blocks", "--by", "type", "--json", *options, str(SAMPLE), check=True).stdout)
+    found = json.loads(run_cli("blocks", "--by", "type", "--json", *options, str(SAMPLE), check=True).stdout)
     rows = {
         (one["type"], one["size"]): [
             one["blocks"],
@@ -47,10 +47,12 @@ def test_sums_are_those_of_the_rows(options: tuple[str, ...]) -> None:
 
 
 def test_text_and_limit() -> None:
-    text = ran("blocks", "--by", "type", "--limit", "3", str(SAMPLE), check=True).stdout
+    text = run_cli("blocks", "--by", "type", "--limit", "3", str(SAMPLE), check=True).stdout
     assert "11 rows not shown (--limit 0)" in text
-    assert ran("blocks", "--by", "type", "-o", "x.csv", str(SAMPLE)).stderr.startswith("findleaks: blocks --by type cannot write a file")
-    assert "blocks --by type --kind reachable" in ran("find", "--kind", "reachable", str(SAMPLE)).stderr
+    assert run_cli("blocks", "--by", "type", "-o", "x.csv", str(SAMPLE)).stderr.startswith(
+        "findleaks: blocks --by type cannot write a file"
+    )
+    assert "blocks --by type --kind reachable" in run_cli("find", "--kind", "reachable", str(SAMPLE)).stderr
 
 
 def test_in_each_front_end(tmp_path: Path) -> None:
@@ -58,6 +60,6 @@ def test_in_each_front_end(tmp_path: Path) -> None:
 
     core = tmp_path / "core"
     core.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
-    wanted = json.loads(ran("blocks", "--by", "type", "--json", str(core), check=True).stdout)["types"]
+    wanted = json.loads(run_cli("blocks", "--by", "type", "--json", str(core), check=True).stdout)["types"]
     for other in (gdb(["leaks blocks --by type --json"], "-c", str(core)), lldb(["leaks blocks --by type --json"], "-c", str(core))):
         assert json.loads(objects(other)[0])["types"] == wanted

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import building
 import pytest
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 from findleaks.formatting import number
 
 
 def findleaks(*words: str) -> str:
-    done = ran(*words)
+    done = run_cli(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 from devtools import Chromium
 
 pytestmark = pytest.mark.matrix
@@ -60,7 +60,7 @@ def at_rest(chromium: Chromium, pid: int) -> tuple[dict[str, Any], dict[str, dic
     """Return the results of findleaks and the figures of Chromium, read while the figures before and after are the same."""
     before = quiet(chromium.dump()[pid])
     for _ in range(40):
-        found = json.loads(ran("caches", "--by-arena", "--limit", "0", "--json", "--pid", str(pid)).stdout)
+        found = json.loads(run_cli("caches", "--by-arena", "--limit", "0", "--json", "--pid", str(pid)).stdout)
         after = quiet(chromium.dump()[pid])
         if after == before:
             return found, after
@@ -104,15 +104,15 @@ def test_a_core(chromium: Chromium, tmp_path: Path) -> None:
     words = ("caches", "--by-arena", "--limit", "0", "--json")
     os.kill(pid, signal.SIGSTOP)
     try:
-        live = heap(ran(*words, "--pid", str(pid)).stdout)
-        assert ran("snapshot", str(core.with_suffix("")), "--weight", "core", "--pid", str(pid)).returncode == 0
+        live = heap(run_cli(*words, "--pid", str(pid)).stdout)
+        assert run_cli("snapshot", str(core.with_suffix("")), "--weight", "core", "--pid", str(pid)).returncode == 0
     finally:
         os.kill(pid, signal.SIGCONT)
     assert len(live["arenas"]) >= len(QUIET) and sum(row["in_use"] for row in live["caches"]) >= BUFFERS
     line = [f"leaks {' '.join(words)}"]
-    for output in (ran(*words, str(core)).stdout, gdb(line, "-c", str(core)), lldb(line, "-c", str(core))):
+    for output in (run_cli(*words, str(core)).stdout, gdb(line, "-c", str(core)), lldb(line, "-c", str(core))):
         assert heap(output) == live
-    checked = ran("verify", "--allocator", "PartitionAlloc", str(core))
+    checked = run_cli("verify", "--allocator", "PartitionAlloc", str(core))
     assert "nothing wrong" in checked.stdout, (checked.stdout, checked.stderr)
 
 
@@ -122,5 +122,5 @@ def test_every_process_is_sound(chromium: Chromium) -> None:
     pids = chromium.processes()
     assert len(pids) >= 5 and any("type=renderer" in words for words in pids.values())
     for pid, words in pids.items():
-        checked = ran("verify", "--allocator", "PartitionAlloc", "--pid", str(pid))
+        checked = run_cli("verify", "--allocator", "PartitionAlloc", "--pid", str(pid))
         assert checked.returncode == 0 and "heap sound" in checked.stdout, (words, checked.stdout, checked.stderr)

@@ -99,7 +99,7 @@ def test_the_example_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The pools by name, the types of their blocks, and the finding agree with the output of the program."""
     monkeypatch.setitem(sys.modules, "region_reader", example(1, "region_reader"))
     monkeypatch.setattr(runtimes, "FINDERS", ("region_reader", *runtimes.FINDERS))
-    with cores.Running([str(building.compiled(tmp_path, "region_pools.c", "-O1"))], tmp_path / "run") as running:
+    with cores.Running([str(building.compile_program(tmp_path, "region_pools.c", "-O1"))], tmp_path / "run") as running:
         expected = {name: (int(pools), int(size)) for name, pools, size in map(str.split, running.output.splitlines()[:-1])}
         core = running.kernel_core()
     out = io.StringIO()

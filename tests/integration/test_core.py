@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from agree import SOURCE, check_agree, check_truth, content, placed
+from agree import SOURCE, check_agree, check_truth, content, parse_addresses
 from elftools.elf.elffile import ELFFile
 from hostile import lines_run
 
@@ -36,7 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, int]]]:
     """Return GDB's core and the kernel's core of the same process."""
     with Running([str(program), str(THREADS)], tmp_path_factory.mktemp("run")) as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         return {"gcore": (run.gcore(), at), "kernel": (run.kernel_core(), at)}
 
 
@@ -50,7 +50,7 @@ def test_cores_show_what_the_program_did(pictures: dict[str, tuple[Path, dict[st
 
 def test_kernel_core_gcore_and_live_process_agree(program: Path, tmp_path: Path) -> None:
     with Running([str(program), str(THREADS)], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         with open_core(str(run.gcore())) as core:
             with attach(run.pid) as live:
                 check_truth(live, at, THREADS)
@@ -68,7 +68,7 @@ def test_missing_memory(pictures: dict[str, tuple[Path, dict[str, int]]], progra
             core.read(0x1000, 8)
     # This needs a separate process, because gcore reads the untouched page, which makes the page resident.
     with Running([str(program), "1"], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         path = run.kernel_core()
     with open_core(str(path)) as core:
         for name in ("untouched", "reserved"):
@@ -125,7 +125,7 @@ def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> Non
     run_here.chmod(0o755)
     with Running([str(run_here), "1"], tmp_path / "run") as run:
         made = run.gcore()
-        at = placed(run.output)
+        at = parse_addresses(run.output)
     run_here.rename(hidden)
     with open_core(str(made)) as core:
         assert core.symbol("in_data") is None
@@ -145,7 +145,7 @@ def test_other_kinds_of_programs(tmp_path: Path, flags: list[str]) -> None:
     (tmp_path / "program.c").write_text(SOURCE)
     subprocess.run(["gcc", "-O1", "-pthread", *flags, "-o", tmp_path / "program", tmp_path / "program.c"], check=True)
     with Running([str(tmp_path / "program"), "2"], tmp_path / "run") as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         with open_core(str(run.gcore())) as core, attach(run.pid) as live:
             check_agree(core, live)
             for target in (core, live):
@@ -164,7 +164,7 @@ def test_other_kinds_of_programs(tmp_path: Path, flags: list[str]) -> None:
 
 def test_a_core_without_elf_headers(program: Path, tmp_path: Path) -> None:
     with Running([str(program), "1"], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         Path(f"/proc/{run.pid}/coredump_filter").write_text("0x23")
         path = run.kernel_core()
     with open_core(str(path)) as core:

@@ -64,7 +64,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compile_program(compiler: str, folder: Path) -> Path:
-    return building.compiled(folder, "only_pointers.c", "-std=gnu11", "-g", "-O1", compiler=compiler)
+    return building.compile_program(folder, "only_pointers.c", "-std=gnu11", "-g", "-O1", compiler=compiler)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ COLLECTORS = ("Serial", "Parallel", "G1", "Z")
 
 
 def _library(folder: Path) -> Path:
-    return building.compiled(folder, "lacking.c", "-std=gnu11", "-O1", "-g", "-shared", "-fPIC", name="liblacking.so")
+    return building.compile_program(folder, "lacking.c", "-std=gnu11", "-O1", "-g", "-shared", "-fPIC", name="liblacking.so")
 
 
 def check(words: Sequence[str], folder: Path, kind: str, **environment: str) -> None:

@@ -22,16 +22,16 @@ from counts import (
     by_command_line,
     by_gdb,
     by_lldb,
+    check_unharmed,
     code,
-    counted,
-    expected,
+    count_calls,
+    parse_expected,
+    parse_tables,
     places,
-    printed,
-    reported,
-    unharmed,
+    read_stdout,
     until,
 )
-from debuggers import Terminal, gdb, gdb_terminal, lldb, lldb_terminal, ran
+from debuggers import Terminal, gdb, gdb_terminal, lldb, lldb_terminal, run_cli
 from variants import mark_matrix_except
 
 from cores import Running
@@ -72,11 +72,11 @@ def test_every_call_by_its_stack(front_end: Words, running: Running, at: Places)
     before = code(running.pid, at)
     counting = Counting(front_end, ["event", "--events", str(TOTAL), "--json"], running, at)
     (running.folder / "go").touch()
-    (table,) = reported(counting.finish())
-    assert counted(table) == expected(running, 1)
+    (table,) = parse_tables(counting.finish())
+    assert count_calls(table) == parse_expected(running, 1)
     assert (table["events"], table["matched"], table["end"]) == (TOTAL, TOTAL, "asked")
     assert [one["function"] for one in table["functions"]] == ["event"]
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 @APART
@@ -86,15 +86,15 @@ def test_outside_a_scope_of_the_user(front_end: Words, running: Running, at: Pla
     words = ["event", "--enter", "enter_scope", "--leave", "leave_scope", "--events", str(TOTAL), "--json"]
     counting = Counting(front_end, words, running, at)
     (running.folder / "go").touch()
-    (table,) = reported(counting.finish())
-    assert counted(table) == expected(running, 2)
+    (table,) = parse_tables(counting.finish())
+    assert count_calls(table) == parse_expected(running, 2)
     assert table["events"] == TOTAL
-    assert table["matched"] == sum(expected(running, 2).values())
-    unharmed(running, at, before)
+    assert table["matched"] == sum(parse_expected(running, 2).values())
+    check_unharmed(running, at, before)
 
 
 def beside_program(folder: Path) -> Path:
-    return building.compiled(folder, "counting_beside.c", "-O1", "-pthread")
+    return building.compile_program(folder, "counting_beside.c", "-O1", "-pthread")
 
 
 def beside(front_end: Words, folder: Path, what: str) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def beside(front_end: Words, folder: Path, what: str) -> dict[str, Any]:
     with Running([str(program), "3", "100", what], folder / "run") as running:
         counting = Counting(front_end, ["event", "--events", "300", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
-        (table,) = reported(counting.finish())
-        until(lambda: "done" in printed(running), "the calls")
+        (table,) = parse_tables(counting.finish())
+        until(lambda: "done" in read_stdout(running), "the calls")
     return table
 
 
@@ -152,12 +152,12 @@ def test_signals_at_the_breakpoint(front_end: Words, tmp_path: Path) -> None:
     with Running([str(program), str(threads), str(calls), "alarms"], tmp_path / "run") as running:
         counting = Counting(front_end, ["event", "--json"], running, places(running.pid, program, ["event"]))
         (running.folder / "go").touch()
-        until(lambda: "done" in printed(running), "the calls")
+        until(lambda: "done" in read_stdout(running), "the calls")
         (running.folder / "end").touch()
-        (table,) = reported(counting.finish())
-        assert int(printed(running).rpartition("done ")[2]) > 10
+        (table,) = parse_tables(counting.finish())
+        assert int(read_stdout(running).rpartition("done ")[2]) > 10
     assert (table["events"], table["end"]) == (threads * calls, "ended")
-    assert sum(counted(table).values()) == threads * calls
+    assert sum(count_calls(table).values()) == threads * calls
 
 
 @APART
@@ -168,13 +168,13 @@ def test_when_and_every(front_end: Words, running: Running, at: Places) -> None:
     counting = Counting(front_end, words, running, at)
     counting.wait_for_tables(2)
     (running.folder / "go").touch()
-    tables = reported(counting.finish())
+    tables = parse_tables(counting.finish())
     assert [table["events"] for table in tables[:2]] == [0, 0]
     assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
     assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
     assert (tables[-1]["events"], tables[-1]["matched"], tables[-1]["end"]) == (TOTAL, THREADS, "asked")
-    assert counted(tables[-1]) == {"event;alpha;work": THREADS}
-    unharmed(running, at, before)
+    assert count_calls(tables[-1]) == {"event;alpha;work": THREADS}
+    check_unharmed(running, at, before)
 
 
 INTERRUPTING = """python
@@ -198,23 +198,23 @@ def test_calls_while_gdb_is_interrupting_are_counted(tmp_path: Path) -> None:
 @APART
 def test_an_idle_process_ends_in_time(front_end: Words, running: Running, at: Places) -> None:
     before = code(running.pid, at)
-    (table,) = reported(Counting(front_end, ["event", "--for", "1", "--json"], running, at).finish())
+    (table,) = parse_tables(Counting(front_end, ["event", "--for", "1", "--json"], running, at).finish())
     assert (table["events"], table["stacks"], table["end"]) == (0, [], "time")
     assert table["seconds"] >= 1
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
     before = code(running.pid, at)
     counting = Counting(by_command_line, ["event"], running, at)
     (running.folder / "go").touch()
-    until(lambda: "done" in printed(running), "all calls")
+    until(lambda: "done" in read_stdout(running), "all calls")
     counting.process.send_signal(signal.SIGINT)
     out = counting.finish()
     assert f"s: {TOTAL} calls, " in out
     assert f"interrupted; {running.pid} keeps running; all changes to the process were removed." in out
     assert counting.process.returncode == 0
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 def test_signals_that_a_background_job_ignores(running: Running, at: Places) -> None:
@@ -231,10 +231,10 @@ def test_signals_that_a_background_job_ignores(running: Running, at: Places) -> 
         assert int(status["SigIgn"], 16) >> (number - 1) & 1
         counting.process.send_signal(number)
     (running.folder / "go").touch()
-    until(lambda: "done" in printed(running), "all calls")
+    until(lambda: "done" in read_stdout(running), "all calls")
     counting.process.send_signal(signal.SIGTERM)
     assert f"s: {TOTAL} calls, " in counting.finish()
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 @pytest.mark.parametrize("terminal", [gdb_terminal, lldb_terminal], ids=["gdb", "lldb"])
@@ -250,7 +250,7 @@ def test_keys_at_a_debuggers_prompt(terminal: Callable[..., Terminal], running: 
         debugger.press("\x03")
         debugger.until("interrupted; the breakpoints were removed")
         debugger.run("detach", "detached")
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 IN_THE_MIDDLE = [pytest.param(gdb_terminal, id="gdb", marks=pytest.mark.matrix), pytest.param(lldb_terminal, id="lldb")]
@@ -284,16 +284,16 @@ def test_process_survives_killed_findleaks(running: Running, at: Places) -> None
     counting.process.kill()
     counting.finish()
     until(lambda: "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text(), "GDB to let go")
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 @pytest.mark.parametrize(("how", "why"), [("end", "ended"), ("crash", "ended")])
 def test_the_process_ends(how: str, why: str, front_end: Words, running: Running, at: Places) -> None:
     counting = Counting(front_end, ["event", "--json"], running, at)
     (running.folder / "go").touch()
-    until(lambda: "done" in printed(running), "all calls")
+    until(lambda: "done" in read_stdout(running), "all calls")
     (running.folder / how).touch()
-    (table,) = reported(counting.finish())
+    (table,) = parse_tables(counting.finish())
     assert table["events"] == TOTAL + 1
     assert table["end"] == ("stop" if how == "crash" and front_end is not by_command_line else why)
     if table["end"] == "stop":
@@ -319,17 +319,17 @@ def test_errors(running: Running, at: Places) -> None:
         for line in ERRORS.values():
             assert f"leaks: {line}" in output
     for words, line in ERRORS.items():
-        done = ran(*words.split(), "--pid", str(running.pid))
+        done = run_cli(*words.split(), "--pid", str(running.pid))
         assert (done.returncode, done.stdout) == (2, "")
         assert line in done.stderr
         assert len(done.stderr.splitlines()) == 1
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 def test_cores_do_not_run(running: Running) -> None:
     core = str(running.gcore())
     line = "count needs a running process, not a core; `stacks` and `scopes` work on cores"
-    done = ran("count", "event", core)
+    done = run_cli("count", "event", core)
     assert (done.returncode, done.stderr) == (2, f"findleaks: {line}\n")
     assert f"leaks: {line}" in gdb(["leaks count event"], "-c", core)
     assert f"leaks: {line}" in lldb(["leaks count event"], "-c", core)

@@ -13,7 +13,7 @@ import nodes
 import pytest
 import truth
 from counts import until
-from debuggers import findleaks, gdb, lldb, objects, ran
+from debuggers import findleaks, gdb, lldb, objects, run_cli
 from variants import mark_matrix_except
 
 SCRIPT = truth.PROGRAMS / "node_forever.js"
@@ -92,7 +92,7 @@ def test_the_stub_finds_the_guilty_stack(node: tuple[str, int, Path]) -> None:
 
 def test_timers_are_counted_without_the_rule(node: tuple[str, int, Path]) -> None:
     _, pid, _ = node
-    done = ran("count", "node::MakeCallback", "--events", "800", "--folded", "--pid", str(pid), check=True)
+    done = run_cli("count", "node::MakeCallback", "--events", "800", "--folded", "--pid", str(pid), check=True)
     lines = [line.rpartition(" ") for line in done.stdout.splitlines()]
     assert sum(int(count) for _, _, count in lines) == 800
     assert any("node::HandleWrap::OnClose;node::MakeCallback" in stack for stack, _, _ in lines)

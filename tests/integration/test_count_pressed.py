@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from debuggers import gdb
-from pressed import compiled, failures
+from pressed import compile_counting, failures
 
 from cores import Running
 
@@ -28,7 +28,7 @@ end
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    with Running([str(compiled(tmp_path))], tmp_path / "run") as run:
+    with Running([str(compile_counting(tmp_path))], tmp_path / "run") as run:
         (run.folder / "pause").write_text("1000")
         yield run
 

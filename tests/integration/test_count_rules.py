@@ -15,7 +15,7 @@ import mallocs_python as pythons
 import nodes
 import pytest
 import truth
-from counts import DOORS, Counting, Places, Words, by_command_line, code, counted, expected, places, reported, unharmed
+from counts import DOORS, Counting, Places, Words, by_command_line, check_unharmed, code, count_calls, parse_expected, parse_tables, places
 
 from cores import Running
 from findleaks.runtimes import jni
@@ -107,12 +107,12 @@ def outside(subject: Subject, front_end: Words) -> None:
         front_end, [subject.function, "--outside-scope", subject.rule, "--events", str(subject.calls), "--json"], running, at
     )
     (running.folder / "go").touch()
-    (table,) = reported(counting.finish())
-    assert counted(table, subject.whole) == expected(running, 2), table
-    assert table["matched"] == sum(expected(running, 2).values())
-    assert table["events"] == sum(expected(running, 1).values())
+    (table,) = parse_tables(counting.finish())
+    assert count_calls(table, subject.whole) == parse_expected(running, 2), table
+    assert table["matched"] == sum(parse_expected(running, 2).values())
+    assert table["events"] == sum(parse_expected(running, 1).values())
     assert [one["function"] for one in table["functions"]] == [subject.function]
-    unharmed(running, at, before)
+    check_unharmed(running, at, before)
 
 
 def always(make: object, front_end: str) -> bool:

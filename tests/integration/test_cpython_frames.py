@@ -13,7 +13,7 @@ import frame_stops
 import mallocs_python
 import pytest
 import truth
-from kernel_cores import crashed
+from kernel_cores import run_until_crash
 from other_pythons import PYTHONS
 
 import findleaks
@@ -52,14 +52,14 @@ def crash(tmp_path_factory: pytest.TempPathFactory) -> Crash:
     python = mallocs_python.get("3.11")
     environment = [f"{name}={value}" for name, value in python.environment().items()]
     program, folder = str(truth.PROGRAMS / "python_crash.py"), tmp_path_factory.mktemp("crash")
-    core, _ = crashed(["env", *environment, *python.command(program)], folder / "core")
-    raised, printed = crashed(["env", *environment, *python.command("-X", "faulthandler", program)], folder / "printed")
+    core, _ = run_until_crash(["env", *environment, *python.command(program)], folder / "core")
+    raised, printed = run_until_crash(["env", *environment, *python.command("-X", "faulthandler", program)], folder / "printed")
     return core, raised, frame_stops.python_frames(printed.partition("Current thread")[2].partition("\n\n")[0])
 
 
 def test_crash_names_the_python_function(crash: Crash) -> None:
     core, _, printed = crash
-    found = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    found = json.loads(debuggers.run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["finding"] == "crash"
     assert f", called by Python function string_at at ctypes/__init__.py:{printed[0][1]}: it accessed address 0x10" in found["text"]
     assert found["evidence"]["managed_frame"]["function"] == "string_at"
@@ -68,7 +68,7 @@ def test_crash_names_the_python_function(crash: Crash) -> None:
 def test_crash_with_faulthandler(crash: Crash) -> None:
     """faulthandler raises the signal again, so the kernel does not record the address of the fault."""
     _, raised, printed = crash
-    found = json.loads(debuggers.ran("verdict", "--json", str(raised)).stdout)["findings"][0]
+    found = json.loads(debuggers.run_cli("verdict", "--json", str(raised)).stdout)["findings"][0]
     assert found["finding"] == "crash"
     assert found["text"].endswith(f" (python3.11), called by Python function string_at at ctypes/__init__.py:{printed[0][1]}.")
     assert found["evidence"]["address"] is None
@@ -76,14 +76,14 @@ def test_crash_with_faulthandler(crash: Crash) -> None:
 
 def test_threads_in_different_functions(crash: Crash) -> None:
     core, _, printed = crash
-    stacks = json.loads(debuggers.ran("stacks", "--json", str(core)).stdout)["stacks"]
+    stacks = json.loads(debuggers.run_cli("stacks", "--json", str(core)).stdout)["stacks"]
     (own,) = (stack["frames"] for stack in stacks if any(one["function"] == "Reader.read_header" for one in stack["frames"]))
     frames = [one for one in own if one.get("kind") == "Python"]
     assert [(one["file"], one["line"], one["function"].rsplit(".", 1)[-1]) for one in frames] == printed
     assert {(one["address"], one["offset"], one["module"]) for one in frames} == {(None, None, None)}
     text = debuggers.findleaks("stacks", str(core))
     assert re.search(rf"Reader\.read_header at programs/python_crash\.py:{printed[1][1]}  \[Python\]\n", text)
-    waiting = debuggers.ran("stacks", "-c", "waits_for_work", "--json", str(core), check=True)
+    waiting = debuggers.run_cli("stacks", "-c", "waits_for_work", "--json", str(core), check=True)
     # The instructions at which the two were stopped may differ.
     assert sum(stack["count"] for stack in json.loads(waiting.stdout)["stacks"]) == 3
 
@@ -92,7 +92,7 @@ def test_threads_in_different_functions(crash: Crash) -> None:
 def test_debuggers_read_the_same_frames(crash: Crash) -> None:
     core, _, _ = crash
     python = mallocs_python.get("3.11")
-    found = json.loads(debuggers.ran("stacks", "--no-lines", "--json", str(core)).stdout)["stacks"]
+    found = json.loads(debuggers.run_cli("stacks", "--no-lines", "--json", str(core)).stdout)["stacks"]
     linker = python.command()[0]
     for shown in (
         debuggers.gdb(["leaks stacks --no-lines --json"], linker, str(core)),

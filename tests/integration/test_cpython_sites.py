@@ -10,7 +10,7 @@ from typing import Any
 import mallocs_python
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 from mallocs_python import SUITES
 
 import cores
@@ -47,14 +47,14 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
         where = ["--pid", str(one.pid)] if picture == "live" else [str(one.kernel_core())]
         rows = {
             int(row["address"], 16): row
-            for row in map(json.loads, ran("blocks", "--limit", "0", "--json", *where).stdout.splitlines())
+            for row in map(json.loads, run_cli("blocks", "--limit", "0", "--json", *where).stdout.splitlines())
             if "address" in row
         }
-        groups = json.loads(ran("find", "--by", "site", "--limit", "0", "--json", *where).stdout)["groups"]
-        assert "find --by site" in json.loads(ran("find", "--json", *where).stdout)["next"]
+        groups = json.loads(run_cli("find", "--by", "site", "--limit", "0", "--json", *where).stdout)["groups"]
+        assert "find --by site" in json.loads(run_cli("find", "--json", *where).stdout)["next"]
         some = [[address, frames] for address, frames in (*said["held"][::70], *said["lists"][::70])]
         asked = [hex(address) for address, _ in some]
-        answers = json.loads(ran("whatis", "--json", *asked, *where).stdout)["answers"]
+        answers = json.loads(run_cli("whatis", "--json", *asked, *where).stdout)["answers"]
     stacks = {group["site"]["number"]: site_of(group["site"]["frames"]) for group in groups if group["site"]}
     starts = sorted(rows)
     wrong, definite = [], 0

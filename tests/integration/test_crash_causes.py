@@ -10,8 +10,8 @@ from typing import Any
 
 import building
 import pytest
-from debuggers import gdb, lldb, objects, ran
-from kernel_cores import crashed
+from debuggers import gdb, lldb, objects, run_cli
+from kernel_cores import run_until_crash
 
 _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
@@ -21,8 +21,8 @@ unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimiz
 
 def run(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
     """Run the program. Return its core, the first finding, and the values that it printed, by name."""
-    core, printed = crashed([str(program), word], folder)
-    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    core, printed = run_until_crash([str(program), word], folder)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["finding"] == "crash", found
     return core, dict(found), dict(re.findall(r"(\w+)=(\S+)", printed.splitlines()[0]))
 
@@ -106,16 +106,16 @@ def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path
 
 @pytest.mark.parametrize("word", ["caught", "jumped", "reentered", "moved"])
 def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(others), word], tmp_path)
-    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    core, _ = run_until_crash([str(others), word], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it used a null pointer.")
     assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
 
 
 @pytest.mark.parametrize("word", ["base", "table"])
 def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(others), word], tmp_path)
-    fault = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]["evidence"]["fault"]
+    core, _ = run_until_crash([str(others), word], tmp_path)
+    fault = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]["evidence"]["fault"]
     assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
 
 
@@ -156,7 +156,7 @@ def test_a_core_that_gdb_wrote_at_a_breakpoint_has_no_crash(program: Path, tmp_p
     subprocess.run(
         ["gdb", "-q", "-batch", *(word for one in commands for word in ("-ex", one)), str(program)], check=True, capture_output=True
     )
-    assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
+    assert [one["finding"] for one in json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
 
 
 def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
@@ -167,5 +167,5 @@ def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
     assert "GET /index.html HTTP/1.1" in found["cause"]
     for other in (gdb(["leaks verdict --json"], str(stripped), str(core)), lldb(["leaks verdict --json"], str(stripped), "-c", str(core))):
         assert json.loads(objects(other)[0])["findings"][0] == found
-    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    row = json.loads(run_cli("triage", "--json", str(core)).stdout.splitlines()[0])
     assert row["findings"][0]["kind"] == "crash" and "not a valid address" in row["findings"][0]["title"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import building
 import pytest
-from debuggers import gdb, lldb, objects, ran
-from kernel_cores import crashed
+from debuggers import gdb, lldb, objects, run_cli
+from kernel_cores import run_until_crash
 
 _WORDS = ("-g", "-w", "-pthread", "-fcf-protection=none")
 program = building.fixture("crash_handlers.c", "-O2", *_WORDS)
@@ -45,9 +45,9 @@ _SLOW = ("nodefer", "trap", "deep", "killed", "thread")  # the test of front end
 
 
 def check(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    core, text = crashed([str(program), word], folder)
+    core, text = run_until_crash([str(program), word], folder)
     printed = {**dict(re.findall(r"(\w+)=(\S+)", text)), "program": program.name}
-    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     signal, end, cause, handler = CAUSES[word]
     assert found["finding"] == "crash" and found["evidence"]["signal"] == signal
     assert found["text"].endswith(end.format(**printed)), found["text"]
@@ -86,8 +86,8 @@ _OWN = "The process did not crash: it sent SIGSEGV to itself, as kill() and rais
     ],
 )
 def test_a_signal_without_a_fault_is_no_crash(word: str, note: str, program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), word], tmp_path)
-    found = json.loads(ran("verdict", "--json", str(core)).stdout)
+    core, _ = run_until_crash([str(program), word], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
     assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]
     assert found["notes"][0].startswith(note)
 

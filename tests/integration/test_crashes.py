@@ -10,15 +10,15 @@ from typing import Any
 
 import building
 import pytest
-from debuggers import gdb, lldb, objects, ran
-from kernel_cores import crashed
+from debuggers import gdb, lldb, objects, run_cli
+from kernel_cores import run_until_crash
 
 program = building.fixture("crashes.cpp", "-std=c++17", "-O1", "-g", "-w")
 
 
 def crash(core: Path) -> dict[str, Any]:
     """Return the first finding of `verdict`."""
-    done = ran("verdict", "--json", str(core))
+    done = run_cli("verdict", "--json", str(core))
     found = json.loads(done.stdout)["findings"][0]
     assert found["finding"] == "crash", found
     return dict(found)
@@ -26,7 +26,7 @@ def crash(core: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("word", ["double", "overrun", "assert"])
 def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), word], tmp_path)
+    core, printed = run_until_crash([str(program), word], tmp_path)
     found = crash(core)
     assert found["evidence"]["signal"] == "SIGABRT"
     assert found["evidence"]["message"] == printed.strip() != ""
@@ -47,7 +47,7 @@ def test_messages_of_glibc(word: str, program: Path, tmp_path: Path) -> None:
     ],
 )
 def test_exceptions(word: str, what: str, program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), word], tmp_path)
+    core, printed = run_until_crash([str(program), word], tmp_path)
     match = re.search("throwing an instance of '(.*)'", printed)
     assert match is not None
     assert word in ("string", "object") or what in printed  # libstdc++ prints text only for a std::exception
@@ -65,7 +65,7 @@ unoptimized = building.fixture("crashes.cpp", "-std=c++17", "-O0", "-w", name="u
 
 @pytest.mark.parametrize("word", ["literal", "member", "array"])
 def test_exceptions_whose_class_has_its_own_text(word: str, program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), word], tmp_path)
+    core, printed = run_until_crash([str(program), word], tmp_path)
     match = re.search(r"what\(\): +(.*)", printed)
     assert match is not None
     assert crash(core)["evidence"]["exception"] == {"type": word.title(), "what": match[1]}
@@ -73,7 +73,7 @@ def test_exceptions_whose_class_has_its_own_text(word: str, program: Path, tmp_p
 
 @pytest.mark.parametrize("word", ["literal", "composed"])
 def test_the_text_of_a_base_class_is_not_reported(word: str, unoptimized: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(unoptimized), word], tmp_path)
+    core, printed = run_until_crash([str(unoptimized), word], tmp_path)
     assert "the text of the base" in printed or word == "literal"
     found = crash(core)["evidence"]["exception"]
     assert found == {"type": word.title(), "what": "a literal text" if word == "literal" else ""}
@@ -81,7 +81,7 @@ def test_the_text_of_a_base_class_is_not_reported(word: str, unoptimized: Path, 
 
 @pytest.mark.parametrize("word", ["virtual", "thread"])
 def test_termination_without_an_exception(word: str, program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), word], tmp_path)
+    core, printed = run_until_crash([str(program), word], tmp_path)
     assert crash(core)["evidence"]["message"] == printed.splitlines()[0] != ""
 
 
@@ -99,7 +99,7 @@ PLACES = {
 
 @pytest.mark.parametrize("word", PLACES)
 def test_faults(word: str, program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), word], tmp_path)
+    core, _ = run_until_crash([str(program), word], tmp_path)
     found, (text, address) = crash(core), PLACES[word]
     assert re.search(text, found["text"]), found
     assert found["evidence"]["signal"] == "SIGSEGV"
@@ -109,7 +109,7 @@ def test_faults(word: str, program: Path, tmp_path: Path) -> None:
 
 
 def test_handler_that_aborts(program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), "handled"], tmp_path)
+    core, _ = run_until_crash([str(program), "handled"], tmp_path)
     found = crash(core)
     assert re.search(r"SIGSEGV in parse_header .* address 0x30, an offset from a null pointer\.", found["text"]), found
     assert re.fullmatch(r"The null pointer.* kept\[60\] .* The handler of SIGSEGV ended the process with abort\(\)\.", found["cause"])
@@ -117,20 +117,20 @@ def test_handler_that_aborts(program: Path, tmp_path: Path) -> None:
 
 
 def test_damage_is_explained(program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), "overrun"], tmp_path / "overrun")
+    core, _ = run_until_crash([str(program), "overrun"], tmp_path / "overrun")
     found = crash(core)
     assert found["evidence"]["damaged_places"] == 1
     assert "was written past its end" in found["cause"]
     assert found["next"] == ["verify", "stacks"]
-    core, printed = crashed([str(program), "release"], tmp_path / "release")
+    core, printed = run_until_crash([str(program), "release"], tmp_path / "release")
     found = crash(core)
     assert found["cause"].endswith("Probable cause: a reference count in the block was decremented after the block was freed.")
     assert printed == "" and found["evidence"]["message"] is None
 
 
 def test_no_thread_has_the_stack_of_another(program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), "deep-thread"], tmp_path)
-    text = " ".join(ran("verdict", str(core)).stdout.split())
+    core, _ = run_until_crash([str(program), "deep-thread"], tmp_path)
+    text = " ".join(run_cli("verdict", str(core)).stdout.split())
     assert "ended with SIGSEGV in deeper (crashes): it accessed" in text and "just below its stack pointer: the stack overflowed." in text
     assert re.search(r"The stack of thread \d+ takes 8\.\d MiB, .* Of its innermost 4,096 frames, 4,09\d are frames of deeper\.", text), (
         text
@@ -139,21 +139,21 @@ def test_no_thread_has_the_stack_of_another(program: Path, tmp_path: Path) -> No
 
 
 def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), "deleted"], tmp_path)
+    core, printed = run_until_crash([str(program), "deleted"], tmp_path)
     found, session = crash(core), printed.split()[-1]
     assert found["evidence"]["freed_object"]["address"] == session
     assert f"used after it was freed. The address is 8 more than the first word of the free block of 72 B at {session}" in found["cause"]
 
 
 def test_abort_alone_is_no_finding(program: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(program), "abort"], tmp_path)
-    assert [one["finding"] for one in json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
+    core, _ = run_until_crash([str(program), "abort"], tmp_path)
+    assert [one["finding"] for one in json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
 
 
 def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", str(stripped), str(program)], check=True)
-    core, _ = crashed([str(stripped), "throw"], tmp_path / "run")
+    core, _ = run_until_crash([str(stripped), "throw"], tmp_path / "run")
     found = crash(core)
     assert found["evidence"]["exception"] == {"type": "Refused", "what": "no route to host 17"}
     assert found["evidence"]["module"] == "stripped"
@@ -162,7 +162,7 @@ def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:
 
 
 def test_triage_puts_the_crash_first(program: Path, tmp_path: Path) -> None:
-    core, printed = crashed([str(program), "double"], tmp_path)
-    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    core, printed = run_until_crash([str(program), "double"], tmp_path)
+    row = json.loads(run_cli("triage", "--json", str(core)).stdout.splitlines()[0])
     assert row["findings"][0]["kind"] == "crash"
     assert printed.strip() in row["findings"][0]["title"]

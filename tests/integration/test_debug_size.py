@@ -35,7 +35,7 @@ def enlarge(program: Path, size: int) -> None:
 def test_limit(more: int, tmp_path: Path) -> None:
     """64 MiB of debug information are read without an option. If it is one byte larger, it is read only with --debug-types or from the
     cache. The message names the option."""
-    program = building.compiled(tmp_path, "typed_truth.c", "-gdwarf-5", "-O2")
+    program = building.compile_program(tmp_path, "typed_truth.c", "-gdwarf-5", "-O2")
     enlarge(program, MOST_UNASKED + more)
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     with cores.Running([str(program), "500", "1"], tmp_path / "run") as running:

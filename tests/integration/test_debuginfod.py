@@ -17,7 +17,7 @@ import debugservers
 import pytest
 from debuggers import PATIENCE, environment, findleaks, gdb, gdb_terminal, lldb, lldb_terminal, objects
 from descriptors import open_descriptors
-from inlined import PROGRAM, Stopped, build_id, check, frames, split, stopped
+from inlined import PROGRAM, Stopped, build_and_stop, build_id, check, frames, split
 from real import free_port
 
 from findleaks.debuginfo import debuginfod
@@ -31,7 +31,7 @@ WORDS = ["stacks", "--json"]
 def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """Build a program whose debug file is only on a server. The stripped program is at the path that the process mapped."""
     folder = tmp_path_factory.mktemp("built")
-    one = stopped(folder, "g++", "-gdwarf-5")
+    one = build_and_stop(folder, "g++", "-gdwarf-5")
     (folder / "apart").mkdir()
     stripped, debug = split(one.program, folder / "apart")
     (folder / "served").mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import environment, gdb, lldb, objects, ran
+from debuggers import environment, gdb, lldb, objects, run_cli
 from grows import FINDLEAKS, build, counts, go_on
 from variants import mark_matrix_except
 
@@ -104,7 +104,7 @@ def test_names(ask: Ask, program: Path, cores: list[Path], tmp_path: Path) -> No
     names = [[one["name"] for one in json.loads(line)["samples"]] for line in objects(output)]
     assert names == [["a name", "one", "now"], [file.name, "now"], ["core.0", "now"]]
     assert "no snapshot 'on', and no file of that name: did you mean 'one'?" in output
-    assert json.loads(ran("diff", "--json", str(file), str(cores[1]), check=True).stdout)["total"]["delta"] == 0
+    assert json.loads(run_cli("diff", "--json", str(file), str(cores[1]), check=True).stdout)["total"]["delta"] == 0
     grown = {row["name"]: row["counts"] for row in json.loads(objects(output)[2])["grown"]}
     assert grown["g_sessions (grows, data)"] == [4000, 8000]
     assert "next: findleaks diff two" in output
@@ -154,13 +154,13 @@ def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
 def test_front_ends_agree(program: Path, cores: list[Path], tmp_path: Path) -> None:
     """Snapshots and diffs have the same figures and JSON in each front end, and are exact where the program prints the truth."""
     before, after = cores[0], cores[2]
-    line = json.loads(ran("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
+    line = json.loads(run_cli("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
     rows = {row["name"]: row for row in line["grown"]}
     assert rows["g_sessions (grows, data)"]["counts"] == [4000, 12000]
     assert rows["40 B"]["counts"] == [3000, 9000]
     saved = str(tmp_path / "saved.snapshot")
     words = ("snapshot", "--json", "-o", saved, "--exe", str(program))
-    alone = [json.loads(ran(*words, str(core), check=True).stdout) for core in (before, after)]
+    alone = [json.loads(run_cli(*words, str(core), check=True).stdout) for core in (before, after)]
     for ask in (gdb, lldb):
         load = f"core-file {after}" if ask is gdb else f"target create {shlex.quote(str(program))} -c {shlex.quote(str(after))}"
         output = ask(["leaks snapshot a --json", load, "leaks snapshot b --json", "leaks diff a --json"], *load_core(ask, program, before))
@@ -180,7 +180,7 @@ def test_shell_runs_suggested_commands(words: tuple[str, ...], cores: list[Path]
     prog, odd = " ".join(map(shlex.quote, FINDLEAKS)), tmp_path / "a core's folder"
     odd.symlink_to(cores[0].parent)
     cores = [odd / core.name for core in cores]
-    done = ran("diff", *map(str, cores), check=True)
+    done = run_cli("diff", *map(str, cores), check=True)
     lines = list_suggestions(done.stdout, prog)
     assert len(lines) >= 2
     for line in lines:

@@ -54,7 +54,7 @@ COUNT = 300
 
 
 def compile_program(folder: Path, compiler: str) -> Path:
-    return building.compiled(folder, "disguised.c", *FLAGS, compiler=compiler)
+    return building.compile_program(folder, "disguised.c", *FLAGS, compiler=compiler)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_tags_in_low_bits(program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [8, COUNT])
 def test_links_with_flags_in_their_low_bits(count: int, tmp_path: Path) -> None:
     """Blocks of a tree of any size are reachable, and the tree is reported as a binary tree. Other leaked blocks are still reported."""
-    program = building.compiled(tmp_path, "tagged_links.c", *FLAGS)
+    program = building.compile_program(tmp_path, "tagged_links.c", *FLAGS)
     with cores.Running([str(program), str(count)], tmp_path / "run") as run:
         where = ("--pid", str(run.pid))
         verdict = truth.compare(truth.parse(run.output), truth.ask(*where)[0])

@@ -19,7 +19,7 @@ import building
 import commandline
 import documented
 import pytest
-from debuggers import ROOT, gdb, ran
+from debuggers import ROOT, gdb, run_cli
 from documented import Example
 
 from cores import Running
@@ -184,7 +184,7 @@ def test_examples_on_a_process(running: Running, tmp_path: Path, monkeypatch: py
         elif "--for" not in words and "--events" not in words:
             words += ["--for", "2"]
         words = ["malloc" if word in FUNCTIONS else word for word in words]
-        done = ran(*words)
+        done = run_cli(*words)
         seen += 1
         assert done.returncode == 0 or any(reason in done.stderr for reason in NOT_THERE), f"{example.place}: {done.stderr}"
     assert seen >= 8

@@ -12,7 +12,7 @@ import building
 import pytest
 from counts import until
 from debuggers import findleaks, gdb, lldb, objects
-from doors import Placed, build, check_truth, inside, on_core, placed, questions
+from doors import Placed, build, check_truth, inside, on_core, parse_blocks, questions
 
 from cores import Running
 
@@ -30,7 +30,7 @@ def gcore(running: Running) -> Path:
 @pytest.fixture(scope="module")
 def kernel_core(program: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Placed]:
     with Running([str(program), "50"], tmp_path_factory.mktemp("kernel")) as run:
-        return run.kernel_core(), placed(run.output)
+        return run.kernel_core(), parse_blocks(run.output)
 
 
 @pytest.mark.platform("x86-64", "cores, in GDB", "cores, in LLDB")
@@ -43,7 +43,7 @@ def test_core_of_the_kernel(program: Path, kernel_core: tuple[Path, Placed]) -> 
 
 
 def test_core_of_gcore(program: Path, running: Running, gcore: Path) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     reported = on_core(at, gcore)
     check_truth(reported, at)
     assert objects(gdb(inside(at), str(program), str(gcore))) == reported
@@ -51,7 +51,7 @@ def test_core_of_gcore(program: Path, running: Running, gcore: Path) -> None:
 
 
 def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     reported = on_core(at, gcore)
     assert objects(gdb(inside(at), "-c", str(gcore))) == reported
     assert objects(lldb(inside(at), "-c", str(gcore))) == reported
@@ -63,7 +63,7 @@ def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
     new.parent.mkdir()
     shutil.copy(program, old)
     with Running([str(old)], tmp_path / "run") as run:
-        at, core = placed(run.output), run.gcore()
+        at, core = parse_blocks(run.output), run.gcore()
     old.rename(new)
     reported = on_core(at, core, "--exe", str(new))
     assert reported != on_core(at, core)  # without the program, the names are missing
@@ -88,7 +88,7 @@ def test_front_ends_warn_about_a_truncated_core(program: Path, kernel_core: tupl
 
 @pytest.mark.platform("x86-64", "live, in GDB", "live, in LLDB")
 def test_live_process(running: Running) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     pid = str(running.pid)
     reported = [line for words in questions(at) for line in objects(findleaks(*words, "--pid", pid))]
     check_truth(reported, at)

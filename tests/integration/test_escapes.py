@@ -38,14 +38,14 @@ class Cores(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
     folder = tmp_path_factory.mktemp("escapes")
     built = escapes.build(folder / "files")
-    escapes.renamed(built)
+    escapes.rename_files(built)
     found = []
     for how in ("sound", "damaged"):
         with escapes.running(built, folder / how, how) as one:
             core = one.kernel_core()
             data = core.read_bytes()
             core.unlink()
-        for name, bytes_ in (("harmless", escapes.harmless(data)), ("acting", escapes.replaced(data))):
+        for name, bytes_ in (("harmless", escapes.harmless(data)), ("acting", escapes.replace_names(data))):
             found.append(folder / f"{how}.{name}")
             found[-1].write_bytes(bytes_)
     found.pop(2).unlink()
@@ -253,7 +253,7 @@ LIVE = (
 
 def test_a_process(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    built = escapes.renamed(made.built)
+    built = escapes.rename_files(made.built)
     with escapes.running(built, made.harmless.parent / "live") as one:
         for words in LIVE:
             for line in (words, words if "--json" in words else [*words, "--json"]):
@@ -270,7 +270,7 @@ def test_a_process(made: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_count(made: Cores) -> None:
     """The names of a function and of its caller are escaped."""
-    with escapes.running(escapes.renamed(made.built), made.harmless.parent / "ticking", "ticking") as one:
+    with escapes.running(escapes.rename_files(made.built), made.harmless.parent / "ticking", "ticking") as one:
         reported = ask("count", "escapes_tick", "--events", "3", "--pid", str(one.pid))
         answer = ask("count", "escapes_tick", "--events", "3", "--json", "--pid", str(one.pid))
     for printed in (reported, answer):
@@ -298,7 +298,7 @@ def test_in_gdb(made: Cores) -> None:
     words = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", "-ex", r"echo \n@@begin\n"]
     for command in INSIDE:
         words += ["-ex", "leaks " + " ".join(words_of(made, command))]
-    reported = escapes.printed([*words, "-ex", r"echo \n@@end\n", program, str(made.acting)], debuggers.environment())
+    reported = escapes.read_printed([*words, "-ex", r"echo \n@@end\n", program, str(made.acting)], debuggers.environment())
     check(reported, "gdb")
     assert b"\\x1b[31m" in reported and b"\\u202e" in reported and b"CORRUPT" not in reported and b"heap sound" in reported
 
@@ -318,7 +318,9 @@ def test_in_lldb(made: Cores) -> None:
             "-O",
             f"command script import {debuggers.LLDB_LOADER}",
         ]
-        reported = escapes.printed([*words, "-o", f"command source -e false {file.name}", "-c", str(made.acting)], debuggers.environment())
+        reported = escapes.read_printed(
+            [*words, "-o", f"command source -e false {file.name}", "-c", str(made.acting)], debuggers.environment()
+        )
     check(reported, "lldb")
     assert b"\\x1b[31m" in reported and b"\\u202e" in reported and b"heap sound" in reported
 

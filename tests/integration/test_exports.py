@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 import truth
 from counts import Counting, by_command_line, by_gdb, places
-from debuggers import findleaks, gdb, lldb, objects, ran
+from debuggers import findleaks, gdb, lldb, objects, run_cli
 from profilefiles import Stack, Values
 
 from cores import Running
@@ -43,13 +43,13 @@ def core(program: Path) -> Iterator[Path]:
 
 
 def run_json(*words: object) -> dict[str, Any]:
-    (line,) = objects(ran(*map(str, words), "--json", check=True).stdout)
+    (line,) = objects(run_cli(*map(str, words), "--json", check=True).stdout)
     made: dict[str, Any] = json.loads(line)
     return made
 
 
 def rows(core: Path, *words: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in objects(ran("blocks", *words, "--json", str(core), check=True).stdout)]
+    return [json.loads(line) for line in objects(run_cli("blocks", *words, "--json", str(core), check=True).stdout)]
 
 
 def lost(core: Path) -> dict[Stack, Values]:
@@ -70,7 +70,7 @@ def lost(core: Path) -> dict[Stack, Values]:
 def read_file(file: Path) -> Any:
     """Read a file with the reader of its format."""
     if file.name.endswith(".folded"):
-        return profilefiles.folded(file)
+        return profilefiles.parse_folded(file)
     if file.name.endswith(".pb.gz"):
         return profilefiles.pprof_samples(file)[1]
     if file.name.endswith(".json"):
@@ -134,7 +134,7 @@ def test_blocks_are_summed(core: Path, tmp_path: Path) -> None:
     sums: Counter[Stack] = Counter()
     for block in rows(core):
         sums[block["kind"], block["allocator"], block["type"] or "no type", f"{block['size']:,} B"] += 1
-    answers = objects(ran("blocks", "-o", str(tmp_path / "a.pb.gz"), "--json", str(core), check=True).stdout)
+    answers = objects(run_cli("blocks", "-o", str(tmp_path / "a.pb.gz"), "--json", str(core), check=True).stdout)
     assert json.loads(answers[-1])["written"]["file"] == str(tmp_path / "a.pb.gz")
     found = profilefiles.pprof_samples(tmp_path / "a.pb.gz")[1]
     assert {stack: values[0] for stack, values in found.items()} == sums
@@ -160,9 +160,9 @@ def test_retained_trees_add_up(core: Path, tmp_path: Path) -> None:
     assert any(len(stack) > 2 for stack in samples)
     one = max(expected, key=lambda name: expected[name])
     alone = run_json("roots", one, "-o", tmp_path / "one.folded", core)
-    assert sum(values[0] for values in profilefiles.folded(tmp_path / "one.folded").values()) == alone["roots"][0]["retained_bytes"]
+    assert sum(values[0] for values in profilefiles.parse_folded(tmp_path / "one.folded").values()) == alone["roots"][0]["retained_bytes"]
     leaders = run_json("roots", "--lost", "-o", tmp_path / "lost.folded", core)
-    assert sum(values[0] for values in profilefiles.folded(tmp_path / "lost.folded").values()) == leaders["total"]["bytes"]
+    assert sum(values[0] for values in profilefiles.parse_folded(tmp_path / "lost.folded").values()) == leaders["total"]["bytes"]
 
 
 def test_stacks(core: Path, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_counted_stacks(front_end: Any, tmp_path: Path) -> None:
 )
 def test_refusals(core: Path, words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = ran(*words, str(core))
+    done = run_cli(*words, str(core))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert why in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -228,4 +228,4 @@ def test_refusals(core: Path, words: list[str], why: str, tmp_path: Path, monkey
 def test_a_format_may_be_named(core: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     assert f"written to {file}" in " ".join(findleaks("find", "-o", str(file), "--format", "folded", str(core)).split())
-    assert profilefiles.folded(file)
+    assert profilefiles.parse_folded(file)

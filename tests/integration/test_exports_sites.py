@@ -13,7 +13,7 @@ import mallocs_jemalloc
 import profilefiles
 import pytest
 import recorded
-from debuggers import ran
+from debuggers import run_cli
 
 PATIENCE = 180
 
@@ -51,7 +51,7 @@ def parse_list(lines: list[str]) -> dict[str, tuple[int, int]]:
 
 def test_jeprof_and_pprof_print_the_same(program: Path, every: recorded.Picture, tmp_path: Path) -> None:
     ours = tmp_path / "ours.heap"
-    ran("blocks", "-o", str(ours), str(every.core), check=True)
+    run_cli("blocks", "-o", str(ours), str(every.core), check=True)
     own = top(program, every.folder / "account")
     assert top(program, ours) == own and len(own) > 10
     theirs = {stack: figures[:2] for stack, figures in recorded.heap_text((every.folder / "account").read_text()).items() if figures[0]}
@@ -61,7 +61,7 @@ def test_jeprof_and_pprof_print_the_same(program: Path, every: recorded.Picture,
         inner[stack, blocks] += size
     assert Counter({(stack, blocks): size for stack, (blocks, size) in found.items()}) == inner
     # The pprof format has names of functions: the sums by function are the same.
-    ran("blocks", "-o", str(tmp_path / "ours.pb.gz"), str(every.core), check=True)
+    run_cli("blocks", "-o", str(tmp_path / "ours.pb.gz"), str(every.core), check=True)
     names, samples, _ = profilefiles.pprof_samples(tmp_path / "ours.pb.gz")
     assert names == ["blocks/count", "bytes/bytes"]
     assert sum(values[1] for stack, values in samples.items() if stack != ("stack not recorded",)) == sum(
@@ -82,20 +82,20 @@ def test_lost_blocks_by_stack(every: recorded.Picture, tmp_path: Path) -> None:
         if made.kind == "lost":
             expected[made.functions[0]] += made.size
     for name in ("lost.pb.gz", "lost.folded", "lost.html"):
-        ran("find", "--by", "site", "--kind", "definite", "-o", str(tmp_path / name), str(every.core), check=True)
+        run_cli("find", "--by", "site", "--kind", "definite", "-o", str(tmp_path / name), str(every.core), check=True)
     _, samples, addresses = profilefiles.pprof_samples(tmp_path / "lost.pb.gz")
     found: Counter[str] = Counter()
     for stack, (_, size) in samples.items():
         found[stack[-1]] += size
     assert {name: found[name] for name in expected} == expected
-    assert profilefiles.folded(tmp_path / "lost.folded") == {stack: values[1:] for stack, values in samples.items()}
+    assert profilefiles.parse_folded(tmp_path / "lost.folded") == {stack: values[1:] for stack, values in samples.items()}
     nodes = profilefiles.flamegraph(tmp_path / "lost.html")[1]
     assert {tuple(name for name, _ in path): values for path, values in nodes.items() if any(values)} == samples
     assert any(int(address, 16) for address in addresses.values())
 
 
 def test_blocks_name_their_sites(every: recorded.Picture, tmp_path: Path) -> None:
-    ran("blocks", "-o", str(tmp_path / "a.db"), str(every.core), check=True)
+    run_cli("blocks", "-o", str(tmp_path / "a.db"), str(every.core), check=True)
     sql = "SELECT blocks.address, function FROM blocks JOIN sites USING (site)"
     sql += " WHERE module NOT LIKE 'libjemalloc%' ORDER BY blocks.address, frame"
     done = subprocess.run(["sqlite3", "-separator", " ", tmp_path / "a.db", sql], capture_output=True, text=True, check=True)
@@ -126,7 +126,7 @@ def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
     """Our file has estimates, and jemalloc's has samples, which jeprof scales. Both give the same estimates."""
     picture = take(program, tmp_path / "run", 12)
     ours = tmp_path / "ours.heap"
-    answer = ran("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
+    answer = run_cli("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout
     assert "estimates: the recorder takes one sample every 4.0 KiB on average" in answer
     own, found = parse_list(top(program, picture.folder / "account")), parse_list(top(program, ours))
     large = {name for name, (_, size) in own.items() if size > 20_000}

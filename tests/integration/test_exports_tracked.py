@@ -7,19 +7,19 @@ import subprocess
 from pathlib import Path
 
 import profilefiles
-from debuggers import ran
-from tracking import built, by_line, finished, recording, tracked
+from debuggers import run_cli
+from tracking import build, by_line, read_result, recording, start_tracked
 
 FATES = ("lost", "held", "freed", "allocated")
 
 
 def test_tracked_stacks(tmp_path: Path) -> None:
-    with tracked([str(built(tmp_path))], "") as program:
+    with start_tracked([str(build(tmp_path))], "") as program:
         program.round()
         working = recording(by_line(program.pid, "--json", "-o", str(tmp_path / "a.pb.gz")), program.pid)
         program.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
     assert report["written"]["format"] == "pprof" and report["warnings"] == []
     names, samples, _ = profilefiles.pprof_samples(tmp_path / "a.pb.gz")
     assert names == [f"{fate}_{what}" for fate in FATES for what in ("blocks/count", "bytes/bytes")]
@@ -37,6 +37,6 @@ def test_tracked_stacks(tmp_path: Path) -> None:
 def test_core_is_refused_before_a_file_is_made(tmp_path: Path) -> None:
     core = tmp_path / "sample.core.gz"
     subprocess.run(["cp", Path(__file__).parents[2] / "cores" / "sample.core.gz", core], check=True)
-    done = ran("track", "-o", str(tmp_path / "a.pb.gz"), str(core))
+    done = run_cli("track", "-o", str(tmp_path / "a.pb.gz"), str(core))
     assert done.returncode == 2 and "needs a running process" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [core.name]

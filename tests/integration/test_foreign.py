@@ -17,7 +17,7 @@ import foreign_truth
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, run_cli
 from foreign import ARM64, ARM64_16K, ARM64_64K, ARM64_MTE, Machine
 from foreign_runtimes import functions
 from mallocs_mimalloc import settle
@@ -31,7 +31,7 @@ NO_FILES = re.compile(r"truth, libc\.so\.6, ld[\w-]*\.so\.\d: not on this machin
 @pytest.fixture(scope="module", params=mark_matrix_except(foreign_truth.KEPT.keys(), "arm64", "i386", "s390x"))
 def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[truth.Record]]:
     """Return a core of cores/, and the output of its program."""
-    core, said = foreign_truth.kept(request.param, tmp_path_factory.mktemp(request.param))
+    core, said = foreign_truth.unpack_kept_core(request.param, tmp_path_factory.mktemp(request.param))
     return core, truth.parse(said)
 
 
@@ -59,10 +59,10 @@ def test_state_of_each_block(kept: tuple[Path, list[truth.Record]]) -> None:
 def test_info_about_addresses(kept: tuple[Path, list[truth.Record]]) -> None:
     """`whatis` describes the address of a block, the object that holds it, and its heap."""
     core, records = kept
-    verified = json.loads(ran("verify", "--json", str(core), check=True).stdout)
+    verified = json.loads(run_cli("verify", "--json", str(core), check=True).stdout)
     assert verified["sound"] is True
     used = {"blocks": 0, "bytes": 0}
-    for total in json.loads(ran("caches", "--json", str(core), check=True).stdout)["totals"]:
+    for total in json.loads(run_cli("caches", "--json", str(core), check=True).stdout)["totals"]:
         used["bytes"] += total["in_use"]
     listed = [record for record in records if record.state == "in-use"]
     assert used["bytes"] >= sum(record.usable for record in listed)
@@ -70,14 +70,16 @@ def test_info_about_addresses(kept: tuple[Path, list[truth.Record]]) -> None:
     by_register = next(record for record in listed if record.category == "register")
     # The block belongs to a created thread, whose arena is above the program break.
     in_tls = max((record for record in listed if record.category == "tls"), key=lambda record: record.address)
-    answers = json.loads(ran("whatis", "--json", *(hex(one.address) for one in (held, by_register, in_tls)), str(core), check=True).stdout)
+    answers = json.loads(
+        run_cli("whatis", "--json", *(hex(one.address) for one in (held, by_register, in_tls)), str(core), check=True).stdout
+    )
     assert [one["block"]["kind"] for one in answers["answers"]] == ["reachable"] * 3
-    assert json.loads(ran("path", "--json", hex(held.address), str(core), check=True).stdout)["path"][0]["from"].startswith("truth+0x")
-    assert "thread-local" in ran("path", hex(in_tls.address), str(core), check=True).stdout
-    pictured = json.loads(ran("map", "--json", str(core), check=True).stdout)
+    assert json.loads(run_cli("path", "--json", hex(held.address), str(core), check=True).stdout)["path"][0]["from"].startswith("truth+0x")
+    assert "thread-local" in run_cli("path", hex(in_tls.address), str(core), check=True).stdout
+    pictured = json.loads(run_cli("map", "--json", str(core), check=True).stdout)
     assert pictured["page"] == PAGES.get(core.stem, 4096)
     assert pictured["totals"]["in_use"] >= used["bytes"]
-    roots = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)
+    roots = json.loads(run_cli("roots", "--json", "--limit", "0", str(core), check=True).stdout)
     assert roots["total"]["blocks"] > 900
 
 
@@ -125,11 +127,11 @@ def without_files(lines: list[str]) -> list[str]:
 def test_files_of_the_host_are_not_used(kept: tuple[Path, list[truth.Record]], tmp_path: Path) -> None:
     """A libc at the same path with another build-id or for another machine is not used."""
     core, _ = kept
-    expected = ran("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
+    expected = run_cli("blocks", "--json", str(core), check=True).stdout.splitlines()[:-1]
     for place in (f"{folder}/{machine.triplet}/libc.so.6" for folder in ("lib", "usr/lib") for machine in foreign.MACHINES):
         (tmp_path / place).parent.mkdir(parents=True)
         shutil.copy("/lib/x86_64-linux-gnu/libc.so.6", tmp_path / place)
-    answered = ran("blocks", "--json", "--sysroot", str(tmp_path), str(core), check=True).stdout.splitlines()
+    answered = run_cli("blocks", "--json", "--sysroot", str(tmp_path), str(core), check=True).stdout.splitlines()
     assert answered[:-1] == expected
     (warning, *_) = json.loads(answered[-1])["warnings"]
     assert "is not the core's" in warning, warning
@@ -148,12 +150,12 @@ CODE = {
 @pytest.mark.parametrize(("machine", "flags"), CODE.values(), ids=CODE)
 def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> None:
     """Complete stacks through signed return addresses, a signal frame, code made at run time, and a call to an unmapped address."""
-    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "stacks", "-O2", *flags)
     tree = foreign_truth.tree(ARM64, "bookworm")
     programs = {words: foreign.Program(tree, ("./stacks", *words.split()), (built,)) for words in ("", "crash")}
     made = foreign.pictures(machine, {words or "waits": one for words, one in programs.items()})
     files = ("--exe", str(built), "--sysroot", str(tree))
-    found = json.loads(ran("stacks", "--json", *files, str(made["waits"].core), check=True).stdout)
+    found = json.loads(run_cli("stacks", "--json", *files, str(made["waits"].core), check=True).stdout)
     assert all(stack["complete"] for stack in found["stacks"])
     begun = ["start", "start_thread", "thread_start"]
     stacks = {stack["count"]: functions(stack) for stack in found["stacks"] if stack["count"] > 1}
@@ -165,7 +167,7 @@ def test_stacks(machine: Machine, flags: tuple[str, ...], tmp_path: Path) -> Non
     assert handled[:3] == ["pause", "hold", "handler"]
     assert handled[-5:] == ["raise", "faulty", *begun]
     assert any(names[-4:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"] for names in single)
-    (stack,) = json.loads(ran("stacks", "--json", "-c", "main", *files, str(made["crash"].core), check=True).stdout)["stacks"]
+    (stack,) = json.loads(run_cli("stacks", "--json", "-c", "main", *files, str(made["crash"].core), check=True).stdout)["stacks"]
     assert stack["frames"][0]["address"] == "0x0"
     assert functions(stack)[1:] == ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
@@ -183,7 +185,7 @@ def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
     """Threads, ways to link, and heaps of other shapes, all in one emulated machine."""
     programs = {}
     for link, flags in LINKS.items():
-        built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / f"truth-{link}", *FLAGS, *flags)
+        built = foreign_truth.compile_for_glibc(ARM64, suite, SOURCE, tmp_path / f"truth-{link}", *FLAGS, *flags)
         programs[f"{link}, 5 threads"] = foreign_truth.program(ARM64, suite, built, 5)
         if link == "dynamic":
             programs["33 threads"] = foreign_truth.program(ARM64, suite, built, 33)
@@ -198,7 +200,7 @@ def test_glibc_of_each_release(suite: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
-    built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2"}
     linked, static = (foreign_truth.compiled_for_musl(ARM64, suite, SOURCE, tmp_path / f"musl-{way}", bool(way)) for way in range(2))
     foreign_truth.check_all(
@@ -217,7 +219,7 @@ def test_jemalloc_and_musl_of_each_release(suite: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("suite", foreign_truth.LIBCS.values(), ids=foreign_truth.LIBCS)
 def test_tcmalloc_and_mimalloc_of_each_release(suite: str, tmp_path: Path) -> None:
-    built = foreign_truth.compiled(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     for library, settled in (("libtcmalloc_minimal.so.4", None), *([] if suite == "bullseye" else [(MIMALLOC[suite], settle)])):
         preloaded = {"LD_PRELOAD": f"/usr/lib/aarch64-linux-gnu/{library}"}
         threads = {f"{library}, {count} threads": foreign_truth.program(ARM64, suite, built, count, "a", **preloaded) for count in (5, 33)}
@@ -232,8 +234,8 @@ PAGED = {"16 KiB": ARM64_16K, "64 KiB": ARM64_64K}
 @pytest.mark.matrix
 @pytest.mark.parametrize("size", PAGED)
 def test_larger_pages(size: str, tmp_path: Path) -> None:
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
-    static = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth-static", *FLAGS, *LINKS["static"])
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    static = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth-static", *FLAGS, *LINKS["static"])
     musl = foreign_truth.compiled_for_musl(ARM64, "bookworm", SOURCE, tmp_path / "musl", False)
     programs = {}
     for threads in (5, 33):
@@ -260,7 +262,7 @@ def test_larger_pages(size: str, tmp_path: Path) -> None:
 )
 def test_tags_of_pointers(machine: Machine, words: tuple[str, ...], tunables: dict[str, str], least: int, tmp_path: Path) -> None:
     """Pointers may have tags that the program sets (as in HWASan), or tags of glibc's malloc that the processor checks (MTE)."""
-    built = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", truth.PROGRAMS / "tagged.c", tmp_path / "tagged", *FLAGS, "-O1")
     program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./tagged", *words), (built,), tunables)
     made = foreign.picture(machine, program)
     tags = {~int(line.split()[1], 16) >> 56 & 0xFF for line in made.output.splitlines()[:-1]}

@@ -14,7 +14,7 @@ import foreign_truth
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import GDB_LOADER, PATIENCE, environment, lldb, objects, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, lldb, objects, run_cli
 from foreign import ARM64, MACHINES, Machine
 from foreign_runtimes import functions
 from mallocs_mimalloc import settle
@@ -36,12 +36,12 @@ def of_each(machines: Sequence[Machine]) -> pytest.MarkDecorator:
 def test_glibc(machine: Machine, tmp_path: Path) -> None:
     """Threads, ways to link, and heaps of other shapes, all in one emulated machine."""
     suite, programs = foreign_truth.OLDEST[machine], {}
-    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     for threads in (1, 5, 33):
         programs[f"{threads} threads"] = foreign_truth.program(machine, suite, built, threads)
     for option in "hbsdtf":
         programs[f"option {option}"] = foreign_truth.program(machine, suite, built, 3, option, 2)
-    static = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
+    static = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth-static", *FLAGS, "-O2", "-static")
     programs["static"] = foreign_truth.program(machine, suite, static, 5)
     foreign_truth.check_all(programs, machine=machine)
 
@@ -57,7 +57,7 @@ def test_glibc(machine: Machine, tmp_path: Path) -> None:
 @of_each(MORE)
 def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
     suite = foreign_truth.OLDEST[machine]
-    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
     programs = {}
     for threads in (5, 33) if machine not in (foreign.I386, foreign.ARMHF) else ():
@@ -75,7 +75,7 @@ def test_jemalloc_and_musl(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", [foreign.I386, foreign.ARMHF], ids=lambda one: one.name)
 def test_jemalloc_of_each_release(machine: Machine, suite: str, tmp_path: Path) -> None:
     """On 32-bit machines: pages of 4 KiB on i386, and of 64 KiB on ARM."""
-    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/libjemalloc.so.2"}
     threads = {f"jemalloc, {count} threads": foreign_truth.program(machine, suite, built, count, "a", **preloaded) for count in (5, 33)}
     foreign_truth.check_all(threads, machine=machine)
@@ -91,7 +91,7 @@ MIMALLOC = {foreign.RISCV64: "libmimalloc.so.3", foreign.PPC64EL: "libmimalloc.s
 @of_each(list(MIMALLOC))
 def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
     suite = foreign_truth.OLDEST[machine]
-    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     for library, settled in (("libtcmalloc_minimal.so.4", None), (MIMALLOC[machine], settle)):
         preloaded = {"LD_PRELOAD": f"/usr/lib/{machine.triplet}/{library}"}
         threads = {
@@ -109,7 +109,7 @@ def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
     """Complete stacks, with a signal frame and a call to an unmapped address, are those of GDB."""
     suite, flags = foreign_truth.OLDEST[machine], ("-O2", "-g", "-fasynchronous-unwind-tables")
-    built = foreign_truth.compiled(machine, suite, truth.PROGRAMS / "stacks.c", tmp_path / "stacks", *flags)
+    built = foreign_truth.compile_for_glibc(machine, suite, truth.PROGRAMS / "stacks.c", tmp_path / "stacks", *flags)
     check_stacks(machine, foreign_truth.tree(machine, suite), [built])
 
 
@@ -126,7 +126,9 @@ ARM_CODE = {
 def test_stacks_of_arms_code(tmp_path: Path) -> None:
     """Stacks through ARM and Thumb code, with and without unwind tables."""
     machine, source = foreign.ARMHF, truth.PROGRAMS / "stacks.c"
-    built = [foreign_truth.compiled(machine, "bookworm", source, tmp_path / name, "-O2", *flags) for name, flags in ARM_CODE.items()]
+    built = [
+        foreign_truth.compile_for_glibc(machine, "bookworm", source, tmp_path / name, "-O2", *flags) for name, flags in ARM_CODE.items()
+    ]
     check_stacks(machine, foreign_truth.tree(machine, "bookworm"), built)
 
 
@@ -134,7 +136,7 @@ def test_stacks_of_arm_in_every_front_end(tmp_path: Path) -> None:
     """If the program's files are available, each front end gives the same stacks. In debuggers, symbols and registers are those of the
     debugger."""
     machine, tree = foreign.ARMHF, foreign_truth.tree(foreign.ARMHF, "bookworm")
-    built = foreign_truth.compiled(machine, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "thumb", "-O2", *ARM_CODE["thumb"])
+    built = foreign_truth.compile_for_glibc(machine, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "thumb", "-O2", *ARM_CODE["thumb"])
     core = foreign.picture(machine, foreign.Program(tree, (f"./{built.name}",), (built,))).core
     command = "leaks stacks --json"
     gdb = ["gdb-multiarch", "-nx", "-batch", "-ex", f"source {GDB_LOADER}", "-ex", f"set sysroot {tree}", "-ex", f"file {built}"]
@@ -162,7 +164,7 @@ def test_stacks_of_arms_threads(tmp_path: Path) -> None:
     """Threads that stop in code without unwind tables, where GDB's stacks end, and threads of musl, which has no tables."""
     machine = foreign.ARMHF
     tree = foreign_truth.tree(machine, "bookworm")
-    built = foreign_truth.compiled(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     source = truth.PROGRAMS / "stacks.c"
     musl = [foreign_truth.compiled_for_musl(machine, "bookworm", source, tmp_path / f"musl-{way}", bool(way)) for way in range(2)]
     programs = {f"{threads} threads": foreign_truth.program(machine, "bookworm", built, threads) for threads in (5, 33)}
@@ -192,7 +194,7 @@ def test_stacks_of_arms_threads(tmp_path: Path) -> None:
 
 
 def whole_stacks(program: Path, tree: Path, core: Path) -> list[dict[str, Any]]:
-    found = json.loads(ran("stacks", "--json", "--exe", str(program), "--sysroot", str(tree), str(core), check=True).stdout)
+    found = json.loads(run_cli("stacks", "--json", "--exe", str(program), "--sysroot", str(tree), str(core), check=True).stdout)
     assert all(stack["complete"] for stack in found["stacks"])
     stacks: list[dict[str, Any]] = found["stacks"]
     return stacks

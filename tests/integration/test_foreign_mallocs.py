@@ -20,7 +20,7 @@ import mallocs_musl
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import ran
+from debuggers import run_cli
 from foreign import ARM64, ARM64_64K, Machine
 
 pytestmark = pytest.mark.matrix
@@ -47,7 +47,7 @@ def test_google_tcmalloc(tmp_path: Path) -> None:
     processors = tree / "sys/devices/system/cpu/possible"  # without this file, TCMalloc has no per-CPU caches
     processors.parent.mkdir(parents=True, exist_ok=True)
     processors.write_text("0-1\n")
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     library = foreign_mallocs.google_library(ARM64, "8k", tmp_path)
     programs = {}
     for caches, tunables in (("cpus", {"GLIBC_TUNABLES": mallocs_google.PER_CPU}), ("threads", {})):
@@ -56,7 +56,7 @@ def test_google_tcmalloc(tmp_path: Path) -> None:
             programs[f"{caches} {threads}"] = replace(made, tree=tree, files=(built, library))
     foreign_truth.check_all(programs)
     for name, made in foreign.pictures(ARM64, programs).items():
-        rows = json.loads(ran("caches", "--json", str(made.core), check=True).stdout)["caches"]
+        rows = json.loads(run_cli("caches", "--json", str(made.core), check=True).stdout)["caches"]
         assert any(row["own"].get("cpu") for row in rows) == name.startswith("cpus"), name
 
 
@@ -88,8 +88,8 @@ def preload(release: str, built: Path, *words: str, **options: str) -> foreign.P
 def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None:
     """findleaks reports every block and stack like the runtime, and the same lost blocks as LeakSanitizer. Then the truth program runs."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
-    sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    sites = foreign_truth.compile_for_glibc(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     program = preload(release, sites, "300")
     made = foreign.picture(ARM64, program)
     blocks = {block.address: block for block in asan.blocks(made.output, CALL)}
@@ -108,8 +108,8 @@ def test_address_sanitizer_of_each_release(release: str, tmp_path: Path) -> None
 def test_older_address_sanitizers_are_named(release: str, tmp_path: Path) -> None:
     """Older releases, whose allocator for any address space has another layout, are refused by name."""
     flags = ("-std=gnu11", "-g", *asan.STACKS)
-    sites = foreign_truth.compiled(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
-    found = json.loads(ran("find", "--json", str(foreign.picture(ARM64, preload(release, sites, "300")).core)).stdout)
+    sites = foreign_truth.compile_for_glibc(ARM64, "bookworm", truth.PROGRAMS / "asan_sites.c", tmp_path / "asan_sites", *flags)
+    found = json.loads(run_cli("find", "--json", str(foreign.picture(ARM64, preload(release, sites, "300")).core)).stdout)
     assert any("has the allocator of LLVM 14, GCC 12 or an older one" in warning for warning in found["warnings"])
     assert found["trusted"] is False
 
@@ -130,11 +130,11 @@ def test_hwasan_is_named(tmp_path: Path) -> None:
     subprocess.run([*compiler, "-std=gnu11", "-O1", "-c", "-o", str(compiled), str(truth.PROGRAMS / "tagged.c")], check=True)
     whole = ("-Wl,--whole-archive", str(runtime), "-Wl,--no-whole-archive", "-Wl,--export-dynamic", "-lm", "-lrt", "-lresolv")
     # GNU ld computes wrong addresses for tagged variables.
-    built = foreign_truth.compiled(ARM64, "bookworm", compiled, tmp_path / "tagged", *whole, *foreign_truth.LLD)
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", compiled, tmp_path / "tagged", *whole, *foreign_truth.LLD)
     options = {"HWASAN_OPTIONS": "disable_coredump=0:handle_abort=0"}
     made = foreign.picture(ARM64, foreign.Program(tree, ("./tagged", "own"), (built,), options))
     said = [~int(line.split()[1], 16) for line in made.output.splitlines()[:-1]]
     assert len({address >> 56 & 0xFF for address in said}) > 10
-    found = json.loads(ran("find", "--json", str(made.core)).stdout)
+    found = json.loads(run_cli("find", "--json", str(made.core)).stdout)
     assert (found["trusted"], found["groups"]) == (False, [])
     assert any(re.match("HWAddressSanitizer in tagged has an allocator that is not read, ", warning) for warning in found["warnings"])

@@ -13,7 +13,7 @@ import minidumps
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import ran
+from debuggers import run_cli
 from elftools.elf.elffile import ELFFile
 from foreign import ARM64
 from minidumps import Dump, TaskOfArm64
@@ -51,7 +51,7 @@ def as_minidump(core: Path, flags: int, machine: int) -> Dump:
 @pytest.mark.parametrize(("flags", "machine"), [(minidumps.ARM64, 12), (minidumps.ARM64_OLD, 0x8003)], ids=("new form", "old form"))
 def test_every_block_of_a_core_as_a_minidump(tmp_path: Path, flags: int, machine: int) -> None:
     """Some blocks are reachable only from registers or vector registers."""
-    core, said = foreign_truth.kept("arm64", tmp_path)
+    core, said = foreign_truth.unpack_kept_core("arm64", tmp_path)
     path = tmp_path / "truth.dmp"
     path.write_bytes(as_minidump(core, flags, machine).bytes())
     records = truth.parse(said)
@@ -66,7 +66,7 @@ def test_every_block_of_a_core_as_a_minidump(tmp_path: Path, flags: int, machine
 @pytest.mark.matrix
 def test_lldbs(tmp_path: Path) -> None:
     """A minidump by LLDB has each block and stack of the kernel's core of the same process, which did not run between the two."""
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     files = built, truth.PROGRAMS / "foreign_minidump.py"
     command = ("/usr/bin/python3", f"./{files[1].name}", "./truth", "5", "6", "1")
     made = foreign.picture(ARM64, foreign.Program(arm64_tests.tree(), command, files, arm64_tests.VARIABLES))
@@ -79,9 +79,9 @@ def test_lldbs(tmp_path: Path) -> None:
         assert verdict.compared > 4000
     words = ("--json", "--exe", str(built), "--sysroot", str(made.root))
     of_core, *of_dumps = (
-        json.loads(ran("stacks", *words, str(folder / name), check=True).stdout)["stacks"]
+        json.loads(run_cli("stacks", *words, str(folder / name), check=True).stdout)["stacks"]
         for name in ("process.core", "full.dmp", "stack.dmp")
     )
     assert all(stack["complete"] for stack in of_core)
     assert [of_core] * 2 == of_dumps
-    assert "only `whatis` and `stacks` work" in ran("find", str(folder / "stack.dmp")).stderr
+    assert "only `whatis` and `stacks` work" in run_cli("find", str(folder / "stack.dmp")).stderr

@@ -40,7 +40,7 @@ DAMAGE = {
 @MACHINES
 def test_damage(machine: Machine, tmp_path: Path) -> None:
     suite, built = foreign_truth.OLDEST[machine], tmp_path / "corrupt_glibc"
-    foreign_truth.compiled(machine, suite, truth.PROGRAMS / "corrupt_glibc.c", built, *damage.FLAGS)
+    foreign_truth.compile_for_glibc(machine, suite, truth.PROGRAMS / "corrupt_glibc.c", built, *damage.FLAGS)
     # On a big-endian machine, a zero after the end of a string changes nothing, because the first byte is the highest one.
     scenarios = [scenario for scenario in DAMAGE if not (scenario == "null" and machine is foreign.S390X)]
     tree = foreign_truth.tree(machine, suite)
@@ -55,7 +55,7 @@ def test_damage(machine: Machine, tmp_path: Path) -> None:
 def test_headers_of_a_program_s_own(machine: Machine, tmp_path: Path) -> None:
     """The state of each block is correct; see test_headers.py."""
     suite, built = foreign_truth.OLDEST[machine], tmp_path / "headers"
-    foreign_truth.compiled(machine, suite, truth.PROGRAMS / "headers.c", built, "-O1", "-g", "-std=gnu11")
+    foreign_truth.compile_for_glibc(machine, suite, truth.PROGRAMS / "headers.c", built, "-O1", "-g", "-std=gnu11")
     tree = foreign_truth.tree(machine, suite)
     foreign_truth.check_all(
         {size: Program(tree, ("./headers", size, "400"), (built,)) for size in ("8", "16", "24", "96")}, machine=machine

@@ -11,7 +11,7 @@ import pytest
 import truth
 from accuracy import FLAGS, SOURCE
 from foreign import Machine, Picture
-from rooted import asked, check_c, check_containers, check_maps, said
+from rooted import check_c, check_containers, check_maps, parse_output, run_roots
 
 from findleaks.allocators.jemalloc.instance import Jemalloc
 from findleaks.libc.thread_local import thread_local_blocks
@@ -46,9 +46,11 @@ one of libc's tunables looked like a pointer to the Profiler."""
 def test_what_c_programs_keep(machine: Machine, tmp_path: Path) -> None:
     """On RISC-V, compilers write frame descriptions only on request."""
     flags = ("-O1", "-g", "-fasynchronous-unwind-tables")
-    built = foreign_truth.compiled(machine, foreign_truth.OLDEST[machine], truth.PROGRAMS / "roots_c.c", tmp_path / "roots_c", *flags)
+    built = foreign_truth.compile_for_glibc(
+        machine, foreign_truth.OLDEST[machine], truth.PROGRAMS / "roots_c.c", tmp_path / "roots_c", *flags
+    )
     made = picture(machine, built, "1000")
-    check_c(said(made.output), asked("--limit", "0", *where(made, built)), word(machine))
+    check_c(parse_output(made.output), run_roots("--limit", "0", *where(made, built)), word(machine))
 
 
 @pytest.mark.platform("AArch64, i386, ARM, RISC-V, PowerPC64, s390x", "variables, containers and their owners")
@@ -66,7 +68,7 @@ def test_containers(machine: Machine, flags: tuple[str, ...], tmp_path: Path) ->
     )
     made = picture(machine, built, ELEMENTS)
     check = check_containers if narrow else check_maps
-    check(said(made.output), "-g" in flags, *where(made, built))
+    check(parse_output(made.output), "-g" in flags, *where(made, built))
 
 
 @pytest.mark.matrix
@@ -74,7 +76,7 @@ def test_containers(machine: Machine, flags: tuple[str, ...], tmp_path: Path) ->
 def test_thread_caches_of_jemalloc(machine: Machine, tmp_path: Path) -> None:
     """A thread cache belongs to the thread whose thread-local variables of jemalloc include it, according to ld.so's list of files."""
     suite = foreign_truth.OLDEST[machine]
-    built = foreign_truth.compiled(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1", "-s")
+    built = foreign_truth.compile_for_glibc(machine, suite, SOURCE, tmp_path / "truth", *FLAGS, "-O1", "-s")
     library = f"/usr/lib/{machine.triplet}/libjemalloc.so.2"
     made = foreign.picture(machine, foreign_truth.program(machine, suite, built, 5, "a", LD_PRELOAD=library))
     session = Session(open_core(str(made.core), sysroot=str(made.root)))

@@ -18,7 +18,7 @@ import nodespaces
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE
-from debuggers import objects, ran
+from debuggers import objects, run_cli
 from foreign import ARM64
 from foreign_runtimes import VARIABLES, functions, run_by, runtime
 
@@ -36,7 +36,7 @@ def test_cpython() -> None:
     sites = [[site["frames"], site["blocks"], site["bytes"]] for site in found["sites"]]
     assert len(said["sites"]) == 10
     assert all(site in sites for site in said["sites"])
-    assert json.loads(ran("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
+    assert json.loads(run_cli("verify", "--json", str(made.core), check=True).stdout)["sound"] is True
 
 
 @pytest.mark.platform("AArch64", "Ruby", of="3.1")
@@ -69,10 +69,10 @@ def test_node(version: str) -> None:
     assert sum(part["bytes"] for part in heap["parts"] if part["name"].startswith("isolate")) == said["heapTotal"]
     (streams,) = (row["objects"] for row in found["types"] if row["name"].endswith("::ZlibStream"))
     assert streams == 300
-    (isolate,) = json.loads(ran("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
+    (isolate,) = json.loads(run_cli("scopes", "--json", *files, str(made.core), check=True).stdout)["isolates"]
     assert isolate["handles"] == sum(scope["handles"] for scope in isolate["scopes"])
     assert "node::NodeMainInstance::Run()" in {scope["function"] for scope in isolate["scopes"]}
-    stacks = json.loads(ran("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
+    stacks = json.loads(run_cli("stacks", "--json", *files, str(made.core), check=True).stdout)["stacks"]
     assert all(stack["complete"] for stack in stacks)
     (main,) = (functions(stack) for stack in stacks if "node::Start(int, char**)" in functions(stack))
     assert "Builtins_JSEntry" in main
@@ -91,7 +91,7 @@ def test_spaces_of_v8(version: str, tmp_path: Path) -> None:
     (heap,) = (part for part in found["parts"] if part["name"] == "V8's heap")
     isolates = {part["name"].partition(" ")[2]: part["parts"] for part in heap["parts"] if part["name"].startswith("isolate")}
     shown = {name: {space["name"]: [space["bytes"], space["used"]] for space in spaces} for name, spaces in isolates.items()}
-    truths_of = nodespaces.said(made.output)
+    truths_of = nodespaces.parse_spaces(made.output)
     (only,) = (part for part in found["parts"] if part["name"] == "V8's read_only_space")
     assert {tuple(truths["shared"]) for truths in truths_of.values()} == {(only["bytes"], only["used"])}
     assert len(only["ranges"]) == (1 if version.startswith("20.") else 2)
@@ -109,7 +109,7 @@ def test_wheel_and_a_live_process_inside(tmp_path: Path) -> None:
     without a compiler."""
     tree = foreign.tree(ARM64, "bookworm", ("python3.11", "python3-pip-whl"), "python", dependencies=True)
     wheel = arm64_tests.wheel(ARM64, tmp_path)
-    built = foreign_truth.compiled(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
+    built = foreign_truth.compile_for_glibc(ARM64, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
     script = truth.PROGRAMS / "foreign_inside.py"
     words = ("blocks", "--json", "--state", "all", "--", "./truth", "5", "6", "1")
     program = foreign.Program(

@@ -9,7 +9,7 @@ import foreign
 import foreign_truth
 import pytest
 import truth
-from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, ran
+from debuggers import GDB_LOADER, PATIENCE, environment, findleaks, lldb, objects, run_cli
 from foreign import ARM64, Picture
 
 pytestmark = pytest.mark.matrix
@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Picture, l
     """Return by build the core with the program's output, and the options that name its files."""
     folder, programs = tmp_path_factory.mktemp("programs"), {}
     for name, (suite, flags) in BUILDS.items():
-        built = foreign_truth.compiled(ARM64, suite, truth.PROGRAMS / "leftovers_aarch64.c", folder / name, *FLAGS, *flags)
+        built = foreign_truth.compile_for_glibc(ARM64, suite, truth.PROGRAMS / "leftovers_aarch64.c", folder / name, *FLAGS, *flags)
         programs[name] = foreign.Program(foreign_truth.tree(ARM64, suite), (f"./{name}",), (built,))
     found = foreign.pictures(ARM64, programs)
     return {name: (one, ["--exe", str(folder / name), "--sysroot", str(one.root)]) for name, one in found.items()}
@@ -59,12 +59,12 @@ def test_refs_name_dead_registers(made: dict[str, tuple[Picture, list[str]]]) ->
     lost = [hex(address) for address, word in read_truth(picture).items() if word == "lost"]
 
     def refs(address: str) -> dict:
-        return json.loads(ran("refs", "--json", address, *files, str(picture.core), check=True).stdout)
+        return json.loads(run_cli("refs", "--json", address, *files, str(picture.core), check=True).stdout)
 
     vector, saved = refs(lost[1]), refs(lost[39 + 15 + 6])
     assert vector["live"] == saved["live"] == 0
     assert {(one["register"], one["why"]) for one in vector["references"] if "register" in one} == {("v1", "not read again")}
-    assert "dead register v1" in ran("refs", lost[1], *files, str(picture.core), check=True).stdout
+    assert "dead register v1" in run_cli("refs", lost[1], *files, str(picture.core), check=True).stdout
     (why,) = {one["why"] for one in saved["references"] if "why" in one}
     assert why.startswith("x1 of thread 4 (tid ")
     assert why.endswith("), saved at a signal, not read again")

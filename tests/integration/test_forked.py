@@ -19,9 +19,9 @@ import accuracy
 import agree
 import pytest
 import truth
-from counting import COUNTER, Counter, compiled, counters, wait_for
+from counting import COUNTER, Counter, compile_sources, counters, wait_for
 from descriptors import open_descriptors
-from forked import THREADS, Watched, build, started
+from forked import THREADS, Watched, build, make_starter
 
 from cores import Running
 from findleaks import commands
@@ -41,14 +41,14 @@ PATIENCE = 60
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = compiled(tmp_path_factory.mktemp("programs"), counter=COUNTER)
+    folder = compile_sources(tmp_path_factory.mktemp("programs"), counter=COUNTER)
     subprocess.run(["gcc", "-O1", *accuracy.FLAGS, "-pthread", "-o", folder / "truth", accuracy.SOURCE], check=True)
     return build(folder).parent
 
 
 @pytest.fixture
 def watched(programs: Path) -> Iterator[Callable[..., Watched]]:
-    with started(programs / "forked") as make:
+    with make_starter(programs / "forked") as make:
         yield make
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import building
 import pytest
-from forked import Watched, build, started
+from forked import Watched, build, make_starter
 
 from findleaks.errors import TargetError
 from findleaks.injection import clonable, seized
@@ -23,7 +23,7 @@ program = building.by(build)
 
 @pytest.fixture
 def watched(program: Path) -> Iterator[Callable[..., Watched]]:
-    with started(program) as make:
+    with make_starter(program) as make:
         yield make
 
 

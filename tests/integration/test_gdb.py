@@ -12,7 +12,7 @@ import building
 import pytest
 from ctrl_c import check_interrupts
 from debuggers import GDB_LOADER, environment, findleaks, gdb, gdb_terminal, objects
-from doors import build, counts, placed
+from doors import build, counts, parse_blocks
 
 from cores import Running
 from findleaks.catalogue import CATALOGUE
@@ -97,7 +97,7 @@ def test_completion_of_addresses(program: Path) -> None:
 
 
 def test_expressions(program: Path, core: Path, running: Running) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     places = ["$sp", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8", "&main_arena", "$1+8"]
     commands = [f"leaks whatis --json {place}" for place in places]
     lines = objects(gdb(["print g_list", *commands], str(program), str(core)))
@@ -113,7 +113,7 @@ def test_expressions(program: Path, core: Path, running: Running) -> None:
 
 
 def test_an_expression_with_spaces_and_several_addresses(program: Path, core: Path, running: Running) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     output = gdb(["leaks whatis g_list + 1 --json", "leaks whatis -json g_list &g_list 'g_list + 2'"], str(program), str(core))
     one, three = (json.loads(line)["answers"] for line in objects(output))
     first = int(at["first"], 16)
@@ -281,7 +281,7 @@ def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]
 
     with Running([str(program)], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_blocks(run.output)
         questions = [["find", "--json"], ["blocks", "--json"], ["path", "--json", at["vector"]], ["whatis", "--json", *at.values()]]
         reported = [line for words in questions for line in objects(findleaks(*words, "--pid", str(run.pid)))]
         server = subprocess.Popen(

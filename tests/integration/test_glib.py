@@ -12,7 +12,7 @@ import building
 import debian
 import glibs
 import pytest
-from debuggers import findleaks, found, gdb, lldb, objects, ran
+from debuggers import findleaks, gdb, lldb, objects, run_cli, run_json
 
 import cores
 
@@ -26,7 +26,7 @@ def build(folder: Path) -> Path:
 
 def build_with(folder: Path, source: str, library: str) -> Path:
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", library], check=True, capture_output=True, text=True).stdout.split()
-    return building.compiled(folder, source, "-O1", *flags)
+    return building.compile_program(folder, source, "-O1", *flags)
 
 
 program = building.by(build)
@@ -47,12 +47,12 @@ def where(request: pytest.FixtureRequest, running: cores.Running, core: str) -> 
 def test_glib_284(program: Path, tmp_path: Path) -> None:
     """GLib 2.84 has no slices, and other type nodes and main contexts."""
     folder = debian.cache() / "glib-2.84"
-    debian.unpacked("trixie", ["libglib2.0-0t64"], folder, {}, dependencies=True)
+    debian.unpack_packages("trixie", ["libglib2.0-0t64"], folder, {}, dependencies=True)
     libraries = folder / "root/usr/lib/x86_64-linux-gnu"
     command = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(program), *map(str, COUNTS)]
     with cores.Running(command, tmp_path / "run") as made:
         where = ["--pid", str(made.pid)]
-        assert found("runtime", *where)["runtimes"][0]["version"].startswith("2.84.")
+        assert run_json("runtime", *where)["runtimes"][0]["version"].startswith("2.84.")
         test_types(where)
         test_leaks(where)
 
@@ -63,14 +63,14 @@ def test_older_versions(version: str, program: Path, tmp_path: Path) -> None:
     """findleaks finds the same types in older versions of GLib, which allocate many objects with GSlice."""
     with cores.Running([str(program), *map(str, COUNTS)], tmp_path / "run", glibs.environment(version)) as made:
         where = ["--pid", str(made.pid)]
-        assert found("runtime", *where)["runtimes"][0]["version"].startswith(f"{version}.")
+        assert run_json("runtime", *where)["runtimes"][0]["version"].startswith(f"{version}.")
         test_types(where)
         test_leaks(where)
 
 
 def test_types(where: list[str]) -> None:
     """`runtime` counts instances, variants, closures, handlers and sources."""
-    (one,) = found("runtime", "--limit", "0", *where)["runtimes"]
+    (one,) = run_json("runtime", "--limit", "0", *where)["runtimes"]
     types = {row["name"]: row["objects"] for row in one["types"]}
     sessions = 1 + TABLE + LEAKED + 2 * CYCLES + HANDLED + OWN + TIMEOUTS
     wanted = {
@@ -87,7 +87,7 @@ def test_types(where: list[str]) -> None:
 
 def test_leaks(where: list[str]) -> None:
     """`find` names leaked objects, and counts the missing calls of g_object_unref. Nothing else is leaked."""
-    answer = found("find", "--kind", "definite", *where)
+    answer = run_json("find", "--kind", "definite", *where)
     groups = {group["type"]: group["blocks"] for group in answer["groups"]}
     assert groups == {"AppSession": LEAKED + CYCLES, "GVariant (si)": VARIANTS}
     assert answer["trusted"]
@@ -99,7 +99,7 @@ def test_words_after_instances(tmp_path: Path) -> None:
     """If an instance ends before the last word of its block, this word does not count as a reference."""
     with cores.Running([str(build_with(tmp_path, "gobject_tails.c", "gobject-2.0"))], tmp_path / "run") as made:
         leaked, kept = map(int, made.output.split()[:2])
-        (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+        (runtime,) = run_json("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
     types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in runtime["types"] if row["name"] in ("Large", "Small")}
     assert types == {"Large": (leaked, leaked), "Small": (kept, 0)}
 
@@ -108,7 +108,7 @@ def test_references_that_are_not_counted(tmp_path: Path) -> None:
     """An instance is leaked if only its own signal handlers, or the record of its weak references, refer to it. Stale words may refer to
     some of these instances. Instances that the program keeps are not reported."""
     with cores.Running([str(build_with(tmp_path, "gobject_weak.c", "gio-2.0"))], tmp_path / "run") as made:
-        answer = found("find", "--limit", "0", "--pid", str(made.pid))
+        answer = run_json("find", "--limit", "0", "--pid", str(made.pid))
     (row,) = [row for row in answer["reference_counts"]["types"] if row["name"] == "GSimpleAction"]
     assert 2700 < row["objects"] <= 3000 and row["excess"] == row["objects"]
     forgotten = [one["blocks"] for one in answer["groups"] if one["type"] == "GSimpleAction" and one["kind"] == "definite"]
@@ -128,14 +128,14 @@ def test_references_that_are_not_counted(tmp_path: Path) -> None:
 )
 def test_containers(core: str, variable: str, what: str, length: int) -> None:
     """`roots` names a container and the number of its elements."""
-    row = found("roots", variable, core)["roots"][0]
+    row = run_json("roots", variable, core)["roots"][0]
     assert (row["container"]["what"], row["container"]["length"]) == (what, length)
 
 
 @pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
 def test_containers_of_an_instance(core: str) -> None:
     """An instance's hash table of numbers and its queue are fields with names of containers."""
-    row = found("roots", "cache", "--depth", "3", core)["roots"][0]
+    row = run_json("roots", "cache", "--depth", "3", core)["roots"][0]
     containers = {one["container"]["what"]: one["container"]["length"] for one in row["children"] if one["container"]}
     assert containers == {"GHashTable": EACH, "GQueue": EACH}
 
@@ -143,7 +143,7 @@ def test_containers_of_an_instance(core: str) -> None:
 @pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
 def test_callbacks(running: cores.Running, core: str) -> None:
     """Objects that only callbacks retain belong to a signal of an instance, to a main context, or to the table of handlers."""
-    rows = {row["name"]: row for row in found("roots", core)["roots"] if row["sort"] == "callbacks"}
+    rows = {row["name"]: row for row in run_json("roots", core)["roots"] if row["sort"] == "callbacks"}
     bus = running.output.split()[0]
     (signal,) = [row for name, row in rows.items() if name.startswith(f"AppSession::closed of {bus}")]
     assert signal["retained_blocks"] >= 4 * HANDLED  # the handler, its closure, the session, its text
@@ -156,7 +156,7 @@ def test_callbacks(running: cores.Running, core: str) -> None:
 def test_front_ends(core: str) -> None:
     for debugger in (gdb, lldb):
         (text,) = objects(debugger(["leaks find --json"], "-c", core))
-        assert json.loads(text)["totals"] == found("find", core)["totals"]
+        assert json.loads(text)["totals"] == run_json("find", core)["totals"]
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def growing(program: Path, tmp_path: Path) -> Iterator[cores.Running]:
 @pytest.mark.matrix  # in one of 20 runs a stale word refers to the handlers, and another root retains them
 def test_first_screen(growing: cores.Running) -> None:
     """`verdict` names the signal, the number of handlers, the function and the type that they retain."""
-    text = " ".join(ran("verdict", "--pid", str(growing.pid)).stdout.split())  # lines may be broken anywhere
+    text = " ".join(run_cli("verdict", "--pid", str(growing.pid)).stdout.split())  # lines may be broken anywhere
     assert f"AppSession::closed of {growing.output.split()[0]}" in text
     assert f"roots {growing.output.split()[0]}" in text
     assert "It has 15,000 handlers, calling on_closed." in text and "AppSession (15,000 objects" in text

@@ -12,11 +12,22 @@ from typing import Any
 
 import pytest
 import truth
-from building import compiled
+from building import compile_program
 from debuggers import findleaks, gdb, lldb, objects, runtime_page
 from go_programs import VERSIONS, build
-from go_truth import COUNT, addresses, check_interrupted, check_objects, check_plugin, check_roots, compare, profile, said, sparse_map
-from kernel_cores import crashed
+from go_truth import (
+    COUNT,
+    addresses,
+    check_interrupted,
+    check_objects,
+    check_plugin,
+    check_roots,
+    compare,
+    parse_goroutines,
+    profile,
+    sparse_map,
+)
+from kernel_cores import run_until_crash
 
 from cores import Running
 from findleaks import attach
@@ -42,7 +53,7 @@ def test_goroutines_and_counters(tmp_path: Path) -> None:
         assert f"runtime.goexit;main.waitOn;runtime.chanrecv1;runtime.chanrecv;runtime.gopark {COUNT}" in folded
         core = str(run.kernel_core())
     here = objects(findleaks("stacks", "--json", core))
-    assert said(json.loads(here[0])).keys() >= set(profile(file.read_text())) - {1}
+    assert parse_goroutines(json.loads(here[0])).keys() >= set(profile(file.read_text())) - {1}
     assert objects(gdb(["leaks stacks --json"], str(program), core)) == here
     assert objects(lldb(["leaks stacks --json"], str(program), "-c", core)) == here
     words = (f"whatis {at['holder']}", f"refs {at['shared']}", f"path {at['data']}", "roots --limit 3")
@@ -159,7 +170,7 @@ def test_thread_with_functions_of_c_and_go(version: str, tmp_path: Path) -> None
 def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that a signal handler interrupts have the correct lines, although their frames do not belong to a call."""
     monkeypatch.setenv("GOTRACEBACK", "crash")
-    core, text = crashed([str(build(tmp_path, version, "-ldflags=-s -w", name="go_interrupted"))], tmp_path / "run")
+    core, text = run_until_crash([str(build(tmp_path, version, "-ldflags=-s -w", name="go_interrupted"))], tmp_path / "run")
     check_interrupted(text, version, str(core))
 
 
@@ -193,7 +204,7 @@ def test_plugins(flags: tuple[str, ...], version: str, tmp_path: Path) -> None:
     plugin = build(tmp_path, version, "-buildmode=plugin", *flags, name="go_plugin", cgo=True)
     host = build(tmp_path, version, *flags, name="go_plugin_host", cgo=True)
     with Running([str(host), str(plugin), str(COUNT)], tmp_path / "run") as run:
-        live = said(json.loads(findleaks("stacks", "--json", "--pid", str(run.pid))))
+        live = parse_goroutines(json.loads(findleaks("stacks", "--json", "--pid", str(run.pid))))
         core = str(run.gcore())
     del live[1]  # the program's first goroutine wrote the profile
     assert check_plugin(run.output, tmp_path / "run" / "goroutines", core) == live
@@ -208,7 +219,7 @@ def test_two_libraries_with_a_runtime_each(version: str, tmp_path: Path) -> None
     for folder in folders:
         folder.mkdir()
     libraries = [build(folder, version, *options, name="go_shared", cgo=True) for folder in folders]
-    host = compiled(tmp_path, "go_shared_host.c", "-ldl")
+    host = compile_program(tmp_path, "go_shared_host.c", "-ldl")
     with Running([str(host), *map(str, libraries), str(COUNT)], tmp_path / "run") as run:
         core = str(run.kernel_core())
     found = json.loads(findleaks("runtime", "--json", core))["runtimes"]
@@ -228,7 +239,7 @@ def library_host(kind: str, folder: Path) -> list[str]:
     library = str(build(folder, "", f"-buildmode={kind}", "-ldflags=-s -w", name="go_library", cgo=True))
     if kind == "c-shared":
         return [sys.executable, str(truth.PROGRAMS / "go_library_host.py"), library, str(COUNT)]
-    return [str(compiled(folder, "go_library_host.c", library, "-lpthread")), str(COUNT)]
+    return [str(compile_program(folder, "go_library_host.c", library, "-lpthread")), str(COUNT)]
 
 
 @pytest.mark.matrix

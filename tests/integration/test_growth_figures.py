@@ -21,7 +21,7 @@ import pytest
 import real
 import rubies
 import truth
-from debuggers import ran
+from debuggers import run_cli
 from growing import Rounds
 from variants import mark_matrix_except
 
@@ -171,7 +171,7 @@ def check(first: Path, last: Path, folder: Path) -> Mapping[Key, Any]:
 
 def write_core(one: Any, path: Path) -> Path:
     """Write a core with findleaks, which records the resident pages."""
-    ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(one.pid), check=True)
+    run_cli("snapshot", "--weight", "core", "-o", str(path), "--pid", str(one.pid), check=True)
     return path
 
 
@@ -244,7 +244,7 @@ def test_every_figure_of_a_server(tmp_path: Path) -> None:
             keys = "".join(f"SET key{at}:{key} {'v' * 100}\r\n" for key in range(2000)).encode()
             assert real.talk(one.port, keys + b"QUIT\r\n")
             cores.append(write_core(one, tmp_path / f"{at}.core"))
-        ran("snapshot", "-o", str(tmp_path / "live.snapshot"), "--pid", str(one.pid), check=True)
+        run_cli("snapshot", "-o", str(tmp_path / "live.snapshot"), "--pid", str(one.pid), check=True)
     # Debian's file is redis-check-rdb. It contains several programs and chooses one by its name.
     assert load(str(tmp_path / "live.snapshot")).identity.program == "redis-server"
     with closing(open_core(str(cores[0]))) as core:
@@ -268,7 +268,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
     assert sorted(max(held, key=lambda size: held[size][1]) for held in both.values()) == ["104", "40"]
     assert all(max(held.values())[1] >= 1_600 for held in both.values())
     for word in ("find", "caches", "verdict", "map", "verify"):
-        assert re.search(r"glibc [\d.]+ \(second\)", " ".join(ran(word, str(cores[1])).stdout.split())), word
+        assert re.search(r"glibc [\d.]+ \(second\)", " ".join(run_cli(word, str(cores[1])).stdout.split())), word
 
 
 def resident(smaps: str) -> Counter[str]:
@@ -294,7 +294,7 @@ def test_mappings_are_those_of_smaps(tmp_path: Path) -> None:
             one.snapshot(name)
             smaps.append([before, resident(Path(f"/proc/{one.pid}/smaps").read_text())])
     words = [str(tmp_path / "run" / f"{name}.snapshot") for name in ("first", "last")]
-    rows = json.loads(ran("diff", "--json", "--limit", "0", "--by", "mapping", *words, check=True).stdout)["grown"]
+    rows = json.loads(run_cli("diff", "--json", "--limit", "0", "--by", "mapping", *words, check=True).stdout)["grown"]
     for at, (before, after) in enumerate(smaps):
         found: Counter[str] = Counter()
         for row in rows:

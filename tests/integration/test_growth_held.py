@@ -10,8 +10,8 @@ import building
 import pytest
 import rubies
 import truth
-from debuggers import ran
-from growing import Rounds, compared
+from debuggers import run_cli
+from growing import Rounds, run_diff
 from variants import mark_matrix_except
 
 FIRST, MORE = 2000, 20_000
@@ -34,7 +34,7 @@ def test_one_map_of_two_runs_of_a_cpp_program(map_program: Path, tmp_path: Path,
         before, first = nodes(one.round(FIRST)), one.core("one", 0)
     with Rounds(words, tmp_path / "two") as two:
         after, last = nodes(two.round(FIRST + MORE)), two.core("two", 1)
-    answer, text = compared(first, last)
+    answer, text = run_diff(first, last)
     headline = text.splitlines()[0]
     assert f"retained by g_registry (growth, data) → Registry.sessions: std::map, {before:,} → {after:,} nodes" in " ".join(text.split())
     assert headline.startswith("several processes of growth (build-id ")
@@ -65,11 +65,11 @@ def test_a_map_that_shrinks_again(map_program: Path, tmp_path: Path) -> None:
             for number, count in enumerate((6000, 6000, -8_000)):
                 one.round(count)
                 leaks.append(one.snapshot(f"leak{at}{number}"))
-    answer, text = compared(*teeth)
+    answer, text = run_diff(*teeth)
     (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
     assert row["trend"] == "saw-tooth"
     assert "; nothing grows; largest saw-tooth: between " in " ".join(text.split())
-    answer, text = compared(*leaks)
+    answer, text = run_diff(*leaks)
     row = answer["grown"][0]
     assert (row["name"], row["trend"]) == ("g_registry (growth, data)", "growing")
     assert row["inside"][-1]["counts"][-1] - row["inside"][-1]["counts"][0] == 12_000 - 6000
@@ -84,7 +84,7 @@ def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> Non
         for at, count in enumerate((2000, 9000, 6000, 0, 0, 0, 0, 0)):
             one.round(count)
             samples.append(one.snapshot(str(at)))
-    answer, text = compared(*samples)
+    answer, text = run_diff(*samples)
     (row,) = [row for row in answer["grown"] if row["name"] == "g_registry (growth, data)"]
     assert row["trend"] == "plateau"
     assert "; nothing grows any more; grew at first: + " in " ".join(text.split())
@@ -98,7 +98,7 @@ def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
         first = one.snapshot("first")
         assert one.round(MORE) == [f"sessions {FIRST + MORE}"]
         last = one.snapshot("last")
-    answer, text = compared(first, last)
+    answer, text = run_diff(first, last)
     row = answer["grown"][0]
     assert row["name"].startswith("__main__.sessions (")
     assert row["counts"][1] - row["counts"][0] == pytest.approx(5 * MORE, rel=0.1)  # object, attributes, list, text, key
@@ -119,7 +119,7 @@ def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
         first = one.snapshot("first")
         assert one.round(MORE) == [f"SESSIONS {FIRST + MORE}"]
         last = one.snapshot("last")
-    answer, text = compared(first, last)
+    answer, text = run_diff(first, last)
     counts = {each["name"]: each["counts"] for each in answer["objects"][0]["types"]}
     assert counts["Session"] == [FIRST, FIRST + MORE]
     assert [counts[name][1] - counts[name][0] for name in ("Hash", "String")] == pytest.approx([MORE, MORE], abs=20)
@@ -134,5 +134,5 @@ def test_an_array_of_a_ruby_class(tmp_path: Path) -> None:
     assert " of Ruby's heap in 6,001 → 66,001 objects." in " ".join(text.split())
     heap = next(row for row in answer["grown"] if row["name"].startswith("Ruby heap pages"))
     assert abs(heap["delta"]) < MORE * 40, "the objects are the variable's"
-    table = ran("diff", "--by", "runtime", str(first), str(last), check=True).stdout
+    table = run_cli("diff", "--by", "runtime", str(first), str(last), check=True).stdout
     assert f"Ruby: Session, {FIRST:,} → {FIRST + MORE:,}" in table

@@ -11,8 +11,8 @@ import nodes
 import pytest
 import real
 import truth
-from debuggers import ran
-from growing import Rounds, compared
+from debuggers import run_cli
+from growing import Rounds, run_diff
 
 CLOSES = 100_000
 BLOCK = 1022 * 8
@@ -37,9 +37,9 @@ def test_node_that_leaves_a_handle_of_each_close(tmp_path: Path) -> None:
         last = one.core("last", 0.5)
     kept = [tmp_path / f"{core.stem}.snapshot" for core in (first, last)]
     for core, path in zip((first, last), kept):
-        ran("snapshot", "-o", str(path), str(core), check=True)
+        run_cli("snapshot", "-o", str(path), str(core), check=True)
         core.unlink()  # out of 600 MB
-    answer, text = compared(*kept)
+    answer, text = run_diff(*kept)
     (row,) = [row for row in answer["grown"] if "handles" in [row["what"], *(part["what"] for part in row["inside"])]]
     handles = next(part for part in [row, *row["inside"]] if part["what"] == "handles")
     before, after = handles["counts"]
@@ -59,7 +59,7 @@ def test_jvm_whose_threads_come_and_go(tmp_path: Path) -> None:
         first = one.snapshot("first")
         one.round(32)
         last = one.snapshot("last")
-    answer, text = compared(first, last)
+    answer, text = run_diff(first, last)
     row = answer["grown"][0]
     assert row["name"].startswith("glibc ")
     assert row["name"].endswith(": kept")
@@ -95,7 +95,7 @@ def load_server(folder: Path, name: str, words: Callable[[int], bytes], times: i
             for _ in range(times):
                 send_command(one.port, words(at))
             made.append(folder / f"{at:02}.snapshot")
-            ran("snapshot", "-o", str(made[-1]), "--pid", str(one.pid), check=True)
+            run_cli("snapshot", "-o", str(made[-1]), "--pid", str(one.pid), check=True)
     return made
 
 
@@ -107,7 +107,7 @@ def load_server(folder: Path, name: str, words: Callable[[int], bytes], times: i
     ],
 )
 def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callable[[int], bytes], times: int) -> None:
-    answer, text = compared(*load_server(tmp_path, name, words, times, 8))
+    answer, text = run_diff(*load_server(tmp_path, name, words, times, 8))
     assert [row for row in answer["grown"] if row["trend"] == "growing"] == []
     assert "; nothing grows" in first_line(text)
     assert "  1. " not in text
@@ -115,7 +115,7 @@ def test_servers_under_load_do_not_grow(tmp_path: Path, name: str, words: Callab
 
 @pytest.mark.matrix
 def test_redis_whose_keys_are_never_deleted_grows(tmp_path: Path) -> None:
-    answer, text = compared(*load_server(tmp_path, "redis", add_keys, 1, 5))
+    answer, text = run_diff(*load_server(tmp_path, "redis", add_keys, 1, 5))
     row = answer["grown"][0]
     assert (row["what"], row["trend"]) == ("root", "growing")
     assert row["delta"] > 4 * 4000 * 100

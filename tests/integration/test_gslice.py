@@ -12,7 +12,7 @@ import building
 import glibs
 import pytest
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 
@@ -78,20 +78,20 @@ def test_totals_agree(running: cores.Running) -> None:
 
 def check_totals(running: cores.Running, version: str) -> None:
     """Check that the chunks in use are those that the program did not free, and a few of GLib itself."""
-    answer = found("find", "--pid", str(running.pid))
+    answer = run_json("find", "--pid", str(running.pid))
     (one,) = [each for each in answer["allocators"] if each["name"] == "GSlice"]
     assert one["version"].startswith(f"{version}.")
     assert answer["trusted"] and one["reconciled"]
     wanted = [size for kind, size in list_chunks(running).values() if kind != "freed"]
     assert len(wanted) <= one["blocks"] <= len(wanted) + 50
-    shares = found("verdict", "--pid", str(running.pid))["shares"]
+    shares = run_json("verdict", "--pid", str(running.pid))["shares"]
     assert {share["share"] for share in shares if (share["of"] or "").startswith("GSlice")} >= {"in-use", "metadata"}
 
 
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(running: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
-    assert json.loads(text)["totals"] == found("find", "--pid", str(running.pid))["totals"]
+    assert json.loads(text)["totals"] == run_json("find", "--pid", str(running.pid))["totals"]
 
 
 def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_damaged_slabs(running: cores.Running, tmp_path: Path) -> None:
     data[at + SLAB_STACK : at + SLAB_STACK + 8] = (stack + 8).to_bytes(8, "little")  # each ring has slabs of another size
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
-    done = ran("find", "--json", str(core))
+    done = run_cli("find", "--json", str(core))
     body = json.loads(done.stdout)
     assert not body["trusted"]
     assert any("GSlice's ring of slabs for" in warning for warning in body["warnings"])

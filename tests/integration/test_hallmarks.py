@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import findleaks
 from cores import Running
@@ -32,7 +32,7 @@ def list_objects(process: Running) -> dict[int, str]:
 def test_each_object_is_named(process: Running) -> None:
     objects = list_objects(process)
     assert len(objects) > 25
-    done = ran("whatis", "--json", *map(hex, objects), "--pid", str(process.pid))
+    done = run_cli("whatis", "--json", *map(hex, objects), "--pid", str(process.pid))
     found = {int(one["address"], 16): one.get("contents") for one in json.loads(done.stdout)["answers"]}
     assert found == objects
 
@@ -55,8 +55,8 @@ def test_own_rules(process: Running, tmp_path: Path, monkeypatch: pytest.MonkeyP
     rules = tmp_path / "objects"
     rules.write_text("# mine\nour handle: u32 0 = 0xc0dedbad; size = 100..\n")
     monkeypatch.setenv("FINDLEAKS_OBJECTS", str(rules))
-    assert "our handle" in ran("whatis", hex(address), "--pid", str(process.pid)).stdout
+    assert "our handle" in run_cli("whatis", hex(address), "--pid", str(process.pid)).stdout
     rules.write_text("our handle: u33 0 = 1\n")
-    done = ran("whatis", hex(address), "--pid", str(process.pid))
+    done = run_cli("whatis", hex(address), "--pid", str(process.pid))
     assert done.returncode == 2
     assert done.stderr.startswith("findleaks: ") and f"{rules}:1: 'our handle: u33 0 = 1' is not a rule" in done.stderr

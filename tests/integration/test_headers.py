@@ -11,7 +11,7 @@ import building
 import mallocs_python
 import pytest
 import truth
-from debuggers import ROOT, findleaks, gdb, lldb, objects, ran
+from debuggers import ROOT, findleaks, gdb, lldb, objects, run_cli
 
 import cores
 
@@ -19,7 +19,7 @@ HEADERS = ("8", "16", "24", "96")
 
 
 def compile_program(folder: Path, name: str, *libraries: str) -> Path:
-    return building.compiled(folder, f"{name}.c", "-O1", "-g", "-std=gnu11", *libraries)
+    return building.compile_program(folder, f"{name}.c", "-O1", "-g", "-std=gnu11", *libraries)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_small_number_is_not_the_count_of_an_array(program: Path, tmp_path: Pa
 
 def test_arrays_of_objects(tmp_path: Path) -> None:
     """In a process with C++, the same number before objects is the element count of new T[n]."""
-    program = building.compiled(tmp_path, "counted_arrays.cpp", "-O1")
+    program = building.compile_program(tmp_path, "counted_arrays.cpp", "-O1")
     names = []
     for word in ("arrays", "kinds"):
         with cores.Running([str(program), word], tmp_path / word) as run:
@@ -167,6 +167,6 @@ def test_talloc(tmp_path: Path) -> None:
 
 
 def test_an_unknown_heuristic_is_named() -> None:
-    done = ran("find", "--heuristics", "auto,some", str(ROOT / "cores" / "sample.core.gz"))
+    done = run_cli("find", "--heuristics", "auto,some", str(ROOT / "cores" / "sample.core.gz"))
     assert done.returncode == 2
     assert "no heuristic 'some'" in done.stderr

@@ -300,6 +300,6 @@ def test_a_process_without_a_java_heap(tmp_path: Path) -> None:
     """findleaks prints one message and writes no file."""
     file = tmp_path / "heap.hprof"
     with cores.Running(["sh", "-c", "echo ready; exec sleep 1000"], tmp_path / "program") as running:
-        done = debuggers.ran("runtime", "-o", str(file), "--pid", str(running.pid))
+        done = debuggers.run_cli("runtime", "-o", str(file), "--pid", str(running.pid))
     assert (done.returncode, [one.name for one in tmp_path.iterdir()]) == (2, ["program"])
     assert done.stderr == f"findleaks: {file}: there is no Java heap to write; found: no managed runtime\n"

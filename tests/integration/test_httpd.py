@@ -13,7 +13,7 @@ from typing import Any
 
 import httpds
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 from real import GET, Idle, Program
 
 pytestmark = pytest.mark.matrix
@@ -46,7 +46,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def core(worker: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("core") / "worker.core"
-    assert ran("snapshot", str(made.with_suffix("")), "--weight", "core", "--pid", str(worker)).returncode == 0
+    assert run_cli("snapshot", str(made.with_suffix("")), "--weight", "core", "--pid", str(worker)).returncode == 0
     return made
 
 
@@ -59,7 +59,7 @@ def finding(output: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("where", ["live", "core"])
 def test_pool_of_the_server(where: str, worker: int, core: Path) -> None:
-    found = finding(ran("verdict", "--json", *(["--pid", str(worker)] if where == "live" else [str(core)])).stdout)
+    found = finding(run_cli("verdict", "--json", *(["--pid", str(worker)] if where == "live" else [str(core)])).stdout)
     assert "the APR pool apr_global_pool > process > pconf and" in found["text"]
     assert "is reachable from sessions (mod_sessions.so, data), and not from other variables" in found["cause"]
     assert found["evidence"]["variable"] == "sessions (mod_sessions.so, data)"
@@ -67,7 +67,7 @@ def test_pool_of_the_server(where: str, worker: int, core: Path) -> None:
 
 
 def test_front_ends(core: Path) -> None:
-    wanted = finding(ran("verdict", "--json", str(core)).stdout)["evidence"]
+    wanted = finding(run_cli("verdict", "--json", str(core)).stdout)["evidence"]
     for debugger in (gdb, lldb):
         assert finding(debugger(["leaks verdict --json"], "-c", str(core)))["evidence"] == wanted
 
@@ -75,12 +75,12 @@ def test_front_ends(core: Path) -> None:
 def test_a_stripped_module(tmp_path: Path) -> None:
     """If the module has no symbols, `verdict` names the module instead of a variable."""
     with ExitStack() as opened:
-        found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/search", "-s"))).stdout)
+        found = finding(run_cli("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/search", "-s"))).stdout)
     assert found["evidence"]["variable"] == "variables of mod_sessions.so"
 
 
 def test_pool_of_a_connection(tmp_path: Path) -> None:
     """`verdict` names the pool of a connection by the tag that httpd gives it, "transaction"."""
     with ExitStack() as opened:
-        found = finding(ran("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/connection"))).stdout)
+        found = finding(run_cli("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/connection"))).stdout)
     assert "transaction" in found["text"], found

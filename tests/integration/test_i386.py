@@ -9,7 +9,7 @@ from pathlib import Path
 import accuracy
 import pytest
 import truth
-from counts import DOORS, Counting, Words, code, counted, expected, places, reported, unharmed
+from counts import DOORS, Counting, Words, check_unharmed, code, count_calls, parse_expected, parse_tables, places
 from debuggers import findleaks, gdb, lldb, objects
 
 import cores
@@ -49,10 +49,10 @@ def test_every_call_is_counted_by_its_stack(front_end: Words, tmp_path: Path) ->
         before = code(running.pid, at)
         counting = Counting(front_end, ["event", "--events", "78", "--json"], running, at)
         (running.folder / "go").touch()
-        (table,) = reported(counting.finish())
-        assert counted(table) == expected(running, 1)
+        (table,) = parse_tables(counting.finish())
+        assert count_calls(table) == parse_expected(running, 1)
         assert (table["events"], table["matched"], table["end"]) == (78, 78, "asked")
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 def answers(output: str) -> list[tuple[str, int, str, str]]:

@@ -19,7 +19,7 @@ import mallocs_scudo
 import mallocs_tcmalloc
 import pytest
 from counts import until
-from debuggers import ran
+from debuggers import run_cli
 from stepping import Stepped
 from truth import PROGRAMS
 
@@ -83,13 +83,13 @@ def test_instructions_of_jemalloc(program: Path) -> None:
 
 
 def test_instructions_of_scudo(program: Path) -> None:
-    step_through(program, "small", 61, mallocs_scudo.preloaded(mallocs_scudo.INSTALLED))
+    step_through(program, "small", 61, mallocs_scudo.preload_environment(mallocs_scudo.INSTALLED))
 
 
 @MATRIX
 @pytest.mark.parametrize("calls", CALLS)
 def test_all_instructions_of_scudo(program: Path, calls: str) -> None:
-    step_through(program, calls, 1 if calls == "small" else 7, mallocs_scudo.preloaded(mallocs_scudo.INSTALLED))
+    step_through(program, calls, 1 if calls == "small" else 7, mallocs_scudo.preload_environment(mallocs_scudo.INSTALLED))
 
 
 @MATRIX
@@ -135,7 +135,7 @@ def step_to_hidden_block(stepped: Stepped) -> int:
 
 
 def run_json(*words: str) -> dict[str, Any]:
-    done = ran(*words, "--json")
+    done = run_cli(*words, "--json")
     assert done.returncode in (0, 1, 2), done.stderr
     return dict(json.loads(done.stdout))
 
@@ -155,7 +155,7 @@ def test_core_during_free(program: Path, tmp_path: Path) -> None:
     said = run_json("whatis", hex(block), str(core))["answers"][0]
     assert said["block"]["kind"] == "reachable" and f"in flight: thread {tid} is in libc.so.6 (" in said["text"]
     assert run_json("refs", hex(block), str(core))["target"]["text"] == said["text"]
-    text = ran("find", str(core), check=True).stdout
+    text = run_cli("find", str(core), check=True).stdout
     assert "1 thread was stopped inside malloc or free: " in text
     for one in (crashed, aborted):
         assert run_json("find", str(one))["in_flight"]["threads"] == []

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import tracking
-from counts import Places, Working, by_command_line, by_gdb, code, places, printed, reported, until
+from counts import Places, Working, by_command_line, by_gdb, code, parse_tables, places, read_stdout, until
 from debuggers import gdb, gdb_terminal, lldb
-from patched import MOVED, NAMES, built, by_line, mappings, stubs
+from patched import MOVED, NAMES, build, by_line, mappings, stubs
 
 from cores import Running
 
@@ -24,12 +24,12 @@ DOORS = {"command line": by_command_line, "gdb": by_gdb}
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("injected"), "injected")
+    return build(tmp_path_factory.mktemp("injected"), "injected")
 
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("counting"), "counting")
+    return build(tmp_path_factory.mktemp("counting"), "counting")
 
 
 def check_unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
@@ -37,10 +37,10 @@ def check_unharmed(running: Any, at: Places, before: dict[str, bytes]) -> None:
     assert code(running.pid, at) == before
     assert stubs(running.pid) == []
     (running.folder / "go").touch()
-    until(lambda: "done" in printed(running), "the calls")
-    assert "wrong" not in printed(running)
+    until(lambda: "done" in read_stdout(running), "the calls")
+    assert "wrong" not in read_stdout(running)
     (running.folder / "again").touch()
-    until(lambda: "alive" in printed(running), "the process to call it again")
+    until(lambda: "alive" in read_stdout(running), "the process to call it again")
 
 
 def count_stacks(table: dict[str, Any]) -> Counter[str]:
@@ -54,8 +54,8 @@ def count_stacks(table: dict[str, Any]) -> Counter[str]:
 
 
 def compute_expected(running: Any, column: int = 1) -> Counter[str]:
-    until(lambda: "done" in printed(running), "the program to say what it did")
-    rows = [line.split() for line in printed(running).splitlines() if line.startswith("event;")]
+    until(lambda: "done" in read_stdout(running), "the program to say what it did")
+    rows = [line.split() for line in read_stdout(running).splitlines() if line.startswith("event;")]
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})
 
 
@@ -64,14 +64,14 @@ def compute_expected(running: Any, column: int = 1) -> Counter[str]:
 def test_every_call_by_its_stack(front_end: str, option: str, tmp_path: Path) -> None:
     """Calls are counted through realigned frames, code without call frame information and signal handlers, in three threads. Calls of a
     child that the program forks are not counted. If a function begins with endbr64, the patch is after this instruction."""
-    program = built(tmp_path, "injected", option)
+    program = build(tmp_path, "injected", option)
     with Running([str(program)], tmp_path) as running:
         at = places(running.pid, program, NAMES)
         before = code(running.pid, at)
         maps = mappings(running.pid)
         working = Working(DOORS[front_end](running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = reported(working.finish())
+        (table,) = parse_tables(working.finish())
         assert count_stacks(table) == compute_expected(running)
         assert (table["engine"], table["events"], table["matched"], table["end"]) == ("inject", 36000, 36000, "asked")
         assert (table["stack_table_full"], table["undecided"], table["warnings"]) == (0, 0, [])
@@ -87,7 +87,7 @@ def test_moved_instructions_still_work(injected: Path, tmp_path: Path) -> None:
         words = ["moved_*", "--inject", "--json", "--events", str(sum(MOVED.values()))]
         working = Working(by_command_line(running.pid, words), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = reported(working.finish())
+        (table,) = parse_tables(working.finish())
         found: Counter[str] = Counter()
         for stack in table["stacks"]:
             found[stack["frames"][0]["function"]] += stack["count"]
@@ -105,7 +105,7 @@ def test_both_engines_name_the_same_stacks(injected: Path, tmp_path: Path) -> No
             words = ["event", "--json", "--events", "2000", *engine]
             working = Working(by_command_line(running.pid, words), running.pid, at, before)
             (folder / "go").touch()
-            (table,) = reported(working.finish())
+            (table,) = parse_tables(working.finish())
             assert table["events"] == table["matched"] == 2000
             rows = [[(frame["function"], frame["offset"], frame["module"]) for frame in stack["frames"]] for stack in table["stacks"]]
             found.append(sorted(rows, key=str))
@@ -120,7 +120,7 @@ def test_seccomp_filter_that_permits_injection(injected: Path, tmp_path: Path) -
         before = code(running.pid, at)
         working = Working(by_gdb(running.pid, ["event", "--inject", "--json", "--events", "36000"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        (table,) = reported(working.finish())
+        (table,) = parse_tables(working.finish())
         assert count_stacks(table) == compute_expected(running)
         check_unharmed(running, at, before)
 
@@ -135,7 +135,7 @@ def test_outside_a_scope_of_the_user(counting: Path, tmp_path: Path) -> None:
         working = Working(by_gdb(running.pid, words), running.pid, at, before)
         until(lambda: all(data != before[name] for name, data in code(running.pid, at).items()), "all jumps")
         (tmp_path / "go").touch()
-        (table,) = reported(working.finish())
+        (table,) = parse_tables(working.finish())
         assert count_stacks(table) == compute_expected(running, 2)
         assert (table["events"], table["matched"]) == (total, sum(compute_expected(running, 2).values()))
         check_unharmed(running, at, before)
@@ -149,13 +149,13 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
         working = Working(by_gdb(running.pid, [*words, "--events", "780"]), running.pid, at, before)
         working.wait_for_tables(2)
         (tmp_path / "go").touch()
-        tables = reported(working.finish())
+        tables = parse_tables(working.finish())
         assert [table["events"] for table in tables[:2]] == [0, 0]
         assert [table["last"] for table in tables] == [False] * (len(tables) - 1) + [True]
         assert [table["events"] for table in tables] == sorted(table["events"] for table in tables)
         assert (tables[-1]["events"], tables[-1]["end"]) == (780, "asked")
         assert count_stacks(tables[-1]) == compute_expected(running)
-        (table,) = reported(gdb(["leaks " + shlex.join(["count", *words, "--for", "0.1"])], "-p", str(running.pid)))
+        (table,) = parse_tables(gdb(["leaks " + shlex.join(["count", *words, "--for", "0.1"])], "-p", str(running.pid)))
         assert (table["last"], table["events"], table["end"]) == (True, 0, "time")
         check_unharmed(running, at, before)
 
@@ -168,7 +168,7 @@ def test_command_line_is_interrupted_or_killed(number: int, code_: int, counting
         before = code(running.pid, at)
         working = Working(by_command_line(running.pid, ["event", "--inject"]), running.pid, at, before)
         (tmp_path / "go").touch()
-        until(lambda: "done" in printed(running), "all calls")
+        until(lambda: "done" in read_stdout(running), "all calls")
         working.process.send_signal(number)
         out = working.finish()
         if number == signal.SIGINT:
@@ -199,11 +199,11 @@ def test_keys_at_gdbs_prompt(counting: Path, tmp_path: Path) -> None:
 def test_a_signals_handler_forks(tmp_path: Path) -> None:
     """Sometimes a signal handler forks while the thread is in the stub, and the child runs the rest of the stub. Each call of the parent
     is counted once."""
-    with tracking.tracked([str(tracking.built(tmp_path, "tracked_forks"))]) as program:
+    with tracking.start_tracked([str(tracking.build(tmp_path, "tracked_forks"))]) as program:
         working = tracking.recording(by_command_line(program.pid, ["by_malloc*", "--inject", "--json"]), program.pid)
         calls = sum(note.site == "by_malloc" for note in program.round())
         working.send_signal(signal.SIGINT)
-        table = tracking.finished(working)
+        table = tracking.read_result(working)
         assert (table["events"], [stack["count"] for stack in table["stacks"]]) == (calls, [calls])
         assert program.round()
         assert program.end() == 0
@@ -216,9 +216,9 @@ def test_the_process_ends(how: str, counting: Path, tmp_path: Path) -> None:
         at = places(running.pid, counting, ("event",))
         working = Working(by_command_line(running.pid, ["event", "--inject", "--json"]), running.pid, at, code(running.pid, at))
         (tmp_path / "go").touch()
-        until(lambda: "done" in printed(running), "all calls")
+        until(lambda: "done" in read_stdout(running), "all calls")
         (tmp_path / how).touch()
-        (table,) = reported(working.finish())
+        (table,) = parse_tables(working.finish())
         assert (table["events"], table["matched"], table["end"]) == (781, 781, "ended")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import debuggers_matrix
 import pytest
-from counts import Working, by_command_line, by_gdb, by_lldb, code, places, reported, unharmed, until
+from counts import Working, by_command_line, by_gdb, by_lldb, check_unharmed, code, parse_tables, places, until
 from debuggers import PATIENCE, environment, gdb
-from patched import Busy, built, busy, by_line, ended, guardians, held, mappings, runs, stubs, text_of
+from patched import Busy, build, busy, by_line, get_tracer, guardians, has_ended, mappings, runs, stubs, text_of
 
 from cores import Running, states
 
@@ -26,7 +26,7 @@ def running(tmp_path: Path) -> Iterator[Busy]:
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("counting"), "counting")
+    return build(tmp_path_factory.mktemp("counting"), "counting")
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.matrix)])
@@ -34,7 +34,7 @@ def test_stub_is_inserted_and_removed_repeatedly(times: int, running: Busy) -> N
     """Under load, threads are in the function, in the stub and in a signal handler at any time."""
     before, maps = text_of(running), mappings(running.pid)
     output = gdb(["leaks count event --inject --events 2000 --json"] * times, "-p", str(running.pid))
-    tables = reported(output)
+    tables = parse_tables(output)
     assert len(tables) == times
     for table in tables:
         assert (table["events"], table["matched"], table["end"], table["warnings"]) == (2000, 2000, "asked", [])
@@ -56,8 +56,8 @@ def kill_debugger(process: subprocess.Popen[str], pid: int, guardian: bool) -> N
         os.kill(beside, signal.SIGKILL)
     os.kill(debugger, signal.SIGKILL)
     process.communicate()
-    until(lambda: not held(pid), "the kernel to let go")
-    until(lambda: ended(beside), "the guardian to have done its work")
+    until(lambda: not get_tracer(pid), "the kernel to let go")
+    until(lambda: has_ended(beside), "the guardian to have done its work")
 
 
 def counter(running: Busy) -> Working:
@@ -87,11 +87,11 @@ def test_process_continues_if_the_debugger_is_killed_while_stopping_it(running: 
     until(lambda: states(guardian) == {"T"}, "the guardian to be held")
     working.process.kill()
     working.process.communicate()
-    until(lambda: not held(running.pid), "the kernel to let go")
+    until(lambda: not get_tracer(running.pid), "the kernel to let go")
     os.kill(running.pid, signal.SIGSTOP)
     until(lambda: states(running.pid) == {"T"}, "the process to be stopped")
     os.kill(guardian, signal.SIGCONT)
-    until(lambda: ended(guardian), "the guardian to have done its work")
+    until(lambda: has_ended(guardian), "the guardian to have done its work")
     assert text_of(running) == before
     assert not stubs(running.pid)
     runs(running)
@@ -109,7 +109,7 @@ def test_next_debugger_removes_a_remaining_stub(next_: str, running: Busy) -> No
     words = ["event", "--events", "50", "--json", *(["--inject"] if next_ == "inject" else [])]
     command = by_lldb(running.pid, words) if next_ == "lldb" else by_command_line(running.pid, words)
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
-    (table,) = reported(done.stdout)
+    (table,) = parse_tables(done.stdout)
     assert table["events"] == table["matched"] == 50
     line = f"an earlier count --inject or track was killed: its stub at 0x{stub.split('-')[0]} was removed, 1 function(s) restored"
     assert table["warnings"][0] == line
@@ -131,7 +131,7 @@ def test_breakpoints_of_a_killed_debugger_are_removed(front_end: Any, counting: 
         before = code(running.pid, at)
         working = Working(front_end(running.pid, ["event"]), running.pid, at, before)
         kill_debugger(working.process, running.pid, guardian=False)
-        unharmed(running, at, before)
+        check_unharmed(running, at, before)
 
 
 @pytest.mark.matrix
@@ -139,7 +139,7 @@ def test_breakpoints_of_a_killed_debugger_are_removed(front_end: Any, counting: 
 def test_gdb_releases(name: str, running: Busy) -> None:
     before, maps = text_of(running), mappings(running.pid)
     output = debuggers_matrix.get(name).run(["leaks count event --inject --events 100000 --json"] * 3, pid=running.pid)
-    tables = reported(output)
+    tables = parse_tables(output)
     assert len(tables) == 3, output
     for table in tables:
         assert (table["events"], table["matched"], table["warnings"]) == (100000, 100000, [])

@@ -45,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_clean_root(suite: str, wheel: Path, tmp_path: Path) -> None:
     version = SUITES[suite]
     packages = ("python3", "python3-venv", f"python{version}-venv")
-    debian.unpacked(suite, packages, debian.cache() / "roots" / suite, {}, dependencies=True)
+    debian.unpack_packages(suite, packages, debian.cache() / "roots" / suite, {}, dependencies=True)
     root = tmp_path / "root"
     shutil.copytree(debian.cache() / "roots" / suite / "root", root, symlinks=True)
     wheels, home = root / "wheels", root / "home"

@@ -36,7 +36,7 @@ def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytes
     kind = request.param
     wheel = layouts.build(source, folder / "dist", kind, CC="/bin/false")  # the C engine has no effect on where modules are found
     wheels = layouts.dependencies(folder / "wheels")
-    return layouts.installed(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None, wheels)
+    return layouts.install_with_dependencies(kind, wheel, folder / "venv", source / "common" if kind == "editable" else None, wheels)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_source_archive_builds_the_same_wheel_and_works_without_a_compiler(wheel
     assert {path.name for path in (unpacked / "common/native").iterdir()} == {path.name for path in (source / "common/native").iterdir()}
     made = layouts.build(unpacked, tmp_path / "dist", CC="/bin/false")
     assert {*names(made), *KERNELS} == names(wheel) and not KERNELS & names(made)
-    layout = layouts.installed("wheel", made, tmp_path / "venv")
+    layout = layouts.install_with_dependencies("wheel", made, tmp_path / "venv")
     done = layout.imports(ENGINE, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("pure\n", "")
     done = run(*layout.cli, "find", "--help")
@@ -121,7 +121,7 @@ def check_plain(path: str) -> None:
 
 @pytest.mark.platform("x86-64", "a wheel with the C engine")
 def test_installed_with_the_c_engine(wheel: Path, tmp_path: Path) -> None:
-    layout = layouts.installed("wheel", wheel, tmp_path / "venv")
+    layout = layouts.install_with_dependencies("wheel", wheel, tmp_path / "venv")
     done = layout.imports(ENGINE, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("native\n", "")
     done = layout.imports(ENGINE, cwd=tmp_path, env={**os.environ, "FINDLEAKS_PURE": "1"})
@@ -131,7 +131,7 @@ def test_installed_with_the_c_engine(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_a_wheel_of_the_real_sources_finds_leaks(tmp_path: Path) -> None:
     wheel = layouts.build(layouts.checkout(tmp_path / "checkout", whole=True), tmp_path / "dist")
-    layout = layouts.installed("wheel", wheel, tmp_path / "venv")
+    layout = layouts.install_with_dependencies("wheel", wheel, tmp_path / "venv")
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
     done = run(*layout.cli, "find", layouts.ROOT / "cores" / "sample.core.gz")
     assert (done.returncode, "definite" in done.stdout) == (0, True), done.stderr
@@ -142,7 +142,7 @@ def test_editable_install_builds_the_c_engine(tmp_path: Path) -> None:
     source = layouts.checkout(tmp_path / "checkout")
     wheel = layouts.build(source, tmp_path / "dist", "editable")
     assert (source / "common/engine/native/_native.so").is_file()
-    layout = layouts.installed("editable", wheel, tmp_path / "venv", source / "common")
+    layout = layouts.install_with_dependencies("editable", wheel, tmp_path / "venv", source / "common")
     assert layout.imports(ENGINE, cwd=tmp_path).stdout == "native\n"
 
 
@@ -170,7 +170,7 @@ def test_make_native_without_a_compiler_prints_a_message(tmp_path: Path) -> None
     assert "no C compiler (no-such-compiler)" in done.stdout
 
 
-PYTHONS = {**dict.fromkeys(other_pythons.PACKED, other_pythons.packed), **dict.fromkeys(mallocs_python.SUITES, mallocs_python.get)}
+PYTHONS = {**dict.fromkeys(other_pythons.PACKED, other_pythons.get_packed), **dict.fromkeys(mallocs_python.SUITES, mallocs_python.get)}
 
 
 @pytest.mark.matrix

@@ -15,7 +15,7 @@ import java_frames
 import jvms
 import pytest
 import truth
-from kernel_cores import crashed
+from kernel_cores import run_until_crash
 
 import cores
 import findleaks
@@ -45,7 +45,7 @@ def test_frames_of_waiting_threads(version: str, mode: str, tmp_path: Path) -> N
             answer = group_stacks(process._session, lines=False)
         assert not answer.warnings
         found = {name: group for group in answer.result.stacks for name in group.names}
-        printed = dict(java_frames.printed(running.output))
+        printed = dict(java_frames.parse_printed(running.output))
         assert printed.pop("main")[-1][:2] == java_frames.read(found["main"])[-1][:2]
         assert len(printed) >= 11
         printed.pop("Common-Cleaner", None)  # this thread runs once a minute, so its frames may have changed
@@ -67,7 +67,7 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             stack, tid = next((one, tid) for tid, one in found.items() if f"busy{compared % 2}" in one.names)
             program.resume(tid)
             text = program.read_until("end\n")
-            printed = java_frames.traced(text)
+            printed = java_frames.parse_traced(text)
             # The JVM lists no frames if it considers them unsafe, or lists those of a wrong stack. In a system call, it receives the signal
             # too late.
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
@@ -98,7 +98,7 @@ def test_virtual_thread(version: str, tmp_path: Path) -> None:
 
 def test_front_ends_and_cores(tmp_path: Path) -> None:
     with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running:
-        core, printed = str(running.gcore()), java_frames.printed(running.output)
+        core, printed = str(running.gcore()), java_frames.parse_printed(running.output)
         java = str(jvms.get(jvms.SYSTEM) / "bin" / "java")
         shown = [
             debuggers.findleaks("stacks", "--no-lines", "--json", core),
@@ -125,12 +125,12 @@ def test_crashes(tmp_path: Path) -> None:
     command = ["gcc", *jvms.FLAGS, "-I", headers, "-I", headers / "linux", "-o", library, truth.PROGRAMS / "java_crash.c"]
     subprocess.run([str(word) for word in command], check=True)
     options = ["-Xmx32m", "-XX:+CrashOnOutOfMemoryError"]
-    core, _ = crashed(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", str(library), options=options), tmp_path / "fault")
-    (found, *_) = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
+    core, _ = run_until_crash(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", str(library), options=options), tmp_path / "fault")
+    (found, *_) = json.loads(debuggers.run_cli("verdict", "--json", str(core)).stdout)["findings"]
     assert "SIGSEGV in look (java_crash.so), called by Java function JavaCrash.peek: it accessed address 0x10" in found["text"]
     assert found["evidence"]["managed_frame"]["function"] == "JavaCrash.peek"
-    core, _ = crashed(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", "memory", options=options), tmp_path / "memory")
-    (found, *_) = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
+    core, _ = run_until_crash(jvms.command(jvms.SYSTEM, tmp_path, "JavaCrash", "memory", options=options), tmp_path / "memory")
+    (found, *_) = json.loads(debuggers.run_cli("verdict", "--json", str(core)).stdout)["findings"]
     assert re.search(
         r"Java function JavaCrash\.main at JavaCrash\.java:1\d: fatal error: OutOfMemory encountered: Java heap", found["text"]
     )
@@ -186,7 +186,7 @@ def test_virtual_threads_that_wait(version: str, mode: str, options: tuple[str, 
     given = ("-Xmx128m", *java_frames.MODES[mode][1:], *options)
     command = jvms.command(version, tmp_path, "JavaVirtualThreads", str(count), "collect", options=[str(word) for word in given])
     with cores.Running(command, tmp_path) as running:
-        listed = {int(name): frames for name, frames in java_frames.printed(running.output).items()}
+        listed = {int(name): frames for name, frames in java_frames.parse_printed(running.output).items()}
         with findleaks.attach(running.pid) as process:
             live = group_stacks(process._session, lines=False)
         core = running.kernel_core()

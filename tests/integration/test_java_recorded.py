@@ -49,7 +49,7 @@ def parse_stacks(text: str) -> Stacks:
     found: Stacks = Counter()
     for part in text.split("calls ")[1:]:
         count, rest = part.split("\n", 1)
-        (frames,) = java_frames.printed(f"thread calls\n{rest}").values()
+        (frames,) = java_frames.parse_printed(f"thread calls\n{rest}").values()
         found[tuple(frames)] += int(count)
     return found
 
@@ -95,7 +95,7 @@ def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_p
         working = subprocess.run(
             tracking.by_line(program.pid, "--size", "1000-1600", "--for", "8", "--json"), capture_output=True, text=True, check=True
         )
-    (report,) = counts.reported(working.stdout)
+    (report,) = counts.parse_tables(working.stdout)
     named = 0
     for stack in report["stacks"]:
         found = {match[1] for one in stack["frames"] if (match := re.match(r"Work(\d+)\.", one["function"] or ""))}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -34,7 +34,7 @@ def _make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 def roots(*words: str) -> list[dict[str, Any]]:
-    return list(json.loads(ran("roots", "--json", *words, check=True).stdout)["roots"])
+    return list(json.loads(run_cli("roots", "--json", *words, check=True).stdout)["roots"])
 
 
 def test_tables_and_maps(make: Make) -> None:
@@ -51,7 +51,7 @@ def test_tables_and_maps(make: Make) -> None:
     (users,), (conns,) = maps["shared_children"], tables["shared_children"]
     assert users["name"] == f"{COUNT:,} of std::make_shared<people::User>"
     assert (conns["name"], conns["retained_blocks"]) == (f"{COUNT:,} of conn", 2 * COUNT)
-    (held,) = (one for one in json.loads(ran("verdict", "--json", core, check=True).stdout)["findings"] if one["finding"] == "held")
+    (held,) = (one for one in json.loads(run_cli("verdict", "--json", core, check=True).stdout)["findings"] if one["finding"] == "held")
     assert "together retain" in held["text"] and any(name in held["text"] for name in MAPS)
     assert "is reached through both people::" in held["cause"]
 

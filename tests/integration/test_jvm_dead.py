@@ -58,7 +58,7 @@ def has_native_reference(block: int, core: Path, picture: evidence.Picture) -> b
 def test_dropped_blocks_are_lost_and_kept_blocks_are_reachable(tmp_path: Path, collector: str, version: str) -> None:
     """Kept objects are moved, young, or in arrays of all sizes. The test reads the live process and the kernel's core."""
     with jvms.addresses(tmp_path, version, COUNT, f"-XX:+Use{collector}GC", "-Xms64m", "-Xmx64m") as running:
-        truth = jvms.said(running.output)
+        truth = jvms.parse_states(running.output)
         suspend(running.pid)  # the core then has the same references as the live process
         live = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()
@@ -70,7 +70,7 @@ def test_front_ends_and_dead_words(tmp_path: Path) -> None:
     """GDB and LLDB read a core of the Serial collector, in which every block is correct. `refs` lists references in unused memory of the
     eden, and marks them as dead."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, "-XX:+UseSerialGC", "-Xms64m", "-Xmx64m") as running:
-        truth, program = jvms.said(running.output), str(jvms.jdk() / "bin" / "java")
+        truth, program = jvms.parse_states(running.output), str(jvms.jdk() / "bin" / "java")
         core = str(running.kernel_core())
     outputs = [debuggers.gdb(["leaks find --json"], program, core), debuggers.lldb(["leaks find --json"], program, "-c", core)]
     totals = [json.loads(debuggers.objects(output)[0])["totals"] for output in outputs]
@@ -90,7 +90,7 @@ def test_front_ends_and_dead_words(tmp_path: Path) -> None:
 def test_gcores_core(tmp_path: Path, collector: str) -> None:
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         core = str(running.gcore())
-    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.said(running.output), Path(core))
+    check_kinds(kinds(debuggers.findleaks("blocks", "--json", core)), jvms.parse_states(running.output), Path(core))
 
 
 @pytest.mark.matrix
@@ -98,6 +98,6 @@ def test_gcores_core(tmp_path: Path, collector: str) -> None:
 def test_other_collectors_report_no_leaks(tmp_path: Path, collector: str) -> None:
     """Other collectors may move objects at any time. Kept blocks are reachable, and so are most dropped ones."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
-        truth = jvms.said(running.output)
+        truth = jvms.parse_states(running.output)
         found = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))
     assert {found[address] for address, what in truth.items() if what == "kept"} == {"reachable"}

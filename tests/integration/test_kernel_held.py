@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 
@@ -39,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cores.Running]
 def own_core(running: cores.Running) -> Path:
     """Return a core that findleaks wrote."""
     path = running.folder / "own.core"
-    ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(running.pid), check=True)
+    run_cli("snapshot", "--weight", "core", "-o", str(path), "--pid", str(running.pid), check=True)
     return path
 
 
@@ -78,12 +78,12 @@ def test_each_reference_has_a_name(running: cores.Running, own_core: Path, pictu
     where = ["--pid", str(running.pid)] if picture == "live" else [str(own_core)]
     by_kind = {what: address for address, (kind, what) in list_blocks(running).items() if kind == "held"}
     for what, address in by_kind.items():
-        found = json.loads(ran("refs", hex(address), "--json", *where, check=True).stdout)
+        found = json.loads(run_cli("refs", hex(address), "--json", *where, check=True).stdout)
         assert [one["live"] for one in found["references"] if "kernel" in one] == [True]
         assert re.fullmatch(NAMES[what], found["references"][0]["kernel"]), what
-        text = ran("path", hex(address), *where, check=True).stdout
+        text = run_cli("path", hex(address), *where, check=True).stdout
         assert re.match(rf"kept by the kernel: {NAMES[what]}\n", text), text
-    roots = json.loads(ran("roots", "--json", "--limit", "0", *where, check=True).stdout)["roots"]
+    roots = json.loads(run_cli("roots", "--json", "--limit", "0", *where, check=True).stdout)["roots"]
     kept = {root["name"]: root["retained_blocks"] for root in roots if root["sort"] == "kernel"}
     assert [count for name, count in kept.items() if name.startswith("epoll data")] == [10]
     assert kept["POSIX timers (kept by the kernel)"] == 5
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) ->
     lost = sum(kind == "lost" for kind, _ in list_blocks(running).values())
     for where in (["--pid", str(running.pid)], [str(own_core)]):
         for command in ("find", "verdict"):
-            found = json.loads(ran(command, "--json", *where).stdout)
+            found = json.loads(run_cli(command, "--json", *where).stdout)
             assert found["kernel"]["unreadable"] == unreadable
             assert found["kernel"]["references"] == sum(kind == "held" for kind, _ in list_blocks(running).values())
             assert found["kernel"]["epoll_waiters"] == 0
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named(running: cores.Running, own_core: Path) ->
 def test_core_without_kernel_references_has_a_warning(running: cores.Running) -> None:
     """The core lacks these references. A thread that waits in epoll_wait, and imported functions that pass pointers to the kernel, are
     evidence of them."""
-    found = json.loads(ran("find", "--json", str(running.gcore())).stdout)
+    found = json.loads(run_cli("find", "--json", str(running.gcore())).stdout)
     assert (found["kernel"]["references"], found["kernel"]["epoll_waiters"]) == (None, 1)
     assert {(one["what"], one["module"]) for one in found["kernel"]["uses"]} == {
         (what, "kernel_held") for what in ("POSIX timers", "queued signals", "pipes and sockets")

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import building
 import pytest
-from debuggers import ran
+from debuggers import run_cli
 from transcripts import follow
 from variants import mark_matrix_except
 
@@ -34,8 +34,8 @@ def run(program: Path, folder: Path, kind: str, count: int) -> cores.Running:
 def findings(program: Path, folder: Path, kind: str) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """Return the findings by kind, of the live process and of its core."""
     with run(program, folder, kind, COUNT) as running:
-        live = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
-        core = json.loads(ran("verdict", "--json", str(running.gcore())).stdout)
+        live = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)
+        core = json.loads(run_cli("verdict", "--json", str(running.gcore())).stdout)
     by_kind = [{one["finding"]: one for one in body["findings"]} for body in (live, core)]
     return by_kind[0], by_kind[1]
 
@@ -63,8 +63,8 @@ FRAME = 64 << 10  # bytes of the largest variable in a frame of deep_stacks.c
 )
 def test_the_stack_of_one_thread(kind: str, words: str, function: Optional[str], frames: Optional[int], deep: Path, tmp_path: Path) -> None:
     with cores.Running([str(deep), kind, str(COUNT)], tmp_path / "run") as running:
-        bodies = [json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)]
-        bodies.append(json.loads(ran("verdict", "--json", str(running.kernel_core())).stdout))
+        bodies = [json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)]
+        bodies.append(json.loads(run_cli("verdict", "--json", str(running.kernel_core())).stdout))
     for body in bodies:
         one = next(one for one in body["findings"] if one["finding"] == "deep-stack")
         assert COUNT * FRAME <= one["bytes"] <= (COUNT + 8) * (FRAME + 1024)
@@ -97,7 +97,7 @@ def test_private_mappings_of_a_file(program: Path, tmp_path: Path) -> None:
 
 def live_findings(program: Path, folder: Path, kind: str, count: int) -> dict[str, dict[str, Any]]:
     with run(program, folder, kind, count) as running:
-        return {one["finding"]: one for one in json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]}
+        return {one["finding"]: one for one in json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]}
 
 
 def test_mapped_files_without_references(program: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_files_that_are_mapped_and_referred_to(program: Path, tmp_path: Path) ->
 def test_private_mappings_of_dev_zero_are_anonymous(program: Path, tmp_path: Path) -> None:
     with run(program, tmp_path, "zero", 64) as running:
         for where in (["--pid", str(running.pid)], [str(running.gcore())]):
-            found = json.loads(ran("verdict", "--json", *where).stdout)
+            found = json.loads(run_cli("verdict", "--json", *where).stdout)
             sorts = {one["share"]: one["bytes"] for one in found["shares"]}
             assert "shared" not in sorts and 64 * PART <= sorts.get("unknown", 0) + sorts.get("leaked-mappings", 0) < 65 * PART
 
@@ -128,7 +128,7 @@ def test_libraries_that_are_loaded_again_and_again(program: Path, tmp_path: Path
         file.write(f" for (volatile int at = 0; at < {PART}; at += 512) state[at] = 1; }}\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "plugin", source], check=True)
     with cores.Running([str(program), "libraries", "48", str(tmp_path / "plugin")], tmp_path / "run") as running:
-        found = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]
+        found = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]
     (one,) = (one for one in found if one["finding"] == "module-data")
     assert one["text"].startswith(f"In use, not leaked: variables of 48 libraries like {tmp_path / 'plugin-#.so'} take 12 MiB.")
     assert one["evidence"]["modules"] == 48 and one["next"][0] == "count dlopen"
@@ -144,7 +144,7 @@ FILES = {
 def test_one_mapping_of_a_file(kind: str, program: Path, tmp_path: Path) -> None:
     """`verdict` prints a sentence about the mapping, but no finding."""
     with run(program, tmp_path, kind, COUNT) as running:
-        found = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
+        found = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)
     start, end = FILES[kind]
     (note,) = [one for one in found["notes"] if "page.data" in one]
     assert note.startswith(f"{start}{tmp_path / 'page.data'} (") and note.endswith(end)
@@ -171,12 +171,12 @@ def test_a_file_that_is_opened_again_and_again(program: Path, tmp_path: Path) ->
     data, core = tmp_path / "page \x1b data", tmp_path / "own.core"
     data.touch()
     with cores.Running([str(program), "open", str(COUNT), str(data)], tmp_path / "run") as running:
-        ran("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid), check=True)
+        run_cli("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid), check=True)
         for where in (["--pid", str(running.pid)], [str(core)]):
-            (one,) = (one for one in json.loads(ran("verdict", "--json", *where).stdout)["findings"] if one["finding"] == "open-files")
+            (one,) = (one for one in json.loads(run_cli("verdict", "--json", *where).stdout)["findings"] if one["finding"] == "open-files")
             assert one["evidence"] == {"file": str(data), "descriptors": COUNT}
             assert one["bytes"] == 0
-        text = ran("verdict", str(core)).stdout
+        text = run_cli("verdict", str(core)).stdout
     assert f"{COUNT} open file descriptors refer to one file" in text
     assert "\x1b" not in text
 
@@ -216,9 +216,9 @@ def test_growth_of_a_share_has_a_cause(kind: str, program: Path, tmp_path: Path)
     for count in (60, 120):
         with run(program, tmp_path, kind, count) as running:
             snapshots.append(str(tmp_path / f"snapshot{count}"))
-            assert ran("snapshot", "-o", snapshots[-1], "--pid", str(running.pid)).returncode == 0
-    row = json.loads(ran("diff", "--json", *snapshots).stdout)["grown"][0]
+            assert run_cli("snapshot", "-o", snapshots[-1], "--pid", str(running.pid)).returncode == 0
+    row = json.loads(run_cli("diff", "--json", *snapshots).stdout)["grown"][0]
     assert (row["what"], row["name"]) == ("share", share)
     (cause,) = row["inside"]
     assert (cause["name"], cause["counts"], cause["delta"]) == (name, [60, 120], 60 * PART)
-    assert f"{name} 60 → 120" in ran("diff", *snapshots).stdout.replace("\n", " ").replace("  ", " ")
+    assert f"{name} 60 → 120" in run_cli("diff", *snapshots).stdout.replace("\n", " ").replace("  ", " ")

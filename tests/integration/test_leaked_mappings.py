@@ -9,7 +9,7 @@ from typing import Any
 
 import building
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 
@@ -25,7 +25,7 @@ def find_mappings(program: Path, folder: Path, kind: str, count: int = COUNT, co
     """Return the result of `find` for a live process or its core, and the number of mappings that the program lost."""
     with cores.Running([str(program), kind, str(count)], folder / "run") as running:
         words = [str(running.gcore())] if core else ["--pid", str(running.pid)]
-        return json.loads(ran("find", "--json", *words).stdout), int(running.output.split()[1])
+        return json.loads(run_cli("find", "--json", *words).stdout), int(running.output.split()[1])
 
 
 def mappings(body: dict[str, Any], which: str = "mappings") -> int:
@@ -107,7 +107,7 @@ def test_all_mappings_count_as_live_if_live_ones_contain_too_many_words(program:
 def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -> None:
     """The mappings are in one finding and their owners in another. No part of a finding is larger than the finding."""
     with cores.Running([str(program), "owned", str(COUNT)], tmp_path / "run") as running:
-        body = json.loads(ran("verdict", "--json", "--pid", str(running.pid)).stdout)
+        body = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)
     found = {one["finding"]: one for one in body["findings"]}
     number = found["leaked-mappings"]["evidence"]["mappings"]
     assert COUNT - 2 <= number <= COUNT  # stale words may refer to a few of them
@@ -119,15 +119,15 @@ def test_mappings_that_leaked_with_their_owners(program: Path, tmp_path: Path) -
 def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> None:
     with cores.Running([str(program), "coroutines", str(COUNT)], tmp_path / "run") as running:
         core = str(running.gcore())
-    body = json.loads(ran("find", "--json", core).stdout)
+    body = json.loads(run_cli("find", "--json", core).stdout)
     (group,) = body["groups"]
     address, number = group["examples"][0], mappings(body)
-    what = json.loads(ran("whatis", address, "--json", core).stdout)["answers"][0]
+    what = json.loads(run_cli("whatis", address, "--json", core).stdout)["answers"][0]
     assert what["block"]["allocator"] == "mmap"
     assert re.search(r"65,536-byte anonymous mapping with a stack of wait_for_request", what["text"])
-    rows = [json.loads(line) for line in ran("blocks", "--allocator", "mmap", "--json", core).stdout.splitlines()[:-1]]
+    rows = [json.loads(line) for line in run_cli("blocks", "--allocator", "mmap", "--json", core).stdout.splitlines()[:-1]]
     assert [(row["size"], row["state"]) for row in rows] == [(PART, "in-use")] * number
-    verdict = json.loads(ran("verdict", "--json", core).stdout)
+    verdict = json.loads(run_cli("verdict", "--json", core).stdout)
     finding = next(one for one in verdict["findings"] if one["finding"] == "leaked-mappings")
     assert finding["evidence"]["mappings"] == number
     assert finding["evidence"]["indirect_blocks"] == 2 * number
@@ -135,7 +135,7 @@ def test_every_command_lists_leaked_mappings(program: Path, tmp_path: Path) -> N
     assert not [one for one in verdict["findings"] if one["finding"] in ("lost", "nothing-lost")]
     share = next(one for one in verdict["shares"] if one["share"] == "leaked-mappings")
     assert (share["count"], share["bytes"]) == (number, number * PART)
-    referring = json.loads(ran("refs", address, "--json", core).stdout)
+    referring = json.loads(run_cli("refs", address, "--json", core).stdout)
     assert referring["references"]
     for other in (gdb(["leaks find --json"], str(program), core), lldb(["leaks find --json"], str(program), "-c", core)):
         answer = json.loads(objects(other)[0])

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agree import SOURCE, check_truth, content, placed
-from counting import COUNTER, Counter, compiled, counters, suspend, suspended, wait_for
+from agree import SOURCE, check_truth, content, parse_addresses
+from counting import COUNTER, Counter, compile_sources, counters, is_suspended, suspend, wait_for
 from stopwatch import Stopwatch
 
 from cores import PATIENCE, Running
@@ -37,7 +37,7 @@ Reach = Callable[[int], LocalProcess]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), program=SOURCE, counter=COUNTER)
+    return compile_sources(tmp_path_factory.mktemp("programs"), program=SOURCE, counter=COUNTER)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
 @both
 def test_live_process_has_the_blocks_of_the_program(reach: Reach, programs: Path, tmp_path: Path) -> None:
     with Running([str(programs / "program"), "4"], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         with reach(run.pid) as live:
             assert (live.live, live.path, live.warnings, live.pid) == (True, "", [], run.pid)
             assert live.description.startswith(f"process {run.pid} (")
@@ -156,7 +156,7 @@ def test_a_stopped_process_stays_stopped(reach: Reach, counter: Callable[..., Co
     with reach(one.pid) as live:
         assert len(live.threads()) == 2
         assert live.word(one.at["ticks"]) == one.read("ticks")
-    assert wait_for(lambda: suspended(one.pid))
+    assert wait_for(lambda: is_suspended(one.pid))
     assert one.stands()
     os.kill(one.pid, signal.SIGCONT)
     assert one.runs()
@@ -267,7 +267,7 @@ def test_symbols_of_a_program_that_was_deleted_or_replaced(reach: Reach, program
     copy.write_bytes((programs / "program").read_bytes())
     copy.chmod(0o755)
     with Running([str(copy), "1"], tmp_path / "run") as run:
-        at = placed(run.output)
+        at = parse_addresses(run.output)
         copy.unlink()
         copy.write_bytes((programs / "counter").read_bytes())
         with reach(run.pid) as live:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import truth
-from counting import COUNTER, Counter, compiled, counters, suspend, wait_for
+from counting import COUNTER, Counter, compile_sources, counters, suspend, wait_for
 from descriptors import open_descriptors
 
 from cores import Running
@@ -34,7 +34,7 @@ MAPPINGS = truth.PROGRAMS / "mappings.c"
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), counter=COUNTER, mappings=MAPPINGS.read_text())
+    return compile_sources(tmp_path_factory.mktemp("programs"), counter=COUNTER, mappings=MAPPINGS.read_text())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from counting import COUNTER, Counter, compiled, counters, wait_for
+from counting import COUNTER, Counter, compile_sources, counters, wait_for
 
 from findleaks.errors import TargetError
 from findleaks.target import process, ptrace
@@ -19,7 +19,7 @@ from findleaks.target.ptrace import is_exiting, state
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), counter=COUNTER)
+    return compile_sources(tmp_path_factory.mktemp("programs"), counter=COUNTER)
 
 
 @pytest.fixture

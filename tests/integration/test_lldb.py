@@ -13,7 +13,7 @@ import building
 import pytest
 from ctrl_c import check_interrupts
 from debuggers import LLDB, LLDB_LOADER, environment, findleaks, lldb, lldb_terminal, objects
-from doors import build, counts, placed
+from doors import build, counts, parse_blocks
 
 from cores import Running
 from findleaks.catalogue import CATALOGUE
@@ -66,7 +66,7 @@ def test_help_of_every_command() -> None:
 
 
 def test_expressions(program: Path, core: Path, running: Running) -> None:
-    at = placed(running.output)
+    at = parse_blocks(running.output)
     places = ["$sp", "$rsp", "$sp+8", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8"]
     places += ["'g_list + 1'", "main_arena", "&main_arena"]
     lines = run_commands([f"leaks whatis --json {place}" for place in places], str(program), "-c", str(core))
@@ -244,7 +244,7 @@ def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
     server = shutil.which("lldb-server-19")
     assert server is not None
     with Running([str(program)], tmp_path) as run:
-        at = placed(run.output)
+        at = parse_blocks(run.output)
         reported = [objects(findleaks(*words, "--pid", str(run.pid))) for words in (["find", "--json"], ["path", "--json", at["vector"]])]
         with subprocess.Popen(
             [server, "gdbserver", "--pipe", "1", "127.0.0.1:0", "--attach", str(run.pid)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import real
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 from findleaks.runtimes.lua.layout import find_states
@@ -26,7 +26,7 @@ def running(version: str, folder: Path, *words: str) -> cores.Running:
 
 def check_garbage(where: str, *more: str) -> None:
     """Check that 150 pairs of orders are garbage, and that nothing is leaked. Stale words of C functions may refer to a few pairs."""
-    done = ran("find", "--json", where, *more)
+    done = run_cli("find", "--json", where, *more)
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
     (group,) = [one for one in answer["groups"] if one["type"] == "Order"]
@@ -40,10 +40,10 @@ def test_objects(version: str, tmp_path: Path) -> None:
     with running(version, tmp_path / "run", "drop") as made:
         where = ["--pid", str(made.pid)]
         check_garbage(*where)
-        (lua,) = found("runtime", "--limit", "0", *where)["runtimes"]
-        roots = found("roots", "--limit", "20", *where)["roots"]
-        kept = json.loads(ran("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
-        path = ran("path", kept["address"], *where).stdout
+        (lua,) = run_json("runtime", "--limit", "0", *where)["runtimes"]
+        roots = run_json("roots", "--limit", "20", *where)["roots"]
+        kept = json.loads(run_cli("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
+        path = run_cli("path", kept["address"], *where).stdout
     types = {row["name"]: row["objects"] for row in lua["types"]}
     assert (types["Order"], types["Point"]) == (600, 200) and lua["version"] == version
     (closures,) = [count for name, count in types.items() if name.startswith("function at programs/objects.lua:") and count > 1]
@@ -59,7 +59,7 @@ def test_objects(version: str, tmp_path: Path) -> None:
 def test_local_variables(program: str, tmp_path: Path) -> None:
     """Local variables of running functions and of a suspended coroutine have names. A variable whose scope has ended has none."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "locals.lua")], tmp_path / "run", stdin=-1) as made:
-        roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
+        roots = run_json("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
     named = {row["name"].split(" (")[0]: row["container"]["length"] for row in roots if row["container"] and "local" in row["name"]}
     wanted = {"sessions": 500, "queue": 400, "requests": 600}
     assert named == {f"local {name} in programs/locals.lua": length for name, length in wanted.items()}
@@ -70,7 +70,7 @@ def test_registry(program: str, tmp_path: Path) -> None:
     """Objects to which only the registry refers are not attributed to coroutines, although coroutines refer to the Lua state. They are
     not attributed to a local variable that is nil, either."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "registry.lua")], tmp_path / "run", stdin=-1) as made:
-        roots = found("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
+        roots = run_json("roots", "--limit", "0", "--pid", str(made.pid))["roots"]
     retained = {row["name"].split(" (")[0]: row["retained_bytes"] for row in roots}
     assert retained["registry"] > 0 and 0 < retained["waiting"] < 300 * 1000, retained
     assert "local kept in programs/registry.lua" not in retained
@@ -81,8 +81,8 @@ def test_stale_words(program: str, tmp_path: Path) -> None:
     """Stale words in tables, functions and variables do not count as references. Stale words on the C stack may refer to a few dropped
     orders. Orders that the program keeps are never garbage."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "stale.lua")], tmp_path / "run", stdin=-1) as made:
-        answer = json.loads(ran("find", "--json", "--limit", "0", "--pid", str(made.pid)).stdout)
-        (lua,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+        answer = json.loads(run_cli("find", "--json", "--limit", "0", "--pid", str(made.pid)).stdout)
+        (lua,) = run_json("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
     (orders,) = [row["objects"] for row in lua["types"] if row["name"] == "Order"]
     dropped = [one for one in answer["groups"] if one["type"] == "Order" and one["kind"] == "definite"]
     assert orders == 500 and 225 < sum(one["blocks"] for one in dropped) <= 250, answer["groups"]
@@ -94,7 +94,7 @@ def test_removed_keys(program: str, tmp_path: Path) -> None:
     """The keys of removed elements do not count as references. Stale words on the stacks may refer to a few keys."""
     with cores.Running([real.executable(program), str(truth.PROGRAMS / "dead_keys.lua")], tmp_path / "run", stdin=-1) as made:
         total = int(made.output.split()[0])
-        (lua,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+        (lua,) = run_json("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
     (keys,) = [row for row in lua["types"] if row["name"] == "Key"]
     assert keys["objects"] == total and total - 40 <= keys["leaked"]["blocks"] <= total
 
@@ -106,7 +106,7 @@ def test_core(debugger: Any, tmp_path: Path) -> None:
         core = made.kernel_core()
     check_garbage(str(core))
     (text,) = objects(debugger(["leaks find --json"], "-c", str(core)))
-    assert json.loads(text)["totals"] == found("find", str(core))["totals"]
+    assert json.loads(text)["totals"] == run_json("find", str(core))["totals"]
     session = Session(open_core(str(core)))
     (state,) = find_states(session.target, session.directory.blocks)
     first = session.target.word(state.address + state.layout.lists[0])
@@ -115,12 +115,12 @@ def test_core(debugger: Any, tmp_path: Path) -> None:
     session.close()
     data[place : place + 8] = (0xDEAD0001).to_bytes(8, "little")
     core.write_bytes(data)
-    assert any("list of objects is damaged" in warning for warning in found("runtime", str(core))["warnings"])
+    assert any("list of objects is damaged" in warning for warning in run_json("runtime", str(core))["warnings"])
 
 
 def test_a_process_without_garbage(tmp_path: Path) -> None:
     with running("5.4", tmp_path / "run") as made:
-        done = ran("find", "--json", "--pid", str(made.pid))
+        done = run_cli("find", "--json", "--pid", str(made.pid))
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
     assert {one["type"] for one in answer["groups"]} <= {"string"}

@@ -13,7 +13,7 @@ import debian
 import pytest
 import real
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 from findleaks.target.core import open_core
@@ -73,8 +73,8 @@ def check(output: str, early: int, where: list[str]) -> None:
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
     where = ["--pid", str(blocks.pid)]
     check(blocks.output, early, where)
-    assert ran("verify", *where).returncode == 0
-    answer = found("find", *where)
+    assert run_cli("verify", *where).returncode == 0
+    answer = run_json("find", *where)
     others = [one["blocks"] for one in answer["groups"] if one["kind"] == "definite" and not one["garbage"]]
     assert answer["trusted"] and sum(others) == blocks.output.count(" lost\n")  # block of the program
 
@@ -92,13 +92,13 @@ def test_blocks_in_a_core_by_gdb(blocks: cores.Running, early: int) -> None:
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_debuggers(blocks: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(blocks.pid)))
-    assert json.loads(text)["totals"] == found("find", "--pid", str(blocks.pid))["totals"]
+    assert json.loads(text)["totals"] == run_json("find", "--pid", str(blocks.pid))["totals"]
 
 
 def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
     """LuaJIT counts requested bytes: those of the blocks that the program recorded, and those of older blocks."""
     (bytes_,) = re.findall(r"bytes (\d+)", blocks.output)
-    (lua,) = found("runtime", "--pid", str(blocks.pid))["runtimes"]
+    (lua,) = run_json("runtime", "--pid", str(blocks.pid))["runtimes"]
     assert lua["counters"]['collectgarbage("count")'] == int(bytes_)
     assert sum(rows(blocks.output, "used").values()) <= int(bytes_)
 
@@ -106,7 +106,7 @@ def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
 def newer() -> list[str]:
     """Return the command of LuaJIT of 2025."""
     folder = debian.cache() / "luajit-trixie"
-    debian.unpacked("trixie", ["luajit"], folder, {}, dependencies=True)
+    debian.unpack_packages("trixie", ["luajit"], folder, {}, dependencies=True)
     libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
     return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(folder / "root/usr/bin/luajit")]
 
@@ -117,11 +117,11 @@ def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
     words = [*command(), str(truth.PROGRAMS / "objects.lua"), "drop"]
     with cores.Running(words, tmp_path / "run", stdin=-1) as made:
         where = ["--pid", str(made.pid)]
-        answer = found("find", *where)
-        (lua,) = found("runtime", "--limit", "0", *where)["runtimes"]
-        roots = found("roots", "--limit", "20", *where)["roots"]
-        kept = json.loads(ran("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
-        described = ran("whatis", kept["address"], *where).stdout
+        answer = run_json("find", *where)
+        (lua,) = run_json("runtime", "--limit", "0", *where)["runtimes"]
+        roots = run_json("roots", "--limit", "20", *where)["roots"]
+        kept = json.loads(run_cli("blocks", "--json", "--type", "Point", "--limit", "1", *where).stdout.splitlines()[0])
+        described = run_cli("whatis", kept["address"], *where).stdout
     groups = [one for one in answer["groups"] if one["type"] == "Order"]
     kinds = {(one["kind"], one["runtime"], one["garbage"]) for one in groups}
     assert answer["trusted"] and ("definite", "LuaJIT", True) in kinds
@@ -147,6 +147,6 @@ def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     data[place : place + 8] = (0xDEAD0007).to_bytes(8, "little")
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
-    answer = found("find", str(core))
+    answer = run_json("find", str(core))
     assert not answer["trusted"] and any(f"LuaJIT's chunk at {address - 16:#x} has an impossible size" in one for one in answer["warnings"])
-    assert ran("verify", str(core)).returncode == 1
+    assert run_cli("verify", str(core)).returncode == 1

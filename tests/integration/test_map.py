@@ -23,7 +23,7 @@ from findleaks.engine.pages import PageState
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pagetruth.built(tmp_path_factory.mktemp("program"))
+    return pagetruth.build(tmp_path_factory.mktemp("program"))
 
 
 running = building.running()

@@ -15,7 +15,7 @@ import mallocs_jemalloc
 import mallocs_mimalloc
 import mallocs_tcmalloc
 import pytest
-from counts import printed, until
+from counts import read_stdout, until
 from debuggers import findleaks
 
 from cores import Running, all_sleep
@@ -147,7 +147,7 @@ def test_threaded_ruby_keeps_pages_and_returns_them(tmp_path: Path) -> None:
         said = findleaks("map", "--pid", str(running.pid))
         held = resident(running.pid)
         os.kill(running.pid, signal.SIGUSR1)
-        until(lambda: printed(running).endswith("trimmed\n") and all_sleep(running.pid), "malloc_trim")
+        until(lambda: read_stdout(running).endswith("trimmed\n") and all_sleep(running.pid), "malloc_trim")
         returned = held - resident(running.pid)
         after = json.loads(findleaks("map", "--json", "--pid", str(running.pid)))
         core = running.kernel_core()

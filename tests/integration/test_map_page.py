@@ -22,7 +22,7 @@ from findleaks.report.heapmap.cells import BY_STATE
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     folder = tmp_path_factory.mktemp("drawn")
-    with Running([str(pagetruth.built(folder))], folder / "run") as running:
+    with Running([str(pagetruth.build(folder))], folder / "run") as running:
         findleaks("map", "-o", str(folder / "map.html"), "--pid", str(running.pid))
         return folder / "map.html", pagetruth.truth(running.output)
 

@@ -37,7 +37,7 @@ class Pictures:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
     folder = tmp_path_factory.mktemp("pictures")
-    program = building.compiled(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
+    program = building.compile_program(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     with Running([str(program), "9", "10", "1", "h"], folder / "run") as run:
         live = findleaks("find", "--json", "--pid", str(run.pid))
         cores = {name: debuggers_matrix.get(name).gcore(run.pid, folder / f"core.{name}") for name in GDBS}
@@ -96,9 +96,9 @@ def core(request: pytest.FixtureRequest, program: Path, running: Running, tmp_pa
     folder = tmp_path_factory.mktemp("cores")
     if request.param == "kernel":
         with Running([str(program), "50"], folder) as run:
-            path, at = run.kernel_core(), doors.placed(run.output)
+            path, at = run.kernel_core(), doors.parse_blocks(run.output)
     else:
-        path, at = debuggers_matrix.get(request.param).gcore(running.pid, folder / "core"), doors.placed(running.output)
+        path, at = debuggers_matrix.get(request.param).gcore(running.pid, folder / "core"), doors.parse_blocks(running.output)
     return Asked(path, at, doors.on_core(at, path, "--exe", str(program)))
 
 
@@ -120,7 +120,7 @@ def test_cores_without_their_program_given(debugger: Debugger, core: Asked) -> N
 
 
 def test_front_ends_on_a_process(debugger: Debugger, running: Running) -> None:
-    at, pid = doors.placed(running.output), running.pid
+    at, pid = doors.parse_blocks(running.output), running.pid
     reported = [line for words in doors.questions(at) for line in objects(findleaks(*words, "--pid", str(pid)))]
     doors.check_truth(reported, at)
     assert objects(no_traceback(debugger.run(doors.inside(at), pid=pid))) == reported
@@ -175,7 +175,7 @@ def test_expressions(debugger: Debugger, program: Path, running: Running, gcore:
     lines = objects(no_traceback(output))
     assert len(lines) == len(places), output
     found = {place: json.loads(line)["answers"][0] for place, line in zip(places, lines)}
-    first = doors.placed(running.output)["first"]
+    first = doors.parse_blocks(running.output)["first"]
     assert found["g_list"]["address"] == found["*g_list"]["address"] == first
     assert found["g_list->text"]["address"] == found["(char*)g_list+8"]["address"] == hex(int(first, 16) + 8)
     assert {found[name]["symbol"] for name in ("&g_list", "g_pair", "g_array", "main")} == {"g_list", "g_pair", "g_array", "main"}

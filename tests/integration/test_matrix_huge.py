@@ -55,7 +55,7 @@ def ask(*words: str, data: int = resource.RLIM_INFINITY) -> Answer:
 
 
 def build(name: str, folder: Path) -> Path:
-    return building.compiled(folder, f"{name}.c", "-std=gnu11", "-g", "-O1", "-Wl,-z,now", "-pthread")
+    return building.compile_program(folder, f"{name}.c", "-std=gnu11", "-g", "-O1", "-Wl,-z,now", "-pthread")
 
 
 def core_of(program: Path, folder: Path, *words: str) -> tuple[Path, dict[int, str]]:

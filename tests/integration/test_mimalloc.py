@@ -43,7 +43,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
         key = " ".join((version, *more))
         if key not in made:
             output = folder / f"truth-{len(made)}{'-static' if '-static' in more else ''}"
-            objects = [str(mallocs_mimalloc.linked(version))] if version else []
+            objects = [str(mallocs_mimalloc.get_object(version))] if version else []
             if "-static" in more or "-static-pie" in more:  # libc.a contains another malloc, so the first one is used
                 objects.append("-Wl,-z,muldefs")
             subprocess.run(["gcc", *FLAGS, "-O1", *more, "-o", str(output), str(SOURCE), *objects, "-pthread"], check=True)
@@ -142,7 +142,7 @@ def compare_with_its_own_list(program: Path, folder: Path, environment: dict[str
 def test_areas_and_blocks_equal_those_that_mimalloc_lists(tmp_path: Path, version: str) -> None:
     """The process also uses glibc's malloc. Each block belongs to exactly one of the two allocators."""
     program = tmp_path / "visit"
-    source, library = truth.PROGRAMS / "mimalloc_visit.c", mallocs_mimalloc.linked(version, override=False)
+    source, library = truth.PROGRAMS / "mimalloc_visit.c", mallocs_mimalloc.get_object(version, override=False)
     subprocess.run(
         ["gcc", *FLAGS, f"-I{mallocs_mimalloc.headers(version)}", "-o", str(program), str(source), str(library), "-pthread"], check=True
     )

@@ -13,7 +13,7 @@ import building
 import doors
 import pytest
 import truth
-from debuggers import ROOT, gdb, lldb, objects, ran
+from debuggers import ROOT, gdb, lldb, objects, run_cli
 
 from cores import Running
 
@@ -34,7 +34,7 @@ class Pictures:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Pictures:
     folder = tmp_path_factory.mktemp("minidumps")
-    program = building.compiled(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
+    program = building.compile_program(folder, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     dumps = {kind: folder / f"{kind}.dmp" for kind in KINDS}
     with Running([str(program), "5", "11", "1"], folder / "run") as run:
         lldb([f"process save-core --style {kind} --plugin-name=minidump {path}" for kind, path in dumps.items()], "-p", str(run.pid))
@@ -63,7 +63,7 @@ def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dic
     assert other <= held
     assert {found[address]["kind"] for address in other} <= set(truth.LOST)
     assert truth.compare(pictures.records, of_core.values()).perfect
-    body = json.loads(ran("find", "--json", str(pictures.dumps[kind]), check=True).stdout)
+    body = json.loads(run_cli("find", "--json", str(pictures.dumps[kind]), check=True).stdout)
     assert body["warnings"] == ["the vector registers are unknown: blocks that only these registers refer to are reported as leaked"]
     assert body["trusted"] is False
 
@@ -72,7 +72,7 @@ def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dic
 def test_stacks_are_those_of_the_core(pictures: Pictures, kind: str) -> None:
     """Also if the dump has only the stacks, because the call frame information is in the files."""
     of_dump, of_core = (
-        json.loads(ran("stacks", "--json", str(image), check=True).stdout) for image in (pictures.dumps[kind], pictures.core)
+        json.loads(run_cli("stacks", "--json", str(image), check=True).stdout) for image in (pictures.dumps[kind], pictures.core)
     )
     assert of_dump["threads"] == of_core["threads"] == 5
     assert of_dump["stacks"] == of_core["stacks"]
@@ -83,18 +83,18 @@ def test_dump_of_stacks_only(pictures: Pictures) -> None:
     dump, words = pictures.dumps["stack"], Counter(record.category for record in pictures.records)
     assert words["stack"]
     for command in ("find", "verdict", "blocks", "caches", "verify", "roots"):
-        done = ran(command, str(dump))
+        done = run_cli(command, str(dump))
         assert done.returncode == 2
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1
         assert "stack.dmp: the minidump has the threads' stacks and no other writable memory" in done.stderr
         assert "process save-core --style full --plugin-name=minidump" in done.stderr
-    both = ran("diff", str(dump), str(pictures.core))
+    both = run_cli("diff", str(dump), str(pictures.core))
     assert (both.returncode, both.stdout, both.stderr.count("\n")) == (2, "", 1)
     assert "the minidump has the threads' stacks" in both.stderr
     block = next(record.address for record in pictures.records if record.category == "single")
-    frame = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)["stacks"][0]["frames"][0]["address"]
-    body = json.loads(ran("whatis", "--json", frame, hex(block), str(dump), check=True).stdout)
+    frame = json.loads(run_cli("stacks", "--json", str(dump), check=True).stdout)["stacks"][0]["frames"][0]["address"]
+    body = json.loads(run_cli("whatis", "--json", frame, hex(block), str(dump), check=True).stdout)
     code, heap = body["answers"]
     assert code["is"] == "module"
     assert code["symbol"].startswith("hold")
@@ -114,7 +114,7 @@ def breakpads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def at() -> doors.Placed:
     """Return the addresses of the blocks in Breakpad's samples, as the process printed them."""
-    return doors.placed("\n".join(line for line in (CORES / "README.md").read_text().splitlines() if " 0x" in line))
+    return doors.parse_blocks("\n".join(line for line in (CORES / "README.md").read_text().splitlines() if " 0x" in line))
 
 
 @pytest.mark.platform("x86-64", "minidumps")
@@ -122,20 +122,20 @@ def test_breakpads(breakpads: Path, at: doors.Placed) -> None:
     """A block to which only the upper half of a vector register refers is reachable, because Breakpad writes this half."""
     found = blocks(breakpads)
     assert {name: found[address]["kind"] for name, address in at.items() if name in doors.KINDS} == doors.KINDS
-    body = json.loads(ran("find", "--json", str(breakpads), check=True).stdout)
+    body = json.loads(run_cli("find", "--json", str(breakpads), check=True).stdout)
     assert (body["totals"]["definite"]["blocks"], body["totals"]["indirect"]["blocks"]) == (2, 2)
     assert "the vector registers beyond 128 bits are unknown" in body["warnings"][-1]
-    packed = json.loads(ran("find", "--json", str(CORES / "doors.dmp.gz"), check=True).stdout)
+    packed = json.loads(run_cli("find", "--json", str(CORES / "doors.dmp.gz"), check=True).stdout)
     assert {**packed, "warnings": body["warnings"]} == body
 
 
 def test_the_stacks_of_breakpads(at: doors.Placed) -> None:
     dump = CORES / "doors_stacks.dmp.gz"
-    body = json.loads(ran("stacks", "--json", str(dump), check=True).stdout)
+    body = json.loads(run_cli("stacks", "--json", str(dump), check=True).stdout)
     assert body["threads"] == 2
     assert [stack["names"][0] for stack in body["stacks"]] == ["doors"] * 2
-    assert "doors_stacks.dmp.gz: the minidump has the threads' stacks" in ran("find", str(dump)).stderr
-    (answer,) = json.loads(ran("whatis", "--json", at["first"], str(dump), check=True).stdout)["answers"]
+    assert "doors_stacks.dmp.gz: the minidump has the threads' stacks" in run_cli("find", str(dump)).stderr
+    (answer,) = json.loads(run_cli("whatis", "--json", at["first"], str(dump), check=True).stdout)["answers"]
     assert "[heap] mapping" in answer["text"]
 
 

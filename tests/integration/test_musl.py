@@ -13,7 +13,7 @@ import mallocs_musl
 import pytest
 import truth
 from accuracy import SOURCE, check
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 from findleaks.allocators.base import Allocator, Problem
@@ -42,7 +42,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory):
         key = version, link, name
         if key not in made:
             output = folder / f"{name}-{version}-{link}"
-            made[key] = mallocs_musl.chosen(version, link).compile(SOURCE.with_name(f"{name}.c"), output, link, *flags)
+            made[key] = mallocs_musl.choose(version, link).compile(SOURCE.with_name(f"{name}.c"), output, link, *flags)
         return made[key]
 
     return compiled
@@ -126,7 +126,7 @@ def test_threads_that_ended_and_storage_in_blocks(compiled, tmp_path: Path, vers
 @pytest.mark.parametrize("version", [pytest.param(v, marks=() if v == HERE else pytest.mark.matrix) for v in (*NEW, *OLD)])
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
     """The TLS of dlopen'ed libraries is in blocks that ld.so allocates."""
-    musl, source = mallocs_musl.chosen(version, "dynamic"), SOURCE.with_name("dynamic_tls.c")
+    musl, source = mallocs_musl.choose(version, "dynamic"), SOURCE.with_name("dynamic_tls.c")
     library = musl.library(source, tmp_path / "library.so", "-DLIBRARY")
     program = musl.compile(source, tmp_path / "program", "dynamic")
     with cores.Running([str(program), str(library)], tmp_path / "run") as running:
@@ -246,7 +246,7 @@ def test_verify_quotes_the_written_text(compiled, tmp_path: Path) -> None:
     """`verify` on an overrun: status 1, the block and the text that was written."""
     with cores.Running([str(compiled(HERE, "static", "musl_caches", "-DCONTEXT")), "t"], tmp_path) as running:
         block, _ = damage(running.output)
-        done = ran("verify", "--json", str(running.kernel_core()))
+        done = run_cli("verify", "--json", str(running.kernel_core()))
     assert done.returncode == 1, done.stderr
     reported = json.loads(done.stdout)
     assert reported["sound"] is False

@@ -13,7 +13,7 @@ from typing import Any
 
 import building
 import pytest
-from debuggers import findleaks, gdb, lldb, objects, ran
+from debuggers import findleaks, gdb, lldb, objects, run_cli
 
 import cores
 
@@ -89,7 +89,7 @@ def fill(pattern: str, printed: dict[str, str]) -> str:
 
 
 def verdict(core: Path) -> dict[str, Any]:
-    return dict(json.loads(ran("verdict", "--json", str(core)).stdout))
+    return dict(json.loads(run_cli("verdict", "--json", str(core)).stdout))
 
 
 @pytest.mark.parametrize("word", DEADLOCKS)
@@ -126,7 +126,7 @@ def test_every_front_end(program: Path, tmp_path: Path) -> None:
     )
     assert holder is not None and holder[1] == printed["journal"] and holder[2] != printed["pid"], text
     assert "\ndeadlock: thread" in text
-    own = json.loads(ran("stacks", "--json", str(core)).stdout)["deadlocks"]
+    own = json.loads(run_cli("stacks", "--json", str(core)).stdout)["deadlocks"]
     assert [one["address"] for one in own[0]["threads"]] == [printed["journal"], printed["accounts"]]
     for other in (gdb(["leaks stacks --json"], str(program), str(core)), lldb(["leaks stacks --json"], str(program), "-c", str(core))):
         assert json.loads(objects(other)[0])["deadlocks"] == own

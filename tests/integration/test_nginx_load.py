@@ -14,7 +14,7 @@ from typing import Any
 
 import nginxes
 import pytest
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 from real import GET, Idle, Program
 
 import cores
@@ -118,11 +118,11 @@ def test_every_block(where: list[str], server: Idle) -> None:
     pools = parse((server.folder / "pools").read_text())
     owners = Counter(pool.name for pool in pools)
     assert owners["pool of connection"] > CONNECTIONS // KEPT and owners["pool of HTTP request"] > 30 and owners["pool of cycle"] == 1
-    rows = [json.loads(line) for line in ran("blocks", "--json", *where).stdout.splitlines()]
+    rows = [json.loads(line) for line in run_cli("blocks", "--json", *where).stdout.splitlines()]
     sizes = {int(row["address"], 16): row["size"] for row in rows}
     typed = {int(row["address"], 16): row["type"] for row in rows if str(row["type"]).startswith("pool of")}
     assert typed == {address: pool.name for pool in pools for address in (*pool.blocks, *pool.large)}
-    found = json.loads(ran("runtime", "--json", *where).stdout)["runtimes"][0]
+    found = json.loads(run_cli("runtime", "--json", *where).stdout)["runtimes"][0]
     assert {row["name"]: row["objects"] for row in found["types"]} == owners
     for row in found["types"]:
         assert {"bytes": row["bytes"], **row["own"]} == totals([pool for pool in pools if pool.name == row["name"]], sizes)
@@ -141,5 +141,5 @@ def test_front_ends(server: Idle) -> None:
     def types(output: str) -> Any:
         return json.loads(objects(output)[0])["runtimes"][0]["types"]
 
-    wanted = types(ran("runtime", "--json", core).stdout)
+    wanted = types(run_cli("runtime", "--json", core).stdout)
     assert types(gdb(["leaks runtime --json"], "-c", core)) == types(lldb(["leaks runtime --json"], "-c", core)) == wanted

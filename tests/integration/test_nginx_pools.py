@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from debuggers import found
+from debuggers import run_json
 from real import GET, Idle, Program, executable
 
 IDLE, POSTED, BODY = 40, 160, 64 << 10
@@ -58,7 +58,7 @@ def where(request: pytest.FixtureRequest, server: Idle) -> list[str]:
 
 
 def test_pools_by_owner(where: list[str]) -> None:
-    (one,) = found("runtime", *where)["runtimes"]
+    (one,) = run_json("runtime", *where)["runtimes"]
     types = {row["name"]: row for row in one["types"]}
     connections, requests = types["pool of connection"], types["pool of HTTP request"]
     assert (connections["objects"], requests["objects"], types["pool of cycle"]["objects"]) == (IDLE + POSTED, POSTED, 1)
@@ -68,6 +68,6 @@ def test_pools_by_owner(where: list[str]) -> None:
     assert (BODY + 8192) * POSTED <= requests["bytes"] < (BODY + 8192) * POSTED * 1.1
     zones = {part["name"]: part["bytes"] for part in one["parts"]}
     assert 1.9 * (1 << 20) < zones["shared zone requests"] <= 2 << 20
-    (finding,) = [one for one in found("verdict", *where)["findings"] if one["finding"] == "nginx-pools"]
+    (finding,) = [one for one in run_json("verdict", *where)["findings"] if one["finding"] == "nginx-pools"]
     assert f"{POSTED} nginx pools of HTTP requests have" in finding["text"]
     assert "POST /upload HTTP/1.1" in finding["cause"]

@@ -24,7 +24,7 @@ setInterval(() => {{}}, 1e6)
 
 @pytest.mark.parametrize("kind", mark_matrix_except(["typed", "called", "plain"], "called"))
 def test_the_addon_is_named_if_the_blocks_refer_to_it(kind: str, tmp_path: Path) -> None:
-    addon = building.compiled(tmp_path, "node_lost.c", "-shared", "-fPIC", "-O1", name="node_lost.node")
+    addon = building.compile_program(tmp_path, "node_lost.c", "-shared", "-fPIC", "-O1", name="node_lost.node")
     script = SCRIPT.format(count=COUNT, kind=kind)
     with cores.Running([nodes.get("22.12.0"), "-e", script, str(addon)], tmp_path) as one:
         answer = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(one.pid)))

@@ -11,7 +11,7 @@ import debuggers
 import nodes
 import pytest
 import truth
-from nodespaces import RUNTIME, filled, said
+from nodespaces import RUNTIME, make_program, parse_spaces
 
 import cores
 
@@ -76,9 +76,9 @@ def read_everywhere(running: cores.Running, program: str, every: bool) -> dict[s
 )
 def test_spaces_have_the_figures_of_v8(tmp_path: Path, version: str, every: bool) -> None:
     """Three isolates, each in its own thread. The matrix tests all kinds of cores in all front ends; `make test` tests some."""
-    with filled(tmp_path, version, 2) as running:
+    with make_program(tmp_path, version, 2) as running:
         reported = read_everywhere(running, nodes.get(version), every)
-    truths = said(running.output)
+    truths = parse_spaces(running.output)
     assert len(truths) == 3
     first, _ = page(reported["live"])
     for name, output in reported.items():
@@ -90,7 +90,7 @@ def test_spaces_have_the_figures_of_v8(tmp_path: Path, version: str, every: bool
 
 def test_page_and_places(tmp_path: Path) -> None:
     """The text has the rows of the JSON that are not empty, and `whatis` on an address names its space."""
-    with filled(tmp_path, nodes.NEWEST, 0) as running:
+    with make_program(tmp_path, nodes.NEWEST, 0) as running:
         core = str(running.kernel_core())
     found, _ = page(debuggers.findleaks(*RUNTIME, "--json", core))
     text = debuggers.findleaks(*RUNTIME, core, COLUMNS="80")
@@ -99,7 +99,7 @@ def test_page_and_places(tmp_path: Path) -> None:
     starts = [part["ranges"][0][0] for part in spaces]
     answers = json.loads(debuggers.findleaks("whatis", "--json", *starts, core))["answers"]
     managed = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", core))["managed"]
-    check_spaces(found, said(running.output))
+    check_spaces(found, parse_spaces(running.output))
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     rows = [line.split() for line in text.splitlines()]
     for part in spaces:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import debuggers
 import nodes
 import pytest
-from nodespaces import RUNTIME, filled, said
+from nodespaces import RUNTIME, make_program, parse_spaces
 
 from findleaks.runtimes.node import heap as heaps
 from findleaks.runtimes.node import shape, spaces
@@ -63,7 +63,7 @@ class Picture(NamedTuple):
     """A core, the figures of V8 for its one isolate, and the addresses of V8's structures in it."""
 
     core: Path
-    said: dict[str, list[int]]
+    parse_spaces: dict[str, list[int]]
     shape: shape.Shape
     isolate: int
     spaces: dict[str, spaces.Space]
@@ -72,9 +72,9 @@ class Picture(NamedTuple):
 @pytest.fixture(scope="module")
 def picture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Picture]:
     folder = tmp_path_factory.mktemp("spaces")
-    with filled(folder, nodes.NEWEST, 0) as running:
+    with make_program(folder, nodes.NEWEST, 0) as running:
         core = running.kernel_core()
-    (truth,) = said(running.output).values()
+    (truth,) = parse_spaces(running.output).values()
     target = open_core(str(core))
     try:
         heap = heaps.derive(target)

@@ -39,9 +39,9 @@ def check(program: Path, folder: Path, disguise: str, *arguments: str) -> None:
 
 @pytest.mark.parametrize("kind", LINKS)
 def test_chains_of_which_a_fifth_is_leaked(tmp_path: Path, kind: str) -> None:
-    check(building.compiled(tmp_path, "own_links.c", *FLAGS), tmp_path, LINKS[kind], kind, "5600")
+    check(building.compile_program(tmp_path, "own_links.c", *FLAGS), tmp_path, LINKS[kind], kind, "5600")
 
 
 @pytest.mark.parametrize("kind", mark_matrix_except(TABLES, "compressed1", "first"))
 def test_tables_that_refer_to_four_in_five_blocks(tmp_path: Path, kind: str) -> None:
-    check(building.compiled(tmp_path, "disguised.c", *FLAGS), tmp_path, TABLES[kind], kind, "5500", "5")
+    check(building.compile_program(tmp_path, "disguised.c", *FLAGS), tmp_path, TABLES[kind], kind, "5500", "5")

@@ -12,15 +12,15 @@ from typing import Any
 import mallocs_python
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 from go_programs import STRIPPED, VERSIONS, build, main_frame
-from kernel_cores import crashed
+from kernel_cores import run_until_crash
 from variants import mark_matrix_except
 
 
 def crash(core: Path) -> dict[str, Any]:
     """Return the first finding of `verdict`."""
-    found = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"][0]
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["finding"] == "crash", found
     return dict(found)
 
@@ -45,7 +45,7 @@ def printed_by_rust(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("word", ["index", "expect", "format", "static", "unwrap", "long"])
 def test_rust_panics(word: str, rust: Path, tmp_path: Path) -> None:
     for name in ("plain", "stripped"):
-        core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / name), word], tmp_path / name)
+        core, printed = run_until_crash(["env", "RUST_BACKTRACE=0", str(rust / name), word], tmp_path / name)
         ((place, message),) = printed_by_rust(printed)
         found = crash(core)
         assert found["evidence"]["panic"] == {"message": message.strip() if word != "long" else message, "place": place, "earlier": []}
@@ -54,13 +54,13 @@ def test_rust_panics(word: str, rust: Path, tmp_path: Path) -> None:
 
 
 def test_rust_without_memory(rust: Path, tmp_path: Path) -> None:
-    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "plain"), "memory"], tmp_path)
+    core, printed = run_until_crash(["env", "RUST_BACKTRACE=0", str(rust / "plain"), "memory"], tmp_path)
     assert re.match(r"memory allocation of \d+ bytes failed", printed)
     assert re.search(r"ended with SIGABRT in panics::\w+ \(plain\): memory allocation failed\.", crash(core)["text"])
 
 
 def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
-    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "drop"], tmp_path)
+    core, printed = run_until_crash(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "drop"], tmp_path)
     panics = printed_by_rust(printed)
     assert [message for _, message in panics][:2] == ["the first of two", "the second of two"]
     # Unwinding has removed the frames of all panics except the last one, which aborted.
@@ -70,7 +70,7 @@ def test_rust_panics_twice(rust: Path, tmp_path: Path) -> None:
 
 
 def test_rust_panics_in_a_function_that_cannot_unwind(rust: Path, tmp_path: Path) -> None:
-    core, printed = crashed(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "callback"], tmp_path)
+    core, printed = run_until_crash(["env", "RUST_BACKTRACE=0", str(rust / "unwinding"), "callback"], tmp_path)
     assert len(printed_by_rust(printed)) == 2
     found = crash(core)
     assert found["evidence"]["panic"]["earlier"] == ["the callback got 8 bytes"]
@@ -78,12 +78,12 @@ def test_rust_panics_in_a_function_that_cannot_unwind(rust: Path, tmp_path: Path
 
 
 def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:
-    core, _ = crashed([str(rust / "plain"), "format"], tmp_path)
+    core, _ = run_until_crash([str(rust / "plain"), "format"], tmp_path)
     found = crash(core)
     program = str(rust / "plain")
     for other in (gdb(["leaks verdict --json"], program, str(core)), lldb(["leaks verdict --json"], program, "-c", str(core))):
         assert json.loads(objects(other)[0])["findings"][0] == found
-    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    row = json.loads(run_cli("triage", "--json", str(core)).stdout.splitlines()[0])
     assert "no route to host 6" in row["findings"][0]["title"]
     assert row["frame"].startswith("panics::parse")
 
@@ -107,7 +107,7 @@ def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("GOTRACEBACK", "crash")
     monkeypatch.setenv("GOMAXPROCS", "4")  # "maps" needs goroutines that run at the same time, also on a machine with one processor
     name = "stripped" if word not in ("text", "unlock") else "plain"
-    core, printed = crashed([str(go / name), word], tmp_path)
+    core, printed = run_until_crash([str(go / name), word], tmp_path)
     line = [line for line in printed.splitlines() if line.startswith(("panic: ", "fatal error: "))][0 if word != "late" else -1]
     found = crash(core)
     message = found["evidence"]["message"]
@@ -123,7 +123,7 @@ def test_go_panics(word: str, go: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_go_panics_with_a_value_that_has_no_text(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
-    core, printed = crashed([str(go / "stripped"), "struct"], tmp_path)
+    core, printed = run_until_crash([str(go / "stripped"), "struct"], tmp_path)
     match = re.search(r"^panic: (\(main\.plain\)) ", printed, re.MULTILINE)
     assert match is not None and crash(core)["evidence"]["message"] == f"panic: {match[1]}"
 
@@ -132,11 +132,11 @@ def test_go_panics_with_a_value_that_has_no_text(go: Path, tmp_path: Path, monke
 def test_go_crashes_in_c(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOTRACEBACK", "crash")
     program = build(tmp_path, "", STRIPPED, name="panics_native", cgo=True)
-    core, _ = crashed([str(program), word], tmp_path / "run")
+    core, _ = run_until_crash([str(program), word], tmp_path / "run")
     found, line = crash(core), next(number for number, line in enumerate(SOURCE.read_text().splitlines(), 1) if f"C.{word}_it(" in line)
     assert found["evidence"]["signal"] == ("SIGSEGV" if word == "null" else "SIGABRT")
     assert f"called by Go function main.work at {SOURCE.parent.name}/{SOURCE.name}:{line}" in found["text"]
-    row = json.loads(ran("triage", "--json", str(core)).stdout.splitlines()[0])
+    row = json.loads(run_cli("triage", "--json", str(core)).stdout.splitlines()[0])
     assert row["frame"] == "main.work"
 
 
@@ -145,10 +145,10 @@ def test_go_crashes_in_c(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_python_fatal_errors(word: str, version: str, tmp_path: Path) -> None:
     python = mallocs_python.get(version)
     environment = [f"{name}={value}" for name, value in python.environment().items()]
-    core, printed = crashed(["env", *environment, *python.command(str(truth.PROGRAMS / "python_fatal.py"), word)], tmp_path)
+    core, printed = run_until_crash(["env", *environment, *python.command(str(truth.PROGRAMS / "python_fatal.py"), word)], tmp_path)
     line = printed.splitlines()[0]
     assert line.startswith("Fatal Python error: ")
-    findings = json.loads(ran("verdict", "--json", str(core)).stdout)["findings"]
+    findings = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"]
     messages = [one["evidence"]["message"] for one in findings if one["finding"] == "crash"]
     if version == "3.11":
         assert messages == [line]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import environment, gdb, lldb, ran
+from debuggers import environment, gdb, lldb, run_cli
 
 import cores
 from findleaks.quoting import shell_quoted
@@ -60,7 +60,7 @@ def printed(pictured: tuple[Path, Path, dict[str, int]]) -> list[str]:
     _, core, _ = pictured
     lines: dict[str, None] = {}
     for words in [*COMMANDS, roots("it's"), roots("g_sessions[abi:cxx11]"), roots("=ls")]:
-        done = ran(*shlex.split(words), str(core))
+        done = run_cli(*shlex.split(words), str(core))
         assert done.returncode in (0, 2), done.stderr  # status 2: no managed runtime
         lines.update(dict.fromkeys(list_suggestions(done.stdout, PROG)))
     assert len(lines) >= 10
@@ -79,7 +79,7 @@ def test_on_the_command_line(
         read = subprocess.run([*shell, f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
         words = read.stdout.split("\0")
         assert (words[:3], words.pop(), read.stderr) == ([sys.executable, "-m", "findleaks"], "", ""), line
-        done = ran(*words[3:])
+        done = run_cli(*words[3:])
         assert (done.returncode, done.stderr) == (0, ""), line
 
 

@@ -15,7 +15,7 @@ import perls
 import pytest
 import real
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 from findleaks.allocators.perl.instance import PerlArenas
@@ -58,7 +58,7 @@ def check(output: str, *where: str) -> None:
         counted[kind, "leaked" if state in truth.LOST else state] += 1
         referred = kind == "leaked" and state not in truth.LOST
         assert kind == "freed" or block["type"] == (CLOSURE if name == "CODE" else name)
-        assert not referred or found("path", hex(address), *where)["path"], hex(address)
+        assert not referred or run_json("path", hex(address), *where)["path"], hex(address)
     named = [block for block in answer if block.get("type") in ("Order", "Point", CLOSURE)]
     lost = {int(block["address"], 16) for block in named if block["kind"] in truth.LOST}
     assert lost <= {address for address, (kind, _) in wanted.items() if kind == "leaked"}
@@ -85,20 +85,20 @@ def test_objects_in_a_core_by_the_kernel(tmp_path: Path) -> None:
 def test_leaks_are_explained(values: cores.Running) -> None:
     """A cycle has the name of its closure, or of its class if it has no closure. Reference counts show which objects lack a decrement."""
     where = ["--pid", str(values.pid)]
-    answer = found("find", *where)
+    answer = run_json("find", *where)
     assert answer["trusted"]
     groups = {(group["type"], group["cycle"] != 1): group["blocks"] for group in answer["groups"] if group["kind"] == "definite"}
     assert set(groups) == {(CLOSURE, True), ("Order", True), ("Point", False)}
     assert groups[CLOSURE, True] > 90 and groups["Order", True] > 90 and groups["Point", False] > 45
     (miscounted,) = answer["reference_counts"]["types"]
     assert (miscounted["name"], miscounted["objects"], miscounted["excess"]) == ("Point", groups["Point", False], groups["Point", False])
-    text = " ".join(ran("verdict", *where).stdout.split())  # lines may be broken anywhere
+    text = " ".join(run_cli("verdict", *where).stdout.split())  # lines may be broken anywhere
     assert CLOSURE in text and "Scalar::Util::weaken" in text and "a SvREFCNT_dec() is missing" in text
 
 
 def test_counts_by_type(values: cores.Running) -> None:
     """The total of all values is the number that Perl itself counts."""
-    (one,) = found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"]
+    (one,) = run_json("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"]
     types = {row["name"]: row["objects"] for row in one["types"]}
     assert (types["Order"], types["Point"], types[CLOSURE]) == (863, 750, 101)
     assert sum(types.values()) == one["counters"]["PL_sv_count"] > 10_000
@@ -109,9 +109,9 @@ def test_names_of_holders(tmp_path: Path) -> None:
     """This needs a process that no other test has stopped: after a stop, the path may begin at the thread control block."""
     with cores.Running(program("leak"), tmp_path / "run") as values:
         where = ["--pid", str(values.pid)]
-        rows = found("roots", "--limit", "30", *where)["roots"]
+        rows = run_json("roots", "--limit", "30", *where)["roots"]
         held = next(address for kind, address in re.findall(r"^(held) Point (0x\w+)$", values.output, re.MULTILINE))
-        path = ran("path", held, *where).stdout
+        path = run_cli("path", held, *where).stdout
     lengths = {name: int(count) for name, count in re.findall(r"^elements (\S+) (\d+)$", values.output, re.MULTILINE)}
     wanted = {**lengths, "my %hidden in programs/values.pl": 300}
     named = {row["name"].replace(" (Perl variable)", ""): row["container"]["length"] for row in rows if row["container"]}
@@ -122,13 +122,13 @@ def test_names_of_holders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_debuggers(values: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(values.pid)))
-    assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
+    assert json.loads(text)["totals"] == run_json("find", "--pid", str(values.pid))["totals"]
 
 
 def test_tied_variables(tmp_path: Path) -> None:
     """A tied variable has no elements. `roots` names it as the root that retains the object which implements it."""
     with cores.Running([*program()[:1], str(truth.PROGRAMS / "tied.pl")], tmp_path / "run") as made:
-        rows = found("roots", "--limit", "30", "--pid", str(made.pid))["roots"]
+        rows = run_json("roots", "--limit", "30", "--pid", str(made.pid))["roots"]
     lengths = {row["name"]: row["container"]["length"] for row in rows if row["container"]}
     assert (lengths["%main::sessions (Perl variable)"], lengths["@main::queue (Perl variable)"]) == (3000, 2001)
 
@@ -167,7 +167,7 @@ def test_words_of_shared_keys(core: Path) -> None:
 
 def test_a_healthy_process_has_no_leak(tmp_path: Path) -> None:
     with cores.Running(program("keep"), tmp_path / "run") as made:
-        done = ran("find", "--json", "--pid", str(made.pid))
+        done = run_cli("find", "--json", "--pid", str(made.pid))
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
     assert [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect", "possible")] == [0, 0, 0]
@@ -186,7 +186,7 @@ def test_damage(core: Path, tmp_path: Path) -> None:
         data[place : place + 16] = word.to_bytes(8, "little") + b"\xff" * 8
     damaged = tmp_path / "damaged.core"
     damaged.write_bytes(data)
-    answer = found("find", str(damaged))
+    answer = run_json("find", str(damaged))
     assert not answer["trusted"] and answer["totals"]["in_use"]["blocks"] > 5000
     assert any(f"list of arenas is damaged at {second:#x}" in warning for warning in answer["warnings"])
     assert any("list of free bodies" in warning for warning in answer["warnings"])
@@ -196,7 +196,7 @@ def test_damage(core: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["leak", "keep"])
 def test_perl_540(mode: str, tmp_path: Path) -> None:
     folder = debian.cache() / "perl-5.40"
-    debian.unpacked("trixie", ["perl", "libperl-dev"], folder, {}, dependencies=True)
+    debian.unpack_packages("trixie", ["perl", "libperl-dev"], folder, {}, dependencies=True)
     root = folder / "root"
     libraries = root / "usr/lib/x86_64-linux-gnu"
     modules = [libraries / "perl/5.40", libraries / "perl-base", root / "usr/share/perl/5.40"]
@@ -216,13 +216,13 @@ def test_a_build_without_threads(mode: str, tmp_path: Path) -> None:
 def test_perl_532_is_not_read(tmp_path: Path) -> None:
     """Perl before 5.36 has other structures. Nothing is reported as leaked there."""
     folder = debian.cache() / "perl-5.32"
-    debian.unpacked("bullseye", ["perl-base", "libc6", "libcrypt1"], folder, {}, dependencies=False)
+    debian.unpack_packages("bullseye", ["perl-base", "libc6", "libcrypt1"], folder, {}, dependencies=False)
     libraries = folder / "root/lib/x86_64-linux-gnu"
     paths = f"{libraries}:{folder / 'root/usr/lib/x86_64-linux-gnu'}"
     script = "my %kept; $kept{$_} = {number => $_, itself => \\%kept} for 1 .. 20000; $| = 1; print qq(ready\\n); sleep 3600"
     command = [str(libraries / "ld-2.31.so"), "--library-path", paths, str(folder / "root/usr/bin/perl"), "-e", script]
     with cores.Running(command, tmp_path / "run") as made:
-        answer = found("find", "--pid", str(made.pid))
+        answer = run_json("find", "--pid", str(made.pid))
     assert answer["trusted"] and [one["name"] for one in answer["allocators"]] == ["glibc"]
     assert answer["totals"]["definite"]["blocks"] == 0 and answer["unread"]["in_malloc_blocks"]["of"] == "Perl"
 
@@ -231,10 +231,10 @@ def check_build(perl: list[str], version: str, mode: str, folder: Path) -> None:
     """Check the objects of the program in another Perl."""
     with cores.Running([*perl, str(truth.PROGRAMS / "values.pl"), mode], folder / "run") as made:
         where = ["--pid", str(made.pid)]
-        assert found("runtime", *where)["runtimes"][0]["version"] == version
+        assert run_json("runtime", *where)["runtimes"][0]["version"] == version
         if mode == "leak":
             check(made.output, *where)
-        answer = found("find", *where)
+        answer = run_json("find", *where)
         assert answer["trusted"] and (answer["totals"]["definite"]["blocks"] > 200) == (mode == "leak")
         if mode == "keep":
             assert [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect")] == [0, 0]

@@ -14,7 +14,7 @@ import phps
 import pytest
 import real
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 from findleaks.allocators.zend.instance import ZendHeap
@@ -63,7 +63,7 @@ def check(output: str, where: list[str]) -> None:
     held = {address for address, (kind, _) in wanted.items() if kind == "lost"} - lost
     assert lost <= {address for address, (kind, _) in wanted.items() if kind == "lost"} and len(held) < 20
     for address in held:
-        assert found("refs", hex(address), *where)["live"], hex(address)
+        assert run_json("refs", hex(address), *where)["live"], hex(address)
     assert counted["held", "reachable"] > 300 and counted["freed", "free"] > 300 and counted["lost", "definite"] == len(lost) > 300
     assert not {("held", "definite"), ("held", "possible"), ("held", "free"), ("freed", "reachable"), ("freed", "definite")} & set(counted)
 
@@ -86,19 +86,19 @@ def test_figures_are_those_of_php(blocks: cores.Running) -> None:
     """The figures are those that PHP printed. PHP allocated a little memory after it read its figures."""
     (line,) = [line for line in blocks.output.splitlines() if line.startswith("usage")]
     usage, real_usage, peak, real_peak = map(int, line.split()[1:])
-    answer = found("caches", "--pid", str(blocks.pid))
+    answer = run_json("caches", "--pid", str(blocks.pid))
     (one,) = [each for each in answer["totals"] if each["allocator"] == "zend-mm"]
     own = one["counted"]
     assert own["memory_get_usage(true)"] == real_usage and own["memory_get_peak_usage(true)"] == real_peak
     assert abs(own["memory_get_usage()"] - usage) <= 4096 and abs(own["memory_get_peak_usage()"] - peak) <= 4096
-    assert found("find", "--pid", str(blocks.pid))["trusted"]
-    assert ran("verify", "--pid", str(blocks.pid)).returncode == 0
+    assert run_json("find", "--pid", str(blocks.pid))["trusted"]
+    assert run_cli("verify", "--pid", str(blocks.pid)).returncode == 0
 
 
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_debuggers(values: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(values.pid)))
-    assert json.loads(text)["totals"] == found("find", "--pid", str(values.pid))["totals"]
+    assert json.loads(text)["totals"] == run_json("find", "--pid", str(values.pid))["totals"]
 
 
 def test_stale_elements(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_stale_elements(tmp_path: Path) -> None:
     they refer to are garbage, because each refers to itself."""
     with cores.Running(program("stale_php.php"), tmp_path) as made:
         items, deleted, kept = map(int, made.output.split()[:3])
-        answer = found("runtime", "--limit", "0", "--pid", str(made.pid))
-        leaks = found("find", "--pid", str(made.pid))
+        answer = run_json("runtime", "--limit", "0", "--pid", str(made.pid))
+        leaks = run_json("find", "--pid", str(made.pid))
     assert deleted > 200_000
     types = {row["name"]: row for row in answer["runtimes"][0]["types"]}
     assert types["Item"]["objects"] == items and types["Six"]["objects"] == types["Forty"]["objects"] == kept
@@ -120,7 +120,7 @@ def test_stale_elements(tmp_path: Path) -> None:
 def check_released(made: cores.Running) -> None:
     names = made.output.split()[:-1]
     assert len(names) == 25
-    (runtime,) = found("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    (runtime,) = run_json("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
     types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in runtime["types"]}
     for name in names:  # stale words in PHP's structures and on C stacks refer to some objects
         assert types[name][0] == 200 and types[name][1] >= 170, (name, types[name])
@@ -137,7 +137,7 @@ def test_released_values(tmp_path: Path) -> None:
 def check_collections(made: cores.Running) -> None:
     wanted = {f"Registry->{name} (PHP variable)": (kind, int(count)) for name, kind, count in re.findall(r"(\w+) (\w+) (\d+)", made.output)}
     assert len(wanted) == 8
-    answer = found("roots", "--limit", "0", "--pid", str(made.pid))
+    answer = run_json("roots", "--limit", "0", "--pid", str(made.pid))
     named = {row["name"]: row["container"] for row in answer["roots"] if row["name"] in wanted}
     assert {name: (one["what"], one["length"]) for name, one in named.items()} == wanted
 
@@ -151,7 +151,7 @@ def test_collections_are_named(tmp_path: Path) -> None:
 def check_static_holders(made: cores.Running) -> None:
     wanted = {name: int(count) for name, count in re.findall(r"(.+)\t(\d+)", made.output)}
     assert len(wanted) == 7
-    answer = found("roots", "--limit", "0", "--pid", str(made.pid))
+    answer = run_json("roots", "--limit", "0", "--pid", str(made.pid))
     rows = {row["name"].removesuffix(" (PHP variable)"): row for row in answer["roots"] if row["name"].endswith(" (PHP variable)")}
     assert {name: row["container"]["length"] for name, row in rows.items() if not name.startswith("$")} == wanted
     assert all(rows[name]["retained_blocks"] >= count for name, count in wanted.items())
@@ -167,11 +167,11 @@ def test_static_variables_and_inner_arrays_are_named(tmp_path: Path) -> None:
 
 def test_garbage_is_no_leak(values: cores.Running) -> None:
     """The program drops 200 pairs of objects. Each object has an array, and this has a block of elements and two strings."""
-    answer = found("find", "--pid", str(values.pid))
+    answer = run_json("find", "--pid", str(values.pid))
     assert answer["trusted"] and 198 <= answer["totals"]["definite"]["blocks"] <= 200  # a stale word may refer to one pair
     (group,) = answer["groups"]
     assert (group["type"], group["runtime"], group["cycle"], group["garbage"]) == ("Order", "PHP", 2, True)
-    types = {row["name"]: row for row in found("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"][0]["types"]}
+    types = {row["name"]: row for row in run_json("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"][0]["types"]}
     assert {name: types[name]["objects"] for name in ("Order", "Book", "stdClass", "SplObjectStorage")} == {
         "Order": 700,
         "Book": 1,
@@ -184,18 +184,18 @@ def test_garbage_is_no_leak(values: cores.Running) -> None:
 def test_names_of_holders(values: cores.Running) -> None:
     """A property, a static property and a global variable have large arrays. `path` names the elements by key."""
     where = ["--pid", str(values.pid)]
-    answer = found("roots", "--limit", "12", *where)
+    answer = run_json("roots", "--limit", "12", *where)
     named = {row["name"]: row["container"]["length"] for row in answer["roots"] if row["name"].endswith("(PHP variable)")}
     assert named == {f"{name} (PHP variable)": length for name, length in (("Book->entries", 300), ("Book::$kept", 100), ("$numbers", 80))}
-    lines = [json.loads(line) for line in ran("blocks", "--json", "--type", "stdClass", "--limit", "1", *where).stdout.splitlines()]
-    path = ran("path", next(line["address"] for line in lines if "address" in line), *where).stdout
+    lines = [json.loads(line) for line in run_cli("blocks", "--json", "--type", "stdClass", "--limit", "1", *where).stdout.splitlines()]
+    path = run_cli("path", next(line["address"] for line in lines if "address" in line), *where).stdout
     assert "Book::$kept" in path and re.search(r"elements of an array; \[\d+\]", path)
 
 
 @pytest.mark.parametrize("name", ["values.php", "healthy.php"])
 def test_a_healthy_process_has_no_finding(name: str, tmp_path: Path) -> None:
     with cores.Running(program(name), tmp_path / "run") as made:
-        done = ran("find", "--json", "--pid", str(made.pid))
+        done = run_cli("find", "--json", "--pid", str(made.pid))
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
     assert answer["totals"]["definite"]["blocks"] == answer["totals"]["indirect"]["blocks"] == 0
@@ -216,17 +216,17 @@ def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     data[link : link + 8] = (free + 8).to_bytes(8, "little")
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
-    answer = found("find", str(core))
+    answer = run_json("find", str(core))
     assert not answer["trusted"] and answer["totals"]["in_use"]["blocks"] > 10_000
     assert any(f"invalid entry for its page {run.page}" in warning for warning in answer["warnings"])
     assert any(f"{free + 8:#x}, where no block of this size begins" in warning for warning in answer["warnings"])
-    assert ran("verify", str(core)).returncode == 1
+    assert run_cli("verify", str(core)).returncode == 1
 
 
 def php_84() -> tuple[list[str], Path]:
     """Return PHP 8.4, which stores an encoded copy of the link in each free block, and the folder of its extensions."""
     folder = debian.cache() / "php-8.4"
-    debian.unpacked("trixie", ["php8.4-cli"], folder, {}, dependencies=True)
+    debian.unpack_packages("trixie", ["php8.4-cli"], folder, {}, dependencies=True)
     libraries = folder / "root" / "usr" / "lib" / "x86_64-linux-gnu"
     extensions = next((folder / "root" / "usr" / "lib" / "php").glob("2*"))
     loader = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(folder / "root/usr/bin/php8.4")]
@@ -266,5 +266,5 @@ def test_other_versions(name: str, version: Callable[[], tuple[list[str], Path]]
         elif name == "static_holders.php":
             check_static_holders(made)
         else:
-            assert found("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
-        assert ran("verify", *where).returncode == 0
+            assert run_json("find", *where)["totals"]["definite"]["blocks"] == (200 if name == "values.php" else 0)
+        assert run_cli("verify", *where).returncode == 0

@@ -10,7 +10,7 @@ from typing import Any
 import building
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 from findleaks.allocators.pmr.instance import PoolResources
@@ -50,8 +50,8 @@ def check(output: str, where: list[str]) -> None:
 def test_blocks_of_a_live_process(running: cores.Running) -> None:
     where = ["--pid", str(running.pid)]
     check(running.output, where)
-    assert ran("verify", *where).returncode == 0
-    answer = json.loads(ran("find", "--json", *where).stdout)
+    assert run_cli("verify", *where).returncode == 0
+    answer = json.loads(run_cli("find", "--json", *where).stdout)
     (one,) = [each for each in answer["allocators"] if each["name"] == "std::pmr"]
     assert answer["trusted"] and one["resources"] == 2 and one["reconciled"]
 
@@ -69,12 +69,12 @@ def test_blocks_in_a_core_by_gdb(running: cores.Running) -> None:
 @pytest.mark.parametrize("debugger", [gdb, pytest.param(lldb, marks=pytest.mark.matrix)])
 def test_debuggers(running: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
-    assert json.loads(text)["totals"] == json.loads(ran("find", "--json", "--pid", str(running.pid)).stdout)["totals"]
+    assert json.loads(text)["totals"] == json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)["totals"]
 
 
 def test_names_of_resources(running: cores.Running) -> None:
     """A resource has the name of its kind, with its variable or its address."""
-    rows = json.loads(ran("caches", "--json", "--by-arena", "--allocator", "std::pmr", "--pid", str(running.pid)).stdout)["caches"]
+    rows = json.loads(run_cli("caches", "--json", "--by-arena", "--allocator", "std::pmr", "--pid", str(running.pid)).stdout)["caches"]
     names = {row["arena"] for row in rows}
     assert "unsynchronized_pool_resource session_pool" in names and len(names) == 2
     assert any(name.startswith("synchronized_pool_resource 0x") for name in names)
@@ -92,6 +92,6 @@ def test_damage(running: cores.Running, tmp_path: Path) -> None:
     data[place : place + 8] = (chunk.start + 8).to_bytes(8, "little")
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
-    answer = json.loads(ran("find", "--json", str(core)).stdout)
+    answer = json.loads(run_cli("find", "--json", str(core)).stdout)
     assert any(f"record at {record:#x} of a chunk of a pool resource is impossible" in warning for warning in answer["warnings"])
-    assert answer["totals"]["in_use"]["blocks"] > 10_000 and ran("verify", str(core)).returncode == 1
+    assert answer["totals"]["in_use"]["blocks"] > 10_000 and run_cli("verify", str(core)).returncode == 1

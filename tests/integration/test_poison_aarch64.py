@@ -12,7 +12,7 @@ import pytest
 import truth
 from elftools.elf.elffile import ELFFile
 from foreign import ARM64
-from poison_aarch64 import Outcome, Stopped, emulator, poisoned
+from poison_aarch64 import Outcome, Stopped, emulator, poison_program
 
 from findleaks.disasm.aarch64_effects import AARCH64
 
@@ -32,7 +32,7 @@ def build_program(build: str, folder: Path) -> tuple[Path, Path, int]:
     suite, flags = BUILDS[build]
     program = folder / "mixed"
     more = ("-no-pie", "-Wl,--no-as-needed", "-lm")
-    foreign_truth.compiled(ARM64, suite, truth.PROGRAMS / "mixed.c", program, *flags, *more)
+    foreign_truth.compile_for_glibc(ARM64, suite, truth.PROGRAMS / "mixed.c", program, *flags, *more)
     with program.open("rb") as file:
         main = ELFFile(file).get_section_by_name(".symtab").get_symbol_by_name("main")[0]["st_value"]
     return program, foreign_truth.tree(ARM64, suite), main
@@ -42,7 +42,7 @@ def outcome(build: str, folder: Path, blind: bool = False) -> tuple[Outcome, byt
     """Return the outcome, and the output of the program without the overwriting."""
     program, root, main = build_program(build, folder)
     plain = subprocess.run([str(emulator()), "-L", str(root), str(program)], capture_output=True, check=True).stdout
-    return poisoned([str(program)], root, main, seed=1, steps=40, most=150, blind=blind), plain
+    return poison_program([str(program)], root, main, seed=1, steps=40, most=150, blind=blind), plain
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -71,7 +71,7 @@ def test_instructions_read_only_declared_registers(tmp_path: Path) -> None:
         lines = [line.split() for line in Path(f"/proc/{stopped.process.pid}/maps").read_text().splitlines()]
         files = {Path(line[5]): int(line[0].split("-")[0], 16) for line in reversed(lines) if len(line) > 5 and line[5].endswith(wanted)}
         assert len(files) == len(wanted)
-        found = executed_aarch64.checked(stopped, files, seed=1)
+        found = executed_aarch64.check_instructions(stopped, files, seed=1)
     assert found.wrong == []
     assert found.executed > 1000
     assert len(found.names) > 350

@@ -11,7 +11,7 @@ import building
 import debuggers
 import documented
 import pytest
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -30,7 +30,7 @@ def parse_records(output: list[str]) -> dict[int, tuple[str, int, str]]:
 
 
 def run_json(*words: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ran(*words).stdout.splitlines()]
+    return [json.loads(line) for line in run_cli(*words).stdout.splitlines()]
 
 
 def check_records(pool: str, size: int, state: str) -> tuple[str, int, str, Any]:
@@ -56,7 +56,7 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
         (after,) = run_json("find", "--json", "--pools", str(file), *where)
         assert after["totals"]["definite"]["blocks"] == sum(state == "lost" for _, _, state in record.values()) == 200
         assert after["trusted"] and after["warnings"] == []
-        verified = ran("verify", "--pools", str(file), *where)
+        verified = run_cli("verify", "--pools", str(file), *where)
         assert verified.returncode == 0 and "session-pool (pools.toml): heap sound: 255 blocks checked" in verified.stdout
         if picture == "live":
             return
@@ -70,10 +70,10 @@ def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text(documented.pool_file().replace("session_pool", "no_such_pool"))
     with cores.Running([str(program)], tmp_path / "run") as running:
-        done = ran("find", "--pools", str(file), "--pid", str(running.pid))
+        done = run_cli("find", "--pools", str(file), "--pid", str(running.pid))
         text = " ".join(done.stdout.split())
         assert "other.toml: session-pool: no variable no_such_pool in any loaded file" in text
         assert f"--pools {file} --pid {running.pid}" in text
         assert not run_json("find", "--json", "--pools", str(file), "--pid", str(running.pid))[0]["trusted"]
-        wrong = ran("find", "--pools", str(tmp_path / "missing.toml"), "--pid", str(running.pid))
+        wrong = run_cli("find", "--pools", str(tmp_path / "missing.toml"), "--pid", str(running.pid))
         assert wrong.returncode == 2 and "missing.toml: no such file or directory" in wrong.stderr

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, Optional
 import postgresqls
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 from idle import wait_until_idle
 from rubies import postgres
 from transcripts import follow
@@ -103,7 +103,7 @@ def _log(path: Path) -> str:
 
 
 def run_json(command: str, *where: str) -> dict[str, Any]:
-    done = ran(command, "--json", *where, *(["--limit", "0"] if command == "runtime" else []))
+    done = run_cli(command, "--json", *where, *(["--limit", "0"] if command == "runtime" else []))
     assert done.stdout, done.stderr
     body: dict[str, Any] = json.loads(done.stdout)
     return body
@@ -179,9 +179,11 @@ def test_a_new_user_finds_the_caches_of_a_backend(release: str, tmp_path: Path) 
 
 def test_where_an_address_is(backend: Backend) -> None:
     where = ["--pid", str(backend.pid)]
-    lines = [json.loads(line) for line in ran("blocks", "--json", "--type", "CachedPlanSource", "--limit", "1", *where).stdout.splitlines()]
+    lines = [
+        json.loads(line) for line in run_cli("blocks", "--json", "--type", "CachedPlanSource", "--limit", "1", *where).stdout.splitlines()
+    ]
     address = next(line["address"] for line in lines if "address" in line)
-    assert "memory context: CachedPlanSource" in ran("whatis", address, *where).stdout
+    assert "memory context: CachedPlanSource" in run_cli("whatis", address, *where).stdout
 
 
 @pytest.mark.matrix

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import ran
+from debuggers import run_cli
 from published import LEAKS, PROGRAMS, Published, install, interpreter, usable
 from variants import mark_matrix_except
 
@@ -34,7 +34,7 @@ def _start(leak: Published, version: str, folder: Path, settings: dict[str, str]
 
 
 def _ask(*words: str) -> str:
-    done = ran(*words)
+    done = run_cli(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

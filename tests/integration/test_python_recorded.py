@@ -38,13 +38,13 @@ def calling(version: str, folder: Path, changing: int) -> Iterator[Calls]:
 def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> None:
     with calling(version, tmp_path, 250) as program:
         found = native_calls.record(program, way, ROUNDS, CALLS + 250, SIZES)
-    listed = native_calls.listed(found.printed)
-    assert native_calls.recorded(found, KIND) == listed
+    listed = native_calls.parse_listed(found.printed)
+    assert native_calls.count_recorded(found, KIND) == listed
     assert listed.total() == ROUNDS * (CALLS + 250)
     assert native_calls.check_callbacks(found, KIND, ["from_c"]) >= 3
     frames = [one for stack in found.stacks for one in stack["frames"] if one.get("kind") == KIND]
     assert {(one["address"], one["offset"], one["module"]) for one in frames} == {(None, None, None)}
-    assert all(stack["complete"] for stack in found.stacks if native_calls.managed(stack, KIND))
+    assert all(stack["complete"] for stack in found.stacks if native_calls.select_managed(stack, KIND))
 
 
 @pytest.mark.matrix
@@ -53,5 +53,5 @@ def test_code_objects_that_are_freed(version: str, tmp_path: Path) -> None:
     """The address of a freed code object is reused for other code objects, with other names, files and lines."""
     with calling(version, tmp_path, 4000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
-    assert set(native_calls.recorded(found, KIND)) <= set(native_calls.listed(found.printed))
+    assert set(native_calls.count_recorded(found, KIND)) <= set(native_calls.parse_listed(found.printed))
     assert native_calls.check_sizes(found, KIND) > 100

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import ran
-from real import PROGRAMS, Idle, Record, judged, unconfirmed
+from debuggers import run_cli
+from real import PROGRAMS, Idle, Record, ask_valgrind, count_unconfirmed
 from variants import mark_matrix_except
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ CONFIRMED = mark_matrix_except(GLIBC, *(name for name in QUICK if name != "pytho
 
 
 def _find(*target: str) -> dict[str, Any]:
-    done = ran("find", "--json", *target)
+    done = run_cli("find", "--json", *target)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -67,11 +67,11 @@ def _definite(found: dict[str, Any]) -> list[int]:
 @pytest.mark.parametrize("name", CONFIRMED)
 def test_definite_is_confirmed_by_valgrind(name: str, pictures: Callable[[str], Pictures], tmp_path: Path) -> None:
     with Idle(PROGRAMS[name], tmp_path, judge=True) as idle:
-        records = judged(idle)
-        if any(unconfirmed(_definite(found), records) for found in pictures(name).values()):
-            records += judged(idle, "possible")
+        records = ask_valgrind(idle)
+        if any(count_unconfirmed(_definite(found), records) for found in pictures(name).values()):
+            records += ask_valgrind(idle, "possible")
     for how, found in pictures(name).items():
-        assert not unconfirmed(_definite(found), records), (how, found["groups"], records)
+        assert not count_unconfirmed(_definite(found), records), (how, found["groups"], records)
         if any(record.kind == "definitely" for record in records):
             assert _definite(found), f"{how}: none of {records} records was found"
 
@@ -92,8 +92,8 @@ def test_pictures_of_one_process_agree(name: str, pictures: Callable[[str], Pict
 
 def test_sizes_are_matched_one_to_one() -> None:
     records = [Record("definitely", (8, 32), ("f",)), Record("indirectly", (752,), ("g",))]
-    assert not unconfirmed([24, 40, 776], records)
-    assert unconfirmed([24, 24, 40, 40, 56], records) == {24: 1, 40: 1, 56: 1}
+    assert not count_unconfirmed([24, 40, 776], records)
+    assert count_unconfirmed([24, 24, 40, 40, 56], records) == {24: 1, 40: 1, 56: 1}
 
 
 def test_redis_has_jemalloc(pictures: Callable[[str], Pictures]) -> None:

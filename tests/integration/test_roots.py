@@ -15,8 +15,8 @@ import pytest
 import real
 import truth
 from counts import until
-from debuggers import gdb, lldb, objects, ran
-from rooted import BYTES, WHAT, Row, asked, check_c, check_maps, said
+from debuggers import gdb, lldb, objects, run_cli
+from rooted import BYTES, WHAT, Row, check_c, check_maps, parse_output, run_roots
 
 import cores
 
@@ -40,12 +40,12 @@ def build(folder: Path, source: str, *flags: str) -> Path:
 def test_maps_that_are_not_cleaned(flags: tuple[str, ...], tmp_path: Path) -> None:
     program = build(tmp_path, "roots_maps.cpp", *flags)
     with cores.Running([str(program), str(EVENTS)], tmp_path / "run") as running:
-        expected = said(running.output)
+        expected = parse_output(running.output)
         check_maps(expected, "-g" in flags, "--pid", str(running.pid))
         check_maps(expected, "-g" in flags, str(running.gcore()))
         core = running.kernel_core()
     check_maps(expected, "-g" in flags, str(core))
-    named = asked("--limit", "0", str(core))["roots"]
+    named = run_roots("--limit", "0", str(core))["roots"]
     names = {row["name"] for row in named}
     if "-s" in flags:
         assert any(re.fullmatch(r"roots_maps, data\+0x[0-9a-f]+", name) for name in names)
@@ -69,9 +69,9 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True)
     with cores.Running([str(output), str(EVENTS)], tmp_path / "run") as running:
-        expected = said(running.output)
+        expected = parse_output(running.output)
         core = running.kernel_core()
-    (agent,) = asked("g_agent", "--limit", "0", str(core))["roots"]
+    (agent,) = run_roots("g_agent", "--limit", "0", str(core))["roots"]
     fields = {row["offset"]: row for row in agent["children"]}
     for name in ("names", "sites", "words", "counts", "events", "recent", "order", "samples"):
         offset, length, blocks, size = expected[name]
@@ -84,10 +84,10 @@ def test_libcxx_has_other_layouts(tmp_path: Path) -> None:
 def test_what_c_programs_keep(tmp_path: Path) -> None:
     program = build(tmp_path, "roots_c.c", "-O1", "-g")
     with cores.Running([str(program), "1000"], tmp_path / "run") as running:
-        expected = said(running.output)
-        live = asked("--limit", "0", "--pid", str(running.pid))
+        expected = parse_output(running.output)
+        live = run_roots("--limit", "0", "--pid", str(running.pid))
         core = running.kernel_core()
-    for found in (live, asked("--limit", "0", str(core))):
+    for found in (live, run_roots("--limit", "0", str(core))):
         check_c(expected, found)
 
 
@@ -95,26 +95,26 @@ def test_front_ends_and_selected_roots(tmp_path: Path) -> None:
     program = build(tmp_path, "roots_maps.cpp", "-g", "-O1")
     with cores.Running([str(program), "300"], tmp_path / "run") as running:
         core = running.kernel_core()
-    (agent,) = asked("g_agent", str(core))["roots"]
+    (agent,) = run_roots("g_agent", str(core))["roots"]
     block = agent["address"]
-    assert asked("g_*", str(core))["roots"] == [agent]
-    assert asked(agent["name"], str(core))["roots"] == [agent]
+    assert run_roots("g_*", str(core))["roots"] == [agent]
+    assert run_roots(agent["name"], str(core))["roots"] == [agent]
     words = [["roots", "--json"], ["roots", "g_agent", "--json", "--limit", "0"], ["roots", "local_sites", "--depth", "1", "--json"]]
-    reported = objects("".join(f"{json.dumps(asked(*w[1:], str(core)))}\n" for w in words))
+    reported = objects("".join(f"{json.dumps(run_roots(*w[1:], str(core)))}\n" for w in words))
     typed = ["leaks " + " ".join(w) for w in words]
     in_gdb = gdb([*typed, "print/x (long)g_agent", "leaks roots g_agent --limit 3"], str(program), str(core))
     assert objects(in_gdb) == reported
     assert objects(lldb(typed, str(program), "-c", str(core))) == reported
     pointer, text = in_gdb.rpartition("$1 = ")[2].split("\n", 1)
-    (profiler,) = asked(pointer, "--limit", "0", str(core))["roots"]
+    (profiler,) = run_roots(pointer, "--limit", "0", str(core))["roots"]
     assert profiler["holder"] == "g_agent (roots_maps, data)"
     assert (profiler["retained_blocks"], profiler["retained_bytes"]) == (agent["retained_blocks"], agent["retained_bytes"])
-    assert asked(block, str(core))["roots"] == [agent]  # the address of the variable itself
+    assert run_roots(block, str(core))["roots"] == [agent]  # the address of the variable itself
     assert "g_agent (roots_maps, data)" in text
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
     assert "next: leaks roots" in text
     for word in ("no_owner", "0x10"):
-        done = ran("roots", word, str(core))
+        done = run_cli("roots", word, str(core))
         assert done.returncode != 0
         assert len(done.stderr.splitlines()) == 1
 
@@ -123,10 +123,10 @@ def test_leak_heads(tmp_path: Path) -> None:
     """The blocks that are reachable from the leak heads add up to all lost blocks of `find`."""
     program = doors.build(tmp_path)
     with cores.Running([str(program), "50"], tmp_path / "run") as running:
-        leader = doors.placed(running.output)["leader"]
+        leader = doors.parse_blocks(running.output)["leader"]
         core = running.kernel_core()
-    found = asked("--lost", "--limit", "0", str(core))
-    find = json.loads(ran("find", "--json", str(core)).stdout)
+    found = run_roots("--lost", "--limit", "0", str(core))
+    find = json.loads(run_cli("find", "--json", str(core)).stdout)
     kinds = find["totals"]
     lost = [kinds[kind] for kind in ("definite", "indirect", "possible")]
     assert found["total"] == {key: sum(kind[key] for kind in lost) for key in ("blocks", "bytes")}
@@ -148,10 +148,10 @@ def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:
     options = ["-Xmx32m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", f"-agentpath:{library}"]
     words = ["java", *options, "-cp", str(tmp_path), "Threads", str(library), "3000"]
     with cores.Running(words, tmp_path / "run") as running:
-        expected = said(running.output)
-        live = asked("g_agent", "--limit", "0", "--pid", str(running.pid))
+        expected = parse_output(running.output)
+        live = run_roots("g_agent", "--limit", "0", "--pid", str(running.pid))
         core = running.kernel_core()
-    for found in (live, asked("g_agent", "--limit", "0", str(core))):
+    for found in (live, run_roots("g_agent", "--limit", "0", str(core))):
         (agent,) = found["roots"]
         assert agent["name"] == "g_agent (libagent.so, data)"
         fields = {row["offset"]: row for row in agent["children"]}
@@ -181,7 +181,7 @@ def test_redis_keys_are_counted(tmp_path: Path) -> None:
         until(lambda: cores.all_sleep(idle.pid), "redis to wait for commands")
         core = idle.kernel_core()
     assert size >= keys
-    found = asked("--limit", "5", "--depth", "6", str(core))
+    found = run_roots("--limit", "5", "--depth", "6", str(core))
 
     def tables(row: Row) -> list[Row]:
         mine = [row] if row.get("container") and row["container"]["what"] == "hash table" else []

@@ -13,7 +13,7 @@ import evidence
 import pytest
 import rubies
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -24,13 +24,13 @@ Row = dict[str, Any]
 
 
 def run_roots(*words: str) -> Row:
-    done = ran("roots", "--json", *words, check=True)
+    done = run_cli("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
 
 
 def text(*words: str) -> str:
-    done = ran("roots", *words, check=True)
+    done = run_cli("roots", *words, check=True)
     return " ".join(done.stdout.split())
 
 
@@ -127,7 +127,7 @@ puts holder.instance_variables
 def count_held_once(core: Path, size: int, filler: str) -> int:
     """Count the blocks of this usable size with this text to which exactly one word of the core points. A second reference may be stale,
     so no single field retains the block. This scan shares no code with findleaks. A word left by copying may point into the text."""
-    listed = [json.loads(line) for line in ran("blocks", "--json", "--size", str(size), str(core), check=True).stdout.splitlines()]
+    listed = [json.loads(line) for line in run_cli("blocks", "--json", "--size", str(size), str(core), check=True).stdout.splitlines()]
     picture = evidence.read(core)
     pointing: dict[int, int] = {}
     for address in (int(one["address"], 16) for one in listed if one.get("kind") == "reachable"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -26,7 +26,7 @@ SMART = ("g_shared", "g_weak")
 
 def containers(core: Path) -> dict[str, tuple[str, str, int]]:
     """Return for each variable its container, what is counted, and the number."""
-    rows: list[dict[str, Any]] = json.loads(ran("roots", "--json", "--limit", "0", str(core), check=True).stdout)["roots"]
+    rows: list[dict[str, Any]] = json.loads(run_cli("roots", "--json", "--limit", "0", str(core), check=True).stdout)["roots"]
     found = {}
     for row in rows:
         container = row["container"] or next((child["container"] for child in row["children"]), None)

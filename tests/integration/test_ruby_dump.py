@@ -96,7 +96,7 @@ def test_objects_references_and_allocation_sites_are_rubys_own(version: str, pic
 def read_with_heapy(dumps: Dumps, version: str) -> None:
     """heapy adds up objects by the line that allocated them, from the file of findleaks."""
     folder = debian.cache() / "heapy"
-    debian.unpacked("bookworm", ("ruby-heapy",), folder, HEAPY)
+    debian.unpack_packages("bookworm", ("ruby-heapy",), folder, HEAPY)
     (library,) = folder.glob("root/usr/share/rubygems-integration/all/gems/heapy-*/lib")
     ruby = rubies.get(version)
     script = 'require "json"; require "heapy/analyzer"; Heapy::Analyzer.new(ARGV[0]).drill_down("all", 5)'

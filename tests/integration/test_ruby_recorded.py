@@ -44,7 +44,7 @@ def as_caller(frames: Frames, version: str) -> Frames:
 def parse_stacks(printed: str, version: str) -> Counter[Frames]:
     """Return the frames that the program prints. Since 3.4, `caller` gives evaluated text the name of the method that contains it."""
     found: Counter[Frames] = Counter()
-    for frames, count in native_calls.listed(printed).items():
+    for frames, count in native_calls.parse_listed(printed).items():
         plain = frame_stops.without_classes(frames)
         is_new = version == "3.4"
         found[tuple(("<compiled>" if is_new and file == "evaluated.rb" else label, file, line) for label, file, line in plain)] += count
@@ -56,7 +56,7 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
     with calling(version, tmp_path, CHANGING) as program:
         found = native_calls.record(program, way, ROUNDS, CALLS + CHANGING, SIZES)
     recorded: Counter[Frames] = Counter()
-    for frames, count in native_calls.recorded(found, KIND).items():
+    for frames, count in native_calls.count_recorded(found, KIND).items():
         assert frames[0] == ("call", "", 0)
         recorded[as_caller(frames, version)] += count
     assert recorded == parse_stacks(found.printed, version)
@@ -70,6 +70,6 @@ def test_sequences_that_are_freed(version: str, tmp_path: Path) -> None:
     """The address of a freed instruction sequence is reused for others, with other labels, paths and lines."""
     with calling(version, tmp_path, 3000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
-    recorded = {as_caller(frames, version) for frames in native_calls.recorded(found, KIND) if frames}
+    recorded = {as_caller(frames, version) for frames in native_calls.count_recorded(found, KIND) if frames}
     assert recorded <= set(parse_stacks(found.printed, version))
     assert native_calls.check_sizes(found, KIND) > 100

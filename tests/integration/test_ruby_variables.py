@@ -12,7 +12,7 @@ import debuggers
 import pytest
 import rubies
 import truth
-from growing import Rounds, compared
+from growing import Rounds, run_diff
 from variants import mark_matrix_except
 
 PROGRAM = truth.PROGRAMS / "growth_ruby.rb"
@@ -60,7 +60,7 @@ def lengths(lines: Sequence[str]) -> dict[str, int]:
 
 def roots(*where: str) -> dict[str, dict[str, Any]]:
     """Return the variables that `roots` lists, by name."""
-    answer = json.loads(debuggers.ran("roots", "--json", *where, check=True).stdout)
+    answer = json.loads(debuggers.run_cli("roots", "--json", *where, check=True).stdout)
     return {row["name"].removesuffix(" (Ruby variable)"): row for row in answer["roots"] if row["sort"] == "managed-variable"}
 
 
@@ -104,7 +104,7 @@ def test_the_one_that_grows_is_named_first(moments: dict[str, Moment], name: str
     first, last, before, after = moments[name]
     (what, unit) = next(rest for each, *rest in ALL if each == name)
     assert after - before == MORE
-    answer, text = compared(first, last)
+    answer, text = run_diff(first, last)
     row = answer["grown"][0]
     assert row["name"] == f"{name} (Ruby variable)"
     (container,) = [part for part in row["inside"] if part["what"] == "container"]
@@ -125,11 +125,11 @@ def test_path_from_a_variable_to_a_block(program: Rounds) -> None:
     kept = roots(core)["Shop.@queue"]
     shown = debuggers.findleaks("roots", "Shop.@queue", "--depth", "0", core)
     assert f"Shop.@queue (Ruby variable): Array, {kept['container']['length']:,} elements" in " ".join(shown.split())
-    rows = [json.loads(line) for line in debuggers.ran("blocks", "--json", "--limit", "0", core, check=True).stdout.splitlines()]
+    rows = [json.loads(line) for line in debuggers.run_cli("blocks", "--json", "--limit", "0", core, check=True).stdout.splitlines()]
     texts = [row for row in rows if "Shop.@queue has element" in (row.get("hint") or "")]
     assert len(texts) == kept["container"]["length"]
-    steps = json.loads(debuggers.ran("path", "--json", texts[-1]["address"], core, check=True).stdout)["path"]
+    steps = json.loads(debuggers.run_cli("path", "--json", texts[-1]["address"], core, check=True).stdout)["path"]
     assert steps[0]["from"] == "Shop.@queue (Ruby variable)"
     assert steps[-1]["from"].startswith("Ruby String, ")
-    named = json.loads(debuggers.ran("refs", "--json", steps[0]["value"], core, check=True).stdout)["references"]
+    named = json.loads(debuggers.run_cli("refs", "--json", steps[0]["value"], core, check=True).stdout)["references"]
     assert any(row.get("from", {}).get("text", "").endswith("; Shop.@queue (Ruby variable)") for row in named)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -38,7 +38,7 @@ def test_rows_of_two_builds_match(tmp_path: Path) -> None:
     first = build(tmp_path / "first", 3000, "-Cmetadata=first")
     last = build(tmp_path / "last", 9000, "-Cmetadata=last", "-Csymbol-mangling-version=v0", "--cfg=many")
     assert first.symbol != last.symbol and last.symbol.startswith("_R")
-    grown = json.loads(ran("diff", "--json", str(first.core), str(last.core)).stdout)["grown"]
+    grown = json.loads(run_cli("diff", "--json", str(first.core), str(last.core)).stdout)["grown"]
     (row,) = [one for one in grown if "CARTS" in one["name"]]
     assert row["name"] == "shop::CARTS (shop, data)"
     # Stale words on the stack may refer to a few blocks, which the variable then does not retain.

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from debuggers import ran
+from debuggers import run_cli
 
 CORES = Path(__file__).parents[2] / "cores"
 
@@ -20,7 +20,7 @@ def parse_output() -> set[tuple[str, int, int, int, int]]:
 
 def test_the_sample_core() -> None:
     assert (CORES / "sample.core.gz").stat().st_size < 1_000_000
-    done = ran("find", "--json", str(CORES / "sample.core.gz"), check=True)
+    done = run_cli("find", "--json", str(CORES / "sample.core.gz"), check=True)
     found = json.loads(done.stdout)
     groups = {(g["kind"], g["blocks"], g["bytes"], g["indirect_blocks"], g["indirect_bytes"]) for g in found["groups"]}
     assert len(parse_output()) == 5
@@ -34,7 +34,7 @@ def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, perc
     whole = gzip.decompress((CORES / "sample.core.gz").read_bytes())
     cut = tmp_path / "cut"
     cut.write_bytes(whole[: len(whole) * percent // 100])
-    done = ran("find", "--json", str(cut))
+    done = run_cli("find", "--json", str(cut))
     if done.stdout:
         found = json.loads(done.stdout)
         assert found["trusted"] is False

@@ -356,7 +356,7 @@ def test_the_decoder_on_the_code_that_offsets_are_taken_from(version: str) -> No
     there = [places[name] for name in READ if name in places]
     assert len(there) >= 4
     for start, size in there:
-        found, _ = objdump.disassembled(program, f"--start-address={start}", f"--stop-address={start + size}")
+        found, _ = objdump.disassemble(program, f"--start-address={start}", f"--stop-address={start + size}")
         code = b"".join(found[address][0] for address in sorted(found))
-        seen, _, _ = objdump.compared(instructions(code, start), found)
+        seen, _, _ = objdump.compare_decoder(instructions(code, start), found)
         assert seen == len(found)

@@ -15,7 +15,7 @@ import mallocs_scudo
 import pytest
 import truth
 from accuracy import FLAGS, SOURCE, check
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -56,7 +56,7 @@ def stats(folder: Path) -> Path:
 
 
 def test_preloaded(plain: Path, tmp_path: Path) -> None:
-    check(plain, tmp_path, 3, "live", OPTIONS, **mallocs_scudo.preloaded(mallocs_scudo.INSTALLED))
+    check(plain, tmp_path, 3, "live", OPTIONS, **mallocs_scudo.preload_environment(mallocs_scudo.INSTALLED))
 
 
 def test_stripped_with_a_quarantine(stripped: Path, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_stripped_with_a_quarantine(stripped: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version(tmp_path: Path, version: str, threads: int, settings: dict[str, str], picture: str) -> None:
     program = mallocs_scudo.compile_for(version, SOURCE, tmp_path / "truth", (*FLAGS, "-O1"))
-    check(program, tmp_path, threads, picture, OPTIONS, **mallocs_scudo.preloaded(version), **settings)
+    check(program, tmp_path, threads, picture, OPTIONS, **mallocs_scudo.preload_environment(version), **settings)
 
 
 @pytest.mark.matrix
@@ -81,7 +81,7 @@ def test_linked(linked: Path, tmp_path: Path, picture: str) -> None:
 
 
 def run_json(*words: str) -> dict[str, Any]:
-    return dict(json.loads(ran(*words, "--json").stdout))
+    return dict(json.loads(run_cli(*words, "--json").stdout))
 
 
 def compare_statistics(said: str, found: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> No
         said = (tmp_path / "stderr").read_text()
         compare_statistics(said, run_json("caches", "--pid", str(running.pid)))
         cached = run_json("caches", "--by-thread", "--pid", str(running.pid))
-        result = ran("verify", "--pid", str(running.pid))
+        result = run_cli("verify", "--pid", str(running.pid))
         assert result.returncode == 0 and "heap sound" in result.stdout
     threads = {row["thread"] for row in cached["threads"]}
     assert len(threads) == 4 and running.pid in threads
@@ -126,9 +126,9 @@ def test_statistics(stats: Path, tmp_path: Path, settings: dict[str, str]) -> No
 @pytest.mark.parametrize("version", VERSIONS)
 def test_statistics_of_every_version(tmp_path: Path, version: str, settings: dict[str, str]) -> None:
     program = mallocs_scudo.compile_for(version, STATS, tmp_path / "stats", (*FLAGS, "-O1"))
-    with cores.Running([str(program)], tmp_path, {**os.environ, **settings, **mallocs_scudo.preloaded(version)}) as running:
+    with cores.Running([str(program)], tmp_path, {**os.environ, **settings, **mallocs_scudo.preload_environment(version)}) as running:
         compare_statistics((tmp_path / "stderr").read_text(), run_json("caches", "--pid", str(running.pid)))
-        assert ran("verify", "--pid", str(running.pid)).returncode == 0
+        assert run_cli("verify", "--pid", str(running.pid)).returncode == 0
 
 
 def test_debuggers_agree(stats: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_debuggers_agree(stats: Path, tmp_path: Path) -> None:
         for output in (debuggers.gdb(typed, "-c", str(core)), debuggers.lldb(typed, "-c", str(core))):
             assert [json.loads(line) for line in debuggers.objects(output)] == [found]
     with cores.Running([str(stats), "empty"], tmp_path / "empty") as running:
-        assert "no block in use found" in " ".join(ran("find", "--pid", str(running.pid)).stdout.split())
+        assert "no block in use found" in " ".join(run_cli("find", "--pid", str(running.pid)).stdout.split())
 
 
 class Process:
@@ -176,7 +176,7 @@ def process(stats: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 def test_overwritten_headers(process: Process) -> None:
     """The headers of a small and of a large block are overwritten. Each is reported, and counts as in use."""
-    lines = ran("blocks", "--json", "--pid", str(process.pid)).stdout.splitlines()
+    lines = run_cli("blocks", "--json", "--pid", str(process.pid)).stdout.splitlines()
     in_use = [int(json.loads(line)["address"], 16) for line in lines]
     small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # size class, and the state "in use"
     large = next(one for one in in_use if process.word(one - 16) & 0x3FF == 0x100)

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 
@@ -19,7 +19,7 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     with cores.Running([str(program)], tmp_path / "run") as running:
         client, replies = running.output.split()[:2]
         core = str(running.gcore())
-    answer = json.loads(ran("roots", "--json", core, check=True).stdout)
+    answer = json.loads(run_cli("roots", "--json", core, check=True).stdout)
     server = next(row for row in answer["roots"] if row["name"].startswith("server ("))
     (first, *others) = server["shared_children"]
     assert first["address"] == client
@@ -28,7 +28,7 @@ def test_clients_in_a_list_and_in_an_index(tmp_path: Path) -> None:
     # All clients together are less than a tenth of the root. 39 of them with one reply each have a row, or no row.
     assert all(row["retained_bytes"] < first["retained_bytes"] / 4 for row in others)
     assert server["shared"]["retained_bytes"] >= first["retained_bytes"]
-    text = ran("roots", core, check=True).stdout
+    text = run_cli("roots", core, check=True).stdout
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if "reached through several fields" in line)
     assert client in lines[at + 1]
@@ -48,17 +48,17 @@ def test_growth_of_what_several_roots_or_fields_reach(tmp_path: Path) -> None:
         for snapshot in snapshots:
             counts.append(int(running.stdout.readline()))
             assert running.stdout.readline() == "ready\n"
-            assert ran("snapshot", "-o", snapshot, "--pid", str(running.pid), check=True).returncode == 0
+            assert run_cli("snapshot", "-o", snapshot, "--pid", str(running.pid), check=True).returncode == 0
             if snapshot == snapshots[0]:
                 print(file=running.stdin, flush=True)
-        roots = json.loads(ran("roots", "--json", "--pid", str(running.pid), check=True).stdout)
+        roots = json.loads(run_cli("roots", "--json", "--pid", str(running.pid), check=True).stdout)
         running.kill()
     both = {"by_number and by_time (shared_sessions, data)", "by_time and by_number (shared_sessions, data)"}
     (joint,) = (one for one in roots["roots"] if one["name"] in both)
     (shared,) = joint["shared_children"]
     assert shared["name"] == f"{counts[1]:,} of struct session"
     assert shared["retained_blocks"] == 2 * counts[1]
-    rows = json.loads(ran("diff", "--json", *snapshots, check=True).stdout)["grown"]
+    rows = json.loads(run_cli("diff", "--json", *snapshots, check=True).stdout)["grown"]
     # A row is either the field, or the root with the field that explains its growth.
     every = [one for row in rows for one in (row, *row["inside"]) if one["what"] == "field" and "session" in one["name"]]
     grown = [(one["name"], one["counts"], one["delta"] > 1_900_000) for one in every]

@@ -10,7 +10,7 @@ from pathlib import Path
 import mallocs_musl
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -48,16 +48,16 @@ def answers(program: Path, folder: Path, *arguments: str, core: bool = False) ->
                 printed[kind].append(address)
         blocks, _ = truth.ask(*where)
         kinds = {int(block["address"], 16): block["kind"] for block in blocks if block["state"] == "in-use"}
-        body = json.loads(ran("find", "--json", *where).stdout)
+        body = json.loads(run_cli("find", "--json", *where).stdout)
         found = body["kernel"]["signal_stacks"]
         possible = body["kernel"]["possible_signal_stacks"]["blocks"]
         printed["possible"] = [note for note in body["notes"] if "may be alternate signal stacks" in note]
         assert len(printed["possible"]) == (possible > 0)
         if found["blocks"]:
-            text = ran("whatis", printed["stack"][0], *where, check=True).stdout
+            text = run_cli("whatis", printed["stack"][0], *where, check=True).stdout
             assert "looks like an alternate signal stack" in text
-            assert "kept by the kernel: alternate signal stack" in ran("path", printed["stack"][0], *where, check=True).stdout
-        rows = json.loads(ran("roots", "--limit", "0", "--json", *where).stdout)["roots"]
+            assert "kept by the kernel: alternate signal stack" in run_cli("path", printed["stack"][0], *where, check=True).stdout
+        rows = json.loads(run_cli("roots", "--limit", "0", "--json", *where).stdout)["roots"]
         kept = [(row["sort"], row["retained_blocks"]) for row in rows if row["name"] == "alternate signal stacks (kept by the kernel)"]
         assert kept == [("kernel", found["blocks"])] * bool(found["blocks"])
     return printed, kinds, found

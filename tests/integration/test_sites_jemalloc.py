@@ -138,7 +138,7 @@ def test_running(build, tmp_path: Path) -> None:
     library = str(mallocs_jemalloc.get("5.3.0").library)
     command, environment = [str(build("5.3.0")), "2", "20", "-"], {"LD_PRELOAD": library, "MALLOC_CONF": EVERY}
     with cores.Running(command, tmp_path, {**os.environ, **environment}) as running:
-        live = debuggers.ran("find", "--by", "site", "--json", "--pid", str(running.pid), check=True).stdout
+        live = debuggers.run_cli("find", "--by", "site", "--json", "--pid", str(running.pid), check=True).stdout
         picture = recorded.Picture(running.kernel_core(), recorded.parse(running.output), tmp_path)
     assert json.loads(live)["groups"] == picture.ask("find", "--by", "site")["groups"] != []
 

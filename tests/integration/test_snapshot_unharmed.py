@@ -9,8 +9,8 @@ from pathlib import Path
 import building
 import pytest
 from counting import wait_for
-from debuggers import ran
-from forked import THREADS, Watched, build, started
+from debuggers import run_cli
+from forked import THREADS, Watched, build, make_starter
 
 from findleaks.target.copied import CopiedProcess
 
@@ -21,7 +21,7 @@ program = building.by(build)
 def busy(program: Path) -> Iterator[Watched]:
     """Start threads that use registers, flags, the red zone, malloc, child processes, signals, timers, pipes and locks. Each thread
     checks its own data."""
-    with started(program) as make:
+    with make_starter(program) as make:
         one = make("busy")
         assert wait_for(lambda: all(one.words("rounds")))
         yield one
@@ -60,6 +60,6 @@ def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
     """Run whole commands: those that store figures, and those that write cores."""
     before = lasting(busy)
     for words in (["--count", "4"], ["--weight", "core", "--count", "6"]):
-        done = ran("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)
+        done = run_cli("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)
         assert f" {words[-1]} snapshots in " in " ".join(done.stdout.split())
         check(busy, before)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from debuggers import gdb, lldb, ran
+from debuggers import gdb, lldb, run_cli
 from grows import LOST, NODE, build, go_on, truth
 
 from cores import Running
@@ -22,7 +22,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def answer(*words: object) -> dict[str, Any]:
-    return dict(json.loads(ran(*map(str, words), "--json", check=True).stdout))
+    return dict(json.loads(run_cli(*map(str, words), "--json", check=True).stdout))
 
 
 def list_growth(found: dict[str, Any]) -> tuple[Any, Any]:
@@ -70,7 +70,7 @@ def test_debuggers_read_the_core(running: Running) -> None:
 
 def test_a_series_of_cores(running: Running, tmp_path: Path) -> None:
     folder = tmp_path / "series"
-    ran("snapshot", "--weight", "core", "--every", "0.1", "--count", "3", "-o", str(folder), "--pid", str(running.pid), check=True)
+    run_cli("snapshot", "--weight", "core", "--every", "0.1", "--count", "3", "-o", str(folder), "--pid", str(running.pid), check=True)
     assert len(list(folder.glob("grows-*.core"))) == 3
     found = answer("diff", folder)
     assert len(found["samples"]) == 3 and found["seconds"] > 0
@@ -87,7 +87,7 @@ def test_a_series_of_cores(running: Running, tmp_path: Path) -> None:
     ],
 )
 def test_refused(running: Running, words: list[str], said: str) -> None:
-    done = ran("snapshot", *words, "--pid", str(running.pid))
+    done = run_cli("snapshot", *words, "--pid", str(running.pid))
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and said in done.stderr
 
@@ -96,7 +96,7 @@ def test_refused(running: Running, words: list[str], said: str) -> None:
 def test_a_core_cannot_be_cloned(running: Running, words: list[str]) -> None:
     file = running.folder / "refused.core"
     answer("snapshot", "--weight", "core", "-o", file, "--pid", running.pid)
-    done = ran("snapshot", *words, str(file))
+    done = run_cli("snapshot", *words, str(file))
     assert (done.returncode, done.stderr) == (2, f"findleaks: {' '.join(words)} needs a process: --pid PID\n")
     text = gdb([f"leaks snapshot {' '.join(words)}"], str(running.folder / "grows"), str(file))
     shell = f"detach, and type in a shell: findleaks snapshot {' '.join(words)} --pid PID"

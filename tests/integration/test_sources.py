@@ -18,6 +18,7 @@ from inlined import (
     Seen,
     Stopped,
     addr2lines,
+    build_and_stop,
     build_id,
     by_command_line,
     by_gdb,
@@ -28,10 +29,9 @@ from inlined import (
     last,
     objcopy,
     own_frames,
+    parse_frame,
     plain,
-    seen,
     split,
-    stopped,
 )
 from variants import mark_matrix_except
 
@@ -42,7 +42,7 @@ BUILDS = {compiler + version: (compiler, version) for compiler in ("g++", "clang
 
 @pytest.mark.parametrize("build", mark_matrix_except(BUILDS, "g++-gdwarf-5", "clang++-19-gdwarf-4"))
 def test_front_ends_agree_with_the_program(build: tuple[str, str], tmp_path: Path) -> None:
-    one = stopped(tmp_path, *build)
+    one = build_and_stop(tmp_path, *build)
     answer = by_command_line(one.program, one.core)
     found = frames(answer)
     check(found, one)
@@ -55,7 +55,7 @@ def test_front_ends_agree_with_the_program(build: tuple[str, str], tmp_path: Pat
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     """Build a program with its own debug information."""
-    return stopped(tmp_path_factory.mktemp("built"), "g++", "-gdwarf-5")
+    return build_and_stop(tmp_path_factory.mktemp("built"), "g++", "-gdwarf-5")
 
 
 def in_place(debug: Path, program: Path, folder: Path) -> str:
@@ -138,7 +138,7 @@ def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None
 
 def test_split_dwarf_is_reported_as_unread(tmp_path: Path) -> None:
     """GDB and LLDB read .dwo files, so their information is used there."""
-    one = stopped(tmp_path, "g++", "-gdwarf-5", "-gsplit-dwarf")
+    one = build_and_stop(tmp_path, "g++", "-gdwarf-5", "-gsplit-dwarf")
     answer = by_command_line(one.program, one.core)
     (warning,) = answer["warnings"]
     assert warning == "inlined functions of inlined are not shown: debug information in .dwo files (-gsplit-dwarf) is not read"
@@ -207,7 +207,7 @@ def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Pat
 def frames_or_none(answer: Mapping[str, Any]) -> list[Seen]:
     """Return the frames of the program, including frames without a name."""
     (stack,) = answer["stacks"]
-    return [seen({**frame, "function": frame["function"] or "?"}) for frame in stack["frames"] if frame["module"] == PROGRAM]
+    return [parse_frame({**frame, "function": frame["function"] or "?"}) for frame in stack["frames"] if frame["module"] == PROGRAM]
 
 
 WITHOUT = "import sys; sys.modules['elftools'] = None"

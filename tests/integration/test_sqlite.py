@@ -11,7 +11,7 @@ import building
 import pytest
 import sqlites
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 from findleaks.allocators.sqlite.instance import LookasideBuffers
@@ -44,8 +44,8 @@ def check(output: str, where: list[str]) -> None:
 def test_slots_of_a_live_process(running: cores.Running) -> None:
     where = ["--pid", str(running.pid)]
     check(running.output, where)
-    assert ran("verify", *where).returncode == 0
-    arenas = json.loads(ran("caches", "--json", "--allocator", "sqlite-lookaside", *where).stdout)["arenas"]
+    assert run_cli("verify", *where).returncode == 0
+    arenas = json.loads(run_cli("caches", "--json", "--allocator", "sqlite-lookaside", *where).stdout)["arenas"]
     own = {row["name"].split()[-1]: row["own"]["LOOKASIDE_USED"] for row in arenas}
     assert own == {connection: int(used) for connection, used in re.findall(r"connection (0x\w+) (\d+)", running.output)}
 
@@ -59,7 +59,7 @@ def test_slots_in_cores(running: cores.Running, program: Path) -> None:
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(running: cores.Running, debugger: Any) -> None:
     (text,) = objects(debugger(["leaks find --json"], "-p", str(running.pid)))
-    assert json.loads(text)["totals"] == json.loads(ran("find", "--json", "--pid", str(running.pid)).stdout)["totals"]
+    assert json.loads(text)["totals"] == json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)["totals"]
 
 
 def test_damage(running: cores.Running, tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_damage(running: cores.Running, tmp_path: Path) -> None:
     data[place : place + 8] = (free + 4).to_bytes(8, "little")
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
-    answer = json.loads(ran("find", "--json", str(core)).stdout)
+    answer = json.loads(run_cli("find", "--json", str(core)).stdout)
     assert any(f"leads to {free + 4:#x}, which is no free slot" in warning for warning in answer["warnings"])
-    assert ran("verify", str(core)).returncode == 1
+    assert run_cli("verify", str(core)).returncode == 1

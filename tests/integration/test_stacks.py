@@ -11,7 +11,7 @@ from typing import Any
 import building
 import pytest
 import real
-from debuggers import ran
+from debuggers import run_cli
 from idle import wait_until_idle
 
 import cores
@@ -30,13 +30,13 @@ program = building.fixture("stacks.c", "-O2", "-pthread")
 
 
 def run_json(*words: str) -> dict[str, Any]:
-    done = ran("stacks", "--json", *words, check=True)
+    done = run_cli("stacks", "--json", *words, check=True)
     made: dict[str, Any] = json.loads(done.stdout)
     return made
 
 
 def print_stacks(*words: str) -> list[str]:
-    return ran("stacks", *words, check=True).stdout.splitlines()
+    return run_cli("stacks", *words, check=True).stdout.splitlines()
 
 
 def functions(stack: dict[str, Any]) -> list[str]:
@@ -82,7 +82,7 @@ def test_live_and_in_cores(program: Path, tmp_path: Path) -> None:
     assert recursion == ["down", "down", "…"]
     assert "    … and 99 more times" in print_stacks("-c", "down", str(core))
     assert print_stacks("-c", "nowhere", str(core)) == ["0 of 9 threads, in 0 of 6 stacks"]
-    folded = ran("stacks", "--folded", str(core), check=True)
+    folded = run_cli("stacks", "--folded", str(core), check=True)
     assert any(re.fullmatch(r"clone3;start_thread;start;alpha;beta;hold(;\S+)* 3", line) for line in folded.stdout.splitlines())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 
@@ -20,7 +20,7 @@ CPP = ("g++", "-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", str(trut
 
 def kinds(core: Path) -> dict[str, str]:
     """The kind of each block in use, by address."""
-    lines = ran("blocks", "--json", "--limit", "0", str(core), check=True).stdout.splitlines()
+    lines = run_cli("blocks", "--json", "--limit", "0", str(core), check=True).stdout.splitlines()
     return {row["address"]: row["kind"] for row in map(json.loads, lines) if "address" in row}
 
 
@@ -43,7 +43,7 @@ def test_cpp(tmp_path: Path) -> None:
     blocks, core = run(program, tmp_path / "run")
     assert Counter(blocks.values()) == {"lost": 647, "held": 868 + 1400}
     assert list_errors(blocks, core) == {}
-    totals = json.loads(ran("find", "--json", str(core), check=True).stdout)["totals"]
+    totals = json.loads(run_cli("find", "--json", str(core), check=True).stdout)["totals"]
     for other in (gdb(["leaks find --json"], str(program), str(core)), lldb(["leaks find --json"], str(program), "-c", str(core))):
         assert json.loads(objects(other)[0])["totals"] == totals
     # Without debug information, findleaks is certain only about deques. It reports no used block as lost.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -38,7 +38,7 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Parked:
 
 def kinds(core: Path) -> dict[str, str]:
     """The kind of each block in use, by address."""
-    lines = ran("blocks", "--json", "--limit", "0", str(core), check=True).stdout.splitlines()
+    lines = run_cli("blocks", "--json", "--limit", "0", str(core), check=True).stdout.splitlines()
     rows = [json.loads(line) for line in lines]
     return {row["address"]: row["kind"] for row in rows if "address" in row}
 
@@ -53,10 +53,10 @@ def test_stale_slots_are_no_references(parked: Parked) -> None:
 def test_all_commands_agree(parked: Parked) -> None:
     """`refs` and `roots` use the same references as `find`."""
     lost = next(address for address, fate in parked.blocks.items() if fate == "lost")
-    refs = json.loads(ran("refs", "--json", lost, str(parked.core), check=True).stdout)
+    refs = json.loads(run_cli("refs", "--json", lost, str(parked.core), check=True).stdout)
     assert refs["live"] == 0
     assert [one["why"] for one in refs["references"]] == ["a slot beyond its container's length"]
-    roots = json.loads(ran("roots", "--json", "--limit", "0", str(parked.core), check=True).stdout)["roots"]
+    roots = json.loads(run_cli("roots", "--json", "--limit", "0", str(parked.core), check=True).stdout)["roots"]
     retained = {row["name"].split(" ")[0]: row["retained_blocks"] for row in roots if row["name"].startswith("g_")}
     expected = {"g_popped": 11, "g_server": 1, "g_cursor": 101, "g_same": 101, "g_list": 4 + 50, "g_array": 2 + 40, "g_numbers": 7 + 35}
     assert {name: retained[name] for name in expected} == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from debuggers import findleaks, gdb, lldb
-from doors import build, placed
+from doors import build, parse_blocks
 
 import cores
 
@@ -19,7 +19,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     folder = tmp_path_factory.mktemp("moved")
     program = build(folder)
     with cores.Running([str(program)], folder / "run") as running:
-        at = placed(running.output)["first"]
+        at = parse_blocks(running.output)["first"]
         core = running.kernel_core()
     root = folder / "root"
     inside = root / program.relative_to("/")

@@ -12,7 +12,7 @@ import building
 import debian
 import pytest
 import truth
-from debuggers import found, gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 
@@ -27,7 +27,7 @@ running = building.running()
 
 def check(running: cores.Running, *where: str) -> None:
     blocks, size = map(int, running.output.split()[:2])
-    types = {row["name"]: row for row in found("runtime", *where)["runtimes"][0]["types"]}
+    types = {row["name"]: row for row in run_json("runtime", *where)["runtimes"][0]["types"]}
     every = HELD + LOST
     wanted = {
         "struct session": every,
@@ -43,7 +43,7 @@ def check(running: cores.Running, *where: str) -> None:
     lost = sum(types[name]["own"]["requested"] // every * LOST for name in ("struct session", "int"))
     texts = sum(len(f"session number {number}") + 1 for number in range(LOST))
     assert sum(row["own"]["requested"] for row in types.values()) == size + lost + texts
-    answer = found("find", *where)
+    answer = run_json("find", *where)
     (group,) = answer["groups"]
     assert (group["type"], group["runtime"], group["blocks"], group["indirect_blocks"]) == ("struct session", "talloc", LOST, 2 * LOST)
     assert answer["trusted"] and answer["totals"]["possible"]["blocks"] == 0
@@ -61,7 +61,7 @@ def test_a_core(running: cores.Running, tmp_path: Path) -> None:
 @pytest.mark.parametrize("debugger", [gdb, lldb])
 def test_debuggers(running: cores.Running, debugger: Any) -> None:
     core = str(running.gcore())
-    outputs = [ran("runtime", "--json", core).stdout, debugger(["leaks runtime --json"], "-c", core)]
+    outputs = [run_cli("runtime", "--json", core).stdout, debugger(["leaks runtime --json"], "-c", core)]
     here, there = (json.loads(objects(output)[0])["runtimes"] for output in outputs)
     assert here == there and here[0]["name"] == "talloc"
 
@@ -69,9 +69,9 @@ def test_debuggers(running: cores.Running, debugger: Any) -> None:
 @pytest.mark.matrix
 def test_talloc_231(program: Path, tmp_path: Path) -> None:
     folder = debian.cache() / "talloc-2.3"
-    debian.unpacked("bullseye", ["libtalloc2"], folder, OLDER)
+    debian.unpack_packages("bullseye", ["libtalloc2"], folder, OLDER)
     with cores.Running([str(program)], tmp_path, {"LD_LIBRARY_PATH": str(folder / "root/usr/lib/x86_64-linux-gnu")}) as made:
-        assert found("runtime", "--pid", str(made.pid))["runtimes"][0]["version"] == "2.3.1"
+        assert run_json("runtime", "--pid", str(made.pid))["runtimes"][0]["version"] == "2.3.1"
         check(made, "--pid", str(made.pid))
 
 
@@ -79,7 +79,7 @@ def test_talloc_231(program: Path, tmp_path: Path) -> None:
 def test_first_screen(lost: bool, program: Path, tmp_path: Path) -> None:
     """`verdict` names the chunk below which most of the memory is, unless this chunk is leaked."""
     with cores.Running([str(program), "30000", *(["lost"] if lost else [])], tmp_path) as made:
-        findings = {one["finding"]: one for one in found("verdict", "--pid", str(made.pid))["findings"]}
+        findings = {one["finding"]: one for one in run_json("verdict", "--pid", str(made.pid))["findings"]}
     assert ("talloc-context" in findings) != lost
     if lost:
         assert findings["lost"]["evidence"]["blocks"] >= 3 * 30000
@@ -102,5 +102,5 @@ def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: P
     for word, address in said:
         kind = kinds[starts[bisect_right(starts, address) - 1]]
         assert (kind in truth.LOST) == (word == "lost") and kind != "possible", (word, hex(address), kind)
-    (group,) = (one for one in found("find", core)["groups"] if one["type"] == "struct session")
+    (group,) = (one for one in run_json("find", core)["groups"] if one["type"] == "struct session")
     assert (group["blocks"], group["indirect_blocks"]) == (LOST, 2 * LOST)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import truth
-from debuggers import ran
+from debuggers import run_cli
 
 from cores import Running
 
@@ -28,9 +28,9 @@ def test_variables_are_named(tmp_path: Path) -> None:
     with Running([str(program), str(library)], tmp_path / "run") as run:
         core = str(run.gcore())
         buffer, part, held = run.output.split()[:3]
-    first = ran("path", buffer, core).stdout.splitlines()[0]
+    first = run_cli("path", buffer, core).stdout.splitlines()[0]
     assert "  request_buffer (program, thread-local, thread 2 (tid " in first
-    assert "  scratch+0x10 (program, thread-local, thread 2 (tid " in ran("path", part, core).stdout.splitlines()[0]
-    assert "byte block; lib_held+0x18\n" in ran("path", held, core).stdout
-    found = names(json.loads(ran("roots", "--json", "--depth", "3", core).stdout)["roots"])
+    assert "  scratch+0x10 (program, thread-local, thread 2 (tid " in run_cli("path", part, core).stdout.splitlines()[0]
+    assert "byte block; lib_held+0x18\n" in run_cli("path", held, core).stdout
+    found = names(json.loads(run_cli("roots", "--json", "--depth", "3", core).stdout)["roots"])
     assert {"request_buffer (program, thread-local, thread 2)", "lib_held+0x18 (lib.so)"} <= found

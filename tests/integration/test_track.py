@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from counts import until
 from patched import mappings, stubs
-from tracking import JEMALLOC, Note, Tracked, built, by_gdb, by_line, finished, recording, through, tracked
+from tracking import JEMALLOC, Note, Tracked, build, by_gdb, by_line, read_result, recording, start_tracked, through
 
 
 class Run(NamedTuple):
@@ -30,13 +30,13 @@ RUNS = {"glibc": (by_line, ""), "jemalloc": (by_line, JEMALLOC), "in GDB": (by_g
 @pytest.fixture(scope="module", params=RUNS)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     front_end, preload = RUNS[request.param]
-    with tracked([str(built(tmp_path_factory.mktemp("tracked")))], preload) as program:
+    with start_tracked([str(build(tmp_path_factory.mktemp("tracked")))], preload) as program:
         before = mappings(program.pid)
         program.round()  # arenas and stacks of threads are created
         working = recording(front_end(program.pid, "--json"), program.pid)
         notes = program.round()
         working.send_signal(signal.SIGINT)
-        yield Run(program, notes, finished(working), before)
+        yield Run(program, notes, read_result(working), before)
 
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")

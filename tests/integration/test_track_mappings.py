@@ -9,7 +9,7 @@ from pathlib import Path
 import building
 import pytest
 from debuggers import PATIENCE
-from tracking import by_gdb, by_line, finished, recording, tracked
+from tracking import by_gdb, by_line, read_result, recording, start_tracked
 
 pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 PART = 64 << 10
@@ -23,11 +23,11 @@ TURNS = 60  # as in tracked_remaps.c; more mappings than `track` records while t
 @pytest.mark.parametrize("front_end", [by_line, by_gdb])
 def test_stacks_of_mappings(program: Path, front_end: object) -> None:
     assert callable(front_end)
-    with tracked([str(program)]) as running:
+    with start_tracked([str(program)]) as running:
         working = recording(front_end(running.pid, "--json", "--mmap"), running.pid)
         notes = running.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
         assert running.end() == 0
     assert report["what"] == "mappings"
     seen = {}
@@ -52,7 +52,7 @@ def test_stacks_of_mappings(program: Path, front_end: object) -> None:
 
 
 def test_text(program: Path) -> None:
-    with tracked([str(program)]) as running:
+    with start_tracked([str(program)]) as running:
         working = recording(by_line(running.pid, "--mmap", "--size", "256k"), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)
@@ -68,11 +68,11 @@ def test_text(program: Path) -> None:
 def test_calls_that_depend_on_more_than_the_address(size: str, parts: int | None, tmp_path: Path) -> None:
     """munmap of 0 bytes fails. mremap may keep the old mapping. One munmap may remove several mappings, and a mapping of another size may
     replace them."""
-    with tracked([str(building.compiled(tmp_path, "tracked_remaps.c", "-std=gnu11", "-O1"))]) as running:
+    with start_tracked([str(building.compile_program(tmp_path, "tracked_remaps.c", "-std=gnu11", "-O1"))]) as running:
         working = recording(by_line(running.pid, "--json", "--mmap", *(["--size", size] if size else [])), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
         assert running.end() == 0
     seen: Counter[tuple[str, str, str, int]] = Counter()
     for stack in report["stacks"]:

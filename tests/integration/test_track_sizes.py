@@ -13,7 +13,7 @@ import building
 import pytest
 from counts import until
 from debuggers import PATIENCE, environment
-from tracking import by_gdb, by_line, finished, recording, tracked
+from tracking import by_gdb, by_line, read_result, recording, start_tracked
 
 pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 IDLE_SECONDS = "0.5"
@@ -27,13 +27,13 @@ program = building.fixture("tracked_stacks.c", "-O2")
 @pytest.mark.parametrize(("front_end", "requested"), [(by_line, True), (by_gdb, False)], ids=["requested", "usable in GDB"])
 def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, front_end: object, requested: bool) -> None:
     assert callable(front_end)
-    with tracked([str(program)]) as running:
+    with start_tracked([str(program)]) as running:
         (note,) = running.round()
         assert note.size != 64
         working = recording(front_end(running.pid, "--json", "--size", "64" if requested else str(note.size)), running.pid)
         running.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
     assert (report["recorded"], report["reasons"]) == (1030, [])
     seen = {entry["function"]: (entry["stacks"], entry["lost"]["blocks"], entry["held"]["blocks"]) for entry in report["entries"]}
     assert seen == {"lose": (99, 990, 0), "lose_other": (3, 30, 0), "keep": (1, 0, 10)}
@@ -43,7 +43,7 @@ def test_either_size_finds_all_and_one_leak_is_one_entry(program: Path, front_en
 
 
 def test_the_text_has_an_entry_with_its_variants(program: Path) -> None:
-    with tracked([str(program)]) as running:
+    with start_tracked([str(program)]) as running:
         running.round()
         working = recording(by_line(running.pid, "--size", "57-64"), running.pid)
         running.round()
@@ -74,7 +74,7 @@ def make_objects(process: subprocess.Popen[str]) -> None:
 
 
 def _reasons(working: subprocess.Popen[str]) -> dict[str, str]:
-    report = finished(working)
+    report = read_result(working)
     assert (report["stacks"], report["entries"], report["recorded"]) == ([], [], 0)
     return {one["reason"]: one["text"] for one in report["reasons"]}
 
@@ -94,7 +94,7 @@ def test_pymalloc_is_named(python: subprocess.Popen[str]) -> None:
 
 
 def test_an_idle_process_and_a_stopped_one(program: Path) -> None:
-    with tracked([str(program)]) as running:
+    with start_tracked([str(program)]) as running:
         assert set(_reasons_after(IDLE_SECONDS, running.pid)) == {"idle"}
         os.kill(running.pid, signal.SIGSTOP)
         until(lambda: ") T " in Path(f"/proc/{running.pid}/stat").read_text(), "its stop")

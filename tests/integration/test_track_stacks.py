@@ -13,10 +13,10 @@ import nodes
 import pytest
 import real
 import truth
-from beside_gdb import compared
+from beside_gdb import compare_calls
 from counts import until
 from patched import stubs
-from tracking import JEMALLOC, built, by_line, finished, recording, tracked
+from tracking import JEMALLOC, build, by_line, read_result, recording, start_tracked
 
 LIBCS = pytest.param("", 18, id="glibc")
 JEMALLOCS = pytest.param(JEMALLOC, 17, id="jemalloc", marks=pytest.mark.matrix)  # if an operator new fails, it throws no other exception
@@ -25,14 +25,14 @@ JEMALLOCS = pytest.param(JEMALLOC, 17, id="jemalloc", marks=pytest.mark.matrix) 
 @pytest.mark.parametrize(("preload", "number"), [LIBCS, JEMALLOCS])
 def test_stacks_are_those_of_gdb(preload: str, number: int, tmp_path: Path) -> None:
     """A program without symbols and frame pointers: the stacks of all its calls are GDB's, and so are the printed ones."""
-    with tracked([str(built(tmp_path, "tracked", "-s", "-fomit-frame-pointer"))], preload) as program:
+    with start_tracked([str(build(tmp_path, "tracked", "-s", "-fomit-frame-pointer"))], preload) as program:
         program.round()
         working = recording(by_line(program.pid, "--json"), program.pid)
-        with compared(program.pid, tmp_path) as calls:
+        with compare_calls(program.pid, tmp_path) as calls:
             program.round()
         program.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
     stacks = {tuple(int(frame["address"], 16) for frame in stack["frames"]) for stack in report["stacks"]}
     assert calls.differing() == []
     assert len(calls) > 1000
@@ -100,10 +100,10 @@ def test_stacks_of_servers_under_load(load: Callable[[Path], contextmanager[int]
     """
     with load(tmp_path) as pid:
         working = recording(by_line(pid, "--json", "--limit", "1"), pid)
-        with compared(pid, tmp_path, frame_pointers=load in (node, newest_node)) as calls:
+        with compare_calls(pid, tmp_path, frame_pointers=load in (node, newest_node)) as calls:
             until(lambda: len(calls) >= 3000 and calls.distinct() >= least, f"3,000 calls by {least} stacks")
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
         assert stubs(pid) == []
     assert calls.differing() == []
     assert report["recorded"] >= 3000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import building
 import pytest
-from tracking import JEMALLOC, by_line, finished, recording, tracked
+from tracking import JEMALLOC, by_line, read_result, recording, start_tracked
 
 pytestmark = pytest.mark.platform("x86-64", "`count --inject`, `track`")
 SITES = ("by_malloc", "by_realloc", "by_memalign")
@@ -18,11 +18,11 @@ program = building.fixture("tracked_threads.c", "-std=gnu11", "-O1", "-fno-built
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_every_event_of_threads(preload: str, program: Path) -> None:
     """The report has all calls of each site, and all remaining blocks."""
-    with tracked([str(program)], preload) as running:
+    with start_tracked([str(program)], preload) as running:
         working = recording(by_line(running.pid, "--json", "--until-full", "--limit", "0"), running.pid)
         notes = {note.site: note.size for note in running.round()}
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
         assert running.end() == 0
     calls: Counter[str] = Counter()
     left = 0

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from counts import until
 from debuggers import PATIENCE, environment, lldb
-from patched import ended, guardians, held, stubs
-from tracking import JEMALLOC, built, by_line, finished, recording, through, tracked
+from patched import get_tracer, guardians, has_ended, stubs
+from tracking import JEMALLOC, build, by_line, read_result, recording, start_tracked, through
 
 from findleaks.errors import TargetError
 from findleaks.injection.clonable import mapping_flags
@@ -29,7 +29,7 @@ from findleaks.tracking.tracker import Tracker
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("busy"), "tracked_busy")
+    return build(tmp_path_factory.mktemp("busy"), "tracked_busy")
 
 
 class Busy:
@@ -92,13 +92,13 @@ def test_findleaks_is_killed(guardian: bool, busy: Busy) -> None:
         os.kill(beside, signal.SIGKILL)
     working.kill()
     working.communicate()
-    until(lambda: not held(busy.pid), "the kernel to let go")
-    until(lambda: ended(beside), "the guardian to have done its work")
+    until(lambda: not get_tracer(busy.pid), "the kernel to let go")
+    until(lambda: has_ended(beside), "the guardian to have done its work")
     if guardian:
         (left,) = stubs(busy.pid)
         busy.goes_on()
         words = by_line(busy.pid, "--json", "--for", "1", "--sample", "64k", "--limit", "1")
-        report = finished(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
+        report = read_result(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
         assert f"an earlier count --inject or track was killed: its stub at 0x{left.split('-')[0]} was removed" in report["warnings"][-1]
         assert report["recorded"] > 0
         assert report["estimated"]
@@ -114,12 +114,12 @@ def test_a_signals_handler_forks(preload: str, tmp_path: Path) -> None:
     tests/unit/test_stub_forks.py forks at each instruction. It relies on what this test checks: which memory the kernel fills with zeros
     in a child.
     """
-    with tracked([str(built(tmp_path, "tracked_forks"))], preload) as program:
+    with start_tracked([str(build(tmp_path, "tracked_forks"))], preload) as program:
         working = recording(by_line(program.pid, "--json", "--until-full"), program.pid)
         assert wiped_in_children(program.pid) == [(SWITCHES, SHARED), (RecordTable(0).shared_end, RecordTable(0).size)]
         notes = program.round()
         working.send_signal(signal.SIGINT)
-        report = finished(working)
+        report = read_result(working)
         assert stubs(program.pid) == []
         assert program.round()
         assert program.end() == 0
@@ -154,7 +154,7 @@ def test_a_kernel_that_cannot_zero_memory_in_children(busy: Busy, monkeypatch: p
 
 
 def test_the_process_ends_meanwhile(tmp_path: Path) -> None:
-    with tracked([str(built(tmp_path))]) as made:
+    with start_tracked([str(build(tmp_path))]) as made:
         working = recording(by_line(made.pid), made.pid)
         assert made.end() == 0
         _, errors = working.communicate(timeout=PATIENCE)
@@ -192,7 +192,7 @@ def run_refused(*words: str) -> str:
 
 def test_refused(tmp_path: Path) -> None:
     """findleaks prints one line with the reason, and changes nothing."""
-    with tracked([str(built(tmp_path))]) as running:
+    with start_tracked([str(build(tmp_path))]) as running:
         pid = str(running.pid)
         assert "--json or --folded" in run_refused("--pid", pid, "--json", "--folded")
         assert "is not a size" in run_refused("--pid", pid, "--size", "many")
@@ -204,7 +204,7 @@ def test_refused(tmp_path: Path) -> None:
 
 def _held_refusal(pid: int) -> str:
     with subprocess.Popen(["gdb", "-nx", "-q", "-p", str(pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as debugger:
-        until(lambda: bool(held(pid)), "GDB")
+        until(lambda: bool(get_tracer(pid)), "GDB")
         try:
             return run_refused("--pid", str(pid))
         finally:

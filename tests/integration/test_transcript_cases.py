@@ -76,13 +76,13 @@ class Case(NamedTuple):
 
 
 def c(source: str, *words: str, options: Sequence[str] = ()) -> Build:
-    return lambda folder: [str(building.compiled(folder, source, "-O1", *options)), *words]
+    return lambda folder: [str(building.compile_program(folder, source, "-O1", *options)), *words]
 
 
 def glib(*words: str) -> Build:
     def build(folder: Path) -> Sequence[str]:
         found = subprocess.run(["pkg-config", "--cflags", "--libs", "gobject-2.0"], check=True, capture_output=True, text=True)
-        return [str(building.compiled(folder, "gobject_program.c", "-O1", *found.stdout.split())), *words]
+        return [str(building.compile_program(folder, "gobject_program.c", "-O1", *found.stdout.split())), *words]
 
     return build
 

@@ -53,7 +53,7 @@ def answer(command: Sequence[str], folder: Path) -> str:
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if at < 3 else pytest.mark.matrix) for at, kind in enumerate(PLACES)])
 def test_places(kind: str, tmp_path: Path) -> None:
-    program = building.compiled(tmp_path, "hidden_places.c", "-O1", "-pthread")
+    program = building.compile_program(tmp_path, "hidden_places.c", "-O1", "-pthread")
     plugin = tmp_path / "plugin.so"
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-DPLUGIN", "-o", plugin, truth.PROGRAMS / "hidden_places.c"], check=True)
     text = answer([str(program), kind, str(tmp_path / "scratch"), str(plugin)], tmp_path)
@@ -63,7 +63,7 @@ def test_places(kind: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_a_parent_that_waits_in_vfork(tmp_path: Path) -> None:
     """The parent sleeps uninterruptibly, and its child uses the same memory."""
-    program = building.compiled(tmp_path, "hidden_places.c", "-O1", "-pthread")
+    program = building.compile_program(tmp_path, "hidden_places.c", "-O1", "-pthread")
     with subprocess.Popen([str(program), "vfork", "", ""], stdout=subprocess.PIPE) as parent:
         try:
             assert parent.stdout is not None and parent.stdout.readline() == b"ready\n"
@@ -76,7 +76,7 @@ def test_a_parent_that_waits_in_vfork(tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("kind", DISGUISED)
 def test_disguised_pointers(kind: str, tmp_path: Path) -> None:
-    program = building.compiled(tmp_path, "disguised.c", "-O1")
+    program = building.compile_program(tmp_path, "disguised.c", "-O1")
     text = answer([str(program), kind, "400"], tmp_path)
     assert re.search(DISGUISED[kind], text), text
 
@@ -85,12 +85,12 @@ def test_disguised_pointers(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", KERNEL)
 def test_pointers_in_the_kernel(source: str, tmp_path: Path) -> None:
     options, wanted = KERNEL[source]
-    text = answer([str(building.compiled(tmp_path, source, "-O1", *options))], tmp_path)
+    text = answer([str(building.compile_program(tmp_path, source, "-O1", *options))], tmp_path)
     assert re.search(wanted, text), text
 
 
 @pytest.mark.matrix
 def test_signal_stacks(tmp_path: Path) -> None:
-    program = building.compiled(tmp_path, "signal_stacks.c", "-O1", "-pthread")
+    program = building.compile_program(tmp_path, "signal_stacks.c", "-O1", "-pthread")
     text = answer([str(program), "12", "0", "odd"], tmp_path)
     assert "13 leaked blocks (508 KiB) may be alternate signal stacks" in text, text

@@ -9,8 +9,8 @@ from pathlib import Path
 import mallocs_python
 import pytest
 import truth
-from debuggers import ran
-from kernel_cores import crashed
+from debuggers import run_cli
+from kernel_cores import run_until_crash
 from transcripts import follow
 
 import cores
@@ -24,7 +24,7 @@ def compile_program(folder: Path, source: str, *options: str) -> str:
 
 
 def test_overrun(tmp_path: Path) -> None:
-    core, _ = crashed([compile_program(tmp_path, "crashes.cpp", "-std=c++17"), "overrun"], tmp_path / "run")
+    core, _ = run_until_crash([compile_program(tmp_path, "crashes.cpp", "-std=c++17"), "overrun"], tmp_path / "run")
     assert "written past its end" in follow([str(core)], "verify")
 
 
@@ -41,7 +41,7 @@ def test_requests_that_are_lost(tmp_path: Path) -> None:
     with cores.Running([compile_program(tmp_path, "lost_requests.c", "-std=gnu11"), "200", "300"], tmp_path / "run") as run:
         where = ["--pid", str(run.pid)]
         found, members = (follow(where, *choices) for choices in (("find",), ("whatis",)))
-        held = " ".join(ran("roots", *where).stdout.split())
+        held = " ".join(run_cli("roots", *where).stdout.split())
     assert re.search(r"definite 300 \S+ KiB 3,000 / \S+ KiB struct request \(40", found), found
     assert re.search(r"headers 0x\w+ → struct header .*body 0x\w+ → \"body of a request\"", members), members
     assert "sessions (lost_requests, data): linked list, 200 nodes of 24 B" in held, held

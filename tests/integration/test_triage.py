@@ -117,7 +117,7 @@ def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = FILES)
 
 def test_the_same_leak_is_one_group(made: Made) -> None:
     """Two builds at other addresses, with heaps full of stale words, have one group."""
-    rows, last = triaged.parsed(run("--json", *(one.path for one in made.cores)))
+    rows, last = triaged.parse_rows(run("--json", *(one.path for one in made.cores)))
     by_way = triaged.check_groups(rows, last, made.cores)
     assert len({row["build_id"] for row in rows.values()}) == 2
     groups = {group["signature"]: group for group in last["groups"]}
@@ -147,19 +147,19 @@ def test_the_same_leak_is_one_group_in_many_runs(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("".join(f"{one.path}\n" for one in cores))
     command = [sys.executable, "-m", "findleaks", "triage", "--json", f"@{tmp_path / 'list'}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * commandline.PATIENCE)
-    triaged.check_groups(*triaged.parsed(done.stdout.decode()), cores)
+    triaged.check_groups(*triaged.parse_rows(done.stdout.decode()), cores)
 
 
 def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     """Text, JSON and database have the same rows, also after triage was killed at any time and resumed."""
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
-    rows, last = triaged.parsed(run("--json", "-o", whole, made.folder))
+    rows, last = triaged.parse_rows(run("--json", "-o", whole, made.folder))
     check_mixed(made, rows)
     assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (FILES, FILES, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
     for at in (3, 6):
         kill_triage(made.folder, base, at, FILES)
-    again, last_again = triaged.parsed(run("--json", "--resume", "-o", base, made.folder))
+    again, last_again = triaged.parse_rows(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}
     assert triaged.tables(base) == triaged.tables(whole)
@@ -199,7 +199,7 @@ def test_ctrl_c_prints_partial_results(made: Made, tmp_path: Path) -> None:
             output = process.stdout.read()
         errors.seek(0)
         assert process.returncode == 130 and not errors.read()
-    rows, last = triaged.parsed(first + output)
+    rows, last = triaged.parse_rows(first + output)
     assert last["cores"] == len(rows) >= 1 and last["left"] == MANY - len(rows) > 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
@@ -208,7 +208,7 @@ def test_ctrl_c_prints_partial_results(made: Made, tmp_path: Path) -> None:
 def test_the_baseline_says_what_is_new(made: Made, tmp_path: Path) -> None:
     base = tmp_path / "yesterday.db"
     run("-o", base, SAMPLE)
-    _, last = triaged.parsed(run("--json", "--baseline", base, SAMPLE, made.cores[0].path))
+    _, last = triaged.parse_rows(run("--json", "--baseline", base, SAMPLE, made.cores[0].path))
     assert {group["new"] for group in last["groups"] if group["example"] == str(SAMPLE)} == {False}
     assert {group["new"] for group in last["groups"] if group["example"] != str(SAMPLE)} == {True}
     text = run("--baseline", base, SAMPLE, made.cores[0].path)
@@ -233,11 +233,11 @@ def test_names_from_lists(made: Made, tmp_path: Path) -> None:
     names = [os.fsencode(odd), os.fsencode(made.cores[0].path), os.fsencode(made.cores[0].path)]
     (tmp_path / "list").write_bytes(b"\0".join(names))
     base = tmp_path / "odd.sqlite"
-    rows, _ = triaged.parsed(run("--json", "-o", base, f"@{tmp_path / 'list'}"))
+    rows, _ = triaged.parse_rows(run("--json", "-o", base, f"@{tmp_path / 'list'}"))
     assert [row["status"] for row in rows.values()] == ["ok", "ok"]
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "--resume", "-o", base, "-"]
     done = subprocess.run(command, input=b"\0".join(names), stdout=subprocess.PIPE, check=True, timeout=commandline.PATIENCE)
-    again, _ = triaged.parsed(done.stdout.decode())
+    again, _ = triaged.parse_rows(done.stdout.decode())
     assert [row["seconds"] for row in again.values()] == [row["seconds"] for row in rows.values()] or len(again) == 2
     with closing(sqlite3.connect(base)) as found:
         assert found.execute("SELECT count(*) FROM cores").fetchone() == (2,)
@@ -264,7 +264,7 @@ def test_where_it_crashed(tmp_path: Path, word: str, signal_name: str, frame: st
     (tmp_path / "run").mkdir()
     subprocess.run(["sh", "-c", f"ulimit -c unlimited; exec ../crash {word}"], cwd=tmp_path / "run", stdout=subprocess.DEVNULL)
     (core,) = (tmp_path / "run").glob("core*")
-    rows, _ = triaged.parsed(run("--json", core))
+    rows, _ = triaged.parse_rows(run("--json", core))
     assert (rows[str(core)]["signal"], rows[str(core)]["frame"], rows[str(core)]["program"]) == (signal_name, frame, "crash")
 
 
@@ -274,10 +274,10 @@ def test_core_that_needs_too_much_memory_has_a_row(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-O0", "-o", program, Path(__file__).parents[1] / "programs" / "leaky.c"], check=True)
     with Running([str(program), "1500000"], tmp_path / "run") as process:
         core = process.kernel_core()
-    rows, _ = triaged.parsed(run("--json", "--memory", "32M", core, SAMPLE))
+    rows, _ = triaged.parse_rows(run("--json", "--memory", "32M", core, SAMPLE))
     assert rows[str(SAMPLE)]["status"] == "ok"
     assert rows[str(core)]["status"] == "failed" and "memory" in rows[str(core)]["error"], rows[str(core)]
-    rows, _ = triaged.parsed(run("--json", "--memory", "1G", core))
+    rows, _ = triaged.parse_rows(run("--json", "--memory", "1G", core))
     assert rows[str(core)]["status"] == "ok" and rows[str(core)]["lost_blocks"] == 65
 
 
@@ -289,7 +289,7 @@ def test_a_thousand_cores_killed_ten_times(made: Made, tmp_path: Path) -> None:
     whole, base = tmp_path / "whole.sqlite", tmp_path / "killed.sqlite"
     command = [sys.executable, "-m", "findleaks", "triage", "--json", "-o", whole, folder]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * commandline.PATIENCE)
-    rows, _ = triaged.parsed(done.stdout.decode())
+    rows, _ = triaged.parse_rows(done.stdout.decode())
     check_mixed(big, rows, 1000)
     chance = random.Random()
     for _ in range(10):

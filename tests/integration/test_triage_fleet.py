@@ -101,7 +101,7 @@ def local(folder: Path) -> Rows:
     """Return the rows that `triage` writes without a cluster."""
     done = commandline.run(["triage", "--json", str(folder)], os.environ)
     assert done.returncode == 0, done.stderr
-    return triaged.table(triaged.parsed(done.stdout)[0].values())
+    return triaged.table(triaged.parse_rows(done.stdout)[0].values())
 
 
 def test_workers_that_are_killed_lose_no_core_and_count_none_twice(cluster: Cluster, folder: Path, local: Rows, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def check_killed(address: str, workers: Callable[[], list[int]], folder: Path, l
         errors = process.stderr.read()
     assert process.returncode == 0, errors
     assert errors == ""
-    rows, last = triaged.parsed("".join(lines))
+    rows, last = triaged.parse_rows("".join(lines))
     assert len(rows) == CORES and last["left"] == 0
     assert triaged.table(rows.values()) == local
     assert len(triaged.tables(scratch / "a.db")["cores"]) == CORES
@@ -179,12 +179,12 @@ def test_ctrl_c_leaves_the_cluster_as_it_was(cluster: Cluster, folder: Path, loc
             output = process.stdout.read()
         errors.seek(0)
         assert not errors.read()
-    rows, last = triaged.parsed(first + output)
+    rows, last = triaged.parse_rows(first + output)
     assert last["left"] == CORES - len(rows)
     assert process.returncode == 130 or not last["left"]  # on a busy machine, all cores may have been read before the signal
     done = commandline.run(["triage", *words, "--resume", str(folder)], os.environ)
     assert done.returncode == 0, done.stderr
-    assert triaged.table(triaged.parsed(done.stdout)[0].values()) == local
+    assert triaged.table(triaged.parse_rows(done.stdout)[0].values()) == local
 
 
 def test_missing_scheduler_gives_one_line() -> None:

@@ -58,7 +58,7 @@ def test_what_users_of_libraries_forget(tmp_path: Path) -> None:
         capture_output=True,
         timeout=10 * commandline.PATIENCE,
     )
-    rows, last = triaged.parsed(done.stdout.decode())
+    rows, last = triaged.parse_rows(done.stdout.decode())
     group = triaged.group_of(last)
     found: list[Counter[tuple[str, str]]] = []  # blocks that are leak heads, by leak and group, of each build
     for several in cores:

@@ -27,13 +27,13 @@ def test_cores_of_systemd_coredump(tmp_path: Path) -> None:
         triage = (
             f"rm {systemd.COREDUMPS}/core.*.{gone}.*; coredumpctl list >&2; exec {sys.executable} -m findleaks triage --json --coredumpctl"
         )
-        done = systemd.crashed(crashes, ["sh", "-c", triage])
+        done = systemd.run_after_crashes(crashes, ["sh", "-c", triage])
     finally:
         for one in running:
             one.__exit__(None, None, None)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("present") == 2 and done.stderr.count("missing") == 1
-    rows, last = triaged.parsed(done.stdout)
+    rows, last = triaged.parse_rows(done.stdout)
     assert sorted(row["program"] for row in rows.values()) == ["a b.c", "leaky"]
     for core, row in rows.items():
         assert core.endswith(".zst") and row["status"] == "ok" and row["lost_blocks"] == 65, row

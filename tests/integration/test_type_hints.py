@@ -10,7 +10,7 @@ from pathlib import Path
 import building
 import hidden
 import pytest
-from debuggers import findleaks, gdb, lldb, ran
+from debuggers import findleaks, gdb, lldb, run_cli
 from hidden import Hidden
 
 import cores
@@ -58,7 +58,7 @@ def test_memory(made: Hidden) -> None:
 
 
 def test_filter_beside_hint(made: Hidden) -> None:
-    done = ran("blocks", "--json", "--type", "struct ta*", *made.hint("registry", "registry"), str(made.core))
+    done = run_cli("blocks", "--json", "--type", "struct ta*", *made.hint("registry", "registry"), str(made.core))
     assert [json.loads(line)["type"] for line in done.stdout.splitlines()] == ["struct table"] * 2
 
 
@@ -86,7 +86,7 @@ def test_impossible(word: str, message: str, made: Hidden) -> None:
     hint = f"{made.places.get(place) or int(place):#x}={kind}"
     expected = f"findleaks: --type {hint}: {message.format(**made.places)}\n"
     assert findleaks("find", "--type", hint, str(made.core)) == expected
-    assert ran("find", "--type", hint, str(made.core)).returncode == 2
+    assert run_cli("find", "--type", hint, str(made.core)).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_impossible(word: str, message: str, made: Hidden) -> None:
     ],
 )
 def test_malformed(words: list[str], message: str, made: Hidden) -> None:
-    done = ran(*words, str(made.core))
+    done = run_cli(*words, str(made.core))
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -109,16 +109,16 @@ def test_malformed(words: list[str], message: str, made: Hidden) -> None:
 def test_contradictions(made: Hidden) -> None:
     """Hints that cannot be right have warnings: numbers where the type has pointers, and two types for one block."""
     point = [address for address, kind in made.truth.items() if kind == "struct point"][-1]
-    done = ran("whatis", hex(point), "--type", f"{point:#x}=struct line *[3]", str(made.core))
+    done = run_cli("whatis", hex(point), "--type", f"{point:#x}=struct line *[3]", str(made.core))
     assert f"warning: --type {point:#x}=struct line *[3] may be wrong: the type has a pointer at +0" in " ".join(done.stdout.split())
     table = next(address for address, kind in made.truth.items() if kind == "struct table")
-    done = ran("blocks", "--by", "type", *made.hint("registry", "registry"), "--type", f"{table:#x}=registry", str(made.core))
+    done = run_cli("blocks", "--by", "type", *made.hint("registry", "registry"), "--type", f"{table:#x}=registry", str(made.core))
     assert f"--type {table:#x}=registry was not used: the block is referenced as another type" in " ".join(done.stdout.split())
 
 
 def test_untyped(made: Hidden) -> None:
     """`find --untyped` names the block whose hint would give most blocks a type, and then the remaining ones."""
-    found = json.loads(ran("find", "--untyped", "--json", str(made.core), check=True).stdout)
+    found = json.loads(run_cli("find", "--untyped", "--json", str(made.core), check=True).stdout)
     (source,) = found["sources"]
     assert source["origin"] in ("handle", "reserve[8]")
     assert source["example"] == hex(made.places["registry"])
@@ -126,13 +126,13 @@ def test_untyped(made: Hidden) -> None:
     assert source["blocks"] == 1
     assert source["reached"]["blocks"] == len(made.truth) + made.texts
     hint = made.hint("registry", "struct registry")
-    found = json.loads(ran("find", "--untyped", "--json", *hint, str(made.core), check=True).stdout)
+    found = json.loads(run_cli("find", "--untyped", "--json", *hint, str(made.core), check=True).stdout)
     (source,) = found["sources"]
     assert source["origin"] == "registry.sessions"
     assert source["reason"] == "the member is a number"
     assert source["candidates"] == ["struct registry", "struct session", "struct table"]
     assert source["reached"]["blocks"] == source["example_reached"]["blocks"] == ITEMS
-    text = ran("find", "--untyped", *hint, str(made.core), check=True).stdout
+    text = run_cli("find", "--untyped", *hint, str(made.core), check=True).stdout
     assert "of these blocks; TYPE may be struct registry, struct session or struct table" in " ".join(text.split())
     assert f"--type {source['example']}=TYPE may type up to {ITEMS} of these blocks" in text
 
@@ -140,12 +140,12 @@ def test_untyped(made: Hidden) -> None:
 def test_reason_in_sums(made: Hidden) -> None:
     """`blocks --by type` gives the reason why blocks have no type, except for blocks that contain text."""
     words = ["blocks", "--by", "type", *made.hint("registry", "struct registry"), str(made.core)]
-    rows = json.loads(ran(*words, "--json", check=True).stdout)["types"]
+    rows = json.loads(run_cli(*words, "--json", check=True).stdout)["types"]
     assert {row["reason"] for row in rows if row["type"] is not None} == {None}
     (numbers,) = (row for row in rows if row["type"] is None and row["size"] == 24)
     assert numbers["reason"] == "the pointer is void *"
     assert {"struct point", "struct line"} <= set(numbers["candidates"])
-    text = ran(*words, check=True).stdout
+    text = run_cli(*words, check=True).stdout
     assert any("24 B, " in line and ": the p" in line for line in text.splitlines()), text
 
 
@@ -181,14 +181,14 @@ def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
     path = tmp_path / "program.hints"
     path.write_text("&session_ops -> session\n")
     words = ["find", "--untyped", "--hints", str(path), *made.hint("registry", "registry"), str(made.core)]
-    assert json.loads(ran(*words, "--json", check=True).stdout)["sources"] == []
-    assert "none of them refers to other blocks" in ran(*words, check=True).stdout
+    assert json.loads(run_cli(*words, "--json", check=True).stdout)["sources"] == []
+    assert "none of them refers to other blocks" in run_cli(*words, check=True).stdout
 
 
 def test_untyped_needs_debug_information(made: Hidden) -> None:
-    done = ran("find", "--untyped", "--no-debug-types", str(made.core))
+    done = run_cli("find", "--untyped", "--no-debug-types", str(made.core))
     assert (done.returncode, done.stderr) == (2, "findleaks: --untyped needs debug information, and none was found\n")
-    done = ran("find", "--untyped", "--by", "type", str(made.core))
+    done = run_cli("find", "--untyped", "--by", "type", str(made.core))
     assert (done.returncode, done.stderr) == (2, "findleaks: --untyped and --by cannot be combined\n")
 
 
@@ -253,7 +253,7 @@ def test_file_of_another_layout(made: Hidden, tmp_path: Path) -> None:
 def test_malformed_file(text: str, message: str, made: Hidden, tmp_path: Path) -> None:
     path = tmp_path / "program.hints"
     path.write_text(text)
-    done = ran("find", "--hints", str(path), str(made.core))
+    done = run_cli("find", "--hints", str(path), str(made.core))
     assert done.stderr == (f"findleaks: {path}:{message}\n" if message else "")
     assert done.returncode == (2 if message else 0)
 
@@ -264,7 +264,7 @@ def test_malformed_file(text: str, message: str, made: Hidden, tmp_path: Path) -
 def test_unreadable_file(name: str, message: str, made: Hidden, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     path = os.path.join(tmp_path, name)
-    assert ran("find", "--hints", path, str(made.core)).stderr == f"findleaks: {path}: {message}\n"
+    assert run_cli("find", "--hints", path, str(made.core)).stderr == f"findleaks: {path}: {message}\n"
 
 
 def test_api(made: Hidden) -> None:
@@ -305,11 +305,11 @@ def test_api(made: Hidden) -> None:
 
 def test_choice_of_debug_information(tmp_path: Path) -> None:
     """`triage` and `diff` find types by debug information by default."""
-    program = building.compiled(tmp_path, "typed_truth.c", "-g", "-O2")
+    program = building.compile_program(tmp_path, "typed_truth.c", "-g", "-O2")
     samples = []
     for count in ("500", "1000"):
         with cores.Running([str(program), count, "1"], tmp_path / count) as running:
             samples.append(str(running.kernel_core()))
     for words in (["triage", "--json", *samples], ["diff", "--by", "lost", "--json", *samples]):
-        assert "struct " in ran(*words, check=True).stdout
-        assert "struct " not in ran(*words, "--no-debug-types", check=True).stdout
+        assert "struct " in run_cli(*words, check=True).stdout
+        assert "struct " not in run_cli(*words, "--no-debug-types", check=True).stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import ran
+from debuggers import run_cli
 from variants import mark_matrix_except
 
 import cores
@@ -71,7 +71,7 @@ def test_dead_words_of_frames_are_no_references(build, tmp_path: Path, how: str,
         where = picture(running, how)
         check(running, where)
         for address in lost[:1]:
-            found = json.loads(ran("refs", "--json", address, *where, check=True).stdout)["references"]
+            found = json.loads(run_cli("refs", "--json", address, *where, check=True).stdout)["references"]
             assert [(one["live"], one["why"]) for one in found if "address" in one] == [
                 (False, f"in a frame of thread 1 (tid {running.pid}), not read again")
             ]
@@ -83,10 +83,10 @@ def test_refs_names_dead_words(build, tmp_path: Path) -> None:
         where = picture(running, "live")
 
         def refs(address: str) -> dict:
-            return json.loads(ran("refs", "--json", address, *where, check=True).stdout)
+            return json.loads(run_cli("refs", "--json", address, *where, check=True).stdout)
 
         vector, below = refs(lost[3]), refs(lost[30])
-        text = ran("refs", lost[3], *where, check=True).stdout
+        text = run_cli("refs", lost[3], *where, check=True).stdout
     assert vector["live"] == below["live"] == 0
     assert {(one["register"], one["why"]) for one in vector["references"] if "register" in one} == {("xmm3", "not read again")}
     assert "dead register xmm3" in text

@@ -13,7 +13,7 @@ from typing import Any
 import building
 import pytest
 import truth
-from debuggers import gdb, lldb, objects, ran
+from debuggers import gdb, lldb, objects, run_cli
 
 import cores
 
@@ -54,7 +54,7 @@ def list_blocks(running: cores.Running) -> dict[int, tuple[str, str]]:
 
 
 def run_json(*words: str) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(ran(*words, "--json").stdout)
+    body: dict[str, Any] = json.loads(run_cli(*words, "--json").stdout)
     return body
 
 
@@ -93,14 +93,14 @@ def test_nothing_is_received(program: Path) -> None:
 
 def test_a_core_that_findleaks_wrote(readable: cores.Running) -> None:
     path = readable.folder / "own.core"
-    ran("snapshot", "--weight", "core", "-o", str(path), "--pid", str(readable.pid), check=True)
+    run_cli("snapshot", "--weight", "core", "-o", str(path), "--pid", str(readable.pid), check=True)
     check(truth.ask(str(path))[0], list_blocks(readable))
 
 
 def test_a_clone_of_the_process(readable: cores.Running) -> None:
     """The process runs while its descriptors are read."""
     path = readable.folder / "clone.core"
-    ran("snapshot", "--weight", "core", "--fork", "-o", str(path), "--pid", str(readable.pid), check=True)
+    run_cli("snapshot", "--weight", "core", "--fork", "-o", str(path), "--pid", str(readable.pid), check=True)
     check(truth.ask(str(path))[0], list_blocks(readable))
 
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_named(partly: cores.Running) -> None:
         assert body["kernel"]["doubtful"]["blocks"] == leaked == 2 * EACH + 2
         (note,) = body["notes"]
         assert note.startswith(f"any of the {leaked} leaked blocks (") and f"{SENTENCE} cannot be read: 1 unread socket" in note
-        assert note in " ".join(ran(command, "--pid", str(partly.pid)).stdout.split())
+        assert note in " ".join(run_cli(command, "--pid", str(partly.pid)).stdout.split())
 
 
 def test_a_core_of_a_debugger(readable: cores.Running) -> None:

@@ -14,7 +14,7 @@ import frame_stops
 import nodes
 import pytest
 import v8_frames
-from kernel_cores import crashed
+from kernel_cores import run_until_crash
 
 import findleaks
 from findleaks.runtimes.node import find_frames
@@ -48,7 +48,7 @@ def test_frames_at_calls(version: str, mode: str, stops: int, flags: tuple[str, 
         text = printed and program.output.read_text()
     lines = (text or program.output.read_text()).splitlines()
     for one, line in zip(found, lines):
-        theirs = v8_frames.printed(line)
+        theirs = v8_frames.parse_printed(line)
         assert one == theirs
         waiting += bool(theirs[1])
     assert len(lines) == stops and (waiting or stops < 20)
@@ -90,7 +90,7 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
         ]
         text = debuggers.findleaks("stacks", "-c", "halt", "--no-lines", "--frames", "0", core)
         (printed, *_) = program.output.read_text().splitlines()
-    theirs, _ = v8_frames.printed(printed)
+    theirs, _ = v8_frames.parse_printed(printed)
     for one in shown:
         (stack,) = (each for each in json.loads(debuggers.objects(one)[0])["stacks"] if program.pid in each["threads"])
         frames = [frame for frame in stack["frames"] if frame.get("kind") == "JavaScript" and frame.get("file")]
@@ -105,7 +105,7 @@ def test_front_ends_and_cores(tmp_path: Path) -> None:
 
 def crash_of(core: Path) -> dict[str, Any]:
     """Return the finding about how a process ended."""
-    every = json.loads(debuggers.ran("verdict", "--json", str(core)).stdout)["findings"]
+    every = json.loads(debuggers.run_cli("verdict", "--json", str(core)).stdout)["findings"]
     (found,) = (one for one in every if one["finding"] == "crash")
     made: dict[str, Any] = found
     return made
@@ -113,7 +113,7 @@ def crash_of(core: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["abort", pytest.param("fault", marks=pytest.mark.matrix)])
 def test_crashes(mode: str, tmp_path: Path) -> None:
-    core, _ = crashed(v8_frames.command(nodes.NEWEST, tmp_path, mode, 1, 7), tmp_path / "core")
+    core, _ = run_until_crash(v8_frames.command(nodes.NEWEST, tmp_path, mode, 1, 7), tmp_path / "core")
     found = crash_of(core)
     name = "abort" if mode == "abort" else "halt"
     assert found["evidence"]["managed_frame"]["function"] == name
@@ -129,7 +129,7 @@ def test_heap_is_full(version: str, tmp_path: Path) -> None:
     program = "const kept = []\nfunction keep (i) { kept.push(new Array(1000).fill(i + 0.5)) }\nfor (let i = 0; ; i++) keep(i)\n"
     (tmp_path / "full.js").write_text(program)
     command = [nodes.get(version), "--max-old-space-size=40", str(tmp_path / "full.js")]
-    core, said = crashed(command, tmp_path / "core")
+    core, said = run_until_crash(command, tmp_path / "core")
     assert "JavaScript heap out of memory" in said
     found = crash_of(core)
     place = rf"( in JavaScript function (keep|\(anonymous\)) at {re.escape(tmp_path.name)}/full\.js(:\d)?)?"

@@ -40,7 +40,7 @@ KINDS_OF_CODE = [
 
 def addon_in(folder: Path) -> Path:
     options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
-    return building.compiled(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
+    return building.compile_program(folder, "v8_native_calls.c", *options, name="v8_native_calls.node")
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def check(version: str, way: str, folder: Path, *flags: str, thread: str = "main
     with calling(version, folder, "--expose-gc", *flags, thread=thread) as program:
         made = native_calls.record(program, way, ROUNDS, CALLS, SIZES)
     found: Counter[Frames] = Counter()
-    for frames, count in native_calls.recorded(made, KIND).items():
+    for frames, count in native_calls.count_recorded(made, KIND).items():
         found[make_comparable(with_script(frames), way)] += count
     alike = Counter(json.dumps([stack["frames"], stack.get("end")]) for stack in made.stacks)
     assert max(alike.values()) == 1
@@ -118,7 +118,7 @@ def test_no_names_while_functions_move(version: str, way: str, tmp_path: Path) -
             while counting.poll() is None:
                 program.round()
                 time.sleep(0.2)  # the output of a round has all stacks up to now
-    (report,) = counts.reported((tmp_path / "report").read_text())
+    (report,) = counts.parse_tables((tmp_path / "report").read_text())
     frames = [frame for stack in report["stacks"] for frame in stack["frames"]]
     assert "Builtins_InterpreterEntryTrampoline" in {frame["function"] for frame in frames}
     assert not any(frame.get("kind") for frame in frames)

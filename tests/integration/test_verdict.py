@@ -17,10 +17,10 @@ import mallocs_jemalloc
 import mallocs_tcmalloc
 import nodes
 import pytest
-from counting import compiled, suspend
+from counting import compile_sources, suspend
 from debuggers import ROOT, findleaks, gdb, lldb, objects
 from real import PROGRAMS, Idle
-from verdicts import anonymous, build, finding, given_back, near, reported, resident, running, share, sorts, verdict
+from verdicts import anonymous, build, finding, given_back, near, resident, running, send_signal, share, sorts, verdict
 
 from cores import Running
 from findleaks import commands
@@ -70,7 +70,7 @@ int main(void) {
 
 
 def test_possible_leaks_are_reported_once(tmp_path: Path) -> None:
-    compiled(tmp_path, middles=_MIDDLES)
+    compile_sources(tmp_path, middles=_MIDDLES)
     with Running([str(tmp_path / "middles")], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))
     first, last = found["findings"]
@@ -112,7 +112,7 @@ int main(void) {
 def test_one_interior_pointer_gives_one_group(tmp_path: Path) -> None:
     """The block, the word that points into it and the offset are named. `find` has one group, and not one for each block that is
     reachable from it."""
-    compiled(tmp_path, one=_ONE)
+    compile_sources(tmp_path, one=_ONE)
     with Running([str(tmp_path / "one")], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))
         groups = json.loads(findleaks("find", "--json", "--pid", str(run.pid)))
@@ -245,7 +245,7 @@ def test_threaded_ruby(ruby: Running) -> None:
     size = resident(ruby.pid)
     live = verdict("--pid", str(ruby.pid))
     assert near(live["resident"], size, 0.01)
-    assert reported(ruby, signal.SIGUSR2) == ["dumped"]
+    assert send_signal(ruby, signal.SIGUSR2) == ["dumped"]
     (core,) = ruby.folder.glob("core*")
     dumped = verdict(str(core))
     returned = given_back(ruby)

@@ -14,7 +14,7 @@ import libcs
 import pytest
 import truth
 from damage import FLAGS, ask, story
-from debuggers import findleaks, gdb, lldb, objects, ran
+from debuggers import findleaks, gdb, lldb, objects, run_cli
 
 import cores
 
@@ -168,7 +168,7 @@ def test_front_ends_agree(build: Build, tmp_path: Path) -> None:
     program = build(GLIBC)
     with cores.Running([str(program), "uaf", "16", "text", "cached"], tmp_path) as running:
         core = str(running.kernel_core())
-    reported = objects(ran("verify", "--json", core).stdout)
+    reported = objects(run_cli("verify", "--json", core).stdout)
     assert len(reported) == 1 and json.loads(reported[0])["sound"] is False
     assert objects(gdb(["leaks verify --json"], str(program), core)) == reported
     assert objects(lldb(["leaks verify --json"], str(program), "-c", core)) == reported

@@ -104,7 +104,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         flags = damage.FLAGS if source == ANY else TRUTH
         if malloc.name.startswith("musl"):
             version = malloc.version + ("-old" if malloc.name.endswith("oldmalloc") else "")
-            musl = mallocs_musl.chosen(version, "static")
+            musl = mallocs_musl.choose(version, "static")
             return once((version, source), lambda output: musl.compile(source, output, "static", *BUILTINS)), {}
         if malloc.name == "tcmalloc":
             tcmalloc = mallocs_tcmalloc.get(malloc.version)

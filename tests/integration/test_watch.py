@@ -12,7 +12,7 @@ from pathlib import Path
 
 import building
 import pytest
-from debuggers import Terminal, environment, gdb, lldb, ran
+from debuggers import Terminal, environment, gdb, lldb, run_cli
 from grows import FINDLEAKS, build, go_on, truth
 from stopwatch import Stopwatch
 
@@ -95,7 +95,7 @@ def test_json_has_one_object_for_each_interval(running: Running, tmp_path: Path)
     assert (errors, status) == ("", 0)
     files = sorted((tmp_path / "kept").iterdir())
     assert len(files) >= len(item["samples"])
-    compared = json.loads(ran("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
+    compared = json.loads(run_cli("diff", "--json", str(tmp_path / "kept"), check=True).stdout)
     assert find_sessions_row(compared) == find_sessions_row(item)
 
 
@@ -112,7 +112,7 @@ def test_tables_follow_one_another_in_a_pipe(running: Running) -> None:
 
 
 def test_ends_after_a_time(running: Running) -> None:
-    done = ran("watch", "--every", "0.1", "--for", "0.3", "--json", "--pid", str(running.pid), check=True)
+    done = run_cli("watch", "--every", "0.1", "--for", "0.3", "--json", "--pid", str(running.pid), check=True)
     assert 1 <= len(done.stdout.splitlines()) <= 3
 
 
@@ -206,7 +206,7 @@ def test_ctrl_c_while_a_snapshot_is_taken(running: Running, tmp_path: Path) -> N
 
 def test_refused_targets(running: Running, program: Path) -> None:
     core = running.gcore()
-    done = ran("watch", str(core))
+    done = run_cli("watch", str(core))
     assert done.returncode == 2
     assert (
         done.stderr

@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
 """
 
 
-def placed(output: str) -> dict[str, int]:
+def parse_addresses(output: str) -> dict[str, int]:
     """Parse the addresses that the program printed."""
     pairs = (line.split() for line in output.splitlines() if line.count(" ") == 1)
     return {name: int(address, 16) for name, address in pairs}

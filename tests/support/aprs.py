@@ -14,4 +14,4 @@ def without_mmap() -> Path:
     """Return the folder of a libapr 1.7.2 that allocates nodes with malloc, as APR does by default. Debian's libapr uses mmap instead.
     libapr is built once, which takes half a minute of CPU time."""
     commands = ("sh", "configure", "--quiet"), ("make", "--silent")
-    return debian.built("bookworm", "apr", debian.cache() / "apr-malloc", SOURCE, commands) / ".libs"
+    return debian.build_source("bookworm", "apr", debian.cache() / "apr-malloc", SOURCE, commands) / ".libs"

@@ -73,7 +73,7 @@ def tree() -> Path:
         one.split(";")[0].strip() for one in requires("findleaks") or () if re.split(r"\W", one.replace("-", "_"))[0] in _names()
     )
     stamp, there = "\n".join(wanted), root.parent / "imported"
-    with debian.locked(root.parent):
+    with debian.hold_lock(root.parent):
         if not there.exists() or there.read_text() != stamp:
             target = root / f"usr/local/lib/python{PYTHON}/dist-packages"
             command = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", f"--target={target}", *THERE]

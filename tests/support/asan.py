@@ -54,7 +54,7 @@ def library(release: str) -> Path:
     """Return the path of a release's runtime library. Raises debian.PackagesMissing."""
     suite, package = RELEASES[release]
     folder = debian.cache() / "asan" / release
-    debian.unpacked(suite, (package,), folder, {})
+    debian.unpack_packages(suite, (package,), folder, {})
     return next(path for name in ("libasan.so.?", "libclang_rt.asan-x86_64.so") for path in sorted(folder.glob(f"root/**/{name}")))
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 import asan
-from debuggers import ran
+from debuggers import run_cli
 
 
 class Stopped(NamedTuple):
@@ -17,12 +17,12 @@ class Stopped(NamedTuple):
     leaks: list[asan.Leak]
 
     def ask(self, *words: str) -> dict[str, Any]:
-        done = ran(*words, "--json", *self.words)
+        done = run_cli(*words, "--json", *self.words)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
-        done = ran("blocks", *words, "--limit", "0", "--json", *self.words)
+        done = run_cli("blocks", *words, "--limit", "0", "--json", *self.words)
         return [row for row in map(json.loads, done.stdout.splitlines()) if "address" in row]
 
 

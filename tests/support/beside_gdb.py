@@ -137,7 +137,7 @@ class Calls:
 
 
 @contextmanager
-def compared(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[Calls]:
+def compare_calls(pid: int, folder: Path, frame_pointers: bool = False) -> Iterator[Calls]:
     """Context manager that compares all calls until it ends. `frame_pointers`: code without call frame information (JIT-compiled code, or
     V8's built-in functions) keeps frame pointers."""
     script, output = folder / "entries.py", folder / "calls"

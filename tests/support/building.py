@@ -16,7 +16,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 STRICT = ("-Wall", "-Wextra", "-Werror")
 
 
-def compiled(folder: Path, source: str, *words: str, name: str = "", compiler: str = "") -> Path:
+def compile_program(folder: Path, source: str, *words: str, name: str = "", compiler: str = "") -> Path:
     """Compile a source of tests/programs into `folder`, with warnings as errors, and return the path of the program. `words`: compiler
     options and libraries. `name`: the program's name; by default, the source's name. `compiler`: by default, GCC's for the language."""
     made = folder / (name or source.partition(".")[0])
@@ -32,7 +32,7 @@ def fixture(source: str, *words: str, name: str = "") -> Any:
 
     @pytest.fixture(scope="module")
     def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return compiled(tmp_path_factory.mktemp("program"), source, *words, name=name)
+        return compile_program(tmp_path_factory.mktemp("program"), source, *words, name=name)
 
     return program
 

@@ -43,13 +43,13 @@ def tree(machine: str, compiler: str, configuration: Sequence[str]) -> Path:
 
     `machine` is Debian's name of the architecture, `compiler` a name that ends with "-gcc". Raises debian.PackagesMissing.
     """
-    debs = debian.unpacked(SOURCE[0], SOURCE[1:], debian.cache() / "kernel-source", PINS)
+    debs = debian.unpack_packages(SOURCE[0], SOURCE[1:], debian.cache() / "kernel-source", PINS)
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
     digests = (f"{deb.name} {hashlib.sha256(deb.read_bytes()).hexdigest()}" for deb in debs)
     made_of = "\n".join([*digests, version, *configuration, ""])
     folder = debian.cache() / machine / "built-kernels"
     kept = folder / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 made = Path(scratch, "made")

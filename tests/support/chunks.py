@@ -66,7 +66,7 @@ def pieces(heap: ChunkHeap, end: int) -> list[Piece]:
     return [Piece(BASE + at, data[at : at + PIECE]) for at in range(0, len(data), PIECE)]
 
 
-def walked(blocks: Blocks, heap: ChunkHeap) -> list[ChunkWalk]:
+def walk_all(blocks: Blocks, heap: ChunkHeap) -> list[ChunkWalk]:
     """Walk the heap as `allocators.glibc.walk` does: after damage, continue in the next megabyte. Return all results."""
     data, chunk, found = memoryview(heap.words).cast("B"), BASE, []
     while chunk < heap.end:
@@ -83,7 +83,7 @@ def walked(blocks: Blocks, heap: ChunkHeap) -> list[ChunkWalk]:
 def everything(engine: Engine, heap: ChunkHeap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 14) -> dict[str, Any]:
     """Return all results of an engine for the heap."""
     blocks = engine.blocks(X86_64, 16)
-    walks = walked(blocks, heap)
+    walks = walk_all(blocks, heap)
     blocks.seal()
     graph = engine.graph(blocks, heuristics, VTABLES, TYPES)
     memory = pieces(heap, heap.end)

@@ -90,14 +90,14 @@ class Counter:
         self.process.wait()
 
 
-def suspended(pid: int) -> bool:
+def is_suspended(pid: int) -> bool:
     """Return whether all threads have stopped: SIGSTOP stops them one after the other."""
     return {state(pid, tid) for tid in tasks(pid)} == {"T"}
 
 
 def suspend(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    assert wait_for(lambda: suspended(pid))
+    assert wait_for(lambda: is_suspended(pid))
 
 
 def wait_for(what: Callable[[], bool]) -> bool:
@@ -109,7 +109,7 @@ def wait_for(what: Callable[[], bool]) -> bool:
     return True
 
 
-def compiled(folder: Path, **sources: str) -> Path:
+def compile_sources(folder: Path, **sources: str) -> Path:
     """Compile each of `sources` (C code by name) to a program with this name in `folder`, and return the folder."""
     for name, source in sources.items():
         (folder / f"{name}.c").write_text(source)

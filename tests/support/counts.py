@@ -66,18 +66,18 @@ def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) 
         time.sleep(0.02)
 
 
-def printed(running: Running) -> str:
+def read_stdout(running: Running) -> str:
     return (running.folder / "stdout").read_text()
 
 
-def unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
+def check_unharmed(running: Running, at: Places, before: dict[str, bytes]) -> None:
     """Check that no tracer holds the process, that its code is unchanged, and that it still executes the addresses that had breakpoints."""
     assert "TracerPid:\t0\n" in Path(f"/proc/{running.pid}/status").read_text()
     assert code(running.pid, at) == before
     (running.folder / "go").touch()
-    until(lambda: "done" in printed(running), "the calls")
+    until(lambda: "done" in read_stdout(running), "the calls")
     (running.folder / "again").touch()
-    until(lambda: "alive" in printed(running), "the process to call it again")
+    until(lambda: "alive" in read_stdout(running), "the process to call it again")
 
 
 class Working:
@@ -95,7 +95,7 @@ class Working:
         return os.pread(self._out.fileno(), 1 << 30, 0).decode()
 
     def wait_for_tables(self, number: int) -> None:
-        until(lambda: self.process.poll() is not None or len(reported(self.printed())) >= number, f"{number} tables")
+        until(lambda: self.process.poll() is not None or len(parse_tables(self.printed())) >= number, f"{number} tables")
 
     def finish(self) -> str:
         try:
@@ -114,12 +114,12 @@ class Counting(Working):
         super().__init__(door(running.pid, words), running.pid, function, code(running.pid, function))
 
 
-def reported(output: str) -> list[dict[str, Any]]:
+def parse_tables(output: str) -> list[dict[str, Any]]:
     """Return the tables whose lines are complete."""
     return [json.loads(line) for line in output.splitlines(keepends=True) if line.startswith('{"schema"') and line.endswith("\n")]
 
 
-def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Counter[str]:
+def count_calls(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Counter[str]:
     """Return the number of calls by stack: the function names up to `work`, or the first `frames` names if `work` is not in the stack.
     `whole`: check that all stacks are complete."""
     found: Counter[str] = Counter()
@@ -132,8 +132,8 @@ def counted(table: dict[str, Any], whole: bool = True, frames: int = 2) -> Count
     return found
 
 
-def expected(running: Running, column: int) -> Counter[str]:
+def parse_expected(running: Running, column: int) -> Counter[str]:
     """Return the calls that the program reports, by stack: all calls (1), or those outside a scope (2)."""
-    until(lambda: "done" in printed(running), "the program to say what it did")
-    rows = [line.split() for line in printed(running).splitlines() if ";" in line]
+    until(lambda: "done" in read_stdout(running), "the program to say what it did")
+    rows = [line.split() for line in read_stdout(running).splitlines() if ";" in line]
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})

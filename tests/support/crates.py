@@ -13,7 +13,7 @@ import debian
 def source(folder: Path, name: str, version: str, digest: str) -> Path:
     """Return the unpacked crate of this version, whose archive has this SHA-256. It is downloaded into `folder` at the first use."""
     home = folder / "home"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         found = list(home.glob(f"registry/src/*/{name}-{version}"))
         if not found:
             (folder / "src").mkdir(exist_ok=True)

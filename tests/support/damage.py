@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -35,7 +35,7 @@ def story(output: str) -> Story:
 
 def ask(*words: str) -> tuple[dict[str, Any], int]:
     """Return the output of `verify --json`, and its exit status."""
-    done = ran("verify", "--json", *words)
+    done = run_cli("verify", "--json", *words)
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
 

@@ -41,14 +41,14 @@ def cache() -> Path:
     return Path(os.environ.get("FINDLEAKS_CACHE") or Path.home() / ".cache" / "findleaks")
 
 
-def unpacked(
+def unpack_packages(
     suite: str, packages: Sequence[str], folder: Path, pins: Pins, dependencies: bool = False, architecture: str = "amd64"
 ) -> list[Path]:
     """Unpack packages of a suite in `folder`/root, unless they are already there, and return the package files.
 
     `dependencies`: include the packages that the programs need to run. Raises PackagesMissing.
     """
-    with locked(folder):
+    with hold_lock(folder):
         root, stamp = folder / "root", folder / "unpacked"
         debs = sorted((folder / "debs").glob("*.deb"))
         there = set(packages) <= {deb.name.split("_")[0] for deb in debs}
@@ -98,7 +98,7 @@ def _hashes(debs: Sequence[Path], pins: Pins) -> str:
 
 def source(suite: str, package: str, folder: Path, digest: str) -> Path:
     """Return the original archive (.orig.tar.*) of a source package, whose SHA-256 must be `digest`. Raises PackagesMissing."""
-    with locked(folder):
+    with hold_lock(folder):
         there = sorted((folder / "debs").glob("*.orig.tar.*[!c]"))  # without its signature, .asc
         if not there:
             run = _apt(suite, folder, "deb-src")
@@ -113,12 +113,12 @@ def source(suite: str, package: str, folder: Path, digest: str) -> Path:
     return there[0]
 
 
-def built(suite: str, package: str, folder: Path, digest: str, commands: Iterable[Sequence[str]]) -> Path:
+def build_source(suite: str, package: str, folder: Path, digest: str, commands: Iterable[Sequence[str]]) -> Path:
     """Run these commands once in the folder of a source package, and return the folder. `digest`: see `source`. Raises PackagesMissing, and
     RuntimeError if a command fails."""
     archive = source(suite, package, folder, digest)
     made, building = folder / "built", folder / "building"
-    with locked(folder):
+    with hold_lock(folder):
         if not made.is_dir():
             shutil.rmtree(building, ignore_errors=True)
             building.mkdir()
@@ -201,7 +201,7 @@ def _mirror() -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def hold_lock(folder: Path) -> Iterator[None]:
     """Context manager: only one process at a time runs the body."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:

@@ -71,7 +71,7 @@ def findleaks(*words: str, **more: str) -> str:
     return printed
 
 
-def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+def run_cli(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the command line; return its exit status, standard output and standard error. `check`: raise RuntimeError unless the status is
     0."""
     done = commandline.run(words, environment())
@@ -81,9 +81,9 @@ def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def found(command: str, *words: str) -> dict[str, Any]:
+def run_json(command: str, *words: str) -> dict[str, Any]:
     """Return the JSON object that a command prints, whatever its exit status is."""
-    return dict(json.loads(ran(command, "--json", *words).stdout))
+    return dict(json.loads(run_cli(command, "--json", *words).stdout))
 
 
 def runtime_page(name: str, *words: str) -> dict[str, Any]:

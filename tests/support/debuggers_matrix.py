@@ -121,7 +121,7 @@ def get(name: str) -> Debugger:
     """Return this debugger, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     packages = (name.split("-")[0],) if name.startswith("gdb") else (name, f"python3-{name}")
     folder = debian.cache() / "debuggers" / name
-    debs = debian.unpacked(SUITES[name], packages, folder, PINNED, dependencies=True)
+    debs = debian.unpack_packages(SUITES[name], packages, folder, PINNED, dependencies=True)
     version = debian.version_of(packages[0], debs)
     if version.rpartition(":")[2].split(".")[0] != name.split("-")[1]:
         warnings.warn(f"Debian {SUITES[name]} has {packages[0]} {version} now: tested is what it has", stacklevel=2)
@@ -145,7 +145,7 @@ def _lldb(name: str, version: str, root: Path) -> Debugger:
     modules = next(path.parent for path in sorted(llvm.glob("lib/python3.*/*-packages/lldb")))
     server = root.parent / "lldb-server"
     script = f'#!/bin/sh\nexec {shlex.join(_started(root, llvm / "bin/lldb-server", llvm / "lib"))} "$@"\n'
-    with debian.locked(root.parent):
+    with debian.hold_lock(root.parent):
         if not server.exists() or server.read_text() != script:
             part = server.with_suffix(".part")
             part.write_text(script)

@@ -22,7 +22,7 @@ KEY = 0x9D3AF2B1C8E45677
 MANGLED = Form(Disguise.MANGLED, KEY, 17)
 
 
-def encoded(form: Form, address: int, extra: int, arch: Arch, place: int = 0) -> bytes:
+def encode(form: Form, address: int, extra: int, arch: Arch, place: int = 0) -> bytes:
     """Return a disguised pointer of this form to `address`. `extra`: bits for tags; `place`: the address of the pointer itself."""
     word: int = {
         Disguise.TAGGED: address | (extra % 0xFFFF + 1) << 48 | extra % 4,
@@ -93,7 +93,7 @@ class Heap:
             yield graphs.piece(start, self.heap if start == self.start else self.root_memory)
 
 
-def classified(engine: Engine, heap: Heap) -> Graph:
+def classify(engine: Engine, heap: Heap) -> Graph:
     blocks = engine.blocks(heap.arch, 16)
     blocks.append(*zip(*heap.blocks))
     graph = engine.graph(blocks, Heuristic.NONE)
@@ -127,7 +127,7 @@ def random_heap(seed: int, arch: Arch) -> tuple[Heap, list[Form]]:
             target += rng.choice((0, 0, 0, 8, rng.randrange(size)))
             if way < 0.7:
                 place = at + (start if memory is heap.heap else ROOTS)
-                data = encoded(rng.choice(forms), target, rng.getrandbits(20), arch, place)
+                data = encode(rng.choice(forms), target, rng.getrandbits(20), arch, place)
             else:
                 data = rng.choice((heap.word(target), rng.randbytes(8), b"some text", heap.word(rng.getrandbits(10))))
             memory[at : at + len(data)] = data[: len(memory) - at]
@@ -141,8 +141,8 @@ def engines() -> list[Engine]:
     return [graphs.native(), graphs.pure()]
 
 
-def judged(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
-    graph = classified(engine, heap)
+def find_disguised(engine: Engine, heap: Heap) -> tuple[Disguised, Graph]:
+    graph = classify(engine, heap)
     before = lost_totals(graph)
     blocks = graph.blocks  # type: ignore[attr-defined]
     found, references = search_disguises(graph, engine, blocks, heap, heap.roots, [MANGLED])
@@ -162,5 +162,5 @@ def table_of(form: Form, place: Callable[[int], int], count: int = 100, start: i
     for number, target in enumerate(targets):
         at = start + place(number)
         block = heap.blocks[1 + target][0] + number % low_tags
-        heap.put(0, place(number), encoded(form, block, 7 * number + 1, heap.arch, at))
+        heap.put(0, place(number), encode(form, block, 7 * number + 1, heap.arch, at))
     return heap

@@ -24,10 +24,10 @@ KINDS = {
 
 def build(folder: Path) -> Path:
     """Compile the program into `folder`."""
-    return building.compiled(folder, "doors.c", "-g", "-O1", "-pthread")
+    return building.compile_program(folder, "doors.c", "-g", "-O1", "-pthread")
 
 
-def placed(output: str) -> Placed:
+def parse_blocks(output: str) -> Placed:
     """Parse the blocks that the program printed."""
     return {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[0] in NAMES}
 

@@ -54,7 +54,7 @@ def acting(name: str) -> bytes:
     return (name[:12].encode() + made).ljust(len(name), name[-1:].encode())
 
 
-def replaced(data: bytes) -> bytes:
+def replace_names(data: bytes) -> bytes:
     """Replace all names of the process in these bytes of a file or a core."""
     for name in (PROGRAM, LIBRARY, DATA, TEXT, *SYMBOLS.values(), SHORT):
         made = acting(name)
@@ -87,7 +87,7 @@ def build(folder: Path) -> Built:
     return made
 
 
-def renamed(built: Built) -> Built:
+def rename_files(built: Built) -> Built:
     """Copy the files, and replace the names in them and their own names."""
     return Built(*map(_renamed, built))
 
@@ -95,7 +95,7 @@ def renamed(built: Built) -> Built:
 def _renamed(path: Path) -> Path:
     made = os.path.join(os.fsencode(path.parent), acting(path.name))
     with open(made, "wb") as file:
-        file.write(replaced(path.read_bytes()))
+        file.write(replace_names(path.read_bytes()))
     os.chmod(made, 0o755)
     return Path(os.fsdecode(made))
 
@@ -158,7 +158,7 @@ def shape(value: Any) -> Any:
     return bool(value) if isinstance(value, str) else value
 
 
-def printed(words: Sequence[str], environment: dict[str, str]) -> bytes:
+def read_printed(words: Sequence[str], environment: dict[str, str]) -> bytes:
     """Return what a program prints on both streams between the lines @@begin and @@end."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180, env=environment)
     _, begin, rest = done.stdout.partition(b"\n@@begin\n")

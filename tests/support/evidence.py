@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Optional
 
 import truth
-from debuggers import ran
+from debuggers import run_cli
 from elftools.elf.elffile import ELFFile
 
 MOST = 12
@@ -202,7 +202,7 @@ def is_half(word: Word, picture: Picture, odd: Collection[int]) -> bool:
 
 def _named_by_refs(block: int, words: Sequence[Word], core: Path) -> bool:
     """Return whether `refs` lists one of these words as a reference to the block."""
-    done = ran("refs", "--json", "--limit", "0", hex(block), str(core), check=True)
+    done = run_cli("refs", "--json", "--limit", "0", hex(block), str(core), check=True)
     live = [one for one in json.loads(done.stdout)["references"] if one["live"]]
     named = {(one.get("address"), int(one["value"], 16)) for one in live}
     in_registers = {int(one["value"], 16) for one in live if "register" in one}

@@ -51,7 +51,7 @@ def examples(library: Path, kinds: Counter[Any]) -> Iterator[Any]:
             yield insn
 
 
-def checked(program: Stopped, libraries: dict[Path, int], seed: int) -> Checked:
+def check_instructions(program: Stopped, libraries: dict[Path, int], seed: int) -> Checked:
     """Execute instructions of all libraries. `libraries`: the load bias of each."""
     chance, kinds, made = random.Random(seed), Counter[Any](), Checked(0, 0, [], set())
     stub = program.stub

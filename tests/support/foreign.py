@@ -141,7 +141,7 @@ class Picture:
 def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", dependencies: bool = False) -> Path:
     """Unpack Debian packages of the architecture into a tree that can be the root folder of programs. Raises debian.PackagesMissing."""
     folder = debian.cache() / machine.name / (name or suite)
-    debian.unpacked(suite, packages, folder, {}, dependencies, machine.name)
+    debian.unpack_packages(suite, packages, folder, {}, dependencies, machine.name)
     for mount_point in ("programs", "proc", "dev", "tmp"):
         (folder / "root" / mount_point).mkdir(exist_ok=True)
     return folder / "root"
@@ -151,7 +151,7 @@ def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Pic
     """Return a picture of each program. Missing ones are made, one after another, in one machine for each tree."""
     kept = {name: debian.cache() / machine.name / "cores" / _hash(machine, one) for name, one in programs.items()}
     for root in dict.fromkeys(one.tree for one in programs.values()):
-        with debian.locked(debian.cache() / machine.name / "cores"):
+        with debian.hold_lock(debian.cache() / machine.name / "cores"):
             wanted = {name: one for name, one in programs.items() if one.tree == root and not kept[name].exists()}
             if wanted:
                 _remove_unused(machine)
@@ -236,7 +236,7 @@ def _emulator(machine: Machine) -> list[str]:
     if not machine.emulator:
         return [machine.qemu[0]]
     folder = debian.cache() / f"qemu-{machine.emulator}"
-    debian.unpacked(machine.emulator, ["qemu-system-arm"], folder, {}, dependencies=True)
+    debian.unpack_packages(machine.emulator, ["qemu-system-arm"], folder, {}, dependencies=True)
     root, triplet = folder / "root", "x86_64-linux-gnu"
     loader = [str(root / "lib64/ld-linux-x86-64.so.2"), "--library-path", str(root / "usr/lib" / triplet)]
     return [*loader, str(root / "usr/bin" / machine.qemu[0]), "-L", str(root / "usr/share/qemu")]

@@ -22,7 +22,7 @@ def old_musl(machine: Machine, version: str) -> Path:
     ld.so."""
     source = mallocs_musl.unpacked_source(version)
     prefix = debian.cache() / machine.name / "old-musl" / version
-    with debian.locked(prefix.parent):
+    with debian.hold_lock(prefix.parent):
         if not (prefix / "lib/libc.so").exists():
             shutil.rmtree(prefix, ignore_errors=True)
             made = prefix / "made"

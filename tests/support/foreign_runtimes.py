@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import foreign
-from debuggers import ran
+from debuggers import run_cli
 from foreign import ARM64
 
 PACKAGES = ("python3.11", "ruby3.1", "libstdc++6", "libatomic1")
@@ -21,7 +21,7 @@ def run_by(interpreter: str, script: Path, *more: str, files: tuple[Path, ...] =
 
 
 def runtime(made: foreign.Picture, *more: str) -> dict[str, Any]:
-    (found,) = json.loads(ran("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
+    (found,) = json.loads(run_cli("runtime", "--json", "--sysroot", str(made.root), *more, str(made.core), check=True).stdout)["runtimes"]
     return dict(found)
 
 

@@ -47,7 +47,7 @@ def tree(machine: Machine, suite: str) -> Path:
     return foreign.tree(machine, suite, (*PACKAGES, *OF_THEIR_TIME[suite]))
 
 
-def compiled(machine: Machine, suite: str, source: Path, output: Path, *flags: str) -> Path:
+def compile_for_glibc(machine: Machine, suite: str, source: Path, output: Path, *flags: str) -> Path:
     """Compile a program for glibc of that suite. An existing program is used again: the same command makes the same bytes."""
     root, triplet = tree(machine, suite), machine.triplet
     folders = [root / "usr/lib" / triplet, root / "lib" / triplet]
@@ -113,7 +113,7 @@ def check_all(programs: Mapping[str, foreign.Program], settle: Optional[Settle] 
     assert not sentences, "\n".join(sentences)
 
 
-def kept(name: str, folder: Path) -> tuple[Path, str]:
+def unpack_kept_core(name: str, folder: Path) -> tuple[Path, str]:
     """Unpack one of the cores in cores/ into a folder; return it with the program's output."""
     core = folder / f"{name}.core"
     core.write_bytes(lzma.decompress((CORES / f"{name}.core.xz").read_bytes()))
@@ -131,7 +131,7 @@ def main(names: Sequence[str]) -> None:
     for name, machine in KEPT.items():
         if not names or name in names:
             suite, folder = OLDEST[machine], debian.cache() / machine.name
-            built = compiled(machine, suite, SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
+            built = compile_for_glibc(machine, suite, SOURCE, folder / "truth", *FLAGS, "-O1", "-s")
             keep(name, foreign.picture(machine, program(machine, suite, built, 5)))
 
 

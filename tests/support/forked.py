@@ -15,7 +15,7 @@ THREADS = ("registers", "malloc", "fork", "sleep", "read", "futex", "epoll", "si
 
 
 def build(folder: Path) -> Path:
-    return building.compiled(folder, "forked.c", "-O1", "-g", "-pthread")
+    return building.compile_program(folder, "forked.c", "-O1", "-g", "-pthread")
 
 
 class Watched(Counter):
@@ -43,7 +43,7 @@ class Watched(Counter):
 
 
 @contextmanager
-def started(program: Path) -> Iterator[Callable[..., Watched]]:
+def make_starter(program: Path) -> Iterator[Callable[..., Watched]]:
     """Return a function that starts the program; each process is ended at the end of the `with` block."""
     made: list[Watched] = []
 

@@ -123,7 +123,7 @@ def _state(pid: int, tid: str) -> str:
     return ""
 
 
-def managed(stack: ThreadGroup) -> list[StackFrame]:
+def select_managed(stack: ThreadGroup) -> list[StackFrame]:
     """Return the frames of managed functions."""
     return [one for one in stack.frames if one.kind]
 
@@ -176,7 +176,7 @@ def python_frames(text: str) -> Printed:
 
 def as_faulthandler(stack: ThreadGroup) -> Printed:
     """Convert the frames of Python functions to the form of `faulthandler`: with the plain name of the function, in ASCII."""
-    frames = [(one.file or "", one.line or 0, (one.function or "").rsplit(".", 1)[-1]) for one in managed(stack)]
+    frames = [(one.file or "", one.line or 0, (one.function or "").rsplit(".", 1)[-1]) for one in select_managed(stack)]
     return [(_ascii(file), line, _ascii(function)) for file, line, function in frames]
 
 
@@ -202,7 +202,7 @@ def check_python_order(stack: ThreadGroup) -> None:
 @contextmanager
 def busy_ruby(version: str, folder: Path, stops: int = 0) -> Iterator[Busy]:
     """Start the program. If `stops` is not 0, it prints its own backtrace at every seventh of this number of places, and stops there."""
-    shim = "-" if stops else str(building.compiled(folder, "ruby_frames_shim.c", "-shared", "-fPIC", name="ruby_frames_shim.so"))
+    shim = "-" if stops else str(building.compile_program(folder, "ruby_frames_shim.c", "-shared", "-fPIC", name="ruby_frames_shim.so"))
     ruby = rubies.get(version)
     program = Busy([*ruby.words, str(truth.PROGRAMS / "ruby_busy_frames.rb"), shim, str(stops)], ruby.environment, folder / "output")
     try:
@@ -237,7 +237,7 @@ def without_classes(frames: Labelled) -> Labelled:
 def as_caller(stack: ThreadGroup, merges_ensure: bool = False) -> Printed:
     """Convert the frames to the form of `caller`: a method that is written in C has the file and line of its caller. `merges_ensure` (Ruby
     3.4 and newer): a `rescue` or `ensure` has the name of the method that contains it."""
-    frames = [(one.function or "", one.file or "", one.line or 0) for one in managed(stack)]
+    frames = [(one.function or "", one.file or "", one.line or 0) for one in select_managed(stack)]
     return [(file, line, label) for label, file, line in listed_by_caller(frames, merges_ensure)]
 
 

@@ -76,7 +76,7 @@ class Case:
         """Damage the core, run commands on it, and repair it."""
         mutation = Mutation(self.core, seed, (str(self.fifo), "/dev/zero", "/dev/tty", "/dev/stdin", "/dev/ptmx"))
         rng = random.Random(seed)
-        commands = trials.chosen(rng, self._addresses(mutation), count, self.commands)
+        commands = trials.choose_commands(rng, self._addresses(mutation), count, self.commands)
         outcome = self.run(mutation.edits, commands)
         return outcome, Found(self.name, seed, outcome.problem, commands, mutation.edits)
 

@@ -81,7 +81,7 @@ def get(name: str) -> Path:
     folder = debian.cache() / "fuzz" / name
     made, stamp = folder / "core", folder / "stamp"
     wanted = str(zlib.crc32(b"".join(path.read_bytes() for path in (Path(__file__), Path(fuzz_pools.__file__), SOURCE, PLAIN))))
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not (made.exists() and stamp.exists() and stamp.read_text() == wanted):
             work = folder / "run"
             shutil.rmtree(work, ignore_errors=True)
@@ -118,7 +118,7 @@ def _gslice(folder: Path) -> Path:
 
 def _pmr(folder: Path) -> Path:
     """Pool resources of libstdc++: see tests/integration/test_pmr.py."""
-    return _core(folder, building.compiled(folder.parent, "pmr_pools.cpp", "-std=c++17", "-O1", "-pthread"))
+    return _core(folder, building.compile_program(folder.parent, "pmr_pools.cpp", "-std=c++17", "-O1", "-pthread"))
 
 
 def _sqlite(folder: Path) -> Path:
@@ -195,7 +195,7 @@ def _google(folder: Path) -> Path:
 
 
 def _musl(name: str, link: str) -> Callable[[Path], Path]:
-    return lambda folder: _core(folder, mallocs_musl.chosen(name, link).compile(PLAIN, folder.parent / "mutated", link))
+    return lambda folder: _core(folder, mallocs_musl.choose(name, link).compile(PLAIN, folder.parent / "mutated", link))
 
 
 def _asan(build: str) -> Callable[[Path], Path]:

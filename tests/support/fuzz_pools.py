@@ -31,7 +31,7 @@ def _with_library(source: str, library: str, *words: object) -> Callable[[Path],
 
     def make(folder: Path) -> Path:
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", library], check=True, capture_output=True, text=True).stdout.split()
-        return _core(folder, building.compiled(folder.parent, source, "-O1", *flags), *words)
+        return _core(folder, building.compile_program(folder.parent, source, "-O1", *flags), *words)
 
     return make
 

@@ -33,17 +33,17 @@ def environment(version: str) -> Mapping[str, str]:
 
 
 def _of_bullseye(folder: Path) -> Sequence[Path]:
-    debian.unpacked("bullseye", ["libglib2.0-0", "libpcre3", "libffi7"], folder, PINS)
+    debian.unpack_packages("bullseye", ["libglib2.0-0", "libpcre3", "libffi7"], folder, PINS)
     return [folder / "root" / place / "x86_64-linux-gnu" for place in ("usr/lib", "lib")]
 
 
 def _of_libvips(folder: Path) -> Sequence[Path]:
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         root = folder / "root"
         if not root.exists():
             part = folder / "part"
             shutil.rmtree(part, ignore_errors=True)
-            with tarfile.open(nodes.packed(folder, RELEASE, SHA256, PACKAGE)) as package:
+            with tarfile.open(nodes.pack(folder, RELEASE, SHA256, PACKAGE)) as package:
                 inner = package.extractfile(INNER)
                 assert inner is not None
                 with tarfile.open(fileobj=io.BytesIO(inner.read())) as archive:

@@ -48,7 +48,7 @@ def check_interrupted(text: str, version: str, *where: str) -> None:
     """Compare the stacks of programs/go_interrupted.go with its crash message `text`. Up to Go 1.20, the message has the line of the
     instruction before the interrupted one."""
     wanted = crash_message(text)
-    mine = {number: _of_main(own) for number, (_, own, _) in said(json.loads(findleaks("stacks", "--json", *where))).items()}
+    mine = {number: _of_main(own) for number, (_, own, _) in parse_goroutines(json.loads(findleaks("stacks", "--json", *where))).items()}
     exact = not version or tuple(map(int, version.split(".")[:2])) > (1, 20)
     assert all(wanted[number] == mine[number] for number in wanted if exact or number == 1)
     functions = [[name for name, _ in mine[number]] for number in wanted]
@@ -56,7 +56,7 @@ def check_interrupted(text: str, version: str, *where: str) -> None:
     assert ["main.number", *["main.sum"] * 4, "main.main"] in functions
 
 
-def said(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
+def parse_goroutines(found: dict[str, Any]) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
     """Return goroutines from findleaks' JSON, in the form of `profile`."""
     made = {}
     for group in found["user_stacks"]:
@@ -163,7 +163,7 @@ def check_plugin(output: str, file: Path, *where: str) -> dict[int, tuple[str, t
     in `file`. Return the goroutines."""
     figures = dict(pair.split("=") for pair in output.split()[:-1])
     found = json.loads(findleaks("stacks", "--json", *where))
-    mine, wanted = said(found), profile(file.read_text())
+    mine, wanted = parse_goroutines(found), profile(file.read_text())
     del mine[1], wanted[1]  # the program's first goroutine wrote the profile
     assert mine == wanted and len(wanted) == COUNT
     (group,) = (one for one in found["user_stacks"] if one["count"] == COUNT)
@@ -193,7 +193,7 @@ def compare(output: str, file: Path, *where: str, slack: int = 128 << 10) -> Non
     """Compare goroutines and counters with `output` and the profile in `file`. `slack`: bytes that the program may allocate afterwards."""
     figures = {name: int(value) for name, value in (pair.split("=") for pair in output.splitlines()[0].split())}
     found = json.loads(findleaks("stacks", "--json", *where))
-    wanted, mine = profile(file.read_text()), said(found)
+    wanted, mine = profile(file.read_text()), parse_goroutines(found)
     assert found["user_threads"] == figures["goroutines"] == COUNT + 12 == len(mine)
     del wanted[1], mine[1]  # the program's first goroutine wrote the profile, and is waiting now
     assert mine == wanted

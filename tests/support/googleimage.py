@@ -202,7 +202,7 @@ class Image:
 FREE = tuple(range(40, 70))
 
 
-def made(layout: Layout = USUAL) -> Image:
+def make_image(layout: Layout = USUAL) -> Image:
     """Fill the image: 16-byte blocks of which thirty are free; 2-KiB blocks of which one is free; blocks of both sizes in every kind of
     cache; a large block; and a sampled block with the block that is kept in its place."""
     image = Image(layout)

@@ -156,12 +156,12 @@ def _contents(rng: random.Random, size: int, blocks: Sequence[Block], density: f
 
 def graph_of(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE, budget: int = 1 << 30) -> Graph:
     """Return the heap's graph, marked and classified in slices of `budget`."""
-    graph = scanned(engine, heap, heuristics)
+    graph = scan_graph(engine, heap, heuristics)
     mark(graph, budget)
     return graph
 
 
-def scanned(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> Graph:
+def scan_graph(engine: Engine, heap: Heap, heuristics: Heuristic = Heuristic.NONE) -> Graph:
     """Return the heap's graph before it is marked."""
     blocks = engine.blocks(heap.arch, heap.granule)
     half = len(heap.blocks) // 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
-from debuggers import ran
+from debuggers import run_cli
 
 from cores import PATIENCE, READY, Running, all_sleep
 
@@ -51,7 +51,7 @@ class Rounds(Running):
     def snapshot(self, name: str) -> Path:
         """Take a snapshot of the program; return the file, which has this name in its folder."""
         path = self.folder / f"{name}.snapshot"
-        ran("snapshot", "-o", str(path), "--pid", str(self.pid), check=True)
+        run_cli("snapshot", "-o", str(path), "--pid", str(self.pid), check=True)
         return path
 
     def core(self, name: str, hours: float) -> Path:
@@ -62,8 +62,8 @@ class Rounds(Running):
         return made
 
 
-def compared(*samples: object, by: str = "") -> tuple[Answer, str]:
+def run_diff(*samples: object, by: str = "") -> tuple[Answer, str]:
     """Run `diff` on these files. Return its JSON, and its text with 120 columns and its lines joined by spaces."""
     words = ["diff", "--limit", "0", *(["--by", by] if by else []), *map(str, samples)]
-    answer: Answer = json.loads(ran(*words, "--json", check=True).stdout)
-    return answer, ran(*words, check=True).stdout
+    answer: Answer = json.loads(run_cli(*words, "--json", check=True).stdout)
+    return answer, run_cli(*words, check=True).stdout

@@ -20,7 +20,7 @@ FINDLEAKS = [sys.executable, "-m", "findleaks"]
 
 
 def build(folder: Path) -> Path:
-    return building.compiled(folder, "grows.c", "-g", "-O1")
+    return building.compile_program(folder, "grows.c", "-g", "-O1")
 
 
 def truth(running: Running) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 
-def unpacked(data: str, count: int) -> list[list[Optional[int]]]:
+def unpack_series(data: str, count: int) -> list[list[Optional[int]]]:
     """Unpack a series of `count` values."""
     codes, at, shift = [], 0, 0
     for byte in zlib.decompress(base64.b64decode(data)):
@@ -41,7 +41,7 @@ class Page:
     def __init__(self, file: Path) -> None:
         self.text = file.read_text(encoding="utf-8")
         self.meta = json.loads(self._element("application/json"), parse_constant=_no_json)
-        columns = iter(unpacked(self._element("text/plain"), len(self.meta["samples"])))
+        columns = iter(unpack_series(self._element("text/plain"), len(self.meta["samples"])))
         self.series = [(next(columns) if has & 2 else None, next(columns) if has & 1 else None) for has in self.meta["series"]]
         assert next(columns, None) is None
         self.categories = {one["word"]: one for one in self.meta["categories"]}

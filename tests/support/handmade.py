@@ -40,7 +40,7 @@ def usual(**options: object) -> bytes:
     return elfcore.core(loads, tasks, **options)  # type: ignore[arg-type]
 
 
-def opened(path: Path, data: bytes, **options: str) -> CoreTarget:
+def open_bytes(path: Path, data: bytes, **options: str) -> CoreTarget:
     path.write_bytes(data)
     return open_core(str(path), **options)
 

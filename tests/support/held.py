@@ -49,7 +49,7 @@ class Oracle:
         return self.totals(self.held.get(node, set()))
 
 
-def computed(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
+def compute_dominators(dominators: Dominators, budget: int = 1 << 20) -> Dominators:
     while not dominators.compute(budget):
         assert 0 <= dominators.progress() <= 1
     return dominators
@@ -121,7 +121,9 @@ def agrees(dominators: Dominators, oracle: Oracle) -> None:
 BASE = 0x7F0000000000
 
 
-def made(engine: Engine, references: Sequence[Sequence[int]], spare: Sequence[int] = (), gap: int = 0, interior: bool = False) -> Graph:
+def make_graph(
+    engine: Engine, references: Sequence[Sequence[int]], spare: Sequence[int] = (), gap: int = 0, interior: bool = False
+) -> Graph:
     """Make the graph of a heap with a block for each list of references, which are the block's words. `spare`: unused bytes at the end of
     each block (0: none). Blocks are adjacent, in one heap or, `gap` bytes apart, in two. `interior`: every third reference points to a
     block's last byte."""
@@ -149,10 +151,10 @@ def tree_of(graph: Graph, targets: Sequence[Sequence[int]], budget: int = 1 << 2
     dominators = graph.dominators(len(targets))
     for root, mine in enumerate(targets):
         dominators.refer(root, mine)
-    return computed(dominators, budget)
+    return compute_dominators(dominators, budget)
 
 
-def tiered(
+def select_by_priority(
     references: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], priorities: Sequence[int]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the references of blocks and of roots that count. A block that roots of an earlier priority reach belongs to them: references

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import building
-from debuggers import ran
+from debuggers import run_cli
 
 import cores
 
@@ -30,7 +30,7 @@ class Hidden(NamedTuple):
 
     def verdicts(self, *words: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
         """Count blocks by (true type, type that `blocks` prints), and for each pair by the origin of the printed type."""
-        return self.compared(ran("blocks", "--json", "--limit", "0", *words, str(self.core), check=True).stdout)
+        return self.compared(run_cli("blocks", "--json", "--limit", "0", *words, str(self.core), check=True).stdout)
 
     def compared(self, output: str) -> dict[tuple[str, Optional[str]], Counter[str]]:
         """Return the same counts for the output of `blocks --json`."""
@@ -45,7 +45,7 @@ class Hidden(NamedTuple):
 
 def run(folder: Path, items: int = 100) -> Hidden:
     """Compile the program, run it until it is ready, and write its core."""
-    program = building.compiled(folder, "typed_hints.c", "-g", "-O2")
+    program = building.compile_program(folder, "typed_hints.c", "-g", "-O2")
     with cores.Running([str(program), str(items)], folder / "run") as running:
         core = running.kernel_core()
     truth, places = {}, {}

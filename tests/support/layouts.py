@@ -115,7 +115,7 @@ def add_dependencies(python: Path, wheels: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def installed(name: str, wheel: Path, folder: Path, package: Path | None = None, wheels: Path | None = None) -> Layout:
+def install_with_dependencies(name: str, wheel: Path, folder: Path, package: Path | None = None, wheels: Path | None = None) -> Layout:
     """Install `wheel` with its dependencies from the folder `wheels`. `package`: where its code is, if not in the environment."""
     python = install(wheel, folder)
     if wheels is not None:

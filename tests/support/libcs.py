@@ -71,7 +71,7 @@ def get(version: str) -> Libc:
     """Return the libc of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "libcs" / suite
-    package = debian.version_of("libc6", debian.unpacked(suite, (*PACKAGES, *OF_THEIR_TIME.get(suite, ())), folder, PINNED))
+    package = debian.version_of("libc6", debian.unpack_packages(suite, (*PACKAGES, *OF_THEIR_TIME.get(suite, ())), folder, PINNED))
     if not package.startswith(version):
         warnings.warn(f"Debian {suite} has glibc {package} now, no longer {version}: tested is what it has", stacklevel=2)
     return Libc(version, suite, package, folder / "root")

@@ -27,5 +27,5 @@ def boost(release: str) -> list[str]:
 
 def _unpacked(suite: str, *packages: str) -> Path:
     folder = debian.cache() / "libraries" / f"{packages[0]}-{suite}"
-    debian.unpacked(suite, packages, folder, {})
+    debian.unpack_packages(suite, packages, folder, {})
     return folder / "root"

@@ -39,7 +39,7 @@ class Core(NamedTuple):
 def libraries(suite: str) -> Path:
     """Return the unpacked libraries of a Debian release. Raises debian.PackagesMissing."""
     folder = debian.cache() / "library-leaks" / suite
-    debian.unpacked(suite, PACKAGES, folder, {}, dependencies=True)
+    debian.unpack_packages(suite, PACKAGES, folder, {}, dependencies=True)
     return folder / "root"
 
 

@@ -61,7 +61,7 @@ def archive(build: str, compiler: str = "") -> Path:
     folder = debian.cache() / "google-tcmalloc" / (f"{build}-{compiler}" if compiler else build)
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / "libtcmalloc.a"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not output.exists():
             if shutil.which("cargo") is None:
                 raise debian.PackagesMissing(

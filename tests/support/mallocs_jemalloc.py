@@ -47,7 +47,7 @@ def get(version: str) -> Release:
     """Return the release, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "jemalloc" / suite
-    package = debian.version_of("libjemalloc2", debian.unpacked(suite, PACKAGES, folder, PINNED))
+    package = debian.version_of("libjemalloc2", debian.unpack_packages(suite, PACKAGES, folder, PINNED))
     release = package.split("-")[0]
     if release != version.split("-")[0]:
         warnings.warn(f"Debian {suite} has jemalloc {package} now, no longer {version}: tested is what it has", stacklevel=2)

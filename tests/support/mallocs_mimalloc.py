@@ -68,7 +68,7 @@ def library(version: str, build: str = "release") -> Path:
     if version in SUITES:
         suite, package, name = SUITES[version]
         folder = _folder() / suite
-        found = debian.version_of(package, debian.unpacked(suite, (package,), folder, PINNED))
+        found = debian.version_of(package, debian.unpack_packages(suite, (package,), folder, PINNED))
         if not found.startswith(version):
             warnings.warn(f"Debian {suite} has mimalloc {found} now, no longer {version}: tested is what it has", stacklevel=2)
         return (folder / "root/usr/lib/x86_64-linux-gnu" / name).resolve()
@@ -80,7 +80,7 @@ def library(version: str, build: str = "release") -> Path:
 
 
 @functools.cache
-def linked(version: str, build: str = "release", override: bool = True) -> Path:
+def get_object(version: str, build: str = "release", override: bool = True) -> Path:
     """Return an object to link into a program. With `override` it defines malloc and free, otherwise only mi_malloc and similar
     functions."""
     if version in WHEELS and override:
@@ -96,7 +96,7 @@ def headers(version: str) -> Path:
 
 def _wheel(version: str) -> Path:
     folder = _folder() / f"wheel-{version}"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not (folder / "root").exists():
             command = [
                 sys.executable,
@@ -128,7 +128,7 @@ def _source(version: str) -> Path:
 def _compiled(version: str, build: str, name: str, flags: Iterable[str], override: bool = True) -> Path:
     source = _source(version)
     output = _folder() / f"{version}-{build}-{name}"
-    with debian.locked(_folder() / f"build-{version}"):
+    with debian.hold_lock(_folder() / f"build-{version}"):
         if not output.exists():
             part = output.with_suffix(".part" + output.suffix)
             options = [*flags, *BUILDS[build], *(("-DMI_MALLOC_OVERRIDE",) if override else ())]

@@ -92,7 +92,7 @@ def get(version: str) -> Musl:
     """Return the package of this version, downloaded and unpacked at the first use. Raises debian.PackagesMissing."""
     suite = SUITES[version]
     folder = debian.cache() / "musl" / suite
-    package = debian.version_of("musl", debian.unpacked(suite, PACKAGES, folder, PINNED))
+    package = debian.version_of("musl", debian.unpack_packages(suite, PACKAGES, folder, PINNED))
     if not package.startswith(version):
         warnings.warn(f"Debian {suite} has musl {package} now, no longer {version}: tested is what it has", stacklevel=2)
     root = folder / "root"
@@ -116,7 +116,7 @@ def unpacked_source(version: str) -> Path:
     folder = debian.cache() / "musl" / f"{suite}-source"
     archive = debian.source(suite, "musl", folder, SOURCES[version])
     unpacked = folder / f"musl-{version}"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not unpacked.exists():
             part = folder / "part"
             shutil.rmtree(part, ignore_errors=True)
@@ -140,7 +140,7 @@ def old_static(version: str) -> Musl:
         output = objects / f"{file.stem}.o"
         command = ["gcc", "-std=c99", "-nostdinc", "-D_XOPEN_SOURCE=700", "-O2", "-ffreestanding", "-fPIC", "-fno-stack-protector"]
         command += [f"-I{source / folder}" for folder in folders] + [f"-I{musl.headers}", "-w", "-c", "-o"]
-        with debian.locked(source.parent):
+        with debian.hold_lock(source.parent):
             part = output.with_suffix(".part")
             subprocess.run([*command, str(part), str(file)], check=True)
             part.rename(output)
@@ -153,7 +153,7 @@ def old(version: str) -> Musl:
     """Return a complete libc with oldmalloc, configured and built at the first use."""
     source = unpacked_source(version)
     prefix = source.parent / "old"
-    with debian.locked(source.parent):
+    with debian.hold_lock(source.parent):
         if not (prefix / "lib/libc.so").exists():
             shutil.rmtree(prefix, ignore_errors=True)
             for command in (
@@ -164,7 +164,7 @@ def old(version: str) -> Musl:
     return Musl(f"{version}-old", prefix / "include", prefix / "lib", prefix / "lib/libc.so")
 
 
-def chosen(name: str, link: str) -> Musl:
+def choose(name: str, link: str) -> Musl:
     """Return the musl with this name: "1.2.5", or "1.2.5-old" for oldmalloc. For oldmalloc, use the form that is built faster and allows
     `link`."""
     version, _, malloc = name.partition("-")
@@ -174,4 +174,4 @@ def chosen(name: str, link: str) -> Musl:
     return old(version) if link == "dynamic" or version == "1.2.2" else old_static(version)
 
 
-__all__: Sequence[str] = ("LINKS", "SUITES", "Musl", "chosen", "get", "old", "old_static")
+__all__: Sequence[str] = ("LINKS", "SUITES", "Musl", "choose", "get", "old", "old_static")

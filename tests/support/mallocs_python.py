@@ -74,7 +74,7 @@ def get(version: str) -> Python:
     """The interpreter of a version in SUITES, downloaded and unpacked at the first use."""
     packages = [f"python{version}-minimal", *LIBRARY.get(version, ()), *SHARED.get(version, ())]
     folder = debian.cache() / "pythons" / version
-    debs = debian.unpacked(SUITES[version], packages, folder, PINNED, dependencies=True)
+    debs = debian.unpack_packages(SUITES[version], packages, folder, PINNED, dependencies=True)
     package = debian.version_of(packages[0], debs)
     if (packages[0], package) not in PINNED:
         warnings.warn(f"Debian {SUITES[version]} now has {packages[0]} {package}", stacklevel=2)
@@ -89,7 +89,7 @@ def extension(source: Path, folder: Path, flags: Sequence[str] = ()) -> Path:
     return made
 
 
-def printed(folder: Path) -> tuple[dict[int, tuple[int, int, int]], dict[str, int]]:
+def parse_statistics(folder: Path) -> tuple[dict[int, tuple[int, int, int]], dict[str, int]]:
     """Return the output of sys._debugmallocstats(): pools, blocks in use and available blocks by class; and the totals."""
     text = (folder / "stderr").read_text()
     rows = re.findall(r"^ *(\d+) +\d+ +(\d+) +(\d+) +(\d+)$", text, re.M)
@@ -109,7 +109,7 @@ def pymalloc_of(session: Session) -> Pymalloc:
 def compare_statistics(session: Session, folder: Path) -> None:
     """Check every row and every total against the numbers that the interpreter printed, and the sum of everything in its arenas."""
     allocator, blocks = pymalloc_of(session), session.directory.blocks
-    rows, totals = printed(folder)
+    rows, totals = parse_statistics(folder)
     caches = allocator.caches(blocks)
     assert {c.own["class"]: (c.own["num pools"], c.own["blocks in use"], c.own["avail blocks"]) for c in caches} == rows
     counted = allocator.read_counters()

@@ -45,13 +45,13 @@ def library(version: str) -> Path:
         asked = subprocess.run([CLANG, f"-print-file-name={RUNTIME}"], check=True, capture_output=True, text=True)
         return Path(asked.stdout.strip()).resolve()
     folder, package = debian.cache() / "scudo" / version, f"libclang-rt-{version}-dev"
-    found = debian.version_of(package, debian.unpacked(SUITES[version], (package,), folder, PINNED))
+    found = debian.version_of(package, debian.unpack_packages(SUITES[version], (package,), folder, PINNED))
     if (package, found) not in PINNED:
         warnings.warn(f"Debian {SUITES[version]} has {package} {found} now: tested is what it has", stacklevel=2)
     return next(path for path in (folder / "root").rglob(RUNTIME) if not path.is_symlink()).resolve()
 
 
-def preloaded(version: str) -> dict[str, str]:
+def preload_environment(version: str) -> dict[str, str]:
     """Return the environment that preloads this runtime."""
     return {"LD_PRELOAD": str(library(version))}
 

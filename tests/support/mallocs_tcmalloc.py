@@ -73,7 +73,7 @@ def get(version: str) -> Tcmalloc:
     name = "libtcmalloc-minimal4" if suite in ("bullseye", "bookworm") else "libtcmalloc-minimal4t64"
     full = name.replace("libtcmalloc-minimal", "libgoogle-perftools")
     packages = (name, full, "libgoogle-perftools-dev", "libunwind8", "liblzma5", "libstdc++6", "libgcc-s1")
-    package = debian.version_of(name, debian.unpacked(suite, packages, folder, PINNED))
+    package = debian.version_of(name, debian.unpack_packages(suite, packages, folder, PINNED))
     if not package.startswith(version):
         warnings.warn(f"Debian {suite} has gperftools {package} now, no longer {version}: tested is what it has", stacklevel=2)
     return Tcmalloc(version, package, folder / "root", libcs.get(libc))

@@ -14,7 +14,7 @@ def jar(artifact: str, digest: str, folder: Path) -> Path:
     """Download an artifact (group:name:version, or group:name:version:jar:classifier) into `folder`, and return its file. Its SHA-256 must
     be `digest`. Raises debian.PackagesMissing."""
     _, name, version, *rest = artifact.split(":")
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         made = folder / ("-".join((name, version, *rest[1:])) + ".jar")
         if not made.exists():
             for goal in (
@@ -31,11 +31,11 @@ def jar(artifact: str, digest: str, folder: Path) -> Path:
     return made
 
 
-def unpacked(artifact: str, digest: str, folder: Path) -> Path:
+def unpack_artifact(artifact: str, digest: str, folder: Path) -> Path:
     """Unpack the artifact into `folder`/root."""
     made = jar(artifact, digest, folder)
     root = folder / "root"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not (folder / "unpacked").exists():
             shutil.rmtree(root, ignore_errors=True)
             shutil.unpack_archive(made, root, "zip")

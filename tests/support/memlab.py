@@ -52,7 +52,7 @@ def parse(snapshot: Path) -> Parsed:
     folder = debian.cache() / "memlab" / VERSION
     npm = shutil.which("npm")
     assert npm is not None
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not (folder / "node_modules" / "@memlab" / "core" / "package.json").exists():
             command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", f"@memlab/core@{VERSION}"]
             subprocess.run(command, cwd=folder, env={**os.environ, "PUPPETEER_SKIP_DOWNLOAD": "1"}, check=True, stdout=subprocess.DEVNULL)

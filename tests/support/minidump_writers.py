@@ -26,7 +26,7 @@ def breakpad() -> Path:
     folder = debian.cache() / "breakpad"
     program = folder / "minidump"
     folder.mkdir(parents=True, exist_ok=True)
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not program.exists():
             if shutil.which("cargo") is None:
                 raise debian.PackagesMissing("Breakpad's writer is built by cargo, which is not here (apt install cargo, Rust 1.87)")
@@ -45,7 +45,7 @@ def crashpad() -> Path:
     folder = debian.cache() / f"crashpad-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "crashpad_handler"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not program.exists():
             wanted = folder / "requirements.txt"
             wanted.write_text(f"{name}=={version} --hash=sha256:{digest}\n")

@@ -64,7 +64,7 @@ def library(folder: Path) -> Path:
     # With a frame pointer, there are instructions before the first call. They leave enough space
     # for the jump to a stub.
     options = ("-O2", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC")
-    return building.compiled(folder, "native_calls.c", *options, name="native_calls.so")
+    return building.compile_program(folder, "native_calls.c", *options, name="native_calls.so")
 
 
 def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words: str) -> Recording:
@@ -74,7 +74,7 @@ def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words
         working = tracking.recording(tracking.by_line(program.pid, "--size", sizes, "--limit", "0", "--json"), program.pid)
         printed = [program.round() for _ in range(rounds)][-1]
         working.send_signal(signal.SIGINT)
-        report = tracking.finished(working)
+        report = tracking.read_result(working)
         stacks = report["stacks"]
         return Recording(stacks, [stack["allocated"]["blocks"] for stack in stacks], printed, report["warnings"])
     options = ["probed", "--json", "--limit", "0", "--events", str(rounds * calls), *(["--inject"] if way == "inject" else [])]
@@ -85,12 +85,12 @@ def record(program: Calls, way: str, rounds: int, calls: int, sizes: str, *words
         command[at:at] = words
     counting = counts.Working(command, program.pid, program.places, counts.code(program.pid, program.places))
     printed = [program.round() for _ in range(rounds)][-1]
-    (report,) = counts.reported(counting.finish())
+    (report,) = counts.parse_tables(counting.finish())
     stacks = report["stacks"]
     return Recording(stacks, [stack["count"] for stack in stacks], printed, report["warnings"])
 
 
-def listed(printed: str) -> Counter[Frames]:
+def parse_listed(printed: str) -> Counter[Frames]:
     """Return the stacks that the program printed as JSON, with the number of calls of each stack in
     all rounds."""
     found: Counter[Frames] = Counter()
@@ -99,12 +99,12 @@ def listed(printed: str) -> Counter[Frames]:
     return found
 
 
-def recorded(recording: Recording, kind: str) -> Counter[Frames]:
+def count_recorded(recording: Recording, kind: str) -> Counter[Frames]:
     """Return the managed frames of each recorded stack that contains `probed`, with the number of
     calls."""
     found: Counter[Frames] = Counter()
     for stack, amount in _of_probed(recording):
-        found[managed(stack, kind)] += amount
+        found[select_managed(stack, kind)] += amount
     return found
 
 
@@ -113,7 +113,7 @@ def _of_probed(recording: Recording) -> Iterator[tuple[Mapping[str, Any], int]]:
     return ((stack, amount) for stack, amount in pairs if any(one["function"] == "probed" for one in stack["frames"]))
 
 
-def managed(stack: Mapping[str, Any], kind: str) -> Frames:
+def select_managed(stack: Mapping[str, Any], kind: str) -> Frames:
     return tuple((one["function"], one.get("file") or "", one.get("line") or 0) for one in stack["frames"] if one.get("kind") == kind)
 
 
@@ -137,7 +137,7 @@ def check_sizes(recording: Recording, kind: str) -> int:
     function."""
     named = 0
     for stack, amount in _of_probed(recording):
-        found = [int(one[0].partition("_")[2]) for one in managed(stack, kind) if one[0].startswith("made_")]
+        found = [int(one[0].partition("_")[2]) for one in select_managed(stack, kind) if one[0].startswith("made_")]
         if found:
             named += 1
             # The number of blocks is an estimate, and it is rounded.

@@ -27,7 +27,7 @@ def program(version: str) -> Sequence[str]:
     """Return the command that starts this version of nginx with the libraries of its suite."""
     suite = VERSIONS[version]
     folder = debian.cache() / "nginx" / suite
-    debian.unpacked(suite, ["nginx"], folder, {}, dependencies=True)
+    debian.unpack_packages(suite, ["nginx"], folder, {}, dependencies=True)
     root = folder / "root"
     libraries = root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu"
     loader = next(path for path in (folder / "ld-linux-x86-64.so.2" for folder in libraries) if path.exists())
@@ -38,9 +38,9 @@ def module(version: str) -> Path:
     """Return the path of the module for this version of nginx. The module has the directive "print_pools FILE"."""
     suite = VERSIONS[version]
     folder = debian.cache() / "nginx" / f"{suite}-module"
-    debian.unpacked(suite, ["nginx-dev"], folder, {})
+    debian.unpack_packages(suite, ["nginx-dev"], folder, {})
     built = folder / f"built-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not built.is_dir():
             _build(folder / "root/usr/share/nginx/src", folder / "building")
             (folder / "building").rename(built)

@@ -66,10 +66,10 @@ def get(version: str) -> str:
     """Return the path of this version's program, downloaded and unpacked at the first use. Raises NodeMissing."""
     package, digest = VERSIONS[version]
     base = debian.cache() / "nodes"
-    with debian.locked(base / package):
+    with debian.hold_lock(base / package):
         program = base / package / "root" / version / "node"
         if not program.exists():
-            archive = packed(base / package, package, digest)
+            archive = pack(base / package, package, digest)
             program.parent.mkdir(parents=True, exist_ok=True)
             part = program.with_suffix(".part")
             _unpack(archive, version, part)
@@ -82,10 +82,10 @@ def get(version: str) -> str:
 def on_arm(version: str) -> str:
     """Return the path of the AArch64 program of a version in ON_ARM or ONLY_ON_ARM. Raises NodeMissing."""
     folder = debian.cache() / "nodes" / f"{version}-arm64"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         program = folder / "root" / "node"
         if not program.exists():
-            archive = packed(folder, version, {**ON_ARM, **ONLY_ON_ARM}[version], ARM)
+            archive = pack(folder, version, {**ON_ARM, **ONLY_ON_ARM}[version], ARM)
             program.parent.mkdir(parents=True, exist_ok=True)
             part = program.with_suffix(".part")
             _unpack(archive, version, part)
@@ -102,7 +102,7 @@ def late_key(folder: Path) -> dict[str, str]:
     return {**os.environ, "LD_PRELOAD": str(library)}
 
 
-def packed(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
+def pack(folder: Path, version: str, digest: str, name: str = PACKAGE) -> Path:
     """Download a package of the npm registry into `folder`, and return its archive, which must have this SHA-256. Raises NodeMissing."""
     archive = folder / f"{name.lstrip('@').replace('/', '-')}-{version}.tgz"
     if not archive.exists():

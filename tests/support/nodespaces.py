@@ -17,14 +17,14 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
 RUNTIME = ("runtime", "--only", "node", "--no-native")
 
 
-def filled(folder: Path, version: str, workers: int) -> cores.Running:
+def make_program(folder: Path, version: str, workers: int) -> cores.Running:
     folder.mkdir(exist_ok=True)
     subprocess.run(["gcc", *FLAGS, "-o", folder / "spaces.node", truth.PROGRAMS / "node_spaces.c"], check=True)
     script = shutil.copy(truth.PROGRAMS / "node_spaces.js", folder)
     return cores.Running([nodes.get(version), "--expose-gc", str(script), str(workers)], folder)
 
 
-def said(output: str) -> dict[str, dict[str, Any]]:
+def parse_spaces(output: str) -> dict[str, dict[str, Any]]:
     """Return the statistics that V8 printed, by isolate."""
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {line["isolate"]: line for line in lines}

@@ -14,7 +14,7 @@ NUMBERS = {name: number for number, name in enumerate((*GENERAL, "rip"))}
 OPERAND = re.compile(r"(%fs:)?(-?0x[0-9a-f]+)?\((?:%(\w+))?(?:,%(\w+),\d)?\)")
 
 
-def disassembled(path: str, *words: str) -> tuple[dict[int, tuple[bytes, str]], list[int]]:
+def disassemble(path: str, *words: str) -> tuple[dict[int, tuple[bytes, str]], list[int]]:
     """Return bytes and text of the instructions by address, and the addresses at which functions begin. `words`: options of objdump that
     select a part."""
     command = ["objdump", "-d", "-w", *(words or ("-j", ".text")), path]
@@ -31,7 +31,7 @@ def disassembled(path: str, *words: str) -> tuple[dict[int, tuple[bytes, str]], 
     return found, starts
 
 
-def compared(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -> tuple[int, int, int]:
+def compare_decoder(ours: Iterable[Instruction], truth: dict[int, tuple[bytes, str]]) -> tuple[int, int, int]:
     """Compare the end of each instruction, the operand in memory, and the target of each jump. Return the number of instructions, operands
     and jumps that were compared."""
     seen = operands = jumps = 0

@@ -44,15 +44,15 @@ class Installed(mallocs_python.Python):
 
 def incremental() -> mallocs_python.Python:
     """Return CPython 3.14.3, unpacked at the first use."""
-    return packed("3.14")
+    return get_packed("3.14")
 
 
 @functools.cache
-def packed(version: str) -> mallocs_python.Python:
+def get_packed(version: str) -> mallocs_python.Python:
     """Return the interpreter of a version in PACKED, unpacked at the first use."""
     artifact, digest = PACKED[version]
     release = artifact.split(":")[2].split("-")[0]
-    root = maven.unpacked(artifact, digest, debian.cache() / "pythons" / release) / "org/bytedeco/cpython/linux-x86_64"
+    root = maven.unpack_artifact(artifact, digest, debian.cache() / "pythons" / release) / "org/bytedeco/cpython/linux-x86_64"
     (root / "bin" / f"python{version}").chmod(0o755)
     return Installed(version, release, root)
 
@@ -64,7 +64,7 @@ def free_threaded() -> mallocs_python.Python:
     folder = debian.cache() / "pythons" / f"{FREE_THREADED}t"
     archive = debian.source(FREE_THREADED_SUITE, "python3.13", folder, FREE_THREADED_HASH)
     build = folder / "build"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not (folder / "built").exists():
             shutil.rmtree(build, ignore_errors=True)
             build.mkdir()
@@ -103,9 +103,9 @@ class Built(mallocs_python.Python):
 
 PYTHONS = {
     "3.9": lambda: mallocs_python.get("3.9"),
-    "3.10": lambda: packed("3.10"),
+    "3.10": lambda: get_packed("3.10"),
     "3.11": lambda: mallocs_python.get("3.11"),
-    "3.12": lambda: packed("3.12"),
+    "3.12": lambda: get_packed("3.12"),
     "3.13": lambda: mallocs_python.get("3.13"),
     "3.13t": free_threaded,
     "3.14": lambda: mallocs_python.get("3.14"),

@@ -12,9 +12,9 @@ from findleaks.engine.pages import PageState
 PAGE = 4096
 
 
-def built(folder: Path) -> Path:
+def build(folder: Path) -> Path:
     """Compile the program."""
-    return building.compiled(folder, "pages.c", "-O1")
+    return building.compile_program(folder, "pages.c", "-O1")
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import building
-from counts import Places, places, printed, until
+from counts import Places, places, read_stdout, until
 from debuggers import PATIENCE, environment
 
 from cores import states
@@ -22,8 +22,8 @@ MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "j
 NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
 
 
-def built(folder: Path, name: str, *options: str) -> Path:
-    return building.compiled(folder, f"{name}.c", "-O2", "-g", *options, "-pthread")
+def build(folder: Path, name: str, *options: str) -> Path:
+    return building.compile_program(folder, f"{name}.c", "-O2", "-g", *options, "-pthread")
 
 
 class Busy(NamedTuple):
@@ -37,7 +37,7 @@ class Busy(NamedTuple):
 @contextmanager
 def busy(folder: Path) -> Iterator[Busy]:
     """Start the program; it is ended at the end of the `with` block."""
-    program = built(folder, "busy")
+    program = build(folder, "busy")
     with open(folder / "stdout", "wb") as output, subprocess.Popen([str(program), "3", "300"], stdout=output, cwd=folder) as process:
         try:
             until(lambda: "ready" in (folder / "stdout").read_text(), "the program")
@@ -68,11 +68,11 @@ def text_of(running: Busy) -> bytes:
 
 
 def runs(running: Any) -> None:
-    lines = len(printed(running).splitlines())
-    until(lambda: len(printed(running).splitlines()) > lines + 2, "the program to go on")
+    lines = len(read_stdout(running).splitlines())
+    until(lambda: len(read_stdout(running).splitlines()) > lines + 2, "the program to go on")
 
 
-def held(pid: int) -> int:
+def get_tracer(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"TracerPid:\t(\d+)", status)[0])
 
@@ -91,5 +91,5 @@ def guardians(debugger: int) -> list[int]:
     return found
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}/task").exists() or states(pid) <= {"Z"}

@@ -15,4 +15,4 @@ def without_threads() -> Path:
     minutes."""
     configure = ("sh", "Configure", "-des", "-Uusethreads", "-Doptimize=-O1", "-Dman1dir=none", "-Dman3dir=none")
     commands = configure, ("make", "perl"), ("make", "lib/auto/List/Util/Util.so"), ("strip", "perl")
-    return debian.built("bookworm", "perl", debian.cache() / "perl-unthreaded", SOURCE, commands)
+    return debian.build_source("bookworm", "perl", debian.cache() / "perl-unthreaded", SOURCE, commands)

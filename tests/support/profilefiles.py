@@ -31,7 +31,7 @@ class SchemaMissing(Exception):
     """The npm package cannot be downloaded; the message lists what was tried."""
 
 
-def folded(file: Path, columns: int = 1) -> dict[Stack, Values]:
+def parse_folded(file: Path, columns: int = 1) -> dict[Stack, Values]:
     """Parse the folded format: a line for each stack, with the given number of values."""
     found = {}
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -99,7 +99,7 @@ def schema() -> dict[str, Any]:
     """Return the schema in speedscope's package, downloaded once with npm. Raises SchemaMissing."""
     folder = debian.cache() / "speedscope"
     archive = folder / f"speedscope-{SPEEDSCOPE}.tgz"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not archive.exists():
             npm = shutil.which("npm")
             if npm is None:

@@ -156,7 +156,7 @@ class Record:
     frames: tuple[str, ...]
 
 
-def judged(idle: Idle, kinds: str = "definite,indirect") -> list[Record]:
+def ask_valgrind(idle: Idle, kinds: str = "definite,indirect") -> list[Record]:
     """Ask Valgrind memcheck, through its gdbserver, for the lost blocks of the running program, with sizes and stacks."""
     for _ in range(3):  # occasionally, Valgrind gives an empty answer
         records = _ask_judge(idle, kinds)
@@ -192,7 +192,7 @@ def _number(digits: str) -> int:
     return int(digits.replace(",", ""))
 
 
-def unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
+def count_unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
     """Count those of these usable sizes for which Valgrind has no lost block with a matching requested size."""
     left = Counter(size for record in records for size in record.sizes)
     missing = Counter(sizes)

@@ -53,14 +53,14 @@ class Picture:
     folder: Path
 
     def ask(self, *words: str) -> Any:
-        return json.loads(debuggers.ran(*words, "--json", str(self.core), check=True).stdout)
+        return json.loads(debuggers.run_cli(*words, "--json", str(self.core), check=True).stdout)
 
     def rows(self, *words: str) -> list[Any]:
-        out = debuggers.ran("blocks", *words, "--limit", "0", "--json", str(self.core), check=True).stdout
+        out = debuggers.run_cli("blocks", *words, "--limit", "0", "--json", str(self.core), check=True).stdout
         return [row for row in map(json.loads, out.splitlines()) if "address" in row]
 
     def text(self, *words: str) -> str:
-        return debuggers.ran(*words, str(self.core), check=True).stdout
+        return debuggers.run_cli(*words, str(self.core), check=True).stdout
 
 
 def compile_(output: Path, *extra: str) -> Path:

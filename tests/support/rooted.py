@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from debuggers import ran
+from debuggers import run_cli
 
 Row = dict[str, Any]
 
@@ -27,13 +27,13 @@ BYTES = ("samples", "waiting")
 """Fields whose length is reported in bytes: elements have 8 bytes."""
 
 
-def asked(*words: str) -> Row:
-    done = ran("roots", "--json", *words, check=True)
+def run_roots(*words: str) -> Row:
+    done = run_cli("roots", "--json", *words, check=True)
     made: Row = json.loads(done.stdout)
     return made
 
 
-def said(output: str) -> dict[str, list[int]]:
+def parse_output(output: str) -> dict[str, list[int]]:
     """Parse the program's output: numbers by name."""
     rows = (line.split() for line in output.splitlines())
     return {row[0]: [int(word) for word in row[1:]] for row in rows if len(row) > 3}
@@ -73,9 +73,9 @@ def check_containers(expected: dict[str, list[int]], members: bool, *target: str
 
 def _profiler(*target: str) -> tuple[Row, Row, dict[int, Row]]:
     """Return all roots, the Profiler, and its fields by offset."""
-    every = asked("--limit", "0", *target)
+    every = run_roots("--limit", "0", *target)
     agent = max(every["roots"], key=lambda row: row["retained_bytes"])
-    return every, agent, {row["offset"]: row for row in asked(agent["name"], "--limit", "0", *target)["roots"][0]["children"]}
+    return every, agent, {row["offset"]: row for row in run_roots(agent["name"], "--limit", "0", *target)["roots"][0]["children"]}
 
 
 def _check_field(name: str, row: Row, offset: int, length: int, members: bool) -> None:

@@ -59,7 +59,7 @@ def get(version: str) -> Ruby:
         return Ruby(version, (here,), inherited)
     suite, package = SUITES[version], f"libruby{version}"
     folder = debian.cache() / "rubies" / suite
-    found = debian.version_of(package, debian.unpacked(suite, (f"ruby{version}", package), folder, PINNED, dependencies=True))
+    found = debian.version_of(package, debian.unpack_packages(suite, (f"ruby{version}", package), folder, PINNED, dependencies=True))
     if (package, found) not in PINNED:
         warnings.warn(f"Debian {suite} has {package} {found} now: tested is what it has", stacklevel=2)
     root = folder / "root"

@@ -1,5 +1,5 @@
 """Synthetic snapshots with figures of every section. The program's cache of sessions grows, and it leaks blocks. Other figures are
-constant, periodic, or grow only at the beginning. `samples(count)` returns the snapshots, `saved` writes them to a folder."""
+constant, periodic, or grow only at the beginning. `samples(count)` returns the snapshots, `save_samples` writes them to a folder."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _figures(part: float, at: int, noise: random.Random, flat: Sequence[int]) ->
     yield Figure("threads", "main ← _start", 1, None)
 
 
-def saved(snapshots: Sequence[Snapshot], folder: Path) -> Path:
+def save_samples(snapshots: Sequence[Snapshot], folder: Path) -> Path:
     """Write each snapshot to a file, and return the folder."""
     folder.mkdir(exist_ok=True)
     for one in snapshots:

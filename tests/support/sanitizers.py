@@ -31,7 +31,7 @@ def environment(folder: Path, every: bool = False) -> dict[str, str]:
     """
     folder /= f"sanitized-{checksum()}-{'all' if every else 'some'}"
     library = folder / "_native.so"
-    with debian.locked(folder):
+    with debian.hold_lock(folder):
         if not library.exists():
             sources = sorted(str(path) for path in ROOT.glob("common/native/*.c"))
             made = []

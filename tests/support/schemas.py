@@ -31,14 +31,14 @@ def tool(name: str) -> Any:
         sys.path.remove(str(ROOT / "tools"))
 
 
-def generated() -> Any:
+def load_generator() -> Any:
     """Import the module tools/generate_schema.py."""
     return tool("generate_schema")
 
 
 @cache
 def _definitions() -> Any:
-    return generated().schema(closed=True)["$defs"]
+    return load_generator().schema(closed=True)["$defs"]
 
 
 @cache
@@ -73,7 +73,7 @@ def check_output(words: Sequence[str], output: str) -> None:
 def check_object(found: dict[str, Any]) -> None:
     """Raise ValidationError unless the object of a command has the form that the schema describes."""
     word = found.get("command")
-    name = str(word) if word in generated().DOCUMENTS else "other"
+    name = str(word) if word in load_generator().DOCUMENTS else "other"
     _validator(name, _closest(name, found)).validate(_shortened(found))
 
 

@@ -18,4 +18,4 @@ def program(folder: Path) -> Path:
     library, source = folder / "libsqlite3.so.0", crates.source(debian.cache() / "sqlite", *CRATE) / "sqlite3"
     options = ["-O0", "-shared", "-fPIC", "-Wl,-soname,libsqlite3.so.0"]
     subprocess.run(["gcc", *options, source / "sqlite3.c", "-o", library], check=True)
-    return building.compiled(folder, "sqlite_lookaside.c", "-O1", f"-I{source}", f"-Wl,-rpath,{folder}", str(library))
+    return building.compile_program(folder, "sqlite_lookaside.c", "-O1", f"-I{source}", f"-Wl,-rpath,{folder}", str(library))

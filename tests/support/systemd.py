@@ -29,7 +29,7 @@ UNLIMITED = str((1 << 64) - 1)
 def tree() -> Path:
     """Unpack the packages, with a bin/coredumpctl that runs from the unpacked tree, and return the tree. Raises debian.PackagesMissing."""
     folder = debian.cache() / "systemd"
-    debian.unpacked("bookworm", PACKAGES, folder, {}, dependencies=True)
+    debian.unpack_packages("bookworm", PACKAGES, folder, {}, dependencies=True)
     root = folder / "root"
     wrapper = folder / "bin" / "coredumpctl"
     wrapper.parent.mkdir(exist_ok=True)
@@ -38,7 +38,7 @@ def tree() -> Path:
     return root
 
 
-def crashed(crashes: Sequence[tuple[int, Path]], command: Sequence[object]) -> subprocess.CompletedProcess[str]:
+def run_after_crashes(crashes: Sequence[tuple[int, Path]], command: Sequence[object]) -> subprocess.CompletedProcess[str]:
     """Return the output of a command after these processes have crashed with these cores."""
     root = tree()
     path = f"{root.parent / 'bin'}:{os.environ['PATH']}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import building
-from counts import reported, until
+from counts import parse_tables, until
 from debuggers import GDB_LOADER, INDEXED, PATIENCE, environment
 from patched import stubs
 
@@ -21,8 +21,8 @@ from findleaks.injection.stub.table import ENABLED
 JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 
 
-def built(folder: Path, name: str = "tracked", *options: str) -> Path:
-    return building.compiled(folder, f"{name}.cpp", "-O2", "-std=c++17", *options, "-pthread")
+def build(folder: Path, name: str = "tracked", *options: str) -> Path:
+    return building.compile_program(folder, f"{name}.cpp", "-O2", "-std=c++17", *options, "-pthread")
 
 
 class Note(NamedTuple):
@@ -67,7 +67,7 @@ class Tracked:
 
 
 @contextmanager
-def tracked(words: Sequence[str], preload: str = "") -> Iterator[Tracked]:
+def start_tracked(words: Sequence[str], preload: str = "") -> Iterator[Tracked]:
     """Start the program; it is killed at the end of the `with` block."""
     made = Tracked(words, preload)
     try:
@@ -88,11 +88,11 @@ def by_gdb(pid: int, *words: str) -> list[str]:
 def recording(command: Sequence[str], pid: int) -> subprocess.Popen[str]:
     """Start `track`, and wait until its stubs are in the process."""
     working = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    until(lambda: enabled(pid) or working.poll() is not None, "the stubs")
+    until(lambda: is_recording(pid) or working.poll() is not None, "the stubs")
     return working
 
 
-def enabled(pid: int) -> bool:
+def is_recording(pid: int) -> bool:
     """Return whether there are stubs that record."""
     for where in stubs(pid):
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
@@ -104,11 +104,11 @@ def enabled(pid: int) -> bool:
     return False
 
 
-def finished(working: subprocess.Popen[str]) -> dict[str, Any]:
+def read_result(working: subprocess.Popen[str]) -> dict[str, Any]:
     """Return the JSON object that `track` prints. In a debugger, there is more output."""
     output, errors = working.communicate(timeout=PATIENCE)
     assert working.returncode == 0, errors
-    (made,) = reported(output)
+    (made,) = parse_tables(output)
     return made
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 
-from debuggers import ran
+from debuggers import run_cli
 
 
-def suggested(text: str) -> list[list[str]]:
+def list_suggestions(text: str) -> list[list[str]]:
     """Return the commands after `next:`, split into words, without the program's name."""
     lines = [line for part in text.split("next: ")[1:] for line in re.split(r"\n(?! {6,}\S*(?:python|findleaks))", part)[:1]]
     commands = [command for line in lines for row in line.splitlines() for command in row.split(" · ")]
@@ -19,9 +19,9 @@ def follow(where: list[str], *choices: str) -> str:
     """Return the output of the last command. `choices`: the words of the commands after `verdict`; each must be suggested by the previous
     command."""
     assert len(choices) <= 2, "three commands at most"
-    text = ran("verdict", *where).stdout
+    text = run_cli("verdict", *where).stdout
     for choice in choices:
-        found = [words for words in suggested(text) if words[0] == choice]
+        found = [words for words in list_suggestions(text) if words[0] == choice]
         assert found, f"{choice} is not suggested:\n{text}"
-        text = ran(*found[0]).stdout
+        text = run_cli(*found[0]).stdout
     return " ".join(text.split())

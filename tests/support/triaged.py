@@ -51,7 +51,7 @@ def core(program: Path, folder: Path, seed: int, *ways: str) -> Core:
         return Core(process.kernel_core(), truth)
 
 
-def parsed(output: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def parse_rows(output: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return the rows by core, and the object with the groups."""
     *rows, last = [json.loads(line) for line in output.splitlines()]
     by_core = {row["core"]: row for row in rows}

@@ -174,13 +174,13 @@ def import_all() -> None:
     gc.freeze()  # otherwise each child copies the pages of the objects that its garbage collections visit
 
 
-def chosen(rng: random.Random, addresses: Sequence[int], count: int, commands: Mapping[str, int] = COMMANDS) -> list[list[str]]:
+def choose_commands(rng: random.Random, addresses: Sequence[int], count: int, commands: Mapping[str, int] = COMMANDS) -> list[list[str]]:
     """Return some commands, chosen at random."""
     lines = rng.choices(list(commands), list(commands.values()), k=count)
-    return [named(line, rng, addresses) for line in lines]
+    return [insert_addresses(line, rng, addresses) for line in lines]
 
 
-def named(line: str, rng: random.Random, addresses: Sequence[int]) -> list[str]:
+def insert_addresses(line: str, rng: random.Random, addresses: Sequence[int]) -> list[str]:
     """Return a line of COMMANDS as words, with addresses."""
     return [hex(rng.choice(addresses) + rng.choice((0, 0, 0, 1, 8, -8))) if word == NAMED else word for word in line.split()]
 

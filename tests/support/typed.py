@@ -46,7 +46,7 @@ def read_file(path: Path, pure: bool = False) -> TypeTable:
     return TypeTable.of(sources.word, reader.columns())
 
 
-def described(table: TypeTable, number: int) -> tuple[object, ...]:
+def describe(table: TypeTable, number: int) -> tuple[object, ...]:
     """Return all properties of a type. Types that it refers to are given by name."""
     kept = table.flags[number] & (Flag.DECLARATION | Flag.POLYMORPHIC | Flag.NAMED_BY_TYPEDEF | Flag.REFERENCE)
     own = (Kind(table.kinds[number]).name, table.name(number), table.sizes[number], table.counts[number], kept)
@@ -62,12 +62,12 @@ def parts(table: TypeTable, number: int) -> set[tuple[str, str, str, int]]:
     return {(one.kind.name, one.name, table.name(one.type), one.value) for one in table.parts_of(number)}
 
 
-def named(table: TypeTable) -> dict[tuple[str, str], set[tuple[object, ...]]]:
+def list_named(table: TypeTable) -> dict[tuple[str, str], set[tuple[object, ...]]]:
     """Return the structs, unions and enumerations with names, by kind and name."""
     found: dict[tuple[str, str], set[tuple[object, ...]]] = {}
     for number, kind in enumerate(table.kinds):
         if kind in AGGREGATES and table.names[number]:
-            found.setdefault((Kind(kind).name, table.name(number)), set()).add(described(table, number))
+            found.setdefault((Kind(kind).name, table.name(number)), set()).add(describe(table, number))
     return found
 
 
@@ -90,8 +90,8 @@ def differences(slow: TypeTable, fast: TypeTable) -> list[str]:
         found.append(f"keys: {sorted(set(slow.keys) - set(fast.keys))[:5]}")
     for key in slow.keys:
         one, other = slow.type_of_key(key), fast.type_of_key(key)
-        if described(slow, one) != described(fast, other):
-            found.append(f"{key:#x}: {described(slow, one)} and {described(fast, other)}")
+        if describe(slow, one) != describe(fast, other):
+            found.append(f"{key:#x}: {describe(slow, one)} and {describe(fast, other)}")
         elif not parts(slow, one) <= parts(fast, other):
             found.append(f"{key:#x}: parts {parts(slow, one) - parts(fast, other)}")
     for column in ("variable_addresses", "local_offsets", "function_starts", "function_ends"):

@@ -49,7 +49,7 @@ _OTHER_NAMES = {
 
 def addon(folder: Path) -> Path:
     """Compile the addon that stops the process."""
-    return building.compiled(folder, "v8_stop.c", "-shared", "-fPIC", name="v8_stop.node")
+    return building.compile_program(folder, "v8_stop.c", "-shared", "-fPIC", name="v8_stop.node")
 
 
 def command(version: str, folder: Path, mode: str, stops: int, seed: int, *flags: str) -> list[str]:
@@ -66,7 +66,7 @@ def busy(version: str, folder: Path, mode: str, stops: int, seed: int, *flags: s
         program.end()
 
 
-def printed(line: str) -> tuple[Frames, Frames]:
+def parse_printed(line: str) -> tuple[Frames, Frames]:
     """Return the frames that V8 printed: those on the stack, and those of functions that wait for them. Builtins have neither script nor
     line."""
     every = [(name or ANONYMOUS, _path(script), line, waits) for name, script, line, waits in json.loads(line) if script or line]
@@ -74,7 +74,7 @@ def printed(line: str) -> tuple[Frames, Frames]:
 
 
 def read(frames: Sequence[StackFrame]) -> tuple[Frames, Frames]:
-    """Return the frames that findleaks lists, in the form of `printed`."""
+    """Return the frames that findleaks lists, in the form of `parse_printed`."""
     every = [one for one in frames if one.kind == "JavaScript" and (one.file or one.line)]
     found = [((one.function or "", _path(one.file or ""), one.line or 0), one.is_async) for one in every]
     return [one for one, waits in found if not waits], [one for one, waits in found if waits]

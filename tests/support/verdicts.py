@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import building
-from debuggers import ran
+from debuggers import run_cli
 
 from cores import PATIENCE, Running, all_sleep
 
 
 def build(folder: Path) -> Path:
     """Compile verdict.c into `folder`."""
-    return building.compiled(folder, "verdict.c", "-O1", "-g", "-pthread", "-ldl")
+    return building.compile_program(folder, "verdict.c", "-O1", "-g", "-pthread", "-ldl")
 
 
 def verdict(*target: str) -> dict[str, Any]:
     """Return the JSON of `verdict`, which must end with status 0."""
-    done = ran("verdict", "--json", *target)
+    done = run_cli("verdict", "--json", *target)
     assert done.returncode == 0, done.stderr + done.stdout
     found: dict[str, Any] = json.loads(done.stdout)
     assert sum(share["bytes"] for share in found["shares"]) == (found["resident"] or found["mapped"])
@@ -47,7 +47,7 @@ def share(found: dict[str, Any], sort: str, of: str = "") -> int:
     return sum(each["bytes"] for each in found["shares"] if each["share"] == sort and (each["of"] or "").startswith(of))
 
 
-def reported(running: Running, number: signal.Signals) -> list[str]:
+def send_signal(running: Running, number: signal.Signals) -> list[str]:
     """Send a signal. After all threads of the program sleep again, return the words of the line that it printed."""
     out = running.folder / "stdout"
     before = out.read_text()
@@ -63,7 +63,7 @@ def reported(running: Running, number: signal.Signals) -> list[str]:
 
 def given_back(running: Running) -> int:
     """Return by how many bytes the program's anonymous resident size falls when it gives memory back (SIGUSR1)."""
-    before, after = reported(running, signal.SIGUSR1)
+    before, after = send_signal(running, signal.SIGUSR1)
     return (int(before) - int(after)) << 10
 
 

@@ -69,12 +69,12 @@ def test_one_instruction(code: str, expected: Instruction) -> None:
 
 def test_decoder_agrees_with_objdump() -> None:
     """Compare each instruction of a library: its end, its operand in memory, and its destination if it is a jump."""
-    truth, starts = objdump.disassembled("/lib/x86_64-linux-gnu/libc.so.6", "-j", ".text", f"--stop-address={0x70000}")
+    truth, starts = objdump.disassemble("/lib/x86_64-linux-gnu/libc.so.6", "-j", ".text", f"--stop-address={0x70000}")
     sums = [0, 0, 0]
     for start, following in zip(starts, starts[1:]):
         code = b"".join(truth[address][0] for address in range(start, following) if address in truth)
         ours = list(instructions(code, start))
-        sums = [one + more for one, more in zip(sums, objdump.compared(ours, truth))]
+        sums = [one + more for one, more in zip(sums, objdump.compare_decoder(ours, truth))]
         assert sum(one.size for one in ours) == len(code)
     seen, operands, jumps = sums
     assert seen > 50_000

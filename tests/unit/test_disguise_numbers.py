@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import graphs
 import pytest
-from disguised import KEY, LOW, MANGLED, MASK, MIDDLE, Heap, engines, judged, table_of
+from disguised import KEY, LOW, MANGLED, MASK, MIDDLE, Heap, engines, find_disguised, table_of
 
 from findleaks.engine.disguises import Disguise, Form
 from findleaks.engine.terms import Kind
@@ -35,7 +35,7 @@ def test_few_pointers_are_not_reported(form: Disguise, pointers: int, count: int
     """A size or a counter may be the distance from a leaked block by chance. In other forms, two or three words may be numbers."""
     shift = form == Disguise.UNALIGNED
     for engine in engines() if count < 1000 else [graphs.native()]:
-        found, graph = judged(engine, table_of(Form(form), lambda n: 8 * (n % pointers) + shift, count=count))
+        found, graph = find_disguised(engine, table_of(Form(form), lambda n: 8 * (n % pointers) + shift, count=count))
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count
         assert [(one.size, one.blocks, one.of) for one in found.partly] == ([(72, pointers, count)] if reported else [])
 
@@ -59,7 +59,7 @@ def test_hashes_in_a_large_heap_are_no_pointers(kind: str) -> None:
         heap.root_memory[8:16] = heap.word(LOW)
         numbers = [rng.getrandbits(24) * 8 for _ in range(1 << 14)]
         heap.put(0, 0, b"".join(HASHES[kind](number, rng.getrandbits(15)) for number in numbers))
-        found, graph = judged(graphs.native(), heap)
+        found, graph = find_disguised(graphs.native(), heap)
         assert not (found.conventions or found.partly) and graph.totals(Kind.DEFINITE).blocks == 2_526, seed
         by_chance += len({at for at, _, _ in heap.blocks}.intersection(numbers))
     assert by_chance
@@ -115,14 +115,14 @@ def test_small_integers_of_v8_are_no_pointers(way: str, size: int, count: int, d
     integers = [int.from_bytes(at.to_bytes(4, "little"), "big") if way == "swapped" else at >> 8 for at in targets]
     heap.put(0, 0, b"".join(heap.word(one << 32) for one in integers))
     for engine in engines() if distance in (0, 16) else [graphs.native()]:
-        found, graph = judged(engine, heap)
+        found, graph = find_disguised(engine, heap)
         assert not (found.conventions or found.partly) and graph.totals(Kind.DEFINITE).blocks == count
 
 
 @pytest.mark.parametrize("size", [120, 248])
 @pytest.mark.parametrize(("every", "conventions"), [(100, 1), (40, 0)])
 def test_packed_structures_at_low_addresses(size: int, every: int, conventions: int) -> None:
-    found, _ = judged(graphs.native(), table_of(Form(Disguise.UNALIGNED), lambda n: 9 * (n % every) + 1, start=LOW, size=size))
+    found, _ = find_disguised(graphs.native(), table_of(Form(Disguise.UNALIGNED), lambda n: 9 * (n % every) + 1, start=LOW, size=size))
     assert (len(found.conventions), len(found.partly)) == (conventions, 1 - conventions)
 
 
@@ -136,6 +136,6 @@ def test_small_integers_beside_packed_structures() -> None:
     targets = range(heap.blocks[101][0], LOW + len(heap.heap), 256)
     heap.put(0, 1024, b"".join(heap.word(at >> 8 << 32) for at in targets))
     for engine in engines():
-        found, graph = judged(engine, heap)
+        found, graph = find_disguised(engine, heap)
         assert [(one.form.kind, one.sizes, one.blocks) for one in found.conventions] == [(Disguise.UNALIGNED, (72,), 88)]  # 12 are aligned
         assert graph.totals(Kind.DEFINITE).blocks == 600

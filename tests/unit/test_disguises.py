@@ -9,7 +9,7 @@ from typing import Any
 
 import graphs
 import pytest
-from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classified, encoded, engines, finish, judged, random_heap, table_of
+from disguised import HIGH, LOW, MANGLED, MASK, MIDDLE, Heap, classify, encode, engines, find_disguised, finish, random_heap, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from findleaks.target.arch import Arch
 
 
 def find_all(engine: Engine, heap: Heap, forms: Sequence[Form], step: int, most: int) -> dict[str, Any]:
-    graph = classified(engine, heap)
+    graph = classify(engine, heap)
     before = bytes(graph.kinds())
     sizes = sorted({size for _, size, _ in heap.blocks})[:5]
     search = graph.disguises(heap.heap_ranges(), forms, most)
@@ -81,7 +81,7 @@ FORMS = {
 def test_a_convention(name: str) -> None:
     form, place = FORMS[name]
     for engine in engines():
-        found, graph = judged(engine, table_of(form, place))
+        found, graph = find_disguised(engine, table_of(form, place))
         assert [(one.form, one.offset) for one in found.conventions] == [(form, 0)]
         assert not graph.has_kind(Kind.DEFINITE, 1)
 
@@ -90,7 +90,7 @@ def test_a_convention(name: str) -> None:
 @pytest.mark.parametrize("size", [72, 136])
 def test_tags_in_low_bits_too(form: Form, size: int) -> None:
     for engine in engines():
-        found, graph = judged(engine, table_of(form, lambda n: 8 * n, size=size, low_tags=16))
+        found, graph = find_disguised(engine, table_of(form, lambda n: 8 * n, size=size, low_tags=16))
         assert [(one.form.kind, one.blocks) for one in found.conventions] == [(form.kind, 100)]
         assert not graph.has_kind(Kind.DEFINITE, 1)
 
@@ -106,7 +106,7 @@ def test_sizes_and_series_are_no_relative_pointers() -> None:
             start = heap.blocks[block][0] + at
             target = heap.blocks[number + 1][0] if not place else heap.blocks[min(number + 1, 100)][0]
             heap.put(block, at, heap.word(target - start))
-        found, graph = judged(graphs.native(), heap)
+        found, graph = find_disguised(graphs.native(), heap)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks >= 99
 
 
@@ -116,9 +116,9 @@ def test_a_series_beside_a_convention() -> None:
         heap = Heap(graphs.X86_64, MIDDLE, [1600, *[72] * 100, *[200] * 100], 64)
         heap.root_memory[8:16] = heap.word(MIDDLE)
         for at in range(0, 800, 8):
-            heap.put(0, at, encoded(Form(Disguise.TAGGED), heap.blocks[1 + at // 8][0], at, heap.arch))
+            heap.put(0, at, encode(Form(Disguise.TAGGED), heap.blocks[1 + at // 8][0], at, heap.arch))
             heap.put(0, at + 800, heap.word(heap.blocks[101 + at // 8][0] - MIDDLE - 800 - at))
-        found, graph = judged(engine, heap)
+        found, graph = find_disguised(engine, heap)
         assert [(one.form.kind, one.sizes, one.blocks) for one in found.conventions] == [(Disguise.TAGGED, (72,), 100)]
         assert set(found.numbers) == {0} and graph.totals(Kind.DEFINITE).blocks == 100
 
@@ -128,7 +128,7 @@ def test_zeros_are_no_safe_links(word: int, hits: list[int]) -> None:
     """One case: the number of the page is the address of a block."""
     for engine in engines():
         heap = Heap(graphs.X86_64, LOW, [64], 0)
-        search = classified(engine, heap).disguises(heap.heap_ranges(), [Form(Disguise.SAFE_LINKED)], 100)
+        search = classify(engine, heap).disguises(heap.heap_ranges(), [Form(Disguise.SAFE_LINKED)], 100)
         search.scan(graphs.piece(LOW << 12, heap.word(word) + bytes(248)), 1, True)
         assert list(search.keys(array("Q", [64])).hits) == hits
 
@@ -140,7 +140,7 @@ def test_stale_links_of_a_thread_cache_hide_no_leak() -> None:
         heap.root_memory[8:16] = heap.word(MIDDLE)
         for number in range(100):
             heap.put(number, 0, heap.word(heap.blocks[number + 1][0] ^ heap.blocks[number][0] >> 12))
-        found, graph = judged(engine, heap)
+        found, graph = find_disguised(engine, heap)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 100
 
 
@@ -154,7 +154,7 @@ def test_numbers_that_look_like_tagged_pointers(tags: int, form: Disguise) -> No
         for number in range(100):
             upper = MIDDLE >> 32 | 0x1230000 if number < tags else 0x1230000
             heap.put(0, 8 * number + 4, upper.to_bytes(4, "little"))
-        found, graph = judged(engine, heap)
+        found, graph = find_disguised(engine, heap)
         assert [(one.form.kind, one.blocks) for one in found.conventions] == [(form, 100)]
         assert len(found.edges) == 100 and not graph.has_kind(Kind.DEFINITE, 1)
 
@@ -162,11 +162,11 @@ def test_numbers_that_look_like_tagged_pointers(tags: int, form: Disguise) -> No
 def test_few_blocks_or_too_few_of_a_group_are_no_convention() -> None:
     for engine in engines():
         few = table_of(Form(Disguise.TAGGED), lambda n: 8 * n, count=LEAST - 1)
-        found, graph = judged(engine, few)
+        found, graph = find_disguised(engine, few)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == LEAST - 1
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, LEAST - 1, LEAST - 1)]
         some = table_of(Form(Disguise.TAGGED), lambda n: 8 * (n % 80))
-        found, graph = judged(engine, some)
+        found, graph = find_disguised(engine, some)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == 100
         assert [(one.size, one.blocks, one.of) for one in found.partly] == [(72, 80, 100)]
 
@@ -176,12 +176,12 @@ def test_a_list_without_referrers_is_leaked() -> None:
     for engine in engines():
         heap = Heap(graphs.X86_64, MIDDLE, [72] * 50, 64)
         for number in range(49):
-            heap.put(number, 16, encoded(Form(Disguise.TAGGED), heap.blocks[number + 1][0], number, heap.arch))
-        found, graph = judged(engine, heap)
+            heap.put(number, 16, encode(Form(Disguise.TAGGED), heap.blocks[number + 1][0], number, heap.arch))
+        found, graph = find_disguised(engine, heap)
         assert graph.totals(Kind.DEFINITE).blocks == 1 and graph.totals(Kind.INDIRECT).blocks == 49
         assert found.held.blocks == 0
-        heap.root_memory[:8] = encoded(Form(Disguise.TAGGED), heap.blocks[0][0], 5, heap.arch)
-        _, graph = judged(engine, heap)
+        heap.root_memory[:8] = encode(Form(Disguise.TAGGED), heap.blocks[0][0], 5, heap.arch)
+        _, graph = find_disguised(engine, heap)
         assert graph.totals(Kind.REACHABLE).blocks == 50
 
 
@@ -206,9 +206,7 @@ NOISE: dict[str, Callable[[random.Random, Heap, int], bytes]] = {
         make_address(rng, heap).to_bytes(6, "little") + b"\1" for _ in range(size // 8)
     ),
     "swapped bytes of addresses": lambda rng, heap, size: b"".join(make_address(rng, heap).to_bytes(8, "big") for _ in range(size // 8)),
-    "mangled addresses": lambda rng, heap, size: b"".join(
-        encoded(MANGLED, make_address(rng, heap), 0, heap.arch) for _ in range(size // 8)
-    ),
+    "mangled addresses": lambda rng, heap, size: b"".join(encode(MANGLED, make_address(rng, heap), 0, heap.arch) for _ in range(size // 8)),
     "inverted addresses": lambda rng, heap, size: b"".join(heap.word(~rng.choice(heap.blocks)[0] & MASK) for _ in range(size // 8)),
     "addresses in the heap": lambda rng, heap, size: b"".join(
         heap.word((heap.start + rng.randrange(len(heap.heap))) >> rng.choice((1, 2, 3, 4))) for _ in range(size // 8)
@@ -225,7 +223,7 @@ def test_chance_hides_no_leak(noise: str, size: int) -> None:
     heap.put(0, 0, NOISE[noise](rng, heap, 1 << 18)[: 1 << 18])
     for number in range(1, 501):
         heap.put(number, 0, NOISE[noise](rng, heap, size)[: size // 8 * 8])
-    found, graph = judged(graphs.native(), heap)
+    found, graph = find_disguised(graphs.native(), heap)
     assert not found.conventions and not found.held.blocks
     assert graph.totals(Kind.DEFINITE).blocks >= 450
 
@@ -242,8 +240,8 @@ def test_random_addresses_hide_no_small_group(form: Form) -> None:
         heap = Heap(graphs.X86_64, MIDDLE, [table, *[size] * count], 256)
         heap.root_memory[8:16] = heap.word(MIDDLE)
         for at in range(1, table - 7, 8) if form.kind == Disguise.UNALIGNED else range(0, table, 8):
-            heap.put(0, at, encoded(form, make_address(rng, heap), rng.getrandbits(16), heap.arch))
-        found, graph = judged(graphs.native(), heap)
+            heap.put(0, at, encode(form, make_address(rng, heap), rng.getrandbits(16), heap.arch))
+        found, graph = find_disguised(graphs.native(), heap)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed
 
 
@@ -252,8 +250,8 @@ def test_links_in_large_blocks_have_two_offsets() -> None:
     for engine in engines():
         heap = table_of(Form(Disguise.TAGGED), lambda n: 8 * n, size=136)
         for number in range(0, 100, 2):
-            heap.put(0, 8 * number, encoded(Form(Disguise.TAGGED), heap.blocks[1 + number][0] + 64, number, heap.arch))
-        found, graph = judged(engine, heap)
+            heap.put(0, 8 * number, encode(Form(Disguise.TAGGED), heap.blocks[1 + number][0] + 64, number, heap.arch))
+        found, graph = find_disguised(engine, heap)
         assert [one.blocks for one in found.conventions] == [100] and not graph.has_kind(Kind.DEFINITE, 1)
 
 
@@ -277,5 +275,5 @@ def test_numbers_in_a_table_hide_no_group(name: str) -> None:
         heap.root_memory[0], heap.root_memory[8:16] = rng.choice((0, 1, 8, 200)), heap.word(heap.start)
         for at in range(0, table, 8):
             heap.put(0, at, heap.word(NUMBERS[name](rng, heap, heap.start + at, size) & MASK))
-        found, graph = judged(graphs.native(), heap)
+        found, graph = find_disguised(graphs.native(), heap)
         assert not found.conventions and graph.totals(Kind.DEFINITE).blocks == count, seed

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import graphs
 import pytest
-from held import Oracle, agrees, computed, engines, everything, tiered
+from held import Oracle, agrees, compute_dominators, engines, everything, select_by_priority
 
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT, Dominators, root_node
@@ -68,7 +68,7 @@ def test_random_heaps_against_the_oracle(seed: int) -> None:
     for engine in engines():
         graph, truth = make_graph(engine, seed, 40)
         dominators, targets = make_dominators(graph, truth, seed)
-        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        compute_dominators(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(
             dominators,
             Oracle([b.size for b in truth.blocks], [[t for t, _ in r] for r in truth.references], [*map(sorted, targets)]),
@@ -84,7 +84,7 @@ def test_sums_by_label_against_the_oracle(seed: int) -> None:
     for engine in engines():
         graph, truth = make_graph(engine, seed, 40)
         dominators, targets = make_dominators(graph, truth, seed)
-        computed(dominators)
+        compute_dominators(dominators)
         sizes = [block.size for block in truth.blocks]
         oracle = Oracle(sizes, [[t for t, _ in mine] for mine in truth.references], [*map(sorted, targets)])
         rng = random.Random(seed)
@@ -113,8 +113,8 @@ def test_priorities(seed: int) -> None:
         graph, truth = make_graph(engine, seed, 40)
         dominators, targets = make_dominators(graph, truth, seed, priorities)
         references = [sorted({t for t, _ in mine}) for mine in truth.references]
-        left, kept = tiered(references, [sorted(mine) for mine in targets], priorities)
-        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        left, kept = select_by_priority(references, [sorted(mine) for mine in targets], priorities)
+        compute_dominators(dominators, (1, 5, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([b.size for b in truth.blocks], left, kept))
         answers.append(everything(dominators, len(truth.blocks)))
     assert answers[0] == answers[1]
@@ -136,7 +136,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
             return part == NO_ROOT or container_owners[part] == source or (source >= 0 and parts[source] == part)
 
         dominators, targets = make_dominators(graph, truth, seed, kept=(parts, container_owners))
-        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        compute_dominators(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [[t for t, _ in mine if counts(index, t)] for index, mine in enumerate(truth.references)]
         kept = [sorted(t for t in mine if counts(root_node(root), t)) for root, mine in enumerate(targets)]
         oracle = Oracle([b.size for b in truth.blocks], left, kept)
@@ -149,7 +149,7 @@ def test_edges_into_containers_are_ignored_unless_from_the_owner(seed: int) -> N
                 below.refer(number, [block])
             for block in range(count):
                 below.refer(0, [block] if not counts(node, block) else [])  # a stray word of the owner refers to nothing
-            computed(below)
+            compute_dominators(below)
             held = oracle.held[node] - {node}
             inner = Oracle(oracle.sizes, [[t for t in mine if t in held] for mine in left], [[b] if b in held else [] for b in fields])
             agrees(below, inner)
@@ -188,7 +188,7 @@ def test_blocks_merged_into_roots(seed: int) -> None:
         rng = random.Random(seed)
         stands = array("I", [rng.choice([NO_ROOT, NO_ROOT, IGNORED, *range(ROOTS)]) for _ in truth.blocks])
         dominators.merge_into_roots(stands)
-        computed(dominators, (1, 5, 1 << 20)[seed % 3])
+        compute_dominators(dominators, (1, 5, 1 << 20)[seed % 3])
         left = [
             [target for target, _ in mine if stands[target] == NO_ROOT] if stands[index] == NO_ROOT else []
             for index, mine in enumerate(truth.references)

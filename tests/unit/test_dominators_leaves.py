@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import graphs
 import pytest
-from held import BASE, Oracle, agrees, computed, engines, everything, made, tiered
+from held import BASE, Oracle, agrees, compute_dominators, engines, everything, make_graph, select_by_priority
 
 from findleaks.engine.dominators import NO_ROOT, root_node
 from findleaks.engine.terms import State, Totals
@@ -61,16 +61,16 @@ def test_leaf_trees_against_the_oracle(seed: int) -> None:
     owner = rng.randrange(count)
     parts = array("I", [0 if seed % 4 == 0 and rng.randrange(5) == 0 else NO_ROOT for _ in range(count)])
     left = [[t for t in mine if parts[t] == NO_ROOT or owner == index or parts[index] == 0] for index, mine in enumerate(references)]
-    left, kept = tiered(left, [[t for t in mine if parts[t] == NO_ROOT] for mine in targets], priorities)
+    left, kept = select_by_priority(left, [[t for t in mine if parts[t] == NO_ROOT] for mine in targets], priorities)
     answers = []
     for engine in engines():
-        graph = made(engine, references, spare, interior=seed % 5 == 0)
+        graph = make_graph(engine, references, spare, interior=seed % 5 == 0)
         dominators = graph.dominators(ROOTS, priorities=priorities)
         dominators.expect_leaf_trees()
         dominators.set_owners(parts, [owner])
         for root, mine in enumerate(targets):
             dominators.refer(root, mine)
-        computed(dominators, (1, 7, 1 << 20)[seed % 3])
+        compute_dominators(dominators, (1, 7, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([graph.blocks.size(index) for index in range(count)], left, kept))
         answers.append(everything(dominators, count))
     assert answers[0] == answers[1]
@@ -91,7 +91,7 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
         dominators = graph.dominators(2)
         dominators.refer(0, [0, 3])
         dominators.refer(1, [4])
-        computed(dominators)
+        compute_dominators(dominators)
         assert dominators.sum_retained(0) == Totals(3, 16 + 2 * large + unit)
         assert dominators.by_root() == [Totals(4, 64 + 2 * large + unit), Totals(1, large)]
         assert [child.bytes for child in dominators.children(0, 9)] == [large + unit, large]
@@ -101,9 +101,9 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
 
 def test_leaf_trees_are_only_used_for_complete_trees() -> None:
     for engine in engines():
-        dominators = made(engine, [[1], []]).dominators(1)
+        dominators = make_graph(engine, [[1], []]).dominators(1)
         dominators.refer(0, [0])
-        computed(dominators)
+        compute_dominators(dominators)
         with pytest.raises(ValueError, match="only a whole tree can leave out leaf trees"):
             dominators.within(0, 1).expect_leaf_trees()
         with pytest.raises(RuntimeError, match="record roots before computing"):
@@ -120,11 +120,11 @@ def test_numbers_of_blocks_that_need_more_than_one_byte(length: int) -> None:
     references[0] += [2 * length]
     references += [[] for _ in range(length)]
     references += [list(range(2 * length + 1, 2 * length + 1 + array_length)), *([] for _ in range(array_length))]
-    graph = made(graphs.native(), references)
+    graph = make_graph(graphs.native(), references)
     tree = graph.dominators(1)
     tree.expect_leaf_trees()
     tree.refer(0, [0])
-    computed(tree)
+    compute_dominators(tree)
     top = Totals(array_length + 1, 16 * array_length)
     assert tree.sum_retained(2 * length) == top
     assert [child.block for child in tree.children(2 * length, 2)] == [2 * length + 1, 2 * length + 2]
@@ -153,11 +153,11 @@ def test_numbers_of_blocks_near_the_limits_of_one_and_two_bytes() -> None:
     tops = [new(*(new() for _ in range(count - 1))) for count in counts]
     shared = [new(*(new() for _ in range(count - 1))) for count in others]
     references[0] = [*tops, *shared, *shared]
-    graph = made(graphs.native(), references)
+    graph = make_graph(graphs.native(), references)
     tree = graph.dominators(1)
     tree.expect_leaf_trees()
     tree.refer(0, [0])
-    computed(tree, 10_000)
+    compute_dominators(tree, 10_000)
     for top, count in [*zip(tops, counts), *zip(shared, others)]:
         assert tree.sum_retained(top) == Totals(count, 8 * max(count - 1, 1) + 8 * (count - 1))
         assert tree.idom(top) == 0 and len(tree.children(top, 300)) == min(count - 1, 300)
@@ -176,14 +176,14 @@ def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
     rng = random.Random(seed)
     references = shuffle(rng, make_leaves(rng, rng.randrange(1, 8)))
     count = len(references)
-    graphs_made = [made(engine, references) for engine in engines()]
+    graphs_made = [make_graph(engine, references) for engine in engines()]
     trees = [graphs_made[0].dominators(1), *(graph.dominators(1) for graph in graphs_made)]
     targets = rng.choices(range(count), k=3)
     for tree, expects in zip(trees, (False, True, True)):
         if expects:
             tree.expect_leaf_trees()
         tree.refer(0, targets)
-        computed(tree, (1, 7, 1 << 20)[seed % 3])
+        compute_dominators(tree, (1, 7, 1 << 20)[seed % 3])
     for node in [*range(count), root_node(0)]:
         words = references[node] if node >= 0 else targets
         answers = []
@@ -192,7 +192,7 @@ def test_fields_of_owners_with_leaf_trees(seed: int) -> None:
             for field in range(3):
                 below.refer(field, words[field::6])
                 below.root_words([graph.blocks.address(index) for index in words[field + 3 :: 6]], field)
-            computed(below, (1, 7, 1 << 20)[seed % 3])
+            compute_dominators(below, (1, 7, 1 << 20)[seed % 3])
             members = [sorted(below.members(root_node(field), 0, count)) for field in range(3)]
             children = [below.children(root_node(field), count) for field in range(3)]
             spreads = [below.spread(root_node(field), 9) for field in range(3)]
@@ -208,14 +208,14 @@ def test_fields_with_blocks_and_leaf_trees_in_turn() -> None:
         *([0] for _ in range(count)),
         *([] for _ in range(count)),
     ]
-    graph = made(graphs.native(), references)
+    graph = make_graph(graphs.native(), references)
     tree = graph.dominators(1)
     tree.expect_leaf_trees()
     tree.refer(0, [0])
-    computed(tree)
+    compute_dominators(tree)
     below = tree.within(0, 1)
     begin = time.process_time()
     below.refer(0, references[0])
-    computed(below)
+    compute_dominators(below)
     assert below.by_root() == [Totals(2 * count, 16 * count)]
     assert time.process_time() - begin < 0.4

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import graphs
 import pytest
-from held import Oracle, agrees, computed, engines, everything, made, tiered
+from held import Oracle, agrees, compute_dominators, engines, everything, make_graph, select_by_priority
 
 from findleaks.engine.dominators import NO_ROOT, root_node
 
@@ -55,7 +55,7 @@ def select_references(
 
     left = [[t for t in mine if counts(index, t)] for index, mine in enumerate(references)]
     kept = [[t for t in mine if counts(root_node(root), t)] for root, mine in enumerate(targets)]
-    return tiered(left, kept, priorities)
+    return select_by_priority(left, kept, priorities)
 
 
 @pytest.mark.parametrize("seed", range(graphs.share(150)))
@@ -72,12 +72,12 @@ def test_collapsed_trees_against_the_oracle(seed: int) -> None:
     oracle = Oracle([max(8 * len(mine), 8) for mine in references], left, kept)
     answers = []
     for engine in engines():
-        dominators = made(engine, references).dominators(ROOTS, priorities=priorities)
+        dominators = make_graph(engine, references).dominators(ROOTS, priorities=priorities)
         if seed % 4 == 0:
             dominators.set_owners(parts, container_owners)
         for root, mine in enumerate(targets):
             dominators.refer(root, mine)
-        agrees(computed(dominators, (1, 7, 1 << 20)[seed % 3]), oracle)
+        agrees(compute_dominators(dominators, (1, 7, 1 << 20)[seed % 3]), oracle)
         answers.append(everything(dominators, count))
         for node in [index for index in [*range(count), root_node(0)] if oracle.retained(index).blocks > 2][:6]:
             mine = left[node] if node >= 0 else kept[0]
@@ -86,6 +86,8 @@ def test_collapsed_trees_against_the_oracle(seed: int) -> None:
                 below.refer(field, mine[field::3])
             held = oracle.held[node] - {node}
             inner = [[t for t in others if t in held] if index in held else [] for index, others in enumerate(left)]
-            agrees(computed(below, 5), Oracle(oracle.sizes, inner, [[t for t in mine[field::3] if t in held] for field in range(3)]))
+            agrees(
+                compute_dominators(below, 5), Oracle(oracle.sizes, inner, [[t for t in mine[field::3] if t in held] for field in range(3)])
+            )
             answers[-1][f"fields of {node}"] = everything(below, count)
     assert answers[0] == answers[1]

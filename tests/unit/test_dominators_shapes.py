@@ -10,7 +10,7 @@ import graphs
 import heaps
 import pytest
 from fake import FakeTarget
-from held import Oracle, agrees, computed, engines, everything, made, tree_of
+from held import Oracle, agrees, compute_dominators, engines, everything, make_graph, tree_of
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import SHARED, Chain, Dominators, root_node
@@ -34,7 +34,7 @@ def test_random_digraphs_against_the_oracle(seed: int) -> None:
     targets = [sorted(set(rng.choices(range(count), k=rng.randrange(3)))) for _ in range(3)]
     answers = []
     for engine in engines():
-        graph = made(engine, references, spare, gap=seed % 2 * 4096, interior=seed % 3 == 0)
+        graph = make_graph(engine, references, spare, gap=seed % 2 * 4096, interior=seed % 3 == 0)
         dominators = tree_of(graph, targets, (1, 7, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([graph.blocks.size(i) for i in range(count)], references, targets))
         answers.append(everything(dominators, count))
@@ -55,13 +55,13 @@ def test_fields_against_the_oracle(seed: int) -> None:
         fields = [[word for word in words if word % number == field] for field in range(number)]
         answers = []
         for engine in engines():
-            graph = made(engine, references)
+            graph = make_graph(engine, references)
             whole = tree_of(graph, targets)
             below = whole.within(node, number)
             for field, mine in enumerate(fields):
                 below.refer(field, mine[::2])
                 below.root_words([graph.blocks.address(block) for block in mine[1::2]], field)
-            computed(below, (1, 7, 1 << 20)[seed % 3])
+            compute_dominators(below, (1, 7, 1 << 20)[seed % 3])
             oracle = Oracle([graph.blocks.size(i) for i in range(count)], references, targets)
             held = oracle.held.get(node, set()) - {node}
             inner = [[t for t in mine if t in held] if index in held else [] for index, mine in enumerate(references)]
@@ -115,7 +115,7 @@ def choose_length(engine: Engine) -> int:
 def test_nodes_of_a_long_list_retain_all_later_nodes(engine: Engine, shape: Callable[[int], list[list[int]]]) -> None:
     """Time does not depend on depth: no recursion, no quadratic algorithm."""
     count = choose_length(engine)
-    dominators = tree_of(made(engine, shape(count)), [[0], []])
+    dominators = tree_of(make_graph(engine, shape(count)), [[0], []])
     assert dominators.idom(0) == root_node(0)
     assert is_chain(dominators, range(count))
     assert dominators.by_root() == [dominators.total(), Totals(0, 0)]
@@ -133,7 +133,7 @@ def test_owner_retains_a_doubly_linked_list_with_a_tail_pointer(engine: Engine) 
         *[[t + 1 for t in mine] for mine in [[0, count - 1], *make_double_list(count)[0:0]]],
         *[[t + 1 for t in mine] for mine in make_double_list(count)],
     ]
-    dominators = tree_of(made(engine, references), [[0]])
+    dominators = tree_of(make_graph(engine, references), [[0]])
     assert dominators.idom(0) == root_node(0)
     assert {dominators.idom(index) for index in range(1, count + 1)} == {0}
     found = dominators.spread(0, 8)
@@ -146,7 +146,7 @@ def test_owner_retains_a_doubly_linked_list_with_a_tail_pointer(engine: Engine) 
 def test_parent_pointers_change_nothing(engine: Engine, up: bool) -> None:
     count = choose_length(engine)
     references = random_tree(count, up)
-    dominators = tree_of(made(engine, references), [[0]])
+    dominators = tree_of(make_graph(engine, references), [[0]])
     parents = {child: parent for parent, mine in enumerate(random_tree(count, False)) for child in mine}
     assert [dominators.idom(index) for index in range(1, count)] == [parents[index] for index in range(1, count)]
 
@@ -159,11 +159,11 @@ def test_a_list_whose_end_refers_to_what_another_array_refers_to(engine: Engine)
     half = count // 2
     shared = range(half, 2 * half)
     references = [*[[index + 1] for index in range(half - 1)], [*shared], *[[] for _ in shared], [*shared]]
-    dominators = tree_of(made(engine, references), [[0], [2 * half]])
+    dominators = tree_of(make_graph(engine, references), [[0], [2 * half]])
     assert {dominators.idom(index) for index in shared} == {SHARED}
     assert is_chain(dominators, range(half))
     assert dominators.sum_shared() == Totals(half, 8 * half)
-    below = made(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
+    below = make_graph(engine, [[1, 2 * half + 1], *[[t + 1 for t in mine] for mine in references]])
     dominators = tree_of(below, [[0]])
     assert {dominators.idom(index + 1) for index in shared} == {0}
 
@@ -176,7 +176,7 @@ def test_large_random_digraphs_are_the_same_to_both_engines(degree: int) -> None
     targets = [rng.choices(range(count), k=3) for _ in range(5)]
     answers = []
     for engine in engines():
-        dominators = tree_of(made(engine, references), targets, 1000)
+        dominators = tree_of(make_graph(engine, references), targets, 1000)
         answers.append([[dominators.idom(i), dominators.sum_retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
     assert answers[0] == answers[1]
 
@@ -193,7 +193,7 @@ def test_many_references_to_few_blocks_are_sorted_in_place(popular: int, budget:
     targets = [list(range(first, count))[:1], list(range(0, first, 3)), list(range(0, first, 2))]
     answers = []
     for engine in engines():
-        dominators = tree_of(made(engine, references), targets, budget)
+        dominators = tree_of(make_graph(engine, references), targets, budget)
         answers.append([[dominators.idom(i), dominators.sum_retained(i)] for i in range(count)] + [[dominators.members(SHARED, 0, count)]])
     assert answers[0] == answers[1]
 
@@ -219,7 +219,7 @@ def test_leaked_memory_by_leak_head(seed: int) -> None:
         ]
         dominators = graph.dominators(2, lost=True)
         dominators.refer_lost(0, 1)
-        computed(dominators, (1, 7, 1 << 20)[seed % 3])
+        compute_dominators(dominators, (1, 7, 1 << 20)[seed % 3])
         agrees(dominators, Oracle([b.size for b in heap.blocks], references, targets))
         assert dominators.total().blocks == sum(lost)  # everything is reachable from the heads
         answers.append(everything(dominators, len(heap.blocks)))
@@ -242,7 +242,7 @@ def test_chains(engine: Engine) -> None:
         **dict.fromkeys(range(301, 401), 32),
     }
     spare = [size.get(index, 200) - 8 * len(mine) for index, mine in enumerate(references)]
-    dominators = tree_of(made(engine, references, spare), [[0]])
+    dominators = tree_of(make_graph(engine, references, spare), [[0]])
     assert dominators.chain(1, equal=True) == Chain(100, 64, 64, 6400, 100, False)
     assert dominators.chain(1, equal=True, limit=7) == Chain(7, 64, 64, 448, 7, True)
     assert dominators.chain(7, equal=True) == Chain(94, 64, 64, 94 * 64, 100, False)
@@ -256,7 +256,7 @@ def test_chains(engine: Engine) -> None:
 
 @ENGINES
 def test_unreachable_blocks(engine: Engine) -> None:
-    dominators = tree_of(made(engine, [[1], [], [1, 3], [2]]), [[0], []])
+    dominators = tree_of(make_graph(engine, [[1], [], [1, 3], [2]]), [[0], []])
     assert dominators.total() == Totals(2, 16)
     assert [dominators.idom(index) for index in range(4)] == [root_node(0), 0, None, None]
     assert dominators.sum_retained(2) == Totals(0, 0)
@@ -265,22 +265,22 @@ def test_unreachable_blocks(engine: Engine) -> None:
     assert dominators.chain(2, equal=False) == Chain(1, 16, 16, 16, 2, False)
     below = dominators.within(2, 1)
     below.refer(0, [0, 1, 2, 3])
-    assert computed(below).total() == Totals(0, 0)
+    assert compute_dominators(below).total() == Totals(0, 0)
     assert [below.idom(index) for index in range(4)] == [None] * 4
 
 
 @ENGINES
 def test_no_blocks_at_all(engine: Engine) -> None:
-    dominators = tree_of(made(engine, []), [[], []])
+    dominators = tree_of(make_graph(engine, []), [[], []])
     assert dominators.total() == dominators.sum_shared() == Totals(0, 0)
     assert dominators.by_root() == [Totals(0, 0)] * 2
     assert dominators.children(SHARED, 9) == dominators.children(root_node(1), 9) == []
-    assert tree_of(made(engine, []), []).total() == Totals(0, 0)
+    assert tree_of(make_graph(engine, []), []).total() == Totals(0, 0)
 
 
 @ENGINES
 def test_invalid_arguments_are_refused(engine: Engine) -> None:
-    graph = made(engine, [[1], []])
+    graph = make_graph(engine, [[1], []])
     dominators = graph.dominators(2)
     for ask in (
         dominators.total,
@@ -301,7 +301,7 @@ def test_invalid_arguments_are_refused(engine: Engine) -> None:
     ):
         with pytest.raises(IndexError):
             wrong()
-    computed(dominators)
+    compute_dominators(dominators)
     with pytest.raises(RuntimeError, match="before computing"):
         dominators.refer(0, [0])
     with pytest.raises(RuntimeError, match="before computing"):
@@ -318,7 +318,7 @@ def test_invalid_arguments_are_refused(engine: Engine) -> None:
         below.total()
     with pytest.raises(IndexError):
         below.refer(1, [0])
-    computed(below)
+    compute_dominators(below)
     with pytest.raises(ValueError, match="has fields"):
         below.within(root_node(0), 1)
     with pytest.raises(IndexError):
@@ -334,7 +334,7 @@ def test_ctrl_c_between_slices(engine: Engine) -> None:
     count = choose_length(engine)
     target = FakeTarget({})
     session = heaps.session(target, [], engine)
-    dominators = made(engine, make_double_list(count)).dominators(1)
+    dominators = make_graph(engine, make_double_list(count)).dominators(1)
     dominators.refer(0, [0])
     looked: list[float] = []
 

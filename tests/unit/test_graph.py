@@ -133,7 +133,7 @@ def test_roots_that_are_added_late(
     if held:
         assert wanted["kinds"] == bytes(early.kinds)
     for engine in (graphs.native(arch), graphs.pure(arch)):
-        graph = graphs.scanned(engine, heap, Heuristic(heuristics))
+        graph = graphs.scan_graph(engine, heap, Heuristic(heuristics))
         while not graph.mark_starts(budget):
             pass
         assert graph.holds(late) == held

@@ -23,7 +23,7 @@ ENGINES = [graphs.native, graphs.pure]
 
 def classify(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
     """Return the graph of the heap with these labels, after the representatives of cycles are chosen."""
-    graph = graphs.scanned(engine, heap)
+    graph = graphs.scan_graph(engine, heap)
     graph.set_labels(labels if NO_LABEL in labels else array("H", labels), ranks)
     graphs.mark(graph, 3)
     ranges = graph.cycle_ranges()
@@ -132,6 +132,6 @@ def test_labels_are_checked(engine: Callable[[Arch], Engine]) -> None:
     count = len(heap.blocks)
     wrong = {"labels": ([0] * (count + 1), [1]), "not below": ([1] * count, [1]), "rank 0": ([0] * count, [0])}
     for words, (labels, ranks) in wrong.items():
-        graph = graphs.scanned(engine(X86_64), heap)
+        graph = graphs.scan_graph(engine(X86_64), heap)
         with pytest.raises(ValueError, match=words):
             graph.set_labels(array("I", labels), array("I", ranks))

@@ -108,7 +108,7 @@ def test_memory_of_graphs_is_freed() -> None:
 def test_memory_of_trees_and_fields_is_freed() -> None:
     """A process that creates and releases trees and fields many times does not grow. Half of them are unfinished."""
     rng = random.Random(1)
-    graph = held.made(graphs.native(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
+    graph = held.make_graph(graphs.native(), [[t for t in rng.choices(range(20_000), k=3) if t != index] for index in range(20_000)])
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1])

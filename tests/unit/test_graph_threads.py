@@ -135,7 +135,7 @@ def test_thread_sanitizer_reports_no_race(tmp_path: Path) -> None:
 def test_thread_sanitizer_reports_a_race(tmp_path: Path) -> None:
     """Proof that the test above can fail: a C engine whose marking has no atomic operations."""
     broken = debian.cache() / "racing"  # not in a folder of this run: compiled files of such sources are not kept
-    with debian.locked(broken):
+    with debian.hold_lock(broken):
         for source in (ROOT / "common/native").glob("*.[ch]"):
             text = source.read_text()
             (broken / source.name).write_text(text.replace("_Atomic ", "").replace("stdatomic.h", "stdbool.h").replace(*RACE))

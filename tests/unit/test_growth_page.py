@@ -15,7 +15,7 @@ from typing import Any, Optional
 import escapes
 import pytest
 import samples
-from growthpage import Page, unpacked
+from growthpage import Page, unpack_series
 
 from findleaks import cli
 from findleaks.commands import Invocation
@@ -80,7 +80,7 @@ def test_text_and_json_name_the_page(tmp_path: Path) -> None:
 
 
 def test_command_line_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = samples.saved(samples.samples(3), tmp_path / "series")
+    folder = samples.save_samples(samples.samples(3), tmp_path / "series")
     file = tmp_path / "a b.html"
     assert cli.main(["diff", str(folder), "-o", str(file), "--by", "root"]) == 0
     assert f"written to {file}" in " ".join(capsys.readouterr().out.split())
@@ -199,7 +199,7 @@ def test_samples_without_times_are_numbered(times: tuple[Optional[float], ...], 
 
 def test_packed_series() -> None:
     series = [[0, 0, 0], [None, 5, None], [-3, 1 << 40, -(1 << 40)], [LARGEST + 9, -LARGEST - 9, 7], [63, 64, -64], [None] * 3]
-    assert unpacked(pack_series(series), 3) == [
+    assert unpack_series(pack_series(series), 3) == [
         *series[:3],
         [LARGEST, -LARGEST, 7],
         *series[4:],

@@ -35,7 +35,7 @@ def dominators(graph):
     return made
 
 def interiors(graph):
-    scanned = graphs.scanned(graphs.native(), heap, graphs.Heuristic.AUTO)
+    scanned = graphs.scan_graph(graphs.native(), heap, graphs.Heuristic.AUTO)
     while not scanned.mark(1 << 20):
         pass
     return scanned.interiors()

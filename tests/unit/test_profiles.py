@@ -78,11 +78,11 @@ def write_profile(folder: Path, profile: Profile, form: str, name: str) -> Path:
 
 def test_folded(tmp_path: Path) -> None:
     profile = make_profile(300)
-    found = profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded"))
+    found = profilefiles.parse_folded(write_profile(tmp_path, profile, "folded", "a.folded"))
     assert found == add_samples(profile, lambda one: one.values[1:])
     assert list(found.values()) == sorted(found.values(), reverse=True)
     compared = make_profile(300, True)
-    found = profilefiles.folded(write_profile(tmp_path, compared, "folded", "b.folded"), 2)
+    found = profilefiles.parse_folded(write_profile(tmp_path, compared, "folded", "b.folded"), 2)
     assert found == add_samples(compared, lambda one: (one.before[1], one.values[1]))
 
 
@@ -228,7 +228,7 @@ def test_hostile_names(tmp_path: Path) -> None:
     text = write_profile(tmp_path, profile, "flamegraph", "a.html").read_text(encoding="utf-8")
     assert text.count("<script") == 3 and "owned" in text and "\u202e" not in text
     assert list(profilefiles.flamegraph(tmp_path / "a.html")[1])[1] == ((name, ""),)
-    assert list(profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded"))) == [(name.replace(";", ":"),)]
+    assert list(profilefiles.parse_folded(write_profile(tmp_path, profile, "folded", "a.folded"))) == [(name.replace(";", ":"),)]
     assert list(profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.json"))["Lost bytes"]) == [(name,)]
     assert list(profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))[1]) == [(name,)]
 
@@ -237,7 +237,7 @@ def test_invalid_figures(tmp_path: Path) -> None:
     profile = Profile("t", BOTH, [Sample((Frame("f", (1 << 64) - 1, "m", "f.c", 1 << 70),), (1 << 70, 1 << 80))], modules=MODULES)
     assert profilefiles.pprof_samples(write_profile(tmp_path, profile, "pprof", "a.pb.gz"))[1] == {("f",): ((1 << 63) - 1,) * 2}
     assert profilefiles.flamegraph(write_profile(tmp_path, profile, "flamegraph", "a.html"))[1][(("f", "m"),)] == (1 << 51, 1 << 51)
-    assert profilefiles.folded(write_profile(tmp_path, profile, "folded", "a.folded")) == {("f",): (1 << 80,)}
+    assert profilefiles.parse_folded(write_profile(tmp_path, profile, "folded", "a.folded")) == {("f",): (1 << 80,)}
     assert profilefiles.speedscope(write_profile(tmp_path, profile, "speedscope", "a.json"))["Lost blocks"] == {("f",): 1 << 70}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import graphs
 import pytest
-from held import computed, engines, made
+from held import compute_dominators, engines, make_graph
 
 from findleaks.engine.dominators import NO_ROOT, SET, SHARED, RootSet, root_node
 
@@ -42,12 +42,12 @@ def test_sets_against_reachability(seed: int) -> None:
     earlier = set().union(*reached[:later])
     answers = []
     for engine in engines():
-        graph = made(engine, references, [rng.choice((0, 8, 24)) for _ in range(count)])
+        graph = make_graph(engine, references, [rng.choice((0, 8, 24)) for _ in range(count)])
         tree = graph.dominators(ROOTS, priorities=[later])
         tree.set_owners(parts, [owner])
         for root, mine in enumerate(targets):
             tree.refer(root, mine)
-        computed(tree, 1 << 20)
+        compute_dominators(tree, 1 << 20)
         roots = array("I", [root for root, mine in enumerate(targets) for _ in mine])
         blocks = array("I", [block for mine in targets for block in mine])
         for first, end in ((0, later), (later, ROOTS)):
@@ -68,11 +68,11 @@ def test_sets_against_reachability(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", engines(), ids=lambda engine: engine.name)
 def test_wrong_references(engine: object) -> None:
-    graph = made(engine, [[]], [0])  # type: ignore[arg-type]
+    graph = make_graph(engine, [[]], [0])  # type: ignore[arg-type]
     tree = graph.dominators(1)
     with pytest.raises(RuntimeError):
         tree.root_sets(0, 1, array("I"), array("I"))
-    computed(tree, 1)
+    compute_dominators(tree, 1)
     for roots, blocks in (([0], []), ([1], [0]), ([0], [1])):
         with pytest.raises(ValueError, match="root"):
             tree.root_sets(0, 1, array("I", roots), array("I", blocks))

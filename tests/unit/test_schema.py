@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import schemas
-from debuggers import ROOT, ran
+from debuggers import ROOT, run_cli
 from jsonschema import Draft202012Validator, ValidationError
 
 from findleaks.escaping import json_line
@@ -23,20 +23,20 @@ SAMPLE = str(ROOT / "cores" / "sample.core.gz")
 
 
 def test_the_file_is_current() -> None:
-    assert schemas.generated().text() == FILE.read_text(encoding="utf-8"), "run .venv/bin/python tools/generate_schema.py"
+    assert schemas.load_generator().text() == FILE.read_text(encoding="utf-8"), "run .venv/bin/python tools/generate_schema.py"
     Draft202012Validator.check_schema(json.loads(FILE.read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
 def printed() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ran("find", "--json", SAMPLE, check=True).stdout)
+    found: dict[str, Any] = json.loads(run_cli("find", "--json", SAMPLE, check=True).stdout)
     return found
 
 
 def test_shipped_schema_accepts_the_output(printed: dict[str, Any]) -> None:
     whole = Draft202012Validator(json.loads(FILE.read_text(encoding="utf-8")))
     whole.validate(printed)
-    rows = ran("blocks", "--json", "--limit", "3", SAMPLE, check=True).stdout.splitlines()
+    rows = run_cli("blocks", "--json", "--limit", "3", SAMPLE, check=True).stdout.splitlines()
     for row in rows:
         whole.validate(json.loads(row))
     assert len(rows) >= 3
@@ -91,7 +91,7 @@ def test_results_are_frozen() -> None:
     def below(record: type[Record]) -> set[type[Record]]:
         return {record}.union(*map(below, record.__subclasses__()))
 
-    schemas.generated()
+    schemas.load_generator()
     classes = below(Record) - {Record}
     assert len(classes) > 50
     assert all(one.__dataclass_params__.frozen for one in classes)  # type: ignore[attr-defined]

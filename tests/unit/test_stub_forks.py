@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from building import compiled
+from building import compile_program
 
 from findleaks.counting.generated import stub as stubcode
 from findleaks.injection.stub.relocate import plan
@@ -43,7 +43,7 @@ def step(folder: Path, code: bytes, layout: CountTable, settings: bytes, filters
     image, table = folder / "image", folder / "table"
     image.write_bytes(code + switches)
     table.write_bytes(bytes(layout.shared_end - SHARED))
-    program = compiled(folder, "forked_steps.c", "-O2", "-mno-red-zone")
+    program = compile_program(folder, "forked_steps.c", "-O2", "-mno-red-zone")
     words = map(hex, [BASE, len(code), layout.shared_end, layout.size, *filters, CLAIMS, *numbers])
     done = subprocess.run([program, image, table, *words], capture_output=True, text=True, check=True)
     rounds, *sums, claims = map(int, done.stdout.split())

@@ -7,7 +7,7 @@ from pathlib import Path
 import elfcore
 import pytest
 from elfcore import Load, Task
-from handmade import HEAP, LIBRARY, STACK, opened, page, usual
+from handmade import HEAP, LIBRARY, STACK, open_bytes, page, usual
 from hostile import lines_run
 
 from findleaks.errors import UnreadableMemory
@@ -18,7 +18,7 @@ from findleaks.target.notes import program_name
 @pytest.mark.parametrize("unaligned", [False, True])
 @pytest.mark.parametrize("notes_last", [False, True])
 def test_a_usual_core(tmp_path: Path, unaligned: bool, notes_last: bool) -> None:
-    core = opened(tmp_path / "core", usual(unaligned=unaligned, notes_last=notes_last, vector={25: STACK + 0x10}))
+    core = open_bytes(tmp_path / "core", usual(unaligned=unaligned, notes_last=notes_last, vector={25: STACK + 0x10}))
     assert core.description == "core of prog (pid 100), 2 threads"
     assert (core.pid, core.live, core.truncated, core.warnings, core.unread) == (100, False, False, [], [])
     assert [(r.start, r.end, r.readable, r.writable, r.name) for r in core.regions()] == [
@@ -37,7 +37,7 @@ def test_a_usual_core(tmp_path: Path, unaligned: bool, notes_last: bool) -> None
 
 
 def test_threads_come_main_first_with_all_their_words(tmp_path: Path) -> None:
-    main, other = opened(tmp_path / "core", usual()).threads()
+    main, other = open_bytes(tmp_path / "core", usual()).threads()
     assert (main.tid, other.tid) == (100, 101)
     assert (other.sp, other.pc, other.thread_pointer) == (STACK + 0x100, 0x1234, HEAP + 8)
     assert other.registers["rbx"] == 0xB0B
@@ -51,7 +51,7 @@ def test_mapped_files_name_regions_in_bytes_whatever_the_page_size(tmp_path: Pat
     """The offsets in NT_FILE are pages of 4096 bytes in cores by Linux, and bytes in cores by GDB. A segment that
     contains a file and the memory after it is split. A mapped file without a segment becomes a read-only region."""
     mapped = [(HEAP, HEAP + 0x1000, 0x3000, "/data/file"), (LIBRARY, LIBRARY + 0x1000, 0x5000, "/no/such/file")]
-    core = opened(tmp_path / "core", usual(mapped=mapped, page=size))
+    core = open_bytes(tmp_path / "core", usual(mapped=mapped, page=size))
     named = {r.start: r for r in core.regions()}
     assert (named[HEAP].end, named[HEAP].name, named[HEAP].file_offset) == (HEAP + 0x1000, "/data/file", 0x3000)
     assert (named[HEAP + 0x1000].name, named[HEAP + 0x1000].file_offset) == ("", 0)
@@ -69,19 +69,19 @@ def test_writable_memory_that_was_left_out(tmp_path: Path) -> None:
         Load(HEAP + 0x30000, 0x2000, page(b"x")),
     ]
     mapped = [(HEAP + 0x20000, HEAP + 0x22000, 0, "/dev/shm/ring")]
-    core = opened(tmp_path / "core", elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped))
+    core = open_bytes(tmp_path / "core", elfcore.core(loads, [Task(100, {"rsp": HEAP})], mapped=mapped))
     assert core.unread == [(HEAP + 0x20000, HEAP + 0x22000), (HEAP + 0x31000, HEAP + 0x32000)]
     assert core.warnings == ["8.0 KiB of writable files are not in the core (/dev/shm/ring): pointers in them are not seen."]
 
 
 def test_missing_anonymous_memory_is_reported(tmp_path: Path) -> None:
-    core = opened(tmp_path / "core", elfcore.core([Load(HEAP, 0x1000), Load(LIBRARY, 0x1000, page(b"r"), "r--")], [Task(100)]))
+    core = open_bytes(tmp_path / "core", elfcore.core([Load(HEAP, 0x1000), Load(LIBRARY, 0x1000, page(b"r"), "r--")], [Task(100)]))
     assert core.unread == [(HEAP, HEAP + 0x1000)]
     assert any("coredump_filter" in warning for warning in core.warnings)
 
 
 def test_no_notes(tmp_path: Path) -> None:
-    core = opened(tmp_path / "core", elfcore.core([Load(HEAP, 0x1000, page(b"h"))]))
+    core = open_bytes(tmp_path / "core", elfcore.core([Load(HEAP, 0x1000, page(b"h"))]))
     assert core.threads() == []
     assert core.read(HEAP, 1) == b"h"
     assert any("registers and stacks are unknown" in warning for warning in core.warnings)

@@ -11,7 +11,7 @@ from pathlib import Path
 import elfcore
 import pytest
 from elfcore import Load, Task
-from handmade import HEAP, LIBRARY, STACK, built_library, check_line, core_with, image_of, opened, page, refusal, usual
+from handmade import HEAP, LIBRARY, STACK, built_library, check_line, core_with, image_of, open_bytes, page, refusal, usual
 
 from findleaks.errors import FindleaksError, TargetError, UnreadableMemory
 from findleaks.target.core import CoreTarget, open_core
@@ -112,7 +112,7 @@ def test_truncation_gives_one_line_or_partial_results(tmp_path: Path, notes_last
 
 def test_missing_stacks_of_a_truncated_core_are_counted(tmp_path: Path) -> None:
     data = usual()
-    core = opened(tmp_path / "core.cut", data[: len(data) - 4096])
+    core = open_bytes(tmp_path / "core.cut", data[: len(data) - 4096])
     assert core.warnings[0] == (
         "core.cut: truncated: 12 KiB of 16 KiB are left; 2 of 2 thread stacks are missing. "
         "Blocks reported as leaked may be referenced from the missing part."
@@ -122,7 +122,7 @@ def test_missing_stacks_of_a_truncated_core_are_counted(tmp_path: Path) -> None:
 
 def test_a_core_a_few_bytes_short_is_reported_in_bytes(tmp_path: Path) -> None:
     data = usual()
-    core = opened(tmp_path / "core.cut", data[:-3])
+    core = open_bytes(tmp_path / "core.cut", data[:-3])
     assert f"truncated: {len(data) - 3:,} of {len(data):,} bytes are left" in core.warnings[0]
 
 

@@ -20,7 +20,7 @@ import elfcore
 import pytest
 from descriptors import open_descriptors
 from elfcore import Load, Task
-from handmade import HEAP, STACK, check_line, opened, page, refusal, usual
+from handmade import HEAP, STACK, check_line, open_bytes, page, refusal, usual
 
 from findleaks.errors import TargetError
 from findleaks.target import gzip_members
@@ -40,11 +40,11 @@ PACKERS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst":
 def test_packed_cores(tmp_path: Path, kind: str) -> None:
     data = usual()
     path = tmp_path / f"core.{kind}"
-    core = opened(path, PACKERS[kind](data))
+    core = open_bytes(path, PACKERS[kind](data))
     assert (core.warnings, core.truncated, core.path) == ([], False, str(path))
     assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
     assert len(core.threads()) == 2
-    two = opened(path, PACKERS[kind](data[:5000]) + PACKERS[kind](data[5000:]))
+    two = open_bytes(path, PACKERS[kind](data[:5000]) + PACKERS[kind](data[5000:]))
     assert two.read(HEAP, 0x2000) == page(b"h") + page(b"H"), "the parts of a packed file are joined"
 
 
@@ -81,7 +81,7 @@ def test_data_before_damage_are_used(tmp_path: Path, kind: str) -> None:
     whole = elfcore.core([Load(HEAP, len(memory), memory), Load(STACK, 0x1000, page(b"s"))], [Task(100, {"rsp": STACK})])
     packed = bytearray(PACKERS[kind](whole))
     packed[len(packed) * 9 // 10] ^= 0x55
-    core = opened(tmp_path / f"core.{kind}", packed)
+    core = open_bytes(tmp_path / f"core.{kind}", packed)
     assert core.truncated
     assert f"core.{kind}: the compressed file is damaged near byte " in core.warnings[0]
     assert f" of {len(packed):,} (" in core.warnings[0]
@@ -94,11 +94,11 @@ def test_data_before_damage_are_used(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", PACKERS)
 def test_data_after_a_packed_core_are_ignored(tmp_path: Path, kind: str) -> None:
-    core = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + b"something else, and more of it" * 10)
+    core = open_bytes(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + b"something else, and more of it" * 10)
     assert not core.truncated
     assert core.read(HEAP, 0x2000) == page(b"h") + page(b"H")
     assert all("the compressed core is followed by other data" in line for line in core.warnings)
-    padded = opened(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + bytes(512))
+    padded = open_bytes(tmp_path / f"core.{kind}", PACKERS[kind](usual()) + bytes(512))
     assert not padded.truncated
 
 
@@ -149,8 +149,8 @@ def test_zstd_program_is_used_if_python_has_no_zstd(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setitem(sys.modules, "compression", None)
     packed = pack_zstd(usual())
-    assert opened(tmp_path / "core.zst", packed).read(HEAP, 1) == b"h"
-    cut = opened(tmp_path / "cut.zst", pack_zstd(usual() + random.Random(1).randbytes(1 << 20))[:-1000])
+    assert open_bytes(tmp_path / "core.zst", packed).read(HEAP, 1) == b"h"
+    cut = open_bytes(tmp_path / "cut.zst", pack_zstd(usual() + random.Random(1).randbytes(1 << 20))[:-1000])
     assert cut.truncated
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "zstd program" in refusal(tmp_path / "core.zst", packed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from descriptors import open_descriptors
-from handmade import built_library, constant_of, core_with, opened
+from handmade import built_library, constant_of, core_with, open_bytes
 
 from findleaks.target import files
 from findleaks.target.core import CoreTarget
@@ -27,7 +27,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_core(tmp_path: Path, library: Path, path: str) -> CoreTarget:
     """Return a core whose library has the path `path`. The sysroot is the folder "root"."""
-    return opened(tmp_path / "core", core_with(library, path), sysroot=str(tmp_path / "root"))
+    return open_bytes(tmp_path / "core", core_with(library, path), sysroot=str(tmp_path / "root"))
 
 
 def put(library: Path, path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_file_replaced_after_the_check_is_not_read(tmp_path: Path, library: Pa
     mine = tmp_path / "libx.so"
     put(library, mine)
     data = core_with(library, str(mine))
-    place = opened(tmp_path / "core", data).symbol("text", "lib")
+    place = open_bytes(tmp_path / "core", data).symbol("text", "lib")
     assert place is not None
-    core = opened(tmp_path / "core", data)
+    core = open_bytes(tmp_path / "core", data)
     mine.with_suffix(".new").write_bytes(library.read_bytes().replace(b"constant in the file", b"something else there"))
     os.replace(mine.with_suffix(".new"), mine)
     assert core.read(place.address, 20) == bytes(20)
@@ -175,7 +175,7 @@ def test_files_on_slow_mounts_are_not_touched(tmp_path: Path, library: Path, mon
     put(library, here / "libx.so")
 
     def open_core(path: str, folder: Path = here, sysroot: str = "") -> CoreTarget:
-        return opened(folder / "core", core_with(library, path), sysroot=sysroot)
+        return open_bytes(folder / "core", core_with(library, path), sysroot=sysroot)
 
     touched = []
     kept = os.open
@@ -203,7 +203,7 @@ def test_files_of_the_kernel_are_not_read(tmp_path: Path, library: Path, monkeyp
     kept = os.open
     monkeypatch.setattr(os, "open", lambda path, *rest, **more: (touched.append(os.fsdecode(path)), kept(path, *rest, **more))[1])
     for path in ("/proc/kmsg", f"/proc/self/root{library}", "/sys/kernel/notes"):
-        core = opened(tmp_path / "core", core_with(library, path))
+        core = open_bytes(tmp_path / "core", core_with(library, path))
         assert core.symbol(LOCAL) is None
         assert any("on a remote or kernel file system" in warning for warning in core.warnings), path
     assert "/" in touched and not {"proc", "sys", "/proc/kmsg"} & set(touched)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from fake import FakeTarget
-from googleimage import CPUS, FREE, HEAP, IMAGE, LISTED, MAPPED, ROOT, SMALL, STACK, USUAL, Image, made
+from googleimage import CPUS, FREE, HEAP, IMAGE, LISTED, MAPPED, ROOT, SMALL, STACK, USUAL, Image, make_image
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +45,7 @@ def list_states(image: Image, name: str, size: int, blocks: Blocks, count: int) 
 @pytest.mark.parametrize("which", [0, 1], ids=["native", "pure"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_layout(layout: Layout, which: int) -> None:
-    image = made(layout)
+    image = make_image(layout)
     one, blocks = read(image.target(), which)
     assert one.place.layout == layout
     assert one.problems == []
@@ -64,7 +64,7 @@ def test_every_layout(layout: Layout, which: int) -> None:
 
 @pytest.mark.parametrize("layout", [USUAL, SMALL], ids=str)
 def test_caches_add_up(layout: Layout) -> None:
-    image = made(layout)
+    image = make_image(layout)
     one, blocks = read(image.target())
     rows = {cache.name: cache for cache in one.caches(blocks)}
     small = rows["16"]
@@ -85,7 +85,7 @@ def test_caches_add_up(layout: Layout) -> None:
 
 
 def test_allocator_metadata() -> None:
-    image = made()
+    image = make_image()
     one, _ = read(image.target())
     assert [(heap.start, heap.end) for heap in one.heaps()] == [(HEAP, (image.page << USUAL.shift) + 4096)]
     own = one.metadata()
@@ -100,7 +100,7 @@ def test_allocator_metadata() -> None:
 
 def test_a_freed_region_belongs_to_the_allocator() -> None:
     """A region whose blocks were all freed has no entry in the page map."""
-    image = made()
+    image = make_image()
     target = image.target()
     regions = target.regions()
     assert HEAP % (2 << 20) == 0
@@ -207,7 +207,7 @@ def sample(image: Image) -> None:
 )
 def test_damage_is_reported(damage: Damage, reported: str) -> None:
     """Damage is reported, and the rest is read."""
-    image = made()
+    image = make_image()
     damage(image)
     one, blocks = read(image.target())
     assert any(reported in problem.what for problem in one.problems), one.problems
@@ -217,7 +217,7 @@ def test_damage_is_reported(damage: Damage, reported: str) -> None:
 
 def test_a_sampled_block_of_an_odd_size() -> None:
     """The requested size is a word of the target, which can be overwritten."""
-    image = made()
+    image = make_image()
     odd_size(image)
     one, blocks = read(image.target())
     assert one.problems == []
@@ -264,7 +264,7 @@ def other_class(image: Image) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_verify(damage: Damage, reported: str) -> None:
-    image = made()
+    image = make_image()
     damage(image)
     one, blocks = read(image.target())
     assert any(problem is not None and reported in problem.what for problem in one.verify(blocks))
@@ -278,7 +278,7 @@ def test_verify(damage: Damage, reported: str) -> None:
 )
 def test_any_damage(changes: list[tuple[int, int]]) -> None:
     """No exception and no endless loop, whatever the words are."""
-    image = made(SMALL)
+    image = make_image(SMALL)
     target = image.target()
     known = sorted(image.words)
     for where, value in changes:
@@ -304,7 +304,7 @@ WRONG_SAMPLES = [(56, 1 << 40), (56, 0), (40, 1 << 30), (72, 1 << 60), (96, HEAP
 @pytest.mark.parametrize(("offset", "value"), WRONG_SAMPLES)
 def test_a_damaged_sample_has_no_stack(offset: int, value: int) -> None:
     """The other sample has its stack. -1: the span's pointer to the record is damaged."""
-    image = made()
+    image = make_image()
     more = image.allocate(624)
     image.span("another", pages=1, sample=more)
     first = image.words[image.spans["sampled"] + 40]

@@ -11,7 +11,7 @@ from pathlib import Path
 import elfcore
 import pytest
 from elfcore import Load, Task
-from handmade import HEAP, opened, page
+from handmade import HEAP, open_bytes, page
 from variants import mark_matrix_except
 
 from findleaks import cli
@@ -89,7 +89,7 @@ def test_every_command_on_registers_and_files_at_the_end(
 
 def test_the_last_page_is_left_out(tmp_path: Path) -> None:
     loads = [Load(HEAP, 0x1000, page(b"h")), Load(TOP - 0x3000, 0x3000, page(b"a") + page(b"b") + page(b"c")), Load(TOP - 0x800, 0x800)]
-    core = opened(tmp_path / "core", elfcore.core(loads, [Task(100)], mapped=[(TOP - 0x3000, TOP - 1, 0, "/x")]))
+    core = open_bytes(tmp_path / "core", elfcore.core(loads, [Task(100)], mapped=[(TOP - 0x3000, TOP - 1, 0, "/x")]))
     assert [(r.start, r.end) for r in core.regions()] == [(HEAP, HEAP + 0x1000), (TOP - 0x3000, TOP - 0x1000)]
     assert core.read(TOP - 0x3000, 0x2000) == page(b"a") + page(b"b")
     assert [len(piece.data) for piece in core.pieces(HEAP + 0x1000, TOP)] == [0x2000]

@@ -12,7 +12,7 @@ from pathlib import Path
 import building
 import pytest
 from fake import FakeTarget
-from typed import named, open_sources
+from typed import list_named, open_sources
 
 from findleaks.debuginfo import type_index
 from findleaks.debuginfo.sources import Sources
@@ -144,7 +144,7 @@ def test_types_are_read_once_for_each_build_id(program: Path, tmp_path: Path, mo
     again = index(program, tmp_path).of(module)
     assert again == table
     assert again is not None
-    assert named(again)["STRUCT", "node"]
+    assert list_named(again)["STRUCT", "node"]
     assert len(open_sources(program).main()) == 1
 
 

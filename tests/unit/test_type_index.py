@@ -12,7 +12,7 @@ import graphs
 import pytest
 from elftools.elf.elffile import ELFFile
 from type_oracle import read_types_slowly
-from typed import check_facts, differences, member_places, named, open_sources, read_file, variables
+from typed import check_facts, differences, list_named, member_places, open_sources, read_file, variables
 from variants import mark_matrix_except
 
 from findleaks.debuginfo.local_variables import Local, LocalVariables, Place
@@ -64,7 +64,7 @@ def test_types_of_c_are_those_of_the_compiler(tmp_path: Path, form: str) -> None
     assert check_facts(table, facts(program)) > 29
     if "i686" not in form:  # a static program also has libc's assembly code, of which pyelftools makes units
         assert differences(read_types_slowly(str(program)), table) == []
-    assert named(read_file(program, pure=True)) == named(table)
+    assert list_named(read_file(program, pure=True)) == list_named(table)
 
 
 def test_a_type_is_more_than_its_members(tmp_path: Path) -> None:
@@ -111,14 +111,14 @@ def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
     whole = read_file(build(tmp_path / "whole", form.replace("-gsplit-dwarf", "")))
     program = build(tmp_path, form)
     split = read_file(program)
-    assert named(split) == named(whole)
+    assert list_named(split) == list_named(whole)
     assert variables(split) == variables(whole)
     assert check_facts(split, without_vector(facts(program))) > 29
     if form in (SPLIT_FORMS["gcc-5"], SPLIT_FORMS["gcc-5-O2"]):
         return  # packages of DWARF 5 need llvm-dwp, which the matrix has; that of LLVM 14 does not end with range lists
     package(program, "dwp" if "dwarf-4" in form else "llvm-dwp")
     assert not list(tmp_path.glob("*.dwo"))
-    assert named(read_file(program)) == named(whole)
+    assert list_named(read_file(program)) == list_named(whole)
 
 
 def without_vector(text: str) -> str:
@@ -140,9 +140,9 @@ def test_type_units_are_those_in_one_unit(tmp_path: Path, form: str) -> None:
     program = build(tmp_path, f"gcc {form} -fdebug-types-section")
     table = read_file(program)
     assert check_facts(table, without_vector(facts(program))) > 29
-    whole = named(read_file(build(tmp_path, f"gcc {form}")))
+    whole = list_named(read_file(build(tmp_path, f"gcc {form}")))
     del whole["STRUCT", "vector"]
-    assert named(table) == whole
+    assert list_named(table) == whole
 
 
 def test_types_in_a_supplementary_file(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_types_in_a_supplementary_file(tmp_path: Path) -> None:
     shutil.copy(program, tmp_path / "other")
     subprocess.run(["dwz", "-m", "common.debug", "types", "other"], check=True, cwd=tmp_path)
     moved = read_file(program)
-    assert named(moved) == named(whole)
+    assert list_named(moved) == list_named(whole)
     assert variables(moved) == variables(whole)
     assert check_facts(moved, facts(program)) > 29
 
