@@ -129,7 +129,7 @@ def test_deleted_files(running: Running, monkeypatch: pytest.MonkeyPatch) -> Non
     exists."""
     opened = copied.MappedFiles._open_region
     monkeypatch.setattr(
-        copied.MappedFiles, "_opened", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
+        copied.MappedFiles, "_open_region", lambda self, region, fields: (-1, 0) if b"gone" in fields[5] else opened(self, region, fields)
     )
     with attach(running.pid) as copy:
         as_stopped(copy, running)
