@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.members import Member, Members
 from findleaks.runtimes.ruby.symbols import Symbols
 from findleaks.runtimes.ruby.tables import Tables, st_span
@@ -54,9 +55,12 @@ class GenericVariables:
             yield from self._members.of_other(value, words[1], start + _VARIABLES, number)
 
     def memory(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the start and size of the memory of variables, and the address of their object."""
+        """Yield the start and size of the memory of variables, and the address of their object. The
+        variables of T_DATA, such as Threads, are left out: findleaks does not know all references
+        that keep a T_DATA alive, so its variables remain roots."""
         for value, start in interruptible(self._memory.target, self._table.items()):
-            number = self._memory.int32(start) if (self._memory.word(value) or 0) & HAS_VARIABLES else None
+            flags = self._memory.word(value) or 0
+            number = self._memory.int32(start) if flags & HAS_VARIABLES and flags & c.MASK != c.T_DATA else None
             if number and 0 < number <= _MOST_VARIABLES and self._is_slot(value):
                 yield start + _VARIABLES, 8 * number, value
 
