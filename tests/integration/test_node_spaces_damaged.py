@@ -63,7 +63,7 @@ class Picture(NamedTuple):
     """A core, the figures of V8 for its one isolate, and the addresses of V8's structures in it."""
 
     core: Path
-    parse_spaces: dict[str, list[int]]
+    figures: dict[str, list[int]]
     shape: shape.Shape
     isolate: int
     spaces: dict[str, spaces.Space]
@@ -141,7 +141,7 @@ def change_numbers(words: Words, picture: Picture) -> tuple[str, ...]:
 
 def damage_counter(words: Words, picture: Picture) -> tuple[str, ...]:
     """Overwrite two words that count committed bytes. The chunks are listed, and a warning is printed."""
-    address, (size, _) = picture.spaces["old_space"].address, picture.said["old_space"]
+    address, (size, _) = picture.spaces["old_space"].address, picture.figures["old_space"]
     for number, word in enumerate(words.read(address, 16)):
         if word == size:
             words.put(address + 8 * number, 4096)
@@ -199,9 +199,9 @@ def test_damage_is_reported(picture: Picture, spoil: Callable[[Words, Picture], 
     heap = next(part for part in found["parts"] if part["name"] == "V8's heap")
     isolate = next(part for part in heap["parts"] if part["name"].startswith("isolate"))
     reported = {part["name"]: [part["bytes"], part["used"]] for part in isolate["parts"]}
-    expected = {name: sizes for name, sizes in picture.said.items() if sizes[0] and name not in concerned}
+    expected = {name: sizes for name, sizes in picture.figures.items() if sizes[0] and name not in concerned}
     assert {name: sizes for name, sizes in reported.items() if name in expected} == expected
-    assert all(reported.get(name) != picture.said[name] for name in concerned)
+    assert all(reported.get(name) != picture.figures[name] for name in concerned)
     assert sum(part["bytes"] for part in heap["parts"]) == heap["bytes"]
     if spoil is imitate_chunk:
         assert heap["bytes"] == pages(picture.core)[0]["parts"][0]["bytes"]
@@ -238,7 +238,7 @@ def test_missing_function_is_reported(picture: Picture, absent: str, problem: st
         node = Node(session.target, session.engine, session.directory, module)
         heap = next(part for part in node.parts() if part.name == "V8's heap")
         assert any(problem in one.what for one in node.problems)
-        assert sum(end - start for start, end in heap.ranges) >= sum(size for size, _ in picture.said.values())
+        assert sum(end - start for start, end in heap.ranges) >= sum(size for size, _ in picture.figures.values())
         assert bool(heap.parts) == (absent == spaces.READ_ONLY[0])
         assert heap.parts or heap.used is None
         assert node.counters()["external"].value > 0
