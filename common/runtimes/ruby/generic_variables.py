@@ -48,11 +48,12 @@ class GenericVariables:
     def of(self, value: int) -> Iterator[Member]:
         """Yield the variables of the object at this address. Variables that refer to no object are
         left out."""
-        words = self._memory.words(value, 2) or (0, 0)
-        start = self._table.get(value) if words[0] & HAS_VARIABLES else None
-        number = self._memory.int32(start) if start else None
-        if start and number and 0 < number <= _MOST_VARIABLES:
-            yield from self._members.of_other(value, words[1], start + _VARIABLES, number)
+        flags, klass = self._memory.words(value, 2) or (0, 0)
+        # Finding the table takes long, so it is only looked for if an object has variables.
+        start = self._table.get(value, 0) if flags & HAS_VARIABLES else 0
+        number = self._count(flags, start)
+        if number:
+            yield from self._members.of_other(value, klass, start + _VARIABLES, number)
 
     def memory(self) -> Iterator[tuple[int, int, int]]:
         """Yield the start and size of the memory of variables, and the address of their object. The
@@ -60,8 +61,8 @@ class GenericVariables:
         that keep a T_DATA alive, so its variables remain roots."""
         for value, start in interruptible(self._memory.target, self._table.items()):
             flags = self._memory.word(value) or 0
-            number = self._memory.int32(start) if flags & HAS_VARIABLES and flags & c.MASK != c.T_DATA else None
-            if number and 0 < number <= _MOST_VARIABLES and self._is_slot(value):
+            number = self._count(flags, start) if flags & c.MASK != c.T_DATA else 0
+            if number and self._is_slot(value):
                 yield start + _VARIABLES, 8 * number, value
 
     def find(self) -> Iterator[tuple[str, int, int]]:
@@ -101,5 +102,10 @@ class GenericVariables:
         # The first entries may be deleted: their object was freed or has become another object.
         if key % 8 or value % 8 or not value or self._is_slot(value) or not self._is_slot(key):
             return False
-        number = self._memory.int32(value)
-        return bool((self._memory.word(key) or 0) & HAS_VARIABLES) and number is not None and 0 < number <= _MOST_VARIABLES
+        return self._count(self._memory.word(key) or 0, value) > 0
+
+    def _count(self, flags: int, start: int) -> int:
+        """Return the number of variables in the struct gen_ivtbl at `start`, of an object with
+        these flags; 0 if the object has none, or if the number is impossible."""
+        number = self._memory.int32(start) if start and flags & HAS_VARIABLES else None
+        return number if number is not None and 0 < number <= _MOST_VARIABLES else 0
