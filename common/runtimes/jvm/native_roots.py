@@ -313,15 +313,13 @@ class NativeRoots:
         They keep no object alive."""
         known = self._region_tables.get(start)
         if known is None:
-            memory, step = self._tables.memory, self._regions.step
+            memory = self._tables.memory
             tables = (memory.words(one, len(self._regions)) or () for one in (start, start + _NMT_HEADER))
-            fits = (
-                any(words) and all(not word or low <= word <= low + step for low, word in zip(self._regions, words)) for words in tables
-            )
-            known = self._region_tables[start] = any(fits)
+            known = self._region_tables[start] = any(any(words) and self._fits_regions(words) for words in tables)
         return known
 
     def _fits_regions(self, words: Sequence[int]) -> bool:
+        """Return whether each word is 0, or an address in the region of the same place."""
         step = self._regions.step
         return all(not word or low <= word <= low + step for low, word in zip(self._regions, words))
 

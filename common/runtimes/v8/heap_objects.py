@@ -174,11 +174,6 @@ class HeapObjects:
         is_array = data is not None and OWNED_ARRAYS.intersection(self._maps.names_of(data.instance_type))
         return row if is_array else None
 
-    def map_of(self, address: int) -> Optional[int]:
-        """Return the tagged address of an object's map, or None."""
-        word = self._memory.word(address)
-        return word if word is not None and self.table.find(word) < len(self.table) else None
-
     def of_maps(self, numbers: Iterable[int]) -> array[int]:
         """Return the indices ("I", ascending) of the objects that have one of these maps."""
         wanted = {number for number in numbers if self.table.totals[2 * number]}
