@@ -59,6 +59,11 @@ def with_article(phrase: str) -> str:
     return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}"
 
 
+def to_sentence(text: str) -> str:
+    """Return `text` with a capital letter and a full stop; "" if it is empty."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
 def shorten(text: str, limit: int = 200) -> str:
     """Return at most `limit` characters of a text. If some are left out, the last one is "…"."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

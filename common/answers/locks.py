@@ -28,7 +28,9 @@ def list_deadlocks(readers: Iterable[ManagedFrames]) -> list[Deadlock]:
 
 def list_mutex_deadlocks(target: Target) -> list[Deadlock]:
     """Return the deadlocks of libc's mutexes."""
-    return [_deadlock(cycle, target.thread_names()) for cycle in find_deadlocks(find_lock_waits(target))]
+    cycles = find_deadlocks(find_lock_waits(target))
+    names = target.thread_names() if cycles else {}
+    return [_deadlock(cycle, names) for cycle in cycles]
 
 
 def _deadlock(cycle: Sequence[LockWait], names: Mapping[int, str]) -> Deadlock:

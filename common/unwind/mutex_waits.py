@@ -16,6 +16,7 @@ pthread_rwlock_common.c; musl src/internal/pthread_impl.h; Linux include/uapi/li
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
@@ -94,6 +95,14 @@ def find_mutex_waits(target: Target) -> list[MutexWait]:
 def find_lock_waits(target: Target) -> list[LockWait]:
     """Return the waits without a time limit, from which deadlocks are found."""
     return [LockWait(one.thread, describe_lock(target, one)) for one in find_mutex_waits(target) if not one.has_limit]
+
+
+def group_by_lock(waits: Iterable[LockWait]) -> dict[int, list[LockWait]]:
+    """Return the waits by the address of the lock."""
+    found: dict[int, list[LockWait]] = {}
+    for one in waits:
+        found.setdefault(one.lock.address, []).append(one)
+    return found
 
 
 def describe_lock(target: Target, wait: MutexWait) -> FrameLock:

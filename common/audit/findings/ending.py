@@ -12,8 +12,8 @@ from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Target
 from findleaks.target.notes import SI_USER
-from findleaks.unwind.frame_locks import LockWait, describe_thread
-from findleaks.unwind.mutex_waits import find_lock_waits
+from findleaks.unwind.frame_locks import describe_thread
+from findleaks.unwind.mutex_waits import find_lock_waits, group_by_lock
 
 # Signals whose default action writes a core
 _SIGNALS = (
@@ -63,12 +63,9 @@ def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:
     """Yield a sentence about the mutex for which most threads wait, unless a finding is about this
     mutex."""
     waits = find_lock_waits(target) if all(one.kind != "deadlock" for one in found) else []
-    by_mutex: dict[int, list[LockWait]] = {}
-    for one in waits:
-        by_mutex.setdefault(one.lock.address, []).append(one)
-    if not by_mutex:
+    if not waits:
         return
-    alike = max(by_mutex.values(), key=len)
+    alike = max(group_by_lock(waits).values(), key=len)
     lock, names = alike[0].lock, target.thread_names()
     if len(alike) == 1:
         who = f"{describe_thread(alike[0].thread, names)} waits"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store
 from findleaks.audit.findings.significance import is_significant
-from findleaks.formatting import shorten, size
+from findleaks.formatting import shorten, size, to_sentence
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.ranges import nonzero_pieces
@@ -54,11 +54,6 @@ def _prefer_runtime_commands(session: Session, call: str, tries: tuple[str, ...]
     replaces the call."""
     ways = [way for way in (runtime.release_command(call) for runtime in session.runtimes) if way] if call else []
     return tuple(f"{ways[0]}, which calls {call}" if ways and words.startswith(call) else words for words in tries)
-
-
-def to_sentence(text: str) -> str:
-    """Return `text` with a capital letter and a full stop; "" if it is empty."""
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def find_cached_memory(accounting: Accounting) -> Iterator[Finding]:

@@ -8,13 +8,12 @@ from findleaks.audit.accounting import Accounting
 from findleaks.audit.address_info import Describer
 from findleaks.audit.diagnostics import managed_heaps
 from findleaks.audit.findings.figures import BlockFigures
-from findleaks.audit.findings.free_memory import to_sentence
 from findleaks.audit.findings.retained import describe_size
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import suggest_mapping_track
 from findleaks.audit.unread_memory import UnreadMemory, find_unread_memory
 from findleaks.engine.terms import Kind
-from findleaks.formatting import format_count, number, size
+from findleaks.formatting import format_count, number, size, to_sentence
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.unread_heaps import Holder, list_holders
