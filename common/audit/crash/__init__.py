@@ -118,7 +118,8 @@ def read_crash(session: Session) -> Optional[Crash]:
     if thread is None:
         return None
     trace, places, tracing = _read_stack(target, thread)
-    if target.fault_code == SI_USER and is_sent_again(target):
+    is_resent = is_sent_again(target)
+    if is_resent and target.fault_code == SI_USER:
         thread, (trace, places, tracing) = _find_sender(target, thread, (trace, places, tracing))
     frames = [frame for _, frame in places]
     aborted = target.signal == signal.SIGABRT
@@ -133,7 +134,6 @@ def read_crash(session: Session) -> Optional[Crash]:
         panic = find_panic(session, thread)
     unexplained = aborted and not (message or exception or said or panic)
     no_memory = describe_allocation_failure(functions) if unexplained else ""
-    is_resent = is_sent_again(target)
     handled = find_handled_fault(target, trace) if is_resent or (unexplained and not no_memory) else None
     interrupted = find_aborted_frame(target, trace) if aborted else 0
     first = handled.at if handled is not None else interrupted

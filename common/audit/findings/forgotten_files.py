@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.bulk import find_pointers_into
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.modules import DELETED
@@ -47,13 +47,13 @@ def count_unreferenced(session: Session, regions: Sequence[Region]) -> Optional[
     starts, own = [one.start for one in regions], [Range(one.start, one.end) for one in regions]
     seen: set[int] = set()
     words = 0
+    clusters = merge_to_most(own, _CLUSTERS)
     for piece in session.pieces(subtract([*session.root_memory, *session.heap_ranges()], own), PHASE):
-        for low, high in merge_to_most(own, _CLUSTERS):
-            _, values = find_pointers(session.engine, piece, low, high)
-            words += len(values)
-            if words > _MOST_WORDS:
-                return None
-            seen |= _numbers_of(values, starts, regions)
+        _, values = find_pointers_into(session.engine, piece, clusters)
+        words += len(values)
+        if words > _MOST_WORDS:
+            return None
+        seen |= _numbers_of(values, starts, regions)
     return len(regions) - len(seen)
 
 
