@@ -48,7 +48,7 @@ SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row
 SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
-FEW = 4  # so many fields are shown, whatever their size, if they retain memory only together
+FEW = 4  # number of fields that are shown, whatever their size, if they retain memory only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
 UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 # For blocks with these structures, the contents are a better name than the structure.

@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<8sIIIIQ")
 _MAGIC = b"FLTYPES\n"
 _ORDER = int(sys.byteorder == "little")
 _WRITTEN = 16 << 20  # Bytes that are written at a time: an interrupt waits for one call.
-_ALIGNED = 8  # Columns begin at multiples of so many bytes.
+_ALIGNED = 8  # Columns begin at multiples of this number of bytes.
 
 
 class TypeCache:

@@ -12,9 +12,9 @@ from findleaks.value_classes import NamedTuple
 
 SYSCALL = b"\x0f\x05"
 RESTARTED = (-512, -513, -514, -516)
-"""Results of a system call that will be restarted, in a thread that was stopped during the call
-(ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK, include/linux/errno.h). The
-program never sees them."""
+"""If a thread is stopped during a system call, and the kernel will restart the call, the register
+for the result contains one of these numbers (ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and
+ERESTART_RESTARTBLOCK, include/linux/errno.h). The program never gets them."""
 _SHARED_FROM = 424
 _SHARED = "426435253322343456543421254"
 """Numbers of arguments of consecutive calls that are the same on all architectures. The key is the

@@ -130,7 +130,7 @@ int grow_blocks(blocks *b) {
     return DONE;
 }
 
-/* Reserve space, in huge pages, for the blocks of so many bytes of heap. Call before appending
+/* Reserve space, in huge pages, for the blocks of a heap of `bytes` bytes. Call before appending
  * any. Growing arrays would be moved often, and would use small pages. Unused space is never
  * resident. */
 API void fl_reserve(blocks *b, uint64_t bytes) {

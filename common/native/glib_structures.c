@@ -8,14 +8,14 @@
 enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE };
 
 #define ROUNDING 24u /* a block has at most this many bytes more than the structure in it */
-#define LEAST 16u          /* bytes of the smallest structure */
-#define SOURCE_BYTES 96u   /* of a GSource; programs add members */
-#define MOST_BYTES 512u    /* bytes of a block that may have a structure */
+#define LEAST 16u          /* fewest bytes of a block that may contain a structure */
+#define SOURCE_BYTES 96u   /* fewest bytes of a GSource, to which programs add members */
+#define MOST_BYTES 512u    /* most bytes of a block that may contain a structure */
 #define MOST_REFERENCES (1u << 24)
 #define MOST_ELEMENT (1u << 20)
-#define DAY UINT64_C(86400000000) /* microseconds */
+#define DAY UINT64_C(86400000000) /* microseconds of a day */
 #define LAST_DAY 3652059u         /* number of the last day of the year 9999 */
-#define MOST_INLINE 128u          /* bytes of a GBytes that contains its data */
+#define MOST_INLINE 128u          /* most bytes of data in a GBytes that contains its data */
 
 typedef struct {
     const blocks *b;

@@ -1,7 +1,7 @@
 /* Walks the objects of a Java heap. ../runtimes/jvm/engine.py describes the arguments. */
 #include "java_objects.h"
 
-#define FETCHED 1024u /* The walk prefetches so many bytes ahead. */
+#define FETCHED 1024u /* The walk prefetches this number of bytes ahead. */
 
 enum { DONE_WALKING = 0, FULL = 1, NEW_CLASS = 2, CUT = 3, DAMAGED = 4 };
 enum { POSITION = 0, END = 1, LIMIT = 2, FOUND = 3, CLASS_WORD = 4, STEP = 5, CHUNK = 6 };

@@ -4,7 +4,7 @@
 #define ROW 15u
 #define FIELDS 3u
 #define BYTES UINT64_C(8) /* of a word of V8's heap */
-#define FETCHED 1024u     /* The walk prefetches so many bytes ahead. */
+#define FETCHED 1024u     /* The walk prefetches this number of bytes ahead. */
 
 enum { FIXED = 0, COUNTED = 1, UP_TO_MAP = 2, ASKED = 3 };
 enum { DONE_WALKING = 0, NEW_MAP = 1, ASK = 2, DAMAGED = 3, FULL = 4 };

@@ -1,5 +1,5 @@
 /* Loses blocks in six ways, as many of each as a random number says, on a heap full of remains, and prints each leader:
-   "NAME ADDRESS BLOCKS BYTES" (with what hangs from it, in usable bytes), then "ready".
+   "NAME ADDRESS BLOCKS BYTES" (with the blocks that it refers to, in usable bytes), then "ready".
    usage: triage_leaks SEED [NAME…]: only these ways */
 #include <malloc.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* A program that prints the true type of each of its blocks: the front end of a compiler as a stranger would write it. Tokens are in a
+/* A program that prints the true type of each of its blocks: the front end of a compiler. Tokens are in a
  * counted array; the syntax tree has tagged unions; symbols are in chained tables and in an intrusive list of their scope; generic vectors
  * and maps have void pointers; the code is an intrusive double list of instructions with flexible operands; passes are callbacks with
  * closures; switch cases have a union Key[].

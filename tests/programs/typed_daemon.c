@@ -1,4 +1,4 @@
-/* A program that prints the true type of each of its blocks: a daemon as a stranger would write it. Plugins have void pointers to states;
+/* A program that prints the true type of each of its blocks: a daemon. Plugins have void pointers to states;
  * some states have the same shape as other structs. A third of the leaked blocks belong to types of which no block is reachable.
  * Counted pointers refer to arrays of structs.
  *

@@ -1,4 +1,4 @@
-/* A program that prints the true type of each of its blocks: a file system cache in the style of a kernel, as a stranger would write it.
+/* A program that prints the true type of each of its blocks: a file system cache in the style of a kernel.
  * Objects are linked by embedded list heads at any offset, hash lists with the address of the last link, and red-black nodes; callbacks
  * have a void *ctx; handles are opaque; devices begin with an embedded base object with an operations table.
  *

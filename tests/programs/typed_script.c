@@ -1,4 +1,4 @@
-/* A program that prints the true type of each of its blocks: an interpreter as a stranger would write it. Values are tagged unions in
+/* A program that prints the true type of each of its blocks: an interpreter. Values are tagged unions in
  * counted arrays; objects begin with a common header (some with one of two bases); chunks of an arena have arrays of structs; skip lists
  * have arrays of links at their ends; open hash tables have tombstones; the symbols of a module are behind opaque handles.
  *

@@ -32,8 +32,8 @@ def check(
     settle: Optional[Settle] = None,
     **environment: str,
 ) -> None:
-    """Run the program, take its core or examine it live, and compare block by block. On a core, also compare which blocks hang from which
-    head."""
+    """Run the program, take its core or examine it live, and compare block by block. On a core, also compare which blocks are reachable
+    from which leak head."""
     command = [str(program), str(threads), str(threads + scale), str(scale), options]
     with cores.Running(command, folder, {**os.environ, **environment}) as running:
         records = truth.parse(running.output)

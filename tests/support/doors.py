@@ -33,7 +33,8 @@ def parse_blocks(output: str) -> Placed:
 
 
 def counts(output: str) -> list[tuple[int, int]]:
-    """Return two numbers from each text result of `find`: blocks in use, and blocks that are a definite leak or hang from one."""
+    """Return two numbers from each text result of `find`: blocks in use, and blocks that are definitely lost, or
+    reachable from a definitely lost block."""
     found: list[tuple[int, int]] = []
     used = 0
     for line in output.splitlines():

@@ -31,8 +31,8 @@ from debuggers import run_cli
 from elftools.elf.elffile import ELFFile
 
 MOST = 12
-"""The maximum number of blocks that stale words hold, not counting blocks that hang from them. The limit is four times as large for words
-of 4 bytes, because many more numbers are addresses."""
+"""The maximum number of blocks that stale words hold, not counting blocks that are reachable from these. The limit is four times as
+large for words of 4 bytes, because many more numbers are addresses."""
 NT_PRSTATUS, NT_X86_XSTATE = "NT_PRSTATUS", 0x202
 SP = {"EM_X86_64": 19, "EM_386": 15, "EM_AARCH64": 31, "EM_ARM": 13, "EM_RISCV": 2, "EM_PPC64": 1, "EM_S390": 17}
 """Index of the stack pointer in pr_reg (each machine's asm/ptrace.h). In struct elf_prstatus (linux/elfcore.h), pr_reg is at offset 112 if

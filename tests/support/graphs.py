@@ -372,7 +372,7 @@ class Oracle:
         return word if is_vtable(word) else 0
 
     def groups(self) -> dict[tuple[Kind, int, int, int, bool], list[int]]:
-        """Return the expected members of each group (kind, type word, size, cycle, whether blocks hang from them)."""
+        """Return the expected members of each group (kind, type word, size, cycle, whether further blocks are reachable from them)."""
         found: dict[tuple[Kind, int, int, int, bool], list[int]] = {}
         for i, kind in enumerate(self.kinds):
             if kind == Kind.DEFINITE or i in self.heads:

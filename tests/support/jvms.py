@@ -47,7 +47,7 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
 
 
 class JavaMissing(Exception):
-    """A version cannot be downloaded; the message lists what was tried."""
+    """Raised if a version cannot be downloaded. The message lists the sources that were tried."""
 
 
 def jdk() -> Path:

@@ -58,7 +58,7 @@ __attribute__((constructor)) static void make(void) {
 
 
 class NodeMissing(Exception):
-    """A version cannot be downloaded; the message lists what was tried."""
+    """Raised if a version cannot be downloaded. The message lists the sources that were tried."""
 
 
 @functools.cache

@@ -18,7 +18,7 @@ WAYS = ("texts", "objects", "records", "cycles", "callbacks", "samples")
 
 
 class Lost(NamedTuple):
-    """A leak head as the program knows it: the way in which it was lost, and the blocks and bytes that hang from it, with the head
+    """A leak head as the program knows it: the way in which it was lost, and the blocks and bytes that are reachable from it, with the head
     itself."""
 
     way: str

@@ -20,8 +20,8 @@ _HELD = {("definite", "possible"), ("indirect", "possible"), *((kind, "reachable
 
 @dataclass(frozen=True)
 class Record:
-    """A block as its program knows it. `leader`: the head from which an indirectly lost block hangs; its own address for a definitely lost
-    block; otherwise 0. `alignment`: the argument of memalign; 0: none."""
+    """A block as its program knows it. `leader`: the leak head from which an indirectly lost block is reachable; its own address for a
+    definitely lost block; otherwise 0. `alignment`: the argument of memalign; 0: none."""
 
     address: int
     usable: int
@@ -166,7 +166,7 @@ def _compare_freed(record: Record, block: Optional[Mapping[str, Any]], verdict: 
 
 
 def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
-    """Compare with the graph which blocks hang from which head. Return a sentence for each wrong head."""
+    """Compare with the graph which blocks are reachable from which leak head. Return a sentence for each wrong head."""
     from findleaks.session import Session
     from findleaks.target.core import open_core
 
@@ -180,11 +180,11 @@ def compare_leaders(records: Sequence[Record], core: Path) -> list[str]:
             address = blocks.address(leader) if leader >= 0 else 0
             hanging[record.leader] += record.kind == "indirect"
             if address != record.leader:
-                sentences.append(f"{record} hangs from {address:#x}, not {record.leader:#x}")
+                sentences.append(f"{record} is reachable from {address:#x}, not {record.leader:#x}")
         for address, count in hanging.items():
             reported = graph.indirect_totals(blocks.find(address)).blocks
             if reported != count:
-                sentences.append(f"{reported} blocks hang from {address:#x}, not {count}")
+                sentences.append(f"{reported} blocks are reachable from {address:#x}, not {count}")
         return sentences
     finally:
         session.close()

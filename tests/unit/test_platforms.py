@@ -41,7 +41,7 @@ def test_three(n): pass
 
 
 def test_a_run_proves_what_passed(tmp_path: Path) -> None:
-    """One failed test among several removes everything that they would have proved together."""
+    """A row of the table that several tests prove is removed if one of these tests fails."""
     file = tmp_path / "tests" / "test_some.py"
     file.parent.mkdir()
     file.write_text(SOME)

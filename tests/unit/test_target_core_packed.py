@@ -103,7 +103,7 @@ def test_data_after_a_packed_core_are_ignored(tmp_path: Path, kind: str) -> None
 
 
 def pack_zeros(kind: str, size: int, start: bytes) -> bytes:
-    """Return packed data: `start`, and so many zeros after it. The ratio is at least a thousand to one."""
+    """Return packed data: `start`, and a number of zeros after it. The ratio is at least a thousand to one."""
     if kind == "zst":
         return pack_zstd(start) + pack_zstd(bytes(size))
     if kind == "xz":

@@ -1,4 +1,5 @@
-"""Files that a core names: they must be below the sysroot and regular, and the file that is read must be the file that was checked."""
+"""A core contains names of files. findleaks reads such a file only if it is a regular file below the sysroot, and it reads the
+same file that it checked."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def make_image(layout: Layout = USUAL, links: int = CACHE_LINKS[0][0]) -> Image:
 
 
 def read(target: FakeTarget, which: int = 0) -> tuple[Tcmalloc, Blocks]:
-    """Return the only tcmalloc of the target, with its heaps walked."""
+    """Find the only tcmalloc of the target, walk its heaps, and return it."""
     (found,) = tcmalloc.find(target, ENGINES[which])
     assert isinstance(found, Tcmalloc)
     return found, walk(found, which)

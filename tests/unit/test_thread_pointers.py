@@ -1,4 +1,4 @@
-"""Thread pointers are found in memory if thread-local variables are above them."""
+"""How findleaks finds thread pointers in memory, on machines where thread-local variables are above the thread pointer."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def sources(*names: str) -> list[Source]:
 
 @pytest.fixture
 def acting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of examining a core, a process does what the name of the core says."""
+    """A stand-in for the examination of a core: the process does what the name of the core says, such as "exit" or "raise"."""
 
     def examine(source: Source, *_: object, **__: object) -> Row:
         if source.core.startswith("signal "):

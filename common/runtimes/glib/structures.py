@@ -171,6 +171,7 @@ class Structures:
 
 
 def _begins_text(data: bytes) -> bool:
-    """Whether these bytes are printable, or the beginning of a text in UTF-8."""
+    """Whether the bytes before the first NUL may begin a text: no control characters, and at least
+    one byte."""
     text = data.partition(b"\0")[0]
     return bool(text) and all(byte >= 32 or byte in b"\t\n\r" for byte in text)
