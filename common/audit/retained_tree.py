@@ -17,6 +17,7 @@ from findleaks.audit.containers.recognise import recognise_first_node
 from findleaks.audit.conventions import name_structure_of_block
 from findleaks.audit.declared_types import declared_types
 from findleaks.audit.fields import Field, Fields, group_fields, read_fields, size_key, sum_retained
+from findleaks.audit.heavy_nodes import MOST, count_node_sizes, find_heavy_node, has_no_other_links
 from findleaks.audit.member_names import is_telling, name_managed_member, name_managed_object
 from findleaks.audit.origins import Origin, check_declared_type, find_origin_of_root
 from findleaks.audit.owner import Owner, OwnerSort
@@ -39,11 +40,9 @@ from findleaks.engine.interior_structures import ROW, Structure
 from findleaks.engine.terms import NO_BLOCK, Totals
 from findleaks.formatting import size
 from findleaks.session import Session
-from findleaks.session.known_types import known_types
 from findleaks.target.base import Range
 
 STEPS = 32  # maximum number of blocks with a single field that are skipped in a row
-CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 SIZES = 4096  # sizes of blocks that are counted separately at most
 # Memory that is reached through several fields is shown if it is this fraction of a row
 SHARED_PART = 0.1
@@ -97,6 +96,7 @@ class TreeBuilder:
             made.sizes = self.tree.sizes(index, SIZES)
             made.contents = self._contents(index, made.totals, container, self.tree, made.sizes)
             made.what = describe_contents(made.contents) if made.contents is not None else ""
+            self._add_heavy_node(made, index, self.depth, self.tree)
         if made.contents is None:
             self._fill(made, self._fields(index), self._origin(index), self.depth)
             made.what = made.what or self._hint(index, name)
@@ -187,6 +187,7 @@ class TreeBuilder:
                 made = self._field_row(only, found.tree, origin, -1)
                 row.what, row.contents, row.sizes = made.what, made.contents, made.sizes
                 if made.contents is not None:
+                    self._add_heavy_node(row, only.node, depth, found.tree)
                     return
             if only is None or container is not None:
                 break
@@ -333,6 +334,7 @@ class TreeBuilder:
             made.contents = self._contents(one.node, one.totals, container, tree, made.sizes)
             if made.contents is not None:
                 made.what = describe_contents(made.contents)
+                self._add_heavy_node(made, one.node, depth, tree)
                 return made
         if container is None and one.found is not None and any(end - start > self.reader.size for start, end in one.spans[:1]):
             # For example, the elements of a managed list
@@ -371,12 +373,12 @@ class TreeBuilder:
         left = Counter(dict(sizes))
         for table in container.tables:
             left[blocks.size(blocks.find(table))] -= 1
-        counted = self._node_sizes(container)
+        counted = count_node_sizes(self.reader, container)
         same = sum(left[length] for length in counted)
         if (
             ("linked list" in container.what or container.what == "binary tree")
             and same > 2 * container.length + 16
-            and not self._is_declared(container)
+            and not has_no_other_links(self.session, self.reader, container)
         ):
             return None
         nodes = min(len(container.nodes), same)
@@ -387,22 +389,19 @@ class TreeBuilder:
         found = [RetainedBlocks(s, n, s in strings) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
-    def _is_declared(self, container: Container) -> bool:
-        """Whether debug information says that the nodes have no links except those of this list."""
-        known = known_types(self.session)
-        if known is None or not container.nodes or "linked list" not in container.what:
-            return False
-        links = known.count_links(self.reader.blocks.find(container.nodes[0]))
-        return links == (2 if "doubly" in container.what else 1)
-
-    def _node_sizes(self, container: Container) -> Counter[int]:
-        counted: Counter[int] = Counter()
-        for first in range(0, len(container.nodes), CHUNK):
-            self.reader.report_progress()
-            _, sizes = self.reader.blocks.find_all(container.nodes[first : first + CHUNK])
-            counted.update(dict(zip(*self.reader.engine.sum_by_value(sizes, array("Q")))))
-        counted.pop(0, None)
-        return counted
+    def _add_heavy_node(self, row: RetainedNode, node: int, depth: int, tree: Dominators) -> None:
+        """If one node of a row's container retains most of its memory, add the field of this node
+        that does. `node`: the number of the row in `tree`."""
+        contents = row.contents
+        if contents is None or not contents.kept or depth <= 0:
+            return
+        heavy = find_heavy_node(self.reader, contents.container, tree, node, row.totals.bytes)
+        if heavy >= 0:
+            found = self._fields(heavy)
+            nodes = set(contents.container.nodes)
+            own = [one for one in found.all if one.places and one.places[0].start + one.places[0].offset not in nodes]
+            if own and own[0].totals.bytes >= MOST * row.totals.bytes:
+                row.fields = [self._field_row(own[0], found.tree, self._origin(heavy), depth - 1)]
 
     def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
         """Return those of the `sizes` whose blocks, except nodes, are text. A sample of the blocks

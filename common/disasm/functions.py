@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Optional
 
 from findleaks.disasm import aarch64, x86
 from findleaks.disasm.instruction import Instruction
@@ -40,14 +41,21 @@ def resolve_stub(target: Target, address: int) -> int:
     a PLT entry is there, its target.
     Libraries call each other through these entries, which jump to the address in a slot (System V
     ABI, AMD64 supplement 1.0, 5.2). Raises CapstoneMissing."""
+    slot = find_slot(target, address)
+    try:
+        return (target.word(slot) if slot is not None else 0) or address
+    except UnreadableMemory:
+        return address
+
+
+def find_slot(target: Target, address: int) -> Optional[int]:
+    """Return the address of the slot from which the PLT entry at an address loads the function that
+    it jumps to; None if no PLT entry is there. Raises CapstoneMissing."""
     for one in instructions_at(target, address, _STUB):
         # AArch64: adrp x16; ldr x17, [x16, ...]; add; br x17
-        slot = one.loads if target.arch.name == AARCH64.name else one.name == "jmp"
-        if slot and one.base == RIP and one.displacement is not None:
-            try:
-                return target.word(one.displacement) or address
-            except UnreadableMemory:
-                return address
+        is_jump = one.loads if target.arch.name == AARCH64.name else one.name == "jmp"
+        if is_jump and one.base == RIP and one.displacement is not None:
+            return one.displacement
         if one.name not in ("endbr64", "lea"):
             break
-    return address
+    return None

@@ -23,6 +23,9 @@ from findleaks.graph.disguises import LEAST, NOT_DISGUISED, DisguiseConvention, 
 from findleaks.value_classes import NamedTuple
 
 ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last ones
+HELD_ENDS = 128  # reachable blocks of each of MOST_SIZES sizes that are examined as ends
+MOST_SIZES = 4
+MOST_BLOCKS = 1 << 20  # blocks of one size among which reachable ones are looked for
 TAIL = 1 << 16  # number of blocks at the end of the heap among which the last ones are searched for
 STEPS = 200_000  # maximum number of nodes that are visited, which takes 2 s
 
@@ -41,15 +44,19 @@ def search_xor_lists(graph: Graph, blocks: Blocks, word: int, read: ReadWord) ->
     `search_disguises`. `word` is the size of a pointer in bytes."""
     found: list[tuple[int, int, int]] = []  # source, target, address of the link
     reached: Counter[int] = Counter()
-    steps = STEPS
-    for end in _ends(graph):
+    steps, seen = STEPS, set[int]()
+    for end in [*_ends(graph), *_held_ends(graph, blocks)]:
         if steps <= 0:
             break
         nodes, offset = _list_from(graph, blocks, end, word, read, steps)
         steps -= len(nodes)
+        if not nodes or nodes[len(nodes) // 2].block in seen:
+            continue  # a list has two ends
+        seen.update(node.block for node in nodes)
         held = next((at for at, node in enumerate(nodes) if graph.kind(node.block) not in (Kind.DEFINITE, Kind.INDIRECT)), -1)
-        if held > 0 and len(nodes) > LEAST:
-            reached[blocks.size(end)] += sum(graph.kind(node.block) == Kind.DEFINITE for node in nodes)
+        lost = sum(graph.kind(node.block) == Kind.DEFINITE for node in nodes)
+        if held >= 0 and lost and len(nodes) > LEAST:
+            reached[blocks.size(end)] += lost
             found += list(_links(nodes, held, offset))
     if not found:
         return NOT_DISGUISED, array("Q")
@@ -82,8 +89,18 @@ def _ends(graph: Graph) -> Iterator[int]:
     return (index for index in some if graph.indirect_totals(index).blocks and graph.cycle(index) == 1)
 
 
+def _held_ends(graph: Graph, blocks: Blocks) -> Iterator[int]:
+    """Return reachable blocks of the sizes that most leak heads have, by index: if the program has
+    the addresses of both ends, no end leaked."""
+    kinds = graph.kinds()
+    for size, count in Counter(graph.leader_sizes()).most_common(MOST_SIZES):
+        if count >= LEAST:
+            some = blocks.of_sizes(size, size, MOST_BLOCKS)
+            yield from islice((index for index in some if kinds[index] == Kind.REACHABLE), HELD_ENDS)
+
+
 def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
-    """Return the nodes of a list that begins at a leaked end, and the offset of the link. Return no
+    """Return the nodes of a list that begins at this end, and the offset of the link. Return no
     nodes if there is no list."""
     address, size = blocks.address(end), blocks.size(end)
     for index, interior in graph.references(end):

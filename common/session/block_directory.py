@@ -126,12 +126,23 @@ def list_candidates(session: Session) -> list[Mapping]:
     known = [piece for runtime in session.runtimes for part in runtime.parts() for piece in part.ranges]
     runs = _without(runs, [*known, *reserved])
     below, above = {one.end: one for one in regions}, {one.start: one for one in regions}
-    made = []
+    made: list[Mapping] = []
+    parts: list[Range] = []
     for start, end in runs:
         before, after = below.get(start), above.get(end)
-        if not any(_excludes(one, reserved) for one in (before, after) if one is not None):
+        beside = [one for one in (before, after) if one is not None]
+        if any(one.executable and not one.name for one in beside):
+            continue  # generated code may refer to the memory by distance
+        if any(is_reservation(one, reserved) for one in beside):
+            parts.append(Range(start, end))
+        else:
             made.append(Mapping(before.start if before is not None and _is_inaccessible(before) else start, start, end))
-    return made
+    if sum(end - start for start, end in parts) >= LEAST:
+        # Few processes have reservations without a known owner.
+        from findleaks.session.reservations import find_unreferenced
+
+        made += (Mapping(start, start, end) for start, end in find_unreferenced(session, parts))
+    return sorted(made)
 
 
 def _is_data(region: Region) -> bool:
@@ -171,11 +182,8 @@ def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
     return [one for one in runs if not any(find_overlaps(owned, starts, one.start, one.end))]
 
 
-def _excludes(neighbour: Region, reserved: Sequence[Range]) -> bool:
-    """Whether memory directly beside this region cannot be examined. Generated code in the region
-    may refer to the memory by distance. If the region is a reservation, the program may refer to
-    its parts by numbers. `reserved`: the reservations of known owners."""
-    if neighbour.executable and not neighbour.name:
-        return True
-    reserves = _is_inaccessible(neighbour) and neighbour.end - neighbour.start > LARGEST_GUARD
-    return reserves and not intersection([Range(neighbour.start, neighbour.end)], reserved)
+def is_reservation(region: Region, reserved: Sequence[Range]) -> bool:
+    """Whether a region is a reservation, so that the program may refer to the memory beside it by
+    numbers. `reserved`: the reservations of known owners, which do not count."""
+    reserves = _is_inaccessible(region) and region.end - region.start > LARGEST_GUARD
+    return reserves and not intersection([Range(region.start, region.end)], reserved)

@@ -7,21 +7,23 @@ While blocks are marked, a candidate is added to the roots as soon as a marked b
 block that only a leaked mapping refers to is therefore leaked, too, even if it refers to that
 mapping.
 
-The kernel merges neighbouring mappings, so one candidate may come from several calls of mmap. A
-reference to any part of it makes all of it live."""
+The kernel merges neighbouring mappings, so one candidate may come from several calls of mmap.
+merged_mappings.py divides it where the program's data shows how. Otherwise a reference to any part
+of a candidate makes all of it live."""
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.mapped import LEAST, MANY, MUCH
 from findleaks.engine.terms import Kind, State
-from findleaks.session.block_directory import Mapping
-from findleaks.target.base import Range, Region, is_shared_memory
+from findleaks.session.block_directory import Mapping, is_reservation
+from findleaks.session.merged_mappings import divide_regions
+from findleaks.target.base import Piece, Range, Region, is_shared_memory
 from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, subtract
 from findleaks.value_classes import NamedTuple
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 SIGNAL_STACK = 256 << 10  # bytes; a larger mapping is not an alternate signal stack
+DIVIDED = 16  # maximum number of candidates that are divided
 CLUSTERS = 8  # ranges of addresses that are searched for references to candidates
 # Words that are examined at most; if there are more, all candidates count as live
 MOST_WORDS = 1 << 17
@@ -65,6 +68,7 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
     unknown = any(not one.lists_objects or one.maps_unreferenced_memory for one in session.runtimes)
     if session.target.truncated or unknown:
         return LeakedMappings()
+    found, unsure, started = _divide(session, found)
     try:
         search = MappingSearch(session, found)
     except TooManyWords:
@@ -81,7 +85,22 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
     ranges = [Range(one.start, one.end) for one in leaked]
     if sum(end - start for start, end in ranges) < (LEAST if len(ranges) >= MANY else MUCH):
         return LeakedMappings(has_own_graph=True)
-    return LeakedMappings(ranges, _select_doubtful(session, leaked, search), has_own_graph=True)
+    doubtful = {*_select_doubtful(session, leaked, search, started), *(one for one in ranges if one in unsure)}
+    return LeakedMappings(ranges, sorted(doubtful), has_own_graph=True)
+
+
+def _divide(session: Session, found: Sequence[Mapping]) -> tuple[Sequence[Mapping], frozenset[Range], frozenset[Range]]:
+    """Return the candidates, the largest ones divided into the mappings that the program created;
+    the ranges of which this is not certain; and those to whose starts, not ends, words refer."""
+    whole = {Range(one.start, one.end): one for one in found if one.end - one.start >= LEAST}
+    regions = sorted(sorted(whole, key=lambda one: one.start - one.end)[:DIVIDED])
+    divided = divide_regions(session, regions) if regions else {}
+    unsure = frozenset(part for parts in divided.values() for part in parts.doubtful)
+    started = frozenset(part for parts in divided.values() if parts.has_starts for part in parts.ranges)
+    parted = [(whole[region].low, parts) for region, parts in divided.items()]
+    parts = [Mapping(low if not at else part.start, *part) for low, parts in parted for at, part in enumerate(parts.ranges)]
+    rest = [one for one in found if Range(one.start, one.end) not in divided]
+    return sorted([*rest, *parts]), unsure, started
 
 
 class MappingSearch:
@@ -163,7 +182,7 @@ class MappingSearch:
         session = self._session
         for piece in session.pieces(ranges, PHASE):
             for part in cut_out(piece, session.stale_slots):
-                for low, high in self._clusters:
+                for low, high in self._outside(part):
                     addresses, values = find_pointers(session.engine, part, low, high + 1)
                     self._words += len(addresses)
                     if self._words > MOST_WORDS:
@@ -172,6 +191,15 @@ class MappingSearch:
                         number = self._find(value)
                         if number is not None and number in self.left:
                             yield address, number
+
+    def _outside(self, piece: Piece) -> Sequence[Range]:
+        """Return the addresses of all candidates except the one that the piece is part of. A
+        candidate may contain many pointers to itself."""
+        at = bisect_right(self._lows, piece.address) - 1
+        own = self.found[at] if at >= 0 else None
+        if own is None or piece.address < own.start or piece.address + len(piece.data) > own.end:
+            return self._clusters
+        return subtract(self._clusters, [Range(own.start, own.end)])
 
     def _find(self, value: int) -> Optional[int]:
         """Return the number of the candidate that contains an address or ends at it."""
@@ -182,9 +210,10 @@ class MappingSearch:
         return number
 
 
-def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch) -> list[Range]:
+def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch, started: Collection[Range]) -> list[Range]:
     """Return the ranges that may be in use without a reference in memory. The kernel or a device
-    may know them, or they may be alternate signal stacks, of which each thread has one."""
+    may know them, or they may be alternate signal stacks, of which each thread has one. `started`:
+    ranges to whose starts the program refers."""
     if any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
         return [Range(one.start, one.end) for one in leaked]
     sizes: dict[int, int] = {}
@@ -192,11 +221,16 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
         sizes[one.end - one.start] = sizes.get(one.end - one.start, 0) + 1
     threads = len(session.target.threads())
     numbers = {one: number for number, one in enumerate(search.found)}
-    return [
-        Range(one.start, one.end)
-        for one in leaked
-        if (one.end - one.start <= SIGNAL_STACK and sizes[one.end - one.start] <= threads) or search.is_at_end_of_next(numbers[one])
-    ]
+
+    def may_be_in_use(one: Mapping, own: Range) -> bool:
+        if one.end - one.start <= SIGNAL_STACK and sizes[one.end - one.start] <= threads:
+            return True
+        return own not in started and search.is_at_end_of_next(numbers[one])
+
+    # The program may refer to parts of a reservation by numbers, and compute its address.
+    edges = {edge for one in session.target.regions() if is_reservation(one, ()) for edge in (one.start, one.end)}
+    reserved = {one for one in leaked if one.start in edges or one.end in edges}
+    return [own for one in leaked for own in (Range(one.start, one.end),) if one in reserved or may_be_in_use(one, own)]
 
 
 def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:

@@ -145,9 +145,12 @@ def test_a_deleted_object_is_named(program: Path, tmp_path: Path) -> None:
     assert f"used after it was freed. The address is 8 more than the first word of the free block of 72 B at {session}" in found["cause"]
 
 
-def test_abort_alone_is_no_finding(program: Path, tmp_path: Path) -> None:
-    core, _ = run_until_crash([str(program), "abort"], tmp_path)
-    assert [one["finding"] for one in json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"]] == ["nothing-lost"]
+@pytest.mark.parametrize(("word", "note"), [("abort", "abort() without a message"), ("bare", "std::terminate(), which called abort()")])
+def test_abort_alone_is_no_finding(word: str, note: str, program: Path, tmp_path: Path) -> None:
+    core, _ = run_until_crash([str(program), word], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
+    assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]
+    assert found["notes"][0].endswith(f", which called {note}")
 
 
 def test_stripped_and_in_each_front_end(program: Path, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ FORMS = {
     "keyed": ("mangled", "mangled pointers (address XOR a random key"),
     "rotated": ("mangled", "mangled pointers (address XOR a random key"),
     "xor": ("linked", "XOR links (addresses of both neighbours"),
+    "xor-ends": ("linked", "XOR links (addresses of both neighbours"),
 }
 IN_FOUR_BYTES = ("packed", "halves", "crossing", "xor", "none", "noise-random", "noise-text", "noise-counters")
 NOISE = ("none", "noise-random", "noise-text", "noise-counters", "noise-numbers", "noise-halves", "noise-six")

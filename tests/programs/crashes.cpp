@@ -85,6 +85,7 @@ __attribute__((noinline)) static void parse_header(const char *word) {
             throw;
         }
     }
+    if (!strcmp(word, "bare")) throw; /* there is no exception */
     if (!strcmp(word, "literal")) throw Literal();
     if (!strcmp(word, "member")) throw Member();
     if (!strcmp(word, "array")) throw Array();

@@ -104,7 +104,7 @@ static void random_six_bytes(size_t i, uintptr_t p) { p = near(p); put(6 * i, &p
 
 static const struct { const char *name; void (*encode)(size_t, uintptr_t); } kinds[] = {
     {"tagged", tagged}, {"low", low_bits}, {"nan", nan_boxed}, {"itype", itype}, {"topbyte", top_byte}, {"shifted", shifted}, {"small", small}, {"pages", pages},
-    {"compressed", compressed}, {"compressed0", compressed0}, {"compressed1", compressed1}, {"compressed2", compressed2}, {"compressed4", compressed4}, {"first", compressed_from_block}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing},
+    {"compressed", compressed}, {"compressed0", compressed0}, {"compressed1", compressed1}, {"compressed2", compressed2}, {"compressed4", compressed4}, {"first", compressed_from_block}, {"cage", cage}, {"packed", packed}, {"halves", halves}, {"crossing", page_crossing}, {"none", nothing}, {"xor", nothing}, {"xor-ends", nothing},
 #ifdef __x86_64__
     {"swapped", swapped}, {"six", six_bytes}, {"tags16", tags_below}, {"shifted16", tags_in_shifted}, {"safe", safe_linked}, {"relative", relative}, {"bytes", swapped_bytes}, {"context", context}, {"jump", jump}, {"keyed", keyed}, {"rotated", rotated}, {"noise-halves", random_halves}, {"noise-six", random_six_bytes},
 #endif
@@ -136,14 +136,15 @@ static NOINLINE void fill_table(void (*encode)(size_t, uintptr_t), size_t count,
     }
 }
 
-/* Nodes whose link is the XOR of their neighbours' addresses; `table` refers to the last. */
-static NOINLINE void link_by_xor(size_t count) {
+/* Nodes whose link is the XOR of their neighbours' addresses; `table` refers to the last, or to both ends. */
+static NOINLINE void link_by_xor(size_t count, int both) {
     struct block before = {0}, last = plain(ITEM);
     for (size_t i = 0; i < count; i++) {
         struct block next = i + 1 < count ? plain(ITEM) : (struct block){0};
         ((uintptr_t *)last.p)[1] = (uintptr_t)before.p ^ (uintptr_t)next.p;
         note_reachable(last, "linked");
         if (i + 1 == count) put(0, &last.p, WORD);
+        if (i == 0 && both) put(1, &last.p, WORD);
         before = last, last = next;
     }
 }
@@ -170,8 +171,8 @@ int main(int argc, char **argv) {
         if (strcmp(kinds[k].name, argv[1])) continue;
         table_size = (kinds[k].encode == page_crossing ? 4096 : 1024) * (count + 2);
         table = mmap(NULL, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (strcmp(argv[1], "xor")) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5), argc > 3 ? (size_t)atoi(argv[3]) : 0);
-        else link_by_xor(count);
+        if (strncmp(argv[1], "xor", 3)) fill_table(kinds[k].encode, count, strcmp(argv[1], "none") && strncmp(argv[1], "noise", 5), argc > 3 ? (size_t)atoi(argv[3]) : 0);
+        else link_by_xor(count, argv[1][3]);
         lose_some();
         scrub();
         stop(none, 1);

@@ -10,7 +10,13 @@
  * cycle: lost mappings; each mapping and a lost block of malloc refer to each other.
  * owned: lost mappings, to which only lost blocks of malloc refer.
  * arenas: mappings in which each word contains its own address; a block of malloc refers to every second mapping, the others are lost.
+ * crossing: like arenas, but each word contains an address in the mapping before the previous one.
  * chained: mappings to which handles refer. Tagged pointers in a table, and in the mappings of the first handles, refer to the handles.
+ * adjacent: the kernel merges the mappings; every second handle {start, size} is lost.
+ * adjacent_ends: the kernel merges the mappings; handles {end, size}, none lost.
+ * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
+ * adjacent_slots: parts of one mapping; a table refers to every second one. An index selects the unused ones.
+ * reservations: the start of each reservation is accessible, and no word refers to any of them.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -36,7 +42,9 @@ struct handle *handles[1000]; /* not static: the compiler would remove a variabl
 void *table[1000];
 uint32_t numbers[1000];
 char *pool;
-void ***arenas;
+void ***arenas, **last_made[2];
+struct area { char *start; size_t size; } *areas[1000];
+static char *next_area; /* addresses are used from the highest to the lowest, as the kernel does */
 static ucontext_t back;
 static void *main_sp;
 static _Thread_local char variables[1 << 20];
@@ -48,6 +56,16 @@ static char *map_apart(size_t size) {
     memset(made + PAGE, 0, size);
     made[PAGE] = 1;
     return made + PAGE;
+}
+
+/* A mapping directly below the previous one. */
+static char *map_adjacent(size_t size) {
+    if (!next_area) next_area = (char *)mmap(NULL, 1L << 28, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + (1L << 28) - PAGE;
+    next_area -= size;
+    char *made = mmap(next_area, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (made == MAP_FAILED) _exit(3);
+    memset(made, 1, size);
+    return made;
 }
 
 __attribute__((noinline)) static void wait_for_request(struct handle *self) {
@@ -146,11 +164,34 @@ static void use(const char *kind, int number) {
         second[0] = map_apart(PART);
         table[number] = (void *)((uintptr_t)first | (uintptr_t)(number + 1) << 48);
         mapping[1] = (void *)((uintptr_t)second | (uintptr_t)(number + 1) << 48);
-    } else if (!strcmp(kind, "arenas")) {
+    } else if (!strcmp(kind, "arenas") || !strcmp(kind, "crossing")) {
         if (!arenas) arenas = calloc(1000, sizeof *arenas);
-        void **made = (void **)map_apart(PART);
-        for (size_t i = 0; i < PART / sizeof *made; i++) made[i] = made + i;
+        void **made = (void **)map_apart(PART), **other = made;
+        if (kind[0] == 'c' && number > 1) other = last_made[number % 2];
+        last_made[number % 2] = made;
+        for (size_t i = 0; i < PART / sizeof *made; i++) made[i] = other + i;
         arenas[number] = number % 2 ? NULL : made;
+    } else if (!strcmp(kind, "adjacent") || !strcmp(kind, "adjacent_ends")) {
+        areas[number] = malloc(sizeof **areas);
+        areas[number]->start = map_adjacent(PART) + (kind[8] ? PART : 0);
+        areas[number]->size = PART;
+        if (number % 2 && !kind[8]) areas[number] = NULL;
+    } else if (!strcmp(kind, "adjacent_headers")) {
+        size_t *made = (size_t *)map_adjacent(PART);
+        made[0] = (size_t)number;
+        made[1] = PART;
+        table[number] = number % 2 ? NULL : made;
+    } else if (!strcmp(kind, "adjacent_slots")) {
+        if (!pool) pool = map_apart(1000 * PART);
+        if (number % 2 == 0) {
+            areas[number] = malloc(sizeof **areas);
+            areas[number]->start = pool + number * PART;
+            areas[number]->size = PART;
+        }
+    } else if (!strcmp(kind, "reservations")) {
+        char *made = mmap(NULL, 16L << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mprotect(made, PART, PROT_READ | PROT_WRITE)) _exit(3);
+        memset(made, 1, PART);
     } else {
         map_apart(4 * PART);
     }
@@ -163,10 +204,13 @@ static __attribute__((noinline)) void clear_stack(void) {
 
 int main(int count, char **words) {
     if (count < 3) return 2;
-    int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas");
-    int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") || !strcmp(words[1], "owned") ? number : 0;
+    int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas") || !strcmp(words[1], "crossing") || !strcmp(words[1], "adjacent") || !strcmp(words[1], "adjacent_headers");
+    int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") || !strcmp(words[1], "owned") || !strcmp(words[1], "reservations") ? number : 0;
     for (int i = 0; i < number; i++) use(words[1], i);
     variables[0] = 1;
+    if (next_area) munmap(next_area - PAGE, PAGE); /* so that the next mapping is elsewhere */
+    next_area = NULL;
+    last_made[0] = last_made[1] = NULL;
     clear_stack();
     printf("lost %d\nready\n", lost);
     fflush(stdout);

@@ -12,7 +12,7 @@ from findleaks.audit.findings.large_shares import classify_shared_memory
 from findleaks.audit.findings.leaked_mappings import _find_example
 from findleaks.engine.terms import Kind
 from findleaks.session import Session
-from findleaks.session.block_directory import LARGEST_GUARD, _excludes
+from findleaks.session.block_directory import LARGEST_GUARD, is_reservation
 from findleaks.session.leaked_mappings import _is_device
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, Region
@@ -44,15 +44,13 @@ def test_memory_that_devices_share(name: str, expected: bool) -> None:
     assert _is_device(region(0x10000, PAGE, name=name)) is expected
 
 
-def test_neighbours_of_candidates() -> None:
-    code, guard = region(0x10000, PAGE, "r-x"), region(0x10000, PAGE, "---")
+def test_reservations_beside_candidates() -> None:
     reservation = region(0x10000, LARGEST_GUARD + PAGE, "---")
-    assert _excludes(code, ())
-    assert not _excludes(region(0x10000, PAGE, "r-x", "/usr/lib/libc.so.6"), ())
-    assert not _excludes(guard, ())
-    assert _excludes(reservation, ())
+    assert not is_reservation(region(0x10000, PAGE, "r-x"), ())
+    assert not is_reservation(region(0x10000, PAGE, "---"), ())
+    assert is_reservation(reservation, ())
     # For example, the inaccessible end of an arena belongs to an allocator.
-    assert not _excludes(reservation, [Range(reservation.start, reservation.end)])
+    assert not is_reservation(reservation, [Range(reservation.start, reservation.end)])
 
 
 def find_rest(regions: list[Region], *records: Record) -> list[list[tuple[int, int]]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import struct
 
+import fake
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from findleaks.allocators.memory import Memory
 from findleaks.allocators.scudo import find, group_spaced
 from findleaks.allocators.scudo.checksum import BSD, CRC, UNKNOWN, checksum_of, choose_algorithm
 from findleaks.allocators.scudo.engine import DAMAGED, ClassKey, read_blocks
 from findleaks.allocators.scudo.layout import ALLOCATED, AVAILABLE, CLASSES, HEADER, MARKER, MOST_SIZE, QUARANTINED, class_size
+from findleaks.allocators.scudo.locate import has_records
 from findleaks.engine import load
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.target.arch import X86_64
@@ -90,6 +93,27 @@ def test_groups_of_mappings() -> None:
     assert group_spaced([region(start, writable=False) for start in starts]) == []
     assert group_spaced([region(0x7F00_0000_0000), region(0x7F01_2345_0000)]) == []
     assert group_spaced([region(0x7F00_0000_0000), region(0x7F00_0100_0000)]) == []
+
+
+@pytest.mark.parametrize(
+    ("starts", "stride", "expected"),
+    [
+        # Regions in random order, each with a random offset, as scudo has them
+        ([BASE + (number * 7 % 45 << 32) + number % 16 * 0x1000 for number in range(45)], 0xB0, True),
+        # Tables of programs: reservations of 64 MiB and of 4 GiB, and handles with one such address each
+        ([BASE + (number << 26) for number in range(200)], 8, False),
+        ([BASE + (number << 32) for number in range(100)], 8, False),
+        ([BASE + (number << 32) for number in range(100)], 0x80, False),
+        # Few reservations with other distances
+        ([BASE + (number << 32) + number % 3 * 0x1000 for number in range(12)], 0x80, False),
+    ],
+)
+def test_records_of_an_unknown_layout(starts: list[int], stride: int, expected: bool) -> None:
+    table = bytearray(stride * len(starts))
+    for number, start in enumerate(starts):
+        table[number * stride : number * stride + 8] = start.to_bytes(8, "little")
+    target = fake.FakeTarget({0x55D0_0000_0000: bytes(0x40) + bytes(table) + bytes(0x1000)})
+    assert has_records(Memory(target), 0x55D0_0000_0040 + 5 * stride) == expected
 
 
 def test_words_of_4_bytes() -> None:

@@ -17,7 +17,10 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 MOST_STARTS = 3  # mappings of a group that are searched for
-NEAR = 0x4000  # bytes: the largest distance between two records
+# An allocator with an unknown layout has an array of records with at least LEAST_RECORDS starts of
+# regions, at one of STRIDES bytes from each other.
+LEAST_RECORDS = 16
+STRIDES = range(0x40, 0x401, 8)
 
 
 class SizeClass(NamedTuple):
@@ -79,8 +82,34 @@ def _search_image(memory: Memory, engine: Engine, image: Image, group: Sequence[
         if not there:
             return None  # the allocator has the addresses of all regions
         hits += there[:16]
-    near = [hit for hit in hits for other in hits if 0 < abs(hit - other) <= NEAR]
-    return Unknown(image, near[0]) if len(group[:MOST_STARTS]) == MOST_STARTS and near else None
+    if len(group) < MOST_STARTS:
+        return None
+    array = next((hit for hit in hits if has_records(memory, hit)), None)
+    return Unknown(image, array) if array is not None else None
+
+
+def has_records(memory: Memory, hit: int) -> bool:
+    """Whether the word at `hit` may belong to an array of RegionInfo with an unknown layout.
+
+    In such an array, each record has the start of another region of 4 GiB, and together these
+    regions have no gaps. Each region begins at a random page of its first MOST_OFFSET pages. The
+    addresses in a program's own table differ from that: the reservations have one distance, or the
+    table has few of them."""
+    low = memory.word(hit) or 0
+    slack = MOST_OFFSET * memory.target.arch.page
+    for stride in STRIDES:
+        starts: list[int] = []
+        for way, at in ((-stride, hit), (stride, hit + stride)):
+            word = memory.word(at)
+            while word and word % memory.target.arch.page == 0 and (word - low + slack) % REGION <= 2 * slack and len(starts) < 2 * CLASSES:
+                starts.append(word)
+                at += way
+                word = memory.word(at)
+        regions = {(one - low + slack) // REGION for one in starts}
+        # In a reserved range, another record of the array may refer to each of the regions.
+        if len(starts) >= LEAST_RECORDS and len(regions) == len(starts) and max(regions) - min(regions) < len(starts) + 2:
+            return len({(one - low) % REGION for one in starts}) > 1
+    return False
 
 
 def _at(memory: Memory, image: Image, hit: int, start: int) -> Optional[Found]:

@@ -45,6 +45,34 @@ def recognise_ring(reader: ContainerReader, address: int) -> Optional[Container]
     return Container(what, address, address + (3 if counted else 2) * size, len(nodes), recorded=recorded, nodes=nodes, problem=problem)
 
 
+def recognise_ring_array(reader: ContainerReader, start: int, end: int, head: tuple[int, int]) -> Optional[Container]:
+    """Recognise a block [start, end) that is an array of heads of circular lists, such as the slots
+    of a timer wheel. Each head is {next, previous}; in an empty list, both are its own address.
+    `head`: the owner's words that refer to the block."""
+    size = reader.size
+    count = (end - start) // size & -2
+    words = reader.words(start, count)
+    if words is None or count < 2 * LEAST:
+        return None
+    level = array("Q")
+    for at in range(0, count, 2):
+        first, last, own = words[at], words[at + 1], start + at * size
+        if first == last == own:
+            continue
+        if not first or first % size or reader.word(first + size) != own or not last or last % size or reader.word(last) != own:
+            return None
+        level.append(first)
+    nodes, lists = array("Q"), len(level)
+    while level and len(nodes) <= reader.most:
+        (after,), missing = reader.columns(level, 0, 1)
+        if missing:
+            return None
+        nodes.extend(level)
+        level = array("Q", [node for node in after if not start <= node < end])
+    is_whole = LEAST <= lists <= len(nodes) <= reader.most and len(set(nodes)) == len(nodes)
+    return Container("array of circular lists", head[0], head[1], len(nodes), nodes=nodes, tables=(start,)) if is_whole else None
+
+
 def recognise_counted_list(reader: ContainerReader, address: int) -> Optional[Container]:
     """Recognise a doubly linked list with the head {first, last, number of nodes} at `address`,
     such as Rust's LinkedList (std 1.95 library/alloc/src/collections/linked_list.rs) and GQueue."""

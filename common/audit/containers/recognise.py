@@ -12,7 +12,13 @@ from findleaks.audit.containers.arrays import recognise_deque, recognise_pointer
 from findleaks.audit.containers.btrees import recognise_btree
 from findleaks.audit.containers.glib import recognise_glib_head, recognise_glib_pointer
 from findleaks.audit.containers.hashes import recognise_chained_table, recognise_single_bucket_map, recognise_unordered_map
-from findleaks.audit.containers.lists import find_other_pointers, recognise_counted_list, recognise_list, recognise_ring
+from findleaks.audit.containers.lists import (
+    find_other_pointers,
+    recognise_counted_list,
+    recognise_list,
+    recognise_ring,
+    recognise_ring_array,
+)
 from findleaks.audit.containers.reader import BlockPlace, ContainerReader
 from findleaks.audit.containers.trees import recognise_gnu_tree, recognise_llvm_tree, recognise_plain_tree
 
@@ -122,6 +128,9 @@ def _from_word(reader: ContainerReader, address: int, value: int, place: BlockPl
     chains = recognise_chained_table(reader, *table, span) if array else None
     if chains is not None and not chains.problem:
         return chains
+    rings = recognise_ring_array(reader, *table, span) if chains is not None else None
+    if rings is not None:
+        return rings
     made = recognise_plain_tree(reader, address, place, value) or recognise_list(reader, address, place, value) or chains
     return made or (recognise_pointers(reader, address, place) if array else None)
 

@@ -15,6 +15,7 @@ from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.fault import Fault, find_fault, find_resent_fault
+from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault, is_sent_again
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
@@ -108,6 +109,7 @@ class Crash:
     # The number of the system call that a SIGSYS refused (-1: none), and the innermost function
     refused_call: int = -1
     innermost: str = ""
+    check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -187,6 +189,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         signal_name(target.signal) if is_resent and handled is not None and handled.signal != target.signal else "",
         handled.call if handled is not None else target.refused_call,
         frames[0].function if frames else "",
+        find_failed_check(tracer, frames) if message.startswith(OVERFLOW) else "",
     )
 
 
@@ -308,11 +311,16 @@ def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[in
     return next((one for one in ends if one[0] or one[1].frame is not None), ("", FatalPlace()))
 
 
+def is_library(module: str) -> bool:
+    """Whether a module is a library of the system, in which faults are usually its caller's."""
+    return module.startswith(_LIBRARIES)
+
+
 def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     """Return the innermost frame that is not in a library of _LIBRARIES, and not a function of the
     C++ library that was compiled into the program. If there is none, return the innermost frame
     outside of these libraries, or else the innermost frame."""
-    found = [frame for frame in frames if not frame.module.startswith(_LIBRARIES)] or frames[:1]
+    found = [frame for frame in frames if not is_library(frame.module)] or frames[:1]
     return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)
 
 

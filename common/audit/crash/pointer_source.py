@@ -65,9 +65,12 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
         return PointerSource("memory", describe_place(session, origin.address), local_of, offset=origin.offset)
     if origin.sort == "result":
         symbol = session.target.symbolize(origin.address) if origin.address else None
-        return PointerSource("result", function=without_parameters(symbol.name), offset=origin.offset) if symbol is not None else None
+        # glibc's own name of calloc, which may precede the exported one, is __libc_calloc.
+        name = without_parameters(symbol.name).removeprefix("__libc_") if symbol is not None else ""
+        return PointerSource("result", function=name, offset=origin.offset) if name else None
     if origin.sort == "argument":
         name = frames[origin.level].short_name()
+        name = "free" if name == "cfree" else name  # an old name of the same function
         return PointerSource("argument", function=name, register=ARGUMENTS[origin.number - 1], offset=origin.offset)
     return None
 

@@ -12,7 +12,7 @@ from typing import Literal, Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.straight_code import CodeReader, StraightCode
-from findleaks.disasm.functions import resolve_stub
+from findleaks.disasm.functions import find_slot, resolve_stub
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL, RAX, RBP, RDI, RIP, RSP
 from findleaks.target.base import Target
@@ -132,6 +132,17 @@ class Tracer:
         code = self.code(level)
         target = code.steps[-1].code.target if code is not None and code.steps[-1].code.name == "call" else None
         return resolve_stub(self.target, target) if target is not None else 0
+
+    def called_slot(self, level: int) -> int:
+        """Return the address of the slot that contains the address of the imported function which a
+        frame calls; 0 if it is unknown."""
+        code = self.code(level)
+        call = code.steps[-1].code if code is not None else None
+        if call is None or call.name != "call":
+            return 0
+        if call.target is not None:
+            return find_slot(self.target, call.target) or 0
+        return call.displacement or 0 if call.base == RIP else 0
 
     def _agrees(self, found: Origin, expected: Optional[int]) -> bool:
         if found.sort != "memory" or expected is None:
@@ -313,4 +324,8 @@ class Tracer:
         )
 
     def _callee(self, step: Instruction) -> int:
-        return resolve_stub(self.target, step.target) if step.target is not None else 0
+        if step.target is not None:
+            return resolve_stub(self.target, step.target)
+        # A call through a slot of the global offset table, as -fno-plt and rustc generate it
+        is_slot = step.base == RIP and step.scaled == NONE and step.displacement is not None
+        return (self._memory.word(step.displacement or 0) or 0) if is_slot else 0

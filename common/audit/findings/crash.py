@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from findleaks.audit.crash import Crash, read_crash
+from findleaks.audit.crash import Crash, is_library, read_crash
 from findleaks.audit.crash.cpp_exception import CppException
 from findleaks.audit.findings.crash_causes import cause_facts, describe_causes, describe_reason
 from findleaks.formatting import format_count, number, shorten
@@ -37,7 +37,8 @@ def _has_message(found: Crash) -> bool:
 
 def _place(found: Crash) -> str:
     frame = found.frame
-    if found.runtime_message or (found.panic is not None and frame is not None and not frame.function):
+    is_outside = frame is not None and (not frame.function or is_library(frame.module))
+    if found.runtime_message or (found.panic is not None and is_outside):
         return ""  # the frame is the runtime's own function, which is the same for every such end
     if frame is None or not (frame.function or frame.module):
         return ""
@@ -93,7 +94,9 @@ def _access(found: Crash) -> str:
 
 def _describe(found: Crash, address: int, target: Target) -> str:
     if address < target.arch.page:
-        return "an offset from a null pointer"
+        # A pointer to a member of a null structure is not null itself. Neither is a random value.
+        is_sure = found.fault is None or found.fault.kind != "pointer" or not found.fault.value
+        return f"{'' if is_sure else 'probably '}an offset from a null pointer"
     if found.below_stack:
         return "just below its stack pointer: the stack overflowed"
     region = next((one for one in target.regions() if address in one), None)

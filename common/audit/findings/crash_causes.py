@@ -57,6 +57,9 @@ def describe_causes(found: Crash) -> str:
         sentences += _describe_released(found, found.released_place)
     elif fault is not None:
         sentences += _describe_fault(fault)
+        if fault.kind == "index" and found.address is not None:
+            register = register_name(fault.register)
+            sentences.append(f"The index{f', in {register},' if register else ''} is {number(fault.value)}.")
         noun = _noun(fault)
         if found.source is not None and noun and found.freed is None:
             sentences += _describe_source(noun, found.source, found.text)
@@ -64,6 +67,8 @@ def describe_causes(found: Crash) -> str:
             sentences.append(_describe_text(found.text))
     if found.recursion is not None:
         sentences.append(f"{shorten(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
+    if found.check:
+        sentences.append(f"{found.check}() detected this: its buffer is too small.")
     return " ".join(sentences)
 
 
@@ -190,6 +195,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         else None,
         "loaded_from": _source_facts(found.source) if found.source is not None else None,
         "text": found.text or None,
+        "fortified_function": found.check or None,
         "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
     }
 

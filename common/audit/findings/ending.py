@@ -43,7 +43,9 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
         if frame is not None:
             module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
-            yield f"The process ended with {name} in {shorten(frame.short_name(), 200)}{module}, which called abort() without a message"
+            is_cpp = any(one.function.startswith("std::terminate") for one in frames)
+            how = "called std::terminate(), which called abort()" if is_cpp else "called abort() without a message"
+            yield f"The process ended with {name} in {shorten(frame.short_name(), 200)}{module}, which {how}"
         return
     if target.crashed and target.fault_code != SI_USER:
         return
