@@ -28,7 +28,7 @@ from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import variants
 from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
-from findleaks.runtimes.glib.structures import MOST_STRUCTURES, Structures
+from findleaks.runtimes.glib.structures import Structures
 from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.ranges import region_at
@@ -115,9 +115,6 @@ class GLib(Runtime):
                 known[name] = len(names)
                 names.append(name)
             found[index] = known[name]
-        for name in dict.fromkeys(structures.cut):
-            what = f"more than {MOST_STRUCTURES:,} blocks look like a {name}: further ones are not named"
-            self.problems.append(Problem(0, what, False))
         return found, names, own
 
     def _instances(self, words: Sequence[int]) -> Iterator[tuple[int, int]]:
