@@ -39,7 +39,7 @@ REFERENCES = 8  # offset of `ref_count` in a GObject
 MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
-HANDLER, CLOSURE, SOURCE = "signal handler", "GClosure", "GSource"
+HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
 MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
@@ -167,6 +167,8 @@ class GLib(Runtime):
             add(context.address, "GMainContext")
             for source in context.sources:
                 add(source, " of ".join(filter(None, (SOURCE, self._source_name(source)))))
+            for source in context.destroyed:
+                add(source, " of ".join(filter(None, (DESTROYED, self._source_name(source)))))
 
     def _source_name(self, source: int) -> str:
         return self.contexts.name(source) or self._function_name(self.contexts.function(source))
@@ -213,8 +215,8 @@ class GLib(Runtime):
         return Exclusions(patterns, (Exclusion(0), *unused)) if any(patterns) else None
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return the words that refer to instances and that `ref_count` does not include. They are
-        in blocks of handlers, closures, records and tables."""
+        """Return the words that refer to instances or sources and that `ref_count` does not
+        include. They are in blocks of handlers, closures, records, tables, contexts and sources."""
         return self._weak_words
 
     @cached_property
@@ -229,7 +231,7 @@ class GLib(Runtime):
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        return [*words, *self.signals.instance_keys]
+        return [*words, *self.signals.instance_keys, *chain.from_iterable(one.unowned for one in self.contexts.all)]
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offsets of instances behind private data, of closures, and of the TypeNodes of
