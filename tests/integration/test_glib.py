@@ -119,6 +119,27 @@ def test_references_that_are_not_counted(tmp_path: Path) -> None:
     assert 2700 < sum(forgotten) <= 3000
 
 
+@pytest.mark.matrix
+def test_objects_of_gstreamer(tmp_path: Path) -> None:
+    """Objects of GStreamer have the names of their types. Stale words may refer to a few of them."""
+    folder = debian.cache() / "gstreamer"
+    debian.unpack_packages("trixie", ["libgstreamer1.0-0"], folder, {}, dependencies=True)
+    libraries = folder / "root/usr/lib/x86_64-linux-gnu"
+    flags = ("-O1", str(libraries / "libgstreamer-1.0.so.0"), "-Wl,--unresolved-symbols=ignore-in-shared-libs")
+    built = building.compile_program(tmp_path, "gst_objects.c", *flags)
+    command = [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries), str(built)]
+    environment = {"GST_PLUGIN_SYSTEM_PATH_1_0": str(tmp_path), "GST_REGISTRY": str(tmp_path / "registry"), "GST_REGISTRY_FORK": "no"}
+    with cores.Running(command, tmp_path / "run", environment) as made:
+        lines = [json.loads(line) for line in findleaks("blocks", "--limit", "0", "--json", "--pid", str(made.pid)).splitlines()]
+    blocks = {int(line["address"], 16): (line["type"], line["kind"]) for line in lines if "address" in line}
+    wanted = [line.split() for line in made.output.splitlines() if line.startswith(("lost ", "kept "))]
+    found = Counter((state, name, *blocks[(1 << 64) - 1 - int(address, 16)]) for state, name, address in wanted)
+    assert all(name == named for _, name, named, _ in found)
+    assert found["kept", "GstMessage", "GstMessage", "reachable"] == 200
+    leaked = sum(number for (state, _, _, kind), number in found.items() if state == "lost" and kind in ("definite", "indirect"))
+    assert leaked > 990 and len(wanted) == 1200
+
+
 @pytest.mark.parametrize(
     ("variable", "what", "length"),
     [
