@@ -38,6 +38,8 @@ FUNDAMENTAL = 255 << 2
 """The largest number of a fundamental type. Its GType is a number, such as 80 for GObject. For
 other types it is the address of the TypeNode."""
 
+BOXED = 18 << 2  # the GType of boxed types
+
 LIBRARY = "libgobject-2.0"  # beginning of the name of the file
 MOST_TYPES = 1 << 16
 LEAST_FUNDAMENTAL = 4  # fewest fundamental types of a process that uses GObject; GLib has 22
@@ -98,7 +100,9 @@ def _find_fundamental(memory: Memory, layout: NodeLayout, data: Sequence[Range])
         for address, words in memory.scan(start, end):
             for at, node in enumerate(words):
                 number = memory.word(node + layout.supers) if node % 8 == 0 and node else None
-                if number and number <= FUNDAMENTAL and number % 4 == 0 and memory.int32(node + layout.children + 4):
+                bits = memory.int32(node + layout.children + 4) if number and number <= FUNDAMENTAL and number % 4 == 0 else None
+                # In the TypeNode of all boxed types, no bit may be set.
+                if number and (bits or (bits == 0 and number == BOXED)):
                     arrays.setdefault(address + 8 * at - 2 * number, []).append(node)
     return max(arrays.values(), key=len, default=[])
 

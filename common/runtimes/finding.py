@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.value_classes import dataclass, field
@@ -17,7 +18,8 @@ class Finding:
     `kind` identifies it for programs. `bytes` is the size of the memory concerned, `resident` that
     of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
     `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
-    behind it. `of_blocks` is True if its memory consists of reachable blocks of allocators."""
+    behind it. `of_blocks` is True if its memory consists of blocks of allocators. `members` are the
+    indices of these blocks, if the reader does not know whether they are reachable."""
 
     kind: str
     bytes: int
@@ -28,6 +30,7 @@ class Finding:
     facts: dict[str, object] = field(default_factory=dict)
     resident: Optional[int] = None
     of_blocks: bool = False
+    members: Sequence[int] = ()
 
     @property
     def weight(self) -> int:

@@ -98,7 +98,7 @@ def find_large_node(top: PoolNode) -> Optional[PoolNode]:
     # for nested savepoints.
     while one.parent is not None and one.parent.name == one.name and one.bytes < PART * one.bytes_below:
         one = one.parent
-    if not one.name or one.bytes_below < HELD or (one is top and one.bytes_below - one.bytes < PART * one.bytes_below):
+    if not one.name or one.bytes_below < HELD:
         return None
     return one
 

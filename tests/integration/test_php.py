@@ -201,6 +201,28 @@ def test_a_healthy_process_has_no_finding(name: str, tmp_path: Path) -> None:
     assert answer["totals"]["definite"]["blocks"] == answer["totals"]["indirect"]["blocks"] == 0
 
 
+LAZY = """
+class Entity { public $get; function __construct(public int $id) { $this->get = fn() => $this->id; } }
+gc_disable();
+$lazy = [];
+for ($i = 0; $i < 300; $i++) {
+    new Entity($i);
+    $held[] = function () use ($i) { return $i; };
+    $lazy[$i] = (function () use ($i) { yield "lazy $i"; yield 2; })();
+    $lazy[$i]->current();
+}
+fwrite(STDOUT, "ready\n"); while (true) { sleep(3600); }
+"""
+"""Entities are in cycles with their closures. Only the frame of a generator refers to the closure that yields."""
+
+
+def test_closures_of_generators(tmp_path: Path) -> None:
+    with cores.Running([real.executable("php"), "-n", "-r", LAZY], tmp_path / "run") as made:
+        output = run_cli("blocks", "--json", "--type", "Closure", "--limit", "0", "--pid", str(made.pid)).stdout
+    kinds = Counter(line["kind"] for line in map(json.loads, output.splitlines()) if "address" in line)
+    assert kinds["reachable"] >= 600 and kinds["definite"] + kinds["indirect"] >= 250
+
+
 def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     """An invalid entry of a page map and an overwritten link of a free block are reported, and the other blocks are read."""
     core = blocks.gcore()

@@ -65,6 +65,40 @@ def test_documented_examples(program: Path, tmp_path: Path, picture: str) -> Non
             assert [json.loads(line) for line in debuggers.objects(output)] == [after, before]
 
 
+CLASSES = """
+[[pool]]
+name = "small"
+symbol = "request_pool"
+slab = { first = 0, next = 0, header = 8, size = 4096 }
+chunk = { size = { pool = 16 }, header = 8, free = { pool = 8 }, link = 8 }
+
+[[pool]]
+name = "medium"
+symbol = "request_pool"
+slab = { first = 24, next = 0, header = 8, size = 4096 }
+chunk = { size = { pool = 40 }, header = 8, free = { pool = 32 }, link = 8 }
+
+[[pool]]
+name = "large"
+symbol = "request_pool"
+slab = { first = 48, next = 0, header = 16, size = { slab = 8, add = 16 } }
+chunk = { size = { slab = 8 } }
+"""
+
+
+def test_size_classes_and_large_blocks(tmp_path: Path) -> None:
+    """Each size class is an entry. Large blocks have another header, which contains their size without the header."""
+    built = building.compile_program(tmp_path, "pool_classes.c", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
+    file = tmp_path / "classes.toml"
+    file.write_text(CLASSES)
+    with cores.Running([str(built)], tmp_path / "run") as running:
+        record = parse_records([line for line in running.output.splitlines() if line.startswith(("small ", "medium ", "large "))])
+        words = ("--json", "--state", "all", "--pools", str(file), "--pid", str(running.pid))
+        blocks = {int(one["address"], 16): one for one in run_json("blocks", *words) if one["allocator"] in ("small", "medium", "large")}
+    found = {at: (one["allocator"], one["size"], one["state"], one["kind"]) for at, one in blocks.items()}
+    assert found == {at: check_records(*one) for at, one in record.items()} and len(found) > 700
+
+
 def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
     """The result is not trusted, and a message gives the reason. Suggested commands include the file."""
     file = tmp_path / "other.toml"

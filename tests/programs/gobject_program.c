@@ -1,6 +1,6 @@
 /* A program with GObjects and GLib's containers. Arguments: numbers of sessions that are retained by a table, leaked with one reference, in
    leaked cycles of two, retained by a signal handler, retained by a handler of their own signal, and retained by a timeout; of variants that
-   are leaked; of elements of each other container. Prints the address of `bus`, then "ready". */
+   are leaked; of elements of each other container; of sources that are leaked after g_source_destroy(). Prints the address of `bus`, then "ready". */
 #include <glib-object.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +89,14 @@ static int compare(gconstpointer one, gconstpointer other, gpointer data) {
     return g_strcmp0(one, other);
 }
 
+/* g_source_unref() is missing: the context still lists the source, but does not count a reference to it. */
+static void __attribute__((noinline)) destroy_source(void) {
+    GSource *source = g_timeout_source_new(1000);
+    g_source_set_callback(source, expired, NULL, NULL);
+    g_source_attach(source, NULL);
+    g_source_destroy(source);
+}
+
 static void __attribute__((noinline)) fill(const int *counts) {
     bus = create();
     cache = g_object_new(TYPE_CACHE, NULL);
@@ -105,7 +113,10 @@ static void __attribute__((noinline)) fill(const int *counts) {
         AppSession *one = create();
         g_signal_connect_data(one, "closed", G_CALLBACK(on_closed), one, unref, 0);
     }
-    for (int n = 0; n < counts[5]; n++) g_timeout_add_full(0, 3600000, expired, create(), g_object_unref);
+    for (int n = 0; n < counts[5] || n < counts[8]; n++) {
+        if (n < counts[8]) destroy_source();
+        if (n < counts[5]) g_timeout_add_full(0, 3600000, expired, create(), g_object_unref);
+    }
     for (int n = 0; n < counts[6]; n++) g_variant_ref_sink(g_variant_new("(si)", "name", n));
     tree = g_tree_new_full(compare, NULL, g_free, NULL);
     pointers = g_ptr_array_new_with_free_func(g_free);
@@ -128,8 +139,8 @@ static void __attribute__((noinline)) sweep(void) {
 }
 
 int main(int argc, char **argv) {
-    int counts[8] = {0};
-    for (int at = 1; at < argc && at <= 8; at++) counts[at - 1] = atoi(argv[at]);
+    int counts[9] = {0};
+    for (int at = 1; at < argc && at <= 9; at++) counts[at - 1] = atoi(argv[at]);
     fill(counts);
     sweep();
     printf("%p\nready\n", (void *)bus);

@@ -1,4 +1,5 @@
-/* A module of nginx that prints the worker's own pools. On a request for a location with the directive
+/* A module of nginx that prints the worker's own pools, and has pools itself: it keeps SESSIONS pools in a list, whose first objects refer to
+   their own pool as ngx_cycle_t does, and leaks LEAKED pools, each with one large allocation. On a request for a location with the directive
    "print_pools FILE", it writes lines to the file for each pool of the cycle, of a connection or of a request: "pool OWNER ADDRESS", then
    "block ADDRESS USED" for each block and "large ADDRESS" for each large allocation. Then the worker stops itself with SIGSTOP. */
 #include <ngx_config.h>
@@ -7,9 +8,18 @@
 #include <signal.h>
 #include <stdio.h>
 
+enum { SESSIONS = 60, LEAKED = 90, LARGE = 150000 };
+
 typedef struct {
     ngx_str_t file;
 } settings;
+
+typedef struct session {
+    struct session *next;
+    ngx_pool_t *pool;
+} session;
+
+static session *sessions;
 
 static void print_pool(FILE *out, const char *owner, ngx_pool_t *pool) {
     fprintf(out, "pool %s %p\n", owner, (void *)pool);
@@ -22,6 +32,18 @@ static void print_connection(FILE *out, ngx_connection_t *connection) {
     ngx_http_request_t *request = connection->data;
     print_pool(out, "connection", connection->pool);
     if (request && request->signature == NGX_HTTP_MODULE && request->connection == connection) print_pool(out, "HTTP request", request->pool);
+}
+
+static void create_pools(FILE *out, ngx_log_t *log) {
+    for (int number = 0; number < LEAKED + SESSIONS; number++) {
+        ngx_pool_t *pool = ngx_create_pool(512, log);
+        session *its = ngx_pcalloc(pool, sizeof *its);
+        its->pool = pool;
+        if (number < LEAKED) ngx_pcalloc(pool, LARGE);
+        its->next = number < LEAKED ? NULL : sessions;
+        sessions = number < LEAKED ? NULL : its;
+        print_pool(out, "other owner", pool);
+    }
 }
 
 static ngx_int_t handle(ngx_http_request_t *request);
@@ -50,6 +72,7 @@ static ngx_int_t handle(ngx_http_request_t *request) {
         ngx_connection_t *connection = &ngx_cycle->connections[number];
         if (connection->fd != (ngx_socket_t)-1 && connection->pool) print_connection(out, connection);
     }
+    create_pools(out, ngx_cycle->log);
     fclose(out);
     raise(SIGSTOP);
     return NGX_HTTP_NO_CONTENT;

@@ -195,6 +195,16 @@ def test_the_pool_with_most_memory() -> None:
     assert found.cause.startswith("By name: 20 of request (20 MiB)")
 
 
+def test_the_outermost_pool_with_most_memory() -> None:
+    """A program can allocate from the outermost pool itself."""
+    top = PoolNode(1, "top", None, 10 << 20)
+    pools = [top, *(PoolNode(2 + number, "request", top, 1 << 16) for number in range(20))]
+    add_up(pools)
+    (found,) = find_large_pool(top, WORDS)
+    assert "the pool top and 20 pools below it have 11 MiB, 100 % of all pools" in found.title
+    assert found.cause.startswith("By name: 1 of top (10 MiB)")
+
+
 def test_a_deep_tree() -> None:
     """The path of a pool is shortened. Its figures are those of the whole tree."""
     pools = [PoolNode(0, "0", None, 0)]

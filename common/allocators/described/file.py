@@ -28,12 +28,13 @@ _CHUNK = ("size", "header", "includes-header", "link", *STATES)
 
 class Place(NamedTuple):
     """A number in memory: at `offset` from the start of a pool, slab or chunk (`base`), of `bytes`
-    bytes (0: those of a word). Only the bits in `mask` count."""
+    bytes (0: those of a word). Only the bits in `mask` count. `add` is added to the number."""
 
     base: str
     offset: int
     bytes: int = 0
     mask: int = (1 << 64) - 1
+    add: int = 0
 
 
 Number = Union[int, Place]
@@ -176,14 +177,15 @@ class _Table:
         choices = " or ".join(f"{{ {base} = OFFSET }}" for base in bases)
         if not isinstance(self.values[key], dict):
             raise self.fail(key, choices)
-        table = _Table(self.values[key], (*bases, "bytes", "mask"), f"{self.where}: {key}")
+        table = _Table(self.values[key], (*bases, "bytes", "mask", "add"), f"{self.where}: {key}")
         given = [base for base in bases if base in table.values]
         if len(given) != 1:
             raise self.fail(key, choices)
         width = table.number("bytes", 8, 0)
         if "bytes" in table.values and width not in (1, 2, 4, 8):
             raise table.fail("bytes", "1, 2, 4 or 8")
-        return Place(given[0], table.number(given[0], MOST_OFFSET), width, table.number("mask", (1 << 64) - 1, (1 << 64) - 1))
+        mask = table.number("mask", (1 << 64) - 1, (1 << 64) - 1)
+        return Place(given[0], table.number(given[0], MOST_OFFSET), width, mask, table.number("add", MOST_OFFSET, 0))
 
     def number_or_place(self, key: str, bases: Sequence[str]) -> Optional[Number]:
         if isinstance(self.values.get(key), dict):

@@ -56,7 +56,7 @@ class PoolReader:
         if not isinstance(number, Place):
             return number
         data = self.memory.read(bases[number.base] + number.offset, number.bytes or self.memory.size)
-        return int.from_bytes(data, self.memory.arch.byteorder) & number.mask if data else None
+        return (int.from_bytes(data, self.memory.arch.byteorder) & number.mask) + number.add if data else None
 
     def read_slabs(self) -> list[Slab]:
         """Return the slabs of all pools, ascending and disjoint."""

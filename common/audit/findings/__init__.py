@@ -7,6 +7,7 @@ byte belongs to at most one of them. A healthy process has the single finding "n
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 
 from findleaks.allocators.retention import FreeMemory
@@ -98,7 +99,11 @@ def _find_crash(session: Session) -> Iterator[Finding]:
 
 
 def _is_of_leaked_block(session: Session, finding: Finding) -> bool:
-    """Whether a finding is about a leaked pool, which the finding about leaks covers."""
+    """Whether a finding is about a leaked pool, or about pools most of which are leaked. The
+    finding about leaks covers these."""
+    if finding.members:
+        figures = session.graph().figures_by_kind(array("I", finding.members), array("Q"))
+        return 2 * sum(figures[kind].bytes for kind in LEAKED) >= finding.bytes
     address = finding.facts.get("address")
     index = session.directory.blocks.find(int(address, 16)) if isinstance(address, str) else -1
     return index >= 0 and session.graph().kind(index) in LEAKED

@@ -6,20 +6,25 @@ main_context_list), gmain.h (struct _GSource) of GLib 2.74 and 2.84, 64-bit targ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
-from findleaks.runtimes.glib.tables import LAYOUTS, Header, read_entries, read_header
+from findleaks.runtimes.glib.tables import LAYOUTS, Header, read_entries, read_header, read_slots
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
 REFERENCES, SOURCES = 48, 56  # offsets in GMainContext
 MOST_REFERENCES = 1 << 24
-CALLBACK, CONTEXT, NUMBER, NAME = 0, 32, 48, 80  # offsets in GSource
+CALLBACK, CONTEXT, FLAGS, NUMBER = 0, 32, 44, 48  # offsets in GSource
+PREVIOUS, NEXT, NAME = 64, 72, 80
+ACTIVE = 1  # G_HOOK_FLAG_ACTIVE: the source is not destroyed
+SOURCE_LISTS = 80, 88  # offset of the GList of GSourceLists in GMainContext: 2.74, 2.84
+OWN_LINK = 24  # bytes of the GList with which a GSourceList begins since 2.64
+MOST_LISTS = 1 << 16  # priorities of the sources of a context
 FUNCTION = 8  # offset in GSourceCallback
 SAMPLE = 4  # entries of a table that are examined
 LISTED = 64  # contexts of a list that are examined
@@ -27,11 +32,15 @@ MOST_SOURCES = 1 << 20  # sources of a context that are named
 
 
 class MainContext(NamedTuple):
-    """A main context with sources. `is_default`: a variable of GLib refers to it."""
+    """A main context with sources. `is_default`: a variable of GLib refers to it. `destroyed` are
+    sources that were destroyed and still have references. `unowned` are the words with which the
+    context refers to these, which `ref_count` of a source does not include."""
 
     address: int
     is_default: bool
     sources: Sequence[int]
+    destroyed: Sequence[int]
+    unowned: Sequence[Range]
 
 
 class Contexts:
@@ -97,9 +106,46 @@ class Contexts:
         made = []
         for address, is_default in self._found[0].items():
             table = self._table(address)
-            values = [value for _, value in read_entries(self._memory, table)] if table is not None else []
-            made.append(MainContext(address, is_default, [source for value in values if (source := self._source(value, address))]))
+            active, destroyed, words = list[int](), list[int](), list[Range]()
+            for _, value, slot in read_slots(self._memory, table) if table is not None else ():
+                source = self._source(value, address)
+                if source and (self._memory.int32(source + FLAGS) or 0) & ACTIVE:
+                    active.append(source)
+                elif source and table is not None:
+                    destroyed.append(source)
+                    words.append(Range(table.values + 8 * slot, table.values + 8 * slot + 8))
+            words += self._links(address, set(destroyed)) if destroyed else ()
+            made.append(MainContext(address, is_default, active, destroyed, words))
         return made
+
+    def _links(self, context: int, sources: Container[int]) -> Iterator[Range]:
+        """Yield the links of a context's lists that refer to these sources."""
+        for head in self._lists(context):
+            places, seen = [head, head + 8], set[int]()  # the first and the last source
+            at = self._memory.word(head) or 0
+            while at and at not in seen and len(seen) < MOST_SOURCES:
+                seen.add(at)
+                places += [at + PREVIOUS, at + NEXT]
+                at = self._memory.word(at + NEXT) or 0
+            yield from (Range(place, place + 8) for place in places if self._memory.word(place) in sources)
+
+    def _lists(self, context: int) -> Sequence[int]:
+        """Return the addresses of the first and last source in the GSourceLists of a context, one
+        list for each priority."""
+        memory = self._memory
+        for place in SOURCE_LISTS:
+            found, at = list[int](), memory.word(context + place) or 0
+            while at and len(found) < MOST_LISTS:
+                data, following = memory.words(at, 2) or (0, 0)
+                head = data + OWN_LINK if data == at else data
+                first = memory.word(head)
+                if not first or memory.word(first + CONTEXT) != context:
+                    break
+                found.append(head)
+                at = following
+            if found:
+                return found
+        return ()
 
     def name(self, source: int) -> str:
         """Return the name of a source, safe to print; "" if it has none."""

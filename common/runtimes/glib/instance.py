@@ -25,13 +25,13 @@ from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion, State
 from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.glib import variants
+from findleaks.runtimes.glib import mini_objects, variants
 from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
-from findleaks.runtimes.glib.structures import MOST_STRUCTURES, Structures
+from findleaks.runtimes.glib.structures import Structures
 from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
 from findleaks.target.base import Piece, Range, Target
-from findleaks.target.ranges import region_at
+from findleaks.target.ranges import merge_ranges, region_at
 
 LIBRARY, OBJECTS = "libglib-2.0", "libgobject-2.0"  # beginnings of the names of files
 OBJECT = 80  # number of the fundamental type of GObject
@@ -39,7 +39,7 @@ REFERENCES = 8  # offset of `ref_count` in a GObject
 MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
-HANDLER, CLOSURE, SOURCE = "signal handler", "GClosure", "GSource"
+HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
 MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
@@ -98,7 +98,8 @@ class GLib(Runtime):
         self._instance_types = [one for address, one in self._types.items() if numbers[address]]
         names = list(dict.fromkeys(filter(None, numbers.values())))
         own = len(names)
-        texts = {address: f"GVariant {text}" for address, text in self._variants.items()}
+        self._mini_objects = mini_objects.read_types(self._memory, self._nodes, type_names)
+        texts = {**{address: f"GVariant {text}" for address, text in self._variants.items()}, **self._mini_objects}
         names += dict.fromkeys(texts.values())
         by_name = {name: number for number, name in enumerate(names)}
         by_word = {address: by_name[name] for address, name in (*numbers.items(), *texts.items()) if name}
@@ -115,9 +116,6 @@ class GLib(Runtime):
                 known[name] = len(names)
                 names.append(name)
             found[index] = known[name]
-        for name in dict.fromkeys(structures.cut):
-            what = f"more than {MOST_STRUCTURES:,} blocks look like a {name}: further ones are not named"
-            self.problems.append(Problem(0, what, False))
         return found, names, own
 
     def _instances(self, words: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -136,13 +134,20 @@ class GLib(Runtime):
                         yield index, word
 
     def _is_instance(self, word: int, offset: int, size: int, place: int, count: int) -> bool:
-        """Whether an instance or a variant begins at `offset` of a block of `size` bytes. `word`:
-        the word there. `count`: the reference count of a GObject, which is 0 if it was freed."""
+        """Whether an instance, a variant or an object of GStreamer begins at `offset` of a block of
+        `size` bytes. `word`: the word there. `count`: the reference count of a GObject, which is 0
+        if it was freed."""
         one = self._types.get(word)
         if one is not None:
             fits = offset == one.private and size >= one.private + one.size
             return fits and (one.fundamental != OBJECT or 0 < count < MOST_REFERENCES)
+        if word in self._mini_objects:
+            return not offset and 0 < count < MOST_REFERENCES and mini_objects.is_mini_object(self._memory, self._code, place, size)
         return word != 0 and not offset and 0 < variants.read_count(self._memory, place, size) < MOST_REFERENCES
+
+    @cached_property
+    def _code(self) -> Sequence[Range]:
+        return merge_ranges(Range(one.start, one.end) for one in self._target.regions() if one.executable)
 
     def _add_callbacks(self, found: dict[int, int], names: list[str]) -> None:
         """Add handlers of signals with their closures, and main contexts with their sources.
@@ -170,6 +175,8 @@ class GLib(Runtime):
             add(context.address, "GMainContext")
             for source in context.sources:
                 add(source, " of ".join(filter(None, (SOURCE, self._source_name(source)))))
+            for source in context.destroyed:
+                add(source, " of ".join(filter(None, (DESTROYED, self._source_name(source)))))
 
     def _source_name(self, source: int) -> str:
         return self.contexts.name(source) or self._function_name(self.contexts.function(source))
@@ -216,8 +223,8 @@ class GLib(Runtime):
         return Exclusions(patterns, (Exclusion(0), *unused)) if any(patterns) else None
 
     def bookkeeping(self) -> Sequence[Range]:
-        """Return the words that refer to instances and that `ref_count` does not include. They are
-        in blocks of handlers, closures, records and tables."""
+        """Return the words that refer to instances or sources and that `ref_count` does not
+        include. They are in blocks of handlers, closures, records, tables, contexts and sources."""
         return self._weak_words
 
     @cached_property
@@ -232,7 +239,7 @@ class GLib(Runtime):
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        return [*words, *self.signals.instance_keys]
+        return [*words, *self.signals.instance_keys, *chain.from_iterable(one.unowned for one in self.contexts.all)]
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offsets of instances behind private data, of closures, and of the TypeNodes of

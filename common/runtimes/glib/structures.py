@@ -9,6 +9,7 @@ elements. These are named only in GSlice, from which GLib allocates them up to 2
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 
 from findleaks.allocators.bulk import read_scattered
@@ -40,7 +41,7 @@ OTHER = 0  # kind of a structure like a GError without an error domain
 SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
 SLICES = "GSlice"  # name of the allocator
 MOST_QUARKS = 1 << 16
-MOST_STRUCTURES = 1 << 17  # structures of a kind that are examined; each takes microseconds
+BATCH = 1 << 16  # structures of a kind that are examined at a time
 PREVIOUS, NEXT = 16, 8  # offsets in a node of a GQueue
 LAST_DATA = 32  # offset of `data` in a GSequenceNode: that of the last one is the GSequence
 FLAGS = 32  # offset of balance, left_child and right_child in a GTreeNode
@@ -59,28 +60,38 @@ class Structures:
         self._quarks, self._source_name = quarks, source_name
         regions = memory.target.regions()
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
-        self.cut: list[str] = []  # names of kinds with more than MOST_STRUCTURES; set by `find`
+        self._errors = array("I")  # the indices and the quarks of the blocks with a GError
+        self._others = 0  # number of structures like a GError without the quark of an error domain
         self._has_slices = any(allocator.name == SLICES for _, allocator in directory.heaps.owners)
         self._other = Range(0, 0)  # memory that is not in GSlice, where the next structure may be
         self._domains: dict[int, str] = {}  # by quark
         self._checks: dict[int, bool] = {}  # by the address of a time zone or of a GSourceFuncs
 
     def find(self) -> Iterator[tuple[int, str]]:
-        """Yield the index and the name of the structure in each block that has one."""
-        found: dict[int, list[Structure]] = {}
-        cut: set[int] = set()
+        """Yield the index and the name of the structure in each block that has one. Takes
+        microseconds for each structure."""
+        waiting: dict[int, list[Structure]] = {}
         for one in self._candidates():
             if one.kind in SLICED and not self._is_sliced(one.block):
                 continue
             kind = OTHER if one.kind == kinds.ERROR and not self._domain(one.first) else one.kind
-            known = found.setdefault(kind, [])
-            if len(known) == MOST_STRUCTURES:
-                cut.add(kind)
-            else:
-                known.append(one)
-        self.cut = [NAMES[kind] for kind in sorted(cut - {OTHER})]
-        yield from self._errors(found.pop(kinds.ERROR, []), found.pop(OTHER, []))
-        for kind, ones in found.items():
+            batch = waiting.setdefault(kind, [])
+            batch.append(one)
+            if len(batch) == BATCH:
+                yield from self._name(kind, batch)
+                batch.clear()
+        for kind, batch in waiting.items():
+            yield from self._name(kind, batch)
+        yield from self._list_errors()
+
+    def _name(self, kind: int, ones: Sequence[Structure]) -> Iterator[tuple[int, str]]:
+        """Yield the index and the name of each structure of one kind, except errors, which are
+        collected."""
+        if kind == OTHER:
+            self._others += len(self._with_text(ones))
+        elif kind == kinds.ERROR:
+            self._errors.extend(word for one in self._with_text(ones) for word in (one.block, one.first))
+        else:
             for one in self._examine(kind, ones):
                 yield one.block, self._name_source(one.block) if kind == kinds.SOURCE else NAMES[kind]
 
@@ -154,15 +165,14 @@ class Structures:
             self._domains[quark] = name if any(part in name for part in DOMAIN) else ""
         return self._domains[quark]
 
-    def _errors(self, errors: Sequence[Structure], others: Sequence[Structure]) -> Iterator[tuple[int, str]]:
-        """Yield the index and the name of each GError. `others` do not have the quark of an error
-        domain.
+    def _list_errors(self) -> Iterator[tuple[int, str]]:
+        """Yield the index and the name of each GError.
 
         Other structures can also begin with two small numbers and the address of a text. So most of
         the structures must have a quark that is the name of an error domain."""
-        errors = self._with_text(errors)
-        if errors and len(errors) >= PART * (len(errors) + len(self._with_text(others))):
-            yield from ((one.block, f"{NAMES[kinds.ERROR]} ({self._domain(one.first)})") for one in errors)
+        blocks, quarks = self._errors[::2], self._errors[1::2]
+        if blocks and len(blocks) >= PART * (len(blocks) + self._others):
+            yield from ((block, f"{NAMES[kinds.ERROR]} ({self._domain(quark)})") for block, quark in zip(blocks, quarks))
 
     def _with_text(self, ones: Sequence[Structure]) -> Sequence[Structure]:
         """Return the structures whose second word refers to text."""

@@ -78,6 +78,11 @@ def find_tables(memory: Memory, data: Sequence[Range]) -> Iterator[tuple[int, He
 
 def read_entries(memory: Memory, table: Header) -> Iterator[tuple[int, int]]:
     """Yield the key and the value of each entry."""
+    return ((key, value) for key, value, _ in read_slots(memory, table))
+
+
+def read_slots(memory: Memory, table: Header) -> Iterator[tuple[int, int, int]]:
+    """Yield the key and the value of each entry, and the number of its slot."""
 
     def column(address: int, is_big: bool, first: int) -> Sequence[int]:
         size = 8 if is_big else 4
@@ -89,4 +94,5 @@ def read_entries(memory: Memory, table: Header) -> Iterator[tuple[int, int]]:
         keys, values = column(table.keys, table.big_keys, first), column(table.values, table.big_values, first)
         if not hashes:
             return
-        yield from ((key, value) for hashed, key, value in zip(hashes, keys, values) if hashed >= LEAST_HASH)
+        rows = enumerate(zip(hashes, keys, values), first)
+        yield from ((key, value, slot) for slot, (hashed, key, value) in rows if hashed >= LEAST_HASH)

@@ -37,7 +37,7 @@ class Nginx(Runtime):
         self.where = module.path.rpartition("/")[2]
         self._target, self._engine, self._directory, self._module = target, engine, directory, module
         self._memory = Memory(target)
-        self._reader = PoolReader(self._memory, engine, directory.blocks, directory.ranges())
+        self._reader = PoolReader(self._memory, engine, directory.blocks, directory.ranges(), Range(module.start, module.end))
 
     @cached_property
     def version(self) -> str:  # type: ignore[override]
@@ -98,7 +98,12 @@ class Nginx(Runtime):
         cause = f"The largest, at {largest.address:#x}, has {size(self._bytes(largest))}: {format_count(len(largest.blocks), 'block')} and "
         cause += f"{format_count(len(largest.large), 'large allocation')}{f', for {line!r}' if line else ''}."
         facts: dict[str, object] = {"owner": owner, "pools": len(pools), "largest": f"{largest.address:#x}", "request": line or None}
-        return [Finding("nginx-pools", total, title, cause, (), ("runtime", f"whatis {largest.address:#x}"), facts, of_blocks=True)]
+        members = [index for pool in pools for index in (*pool.blocks, *pool.large)]
+        return [
+            Finding(
+                "nginx-pools", total, title, cause, (), ("runtime", f"whatis {largest.address:#x}"), facts, of_blocks=True, members=members
+            )
+        ]
 
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the owner of the pool of each block."""
@@ -111,6 +116,11 @@ class Nginx(Runtime):
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offset of the first object in a pool. Its owner is often that object."""
         return sorted({(self._directory.blocks.size(pool.blocks[0]), HEADER) for pool in self.pools if pool.blocks})
+
+    def bookkeeping(self) -> Sequence[Range]:
+        """Return the unused ends of the pools' blocks. They may contain addresses from before
+        malloc returned the block to the pool."""
+        return [unused for pool in self.pools for unused in pool.unused]
 
     def describe(self, address: int) -> str:
         pool = self._owners.get(self._directory.blocks.find(address))

@@ -27,6 +27,8 @@ MOST_FAILED = 1 << 20
 MOST_BLOCKS = 1 << 23  # blocks and large requests of all pools
 
 CYCLE_POOL = 8  # offset of `pool` in ngx_cycle_t, the first request of its pool
+CYCLE_MODULES = 136  # offset of `modules` and `modules_n` in ngx_cycle_t
+MOST_MODULES = 1 << 12
 CONNECTION_POOL, READ_EVENT = 88, 8  # offsets of `pool` and `read` in ngx_connection_t
 HEADER_IN, BUFFER_START = 96, 32  # offsets in ngx_http_request_t and ngx_buf_t
 SIGNATURES = {b"HTTP": "HTTP request", b"MAIL": "mail session", b"STRM": "stream session"}
@@ -37,21 +39,23 @@ LONGEST = 200  # bytes of a request line
 
 class Pool(NamedTuple):
     """A pool. `used` is the bytes used in its blocks, and of its large requests. `blocks` and
-    `large` are indices of blocks of malloc."""
+    `large` are indices of blocks of malloc. `unused` are the ends of its blocks that it has not
+    handed out."""
 
     address: int
     owner: str
     used: int
     blocks: Sequence[int]
     large: Sequence[int]
+    unused: Sequence[Range]
 
 
 class PoolReader:
     """Reads pools. Each block belongs to one pool, so that the time is limited even if links are
-    damaged."""
+    damaged. `program` is the memory of the file nginx."""
 
-    def __init__(self, memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range]) -> None:
-        self._memory, self._engine, self._blocks, self._heaps = memory, engine, blocks, heaps
+    def __init__(self, memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range], program: Range) -> None:
+        self._memory, self._engine, self._blocks, self._heaps, self._program = memory, engine, blocks, heaps, program
         self._seen = set[int]()
 
     def read(self) -> list[Pool]:
@@ -74,7 +78,7 @@ class PoolReader:
                 yield start, large
 
     def _read_pool(self, address: int, large: int, connections: set[int]) -> Pool:
-        used, blocks, at = 0, [], address
+        used, blocks, unused, at = 0, [], [], address
         while at and at not in self._seen and len(self._seen) < MOST_BLOCKS:
             self._seen.add(at)
             words, index = self._memory.words(at, 3), self._blocks.find(at)
@@ -82,10 +86,13 @@ class PoolReader:
                 break
             blocks.append(index)
             used += words[0] - at
+            first = -(-words[0] // 8) * 8  # texts are allocated without alignment
+            if first < words[1] <= self._blocks.address(index) + self._blocks.size(index):
+                unused.append(Range(first, words[1]))
             at = words[2]
         found = list(self._large(large))
         used += sum(self._blocks.size(index) for index in found)
-        return Pool(address, self._owner(address, connections), used, blocks, found)
+        return Pool(address, self._owner(address, connections), used, blocks, found, unused)
 
     def _large(self, node: int) -> Iterator[int]:
         """Yield the blocks of large requests. A node of the list is {next, alloc}; a freed request
@@ -106,9 +113,18 @@ class PoolReader:
         data = self._memory.read(first, 4)
         if data in SIGNATURES:
             return SIGNATURES[data]
-        if self._memory.word(first + CYCLE_POOL) == pool:
+        if self._is_cycle(first, pool):
             return CYCLE
         return CONNECTION if pool in connections else OTHER
+
+    def _is_cycle(self, address: int, pool: int) -> bool:
+        """Whether there is a cycle with this pool. Structures of modules can also refer to their
+        own pool, so the modules of the cycle are examined: the first one is ngx_core_module."""
+        if self._memory.word(address + CYCLE_POOL) != pool:
+            return False
+        modules, count = self._memory.words(address + CYCLE_MODULES, 2) or (0, 0)
+        first = self._memory.word(modules) if modules and 0 < count <= MOST_MODULES else None
+        return first is not None and self._program.start <= first < self._program.end
 
     def _find_connection_pools(self, pools: Sequence[int]) -> set[int]:
         """Return the pools to which a connection refers. Its event for reading refers back to

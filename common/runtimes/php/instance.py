@@ -48,6 +48,7 @@ from findleaks.target.ranges import merge_ranges
 
 FIXED = ("string", "reference", "resource", "elements of an array")
 """Names of the types before ARRAYS."""
+CLOSURE, FUNCTION = "Closure", 56  # a class; offset of `func` in a zend_closure
 MOST_STALE = 1 << 18  # runs of released values that are excluded
 IMMUTABLE = 0x40  # GC_IMMUTABLE, in the type of a value: its count is not maintained
 
@@ -217,6 +218,13 @@ class Php(Runtime):
         released values, and words that refer to code."""
         stacks = (part for stack in self._globals.stacks for part in stack.unused)
         return merge_ranges([*stacks, *self._excluded[1], *self._code_words.ranges])
+
+    def interior_offsets(self) -> Sequence[tuple[int, int]]:
+        """Return the offset of the function in a closure. The frame of a generator or of a running
+        function refers to this function, and to no other word of the closure."""
+        size, numbers = self._directory.blocks.size, zip(self._objects.blocks, self._objects.numbers)
+        sizes = {size(index) for index, number in numbers if self._objects.names[number] == CLOSURE}
+        return [(one, FUNCTION) for one in sorted(sizes)] if self._memory.size == 8 else ()
 
     def permanent_blocks(self) -> Sequence[int]:
         """Return the blocks that describe results of functions. No word refers to their start."""
