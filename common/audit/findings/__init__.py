@@ -42,9 +42,9 @@ _OF_MAPPINGS = ("go-mappings",)  # kinds of findings of runtimes about mappings 
 def find_findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
     """Return all findings, the largest first. `measure` examines an allocator's free memory.
 
-    A core that is cut off comes first, then memory that is not read, if it is most of the memory. Unattributed memory comes after
-    the others if residency is unknown, as its pages may never have been touched. Findings about
-    healthy memory ("nothing leaked") come last."""
+    A core that is cut off comes first, then memory that is not read, if it is most of the memory.
+    Unattributed memory comes after the others if residency is unknown, as its pages may never have
+    been touched. Findings about healthy memory ("nothing leaked") come last."""
     figures = BlockFigures(session, accounting.known)
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))

@@ -12,7 +12,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection, merge_ranges, region_index
 
 LEAST_PART = 0.1
-"""If a smaller part of the writable memory is missing, a warning reports it, but no finding."""
+"""If a smaller part of the writable memory is missing, and no stacks and no variables of modules, a
+warning reports it, but no finding."""
 
 _REMEDIES = (
     "compare the size of a copied core with that of the original",
@@ -22,18 +23,23 @@ _REMEDIES = (
 
 
 def find_truncation(session: Session) -> Iterator[Finding]:
-    """Yield one finding if the core is cut off and lacks a large part of the writable memory, or if
-    no allocator was found in the rest."""
+    """Yield one finding if the core is cut off, and lacks stacks of threads, variables of modules,
+    or a large part of the writable memory."""
     target = session.target
     if not target.truncated:
         return
     writable = merge_ranges(Range(region.start, region.end) for region in target.regions() if region.writable)
     missing, whole = _count_bytes(intersection(writable, target.unread)), _count_bytes(writable)
-    if not missing or (missing < LEAST_PART * whole and session.directory.allocators):
+    threads, modules = _describe_threads(target), _list_modules(target)
+    if not missing or not (threads or modules or missing >= LEAST_PART * whole):
         return
-    title = f"The core is cut off: it lacks {size(missing)} of {size(whole)} of writable memory{_describe_threads(target)}."
+    title = f"The core is cut off: it lacks {size(missing)} of {size(whole)} of writable memory{threads}."
+    variables = f"Variables of {some(modules)} are missing. " if modules else ""
+    effect = "Blocks to which only the missing memory refers count as leaked."
+    if not session.directory.allocators:
+        effect = "No blocks can be listed, because the variables of the allocator are missing."
     facts: dict[str, object] = {"missing": missing, "writable": whole}
-    yield Finding("truncated-core", missing, title, _describe_effect(session), _REMEDIES, ("map",), facts)
+    yield Finding("truncated-core", missing, title, variables + effect, _REMEDIES, ("map",), facts)
 
 
 def _count_bytes(ranges: Iterable[Range]) -> int:
@@ -50,10 +56,9 @@ def _describe_threads(target: Target) -> str:
     return f", among it {stacks}" if lost else ""
 
 
-def _describe_effect(session: Session) -> str:
-    """Return sentences about the modules whose variables are missing, those with the most bytes
-    first, and about the effect on results."""
-    target = session.target
+def _list_modules(target: Target) -> list[str]:
+    """Return the names of the modules whose variables are missing, those with the most missing
+    bytes first."""
     modules = target.modules()
     lacking: dict[str, int] = {}
     for start, end in target.unread:
@@ -61,8 +66,4 @@ def _describe_effect(session: Session) -> str:
         if index >= 0 and modules[index].path:
             name = printable(os.path.basename(modules[index].path))
             lacking[name] = lacking.get(name, 0) + end - start
-    names = sorted(lacking, key=lambda name: -lacking[name])
-    variables = f"Variables of {some(names)} are missing. " if names else ""
-    if session.directory.allocators:
-        return f"{variables}Blocks to which only the missing memory refers count as leaked."
-    return f"{variables}No blocks can be listed, because the variables of the allocator are missing."
+    return sorted(lacking, key=lambda name: -lacking[name])
