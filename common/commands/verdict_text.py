@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from findleaks.answers.verdict import FoundVerdict
 from findleaks.audit.accounting import Accounting, Share
@@ -17,6 +18,9 @@ from findleaks.session import Session
 BAR = 20  # Number of columns of the bar for a share of 100 %.
 # A space at which a line is not broken.
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
+_LIMITS = ("truncated-core", "unread-memory")
+"""Kinds of findings about memory that findleaks cannot see. If they come first, they are printed
+above the table, because they limit what the table says."""
 SMALL = 1000
 """Shares that are smaller than 1/SMALL of the total are merged into one row if there are several.
 Owners with less reserved address space than that are not named."""
@@ -24,9 +28,11 @@ Owners with less reserved address space than that are not named."""
 
 def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocation) -> Iterator[str]:
     accounting, found = answer.accounting, answer.findings
-    unread = [finding for finding in found[:1] if finding.kind == "unread-memory"]
-    for finding in unread:
+    limits = list(takewhile(lambda finding: finding.kind in _LIMITS, found))
+    for finding in limits:
         yield from wrap(f"{finding.title} {finding.cause}".rstrip(), width)
+        if finding.remedies:
+            yield from _hanging("  try: ", "; ".join(finding.remedies), width)
         yield from invocation.next(width, *finding.commands)
         yield ""
     yield from wrap(_headline(session, accounting), width)
@@ -39,7 +45,7 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
     for note in answer.result.notes:
         yield from wrap(f"  {note}", width)
     yield ""
-    for at, finding in enumerate((finding for finding in found if finding not in unread), 1):
+    for at, finding in enumerate(found[len(limits) :], 1):
         yield from _finding(session, at, finding, width, invocation)
 
 
@@ -103,8 +109,8 @@ def label(share: Share) -> str:
     count, threads = number(share.count), format_count(share.count, "thread")
     stacks = "stack" if share.count == 1 else "stacks"
     if share.sort == ShareSort.FILES:
-        names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3]]
-        return f"files mapped ({', '.join(names)}{' …' if share.count > 3 else ''})"
+        names = [printable(part.name.partition(".so")[0], 60) for part in share.parts[:3] if part.name]
+        return f"files mapped ({', '.join(names) or 'without names'}{' …' if share.count > 3 else ''})"
     words = {
         "in-use": f"{share.of}: in use, {blocks(share.count)}",
         "cached": f"{share.of}: free, in thread caches",

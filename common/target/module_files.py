@@ -25,6 +25,7 @@ class ModuleFiles:
         self.shunned = foreign_mounts(near)
         self._differ: list[str] = []
         self._absent: list[str] = []
+        self._unnamed: list[str] = []
         self._vague: list[str] = []
         self._foreign: list[str] = []
 
@@ -44,6 +45,8 @@ class ModuleFiles:
             self._differ.append(f"{os.path.basename(result.path)} on this machine ({ids}); not used. {self._remedy}")
         elif result.file is None and not result.path and any(is_below(path, one) for one in self.shunned):
             self._foreign.append(os.path.basename(path))
+        elif not path and result.file is None:
+            self._unnamed.append(hex(module.start))
         elif result.file is None:
             (self._vague if result.path else self._absent).append(os.path.basename(module.path) or hex(module.start))
         return result.file
@@ -54,7 +57,8 @@ class ModuleFiles:
         yield from self._differ
         foreign = "on a remote or kernel file system, where findleaks opens no file that a core names (--sysroot / permits it)"
         vague = f"without a build-id in {self._image} to compare with this machine's file"
-        for names, why in ((self._absent, "not on this machine"), (self._foreign, foreign), (self._vague, vague)):
+        unnamed = f"{self._image} has no name of the program or library there"
+        for names, why in ((self._unnamed, unnamed), (self._absent, "not on this machine"), (self._foreign, foreign), (self._vague, vague)):
             if names:
                 yield f"{formatting.some(names)}: {why}: read-only data and symbols are missing. {self._remedy}"
 

@@ -28,6 +28,11 @@ def find(target: Target, engine: Engine, taken: Sequence[Range] = ()) -> Sequenc
     for instance in locate.find_instances(target, engine, taken):
         locate.find_par(memory, instance)
         found.append(Glibc(target, engine, instance))
+    if not found and target.truncated:
+        from findleaks.allocators.glibc.remains import find_remains  # seldom needed
+
+        remains = find_remains(target, engine, _find_unclaimed(target, (), taken))
+        found += [Glibc(target, engine, remains)] if remains is not None else []
     if not found:
         return found
     for allocator in sorted(found, key=lambda a: not a.instance.main.is_contiguous):

@@ -95,6 +95,12 @@ class Glibc(Allocator):
     def claim_main(self, free: Sequence[Range]) -> None:
         """Find the main arena's spans in `free`, anonymous memory that no instance has claimed
         yet."""
+        if self.instance.lost_spans is not None:
+            self.spans += self.instance.lost_spans
+            what = "main_arena is in the missing part of the core: freed blocks in its fastbins count as in use"
+            self.problems.append(Problem(min(span.start for span in self.spans), what, False))
+            self._index()
+            return
         base = self.par("sbrk_base") or 0
         self.spans += spans.find_main_spans(self.memory, self.engine, self.instance.main, base, free, self.problems)
         self._index()
@@ -238,7 +244,7 @@ class Glibc(Allocator):
 
     def metadata(self) -> list[Range]:
         main = self.instance.main
-        ranges = [Range(main.address, main.end)]
+        ranges = [Range(main.address, main.end)] if main.address else []
         if self.instance.par_layout:
             ranges.append(Range(self.instance.par, self.instance.par + self.instance.par_layout.size))
         return sorted(ranges)
@@ -259,7 +265,7 @@ class Glibc(Allocator):
                 "counted_bytes": self.par("mmapped_mem"),
             },
             "thread_caches": len(self.tcaches.caches),
-            "main_arena": hex(self.instance.main.address),
+            "main_arena": hex(self.instance.main.address) if self.instance.main.address else None,
             "mp": hex(self.instance.par) if self.instance.par else None,
             "reconciled": not self.problems,
         }

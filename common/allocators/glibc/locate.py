@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.glibc import arenas
-from findleaks.allocators.glibc.arenas import GlibcArena
+from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
 from findleaks.allocators.glibc.layout import HEAP_INFOS, HEAP_MAXES, NBINS, PARS, PREV_INUSE, STATES, ParLayout, StateLayout, align_chunk
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -46,6 +46,8 @@ class GlibcInstance:
     region: Optional[Region]
     par: int = 0  # 0 if mp_ was not found
     par_layout: Optional[ParLayout] = None
+    # The main arena's spans if the core lacks main_arena (remains.py). The address of `main` is 0.
+    lost_spans: Optional[list[GlibcSpan]] = None
 
     @property
     def main(self) -> GlibcArena:

@@ -28,6 +28,7 @@ from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
 from findleaks.audit.findings.thread_stacks import find_thread_stacks
 from findleaks.audit.findings.threads import find_unjoined_threads
+from findleaks.audit.findings.truncation import find_truncation
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
 from findleaks.audit.findings.without_finding import has_unexplained_blocks
 from findleaks.audit.unread_memory import find_unread_memory
@@ -42,9 +43,9 @@ _OF_MAPPINGS = ("go-mappings",)  # kinds of findings of runtimes about mappings 
 def find_findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
     """Return all findings, the largest first. `measure` examines an allocator's free memory.
 
-    Memory that is not read comes first if it is most of the memory. Unattributed memory comes after
-    the others if residency is unknown, as its pages may never have been touched. Findings about
-    healthy memory ("nothing leaked") come last."""
+    A core that is cut off comes first, then memory that is not read, if it is most of the memory.
+    Unattributed memory comes after the others if residency is unknown, as its pages may never have
+    been touched. Findings about healthy memory ("nothing leaked") come last."""
     figures = BlockFigures(session, accounting.known)
     found = [*find_unreturned_memory(session, accounting, measure), *find_cached_memory(accounting)]
     freed = list(find_memory_freed_by_runtimes(session, accounting))
@@ -79,12 +80,14 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     ]
     found.sort(key=lambda finding: -finding.weight)
     found[:0] = [*_find_crash(session), *find_deadlocked_threads(session.target)]
+    cut_off = list(find_truncation(session))
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     # A finding that explains the unread memory, such as one about pools, comes first.
     of_unread = [one for runtime, one in of_runtimes if one.kind in _OF_MAPPINGS or not (runtime.lists_objects or one.of_blocks)]
     explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*of_unread, *shared])
     found = [*found, *unread] if explained and not inside else [*unread, *found]
+    found[:0] = cut_off
     return found if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*found, leaked]
 
 
