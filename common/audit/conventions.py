@@ -85,20 +85,21 @@ def name_structure_of_block(session: Session, index: int) -> str:
 
 
 def describe_conventions(learned: Learned, word: int) -> Iterator[str]:
-    """Yield one sentence for each convention: "1,128 blocks (9.2 MiB) have a header of 24 B that
-    the program added".
+    """Yield one sentence for each convention of the program: "1,128 blocks (9.2 MiB) have a header
+    of 24 B that the program added".
     `word`: size of a pointer in bytes."""
     for name in list_heuristic_names(learned.heuristics):
         meaning = _MEANINGS[name] if learned.has_arrays or name != "newarray" else _COUNTED
         yield f"blocks that {meaning} count as reachable"
-    tagged = [one for one in learned.conventions if one.offset < 2 * word and not one.heuristic]
+    conventions = [one for one in learned.conventions if not one.is_of_runtime]
+    tagged = [one for one in conventions if one.offset < 2 * word and not one.heuristic]
     if len(tagged) > 1:
         every = () if any(not one.sizes for one in tagged) else tuple(sorted({size for one in tagged for size in one.sizes}))
         yield _sentence(
             Convention(1, every, "", sum(one.blocks for one in tagged), sum(one.bytes for one in tagged)),
             "are referenced by pointers with tags in the low bits",
         )
-    for one in learned.conventions:
+    for one in conventions:
         if len(tagged) < 2 or one not in tagged:
             yield _sentence(one, _convention(one, word))
 

@@ -75,6 +75,7 @@ class Convention(NamedTuple):
     heuristic: str  # memcheck's name if it fits the contents of the blocks, else ""
     blocks: int  # blocks (and `bytes`) that the convention makes reachable
     bytes: int
+    is_of_runtime: bool = False  # whether it is that of a runtime, not of the program
 
 
 class Learned(NamedTuple):
@@ -205,7 +206,7 @@ def learn_conventions(
     after = graph.totals(Kind.POSSIBLE)
     effects = interiors.effect(keys, rules)
     names = {offset: _name_convention(sample, offset) for offset in {offset for _, offset in rules}}
-    return Learned(tuple(_conventions(rules, effects, names)), held=before.minus(after))
+    return Learned(tuple(_conventions(rules, effects, names, frozenset(known))), held=before.minus(after))
 
 
 def _all(interiors: Interiors, engine: Engine, budget: int, report: Callable[[], None]) -> array[int]:
@@ -292,18 +293,21 @@ def _name_convention(sample: Sequence[Sampled], offset: int) -> str:
     return next((name for name, number in fitting if number >= least), "")
 
 
-def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str]) -> Iterator[Convention]:
-    """Yield the conventions that changed the kind of a block, most bytes first."""
-    sizes: dict[int, list[int]] = {}
-    sums: dict[int, Totals] = {}
-    for (size, offset), effect in zip(rules, effects):
-        sums[offset] = Totals.sum_of((sums.get(offset, Totals(0, 0)), effect))
+def _conventions(rules: Sequence[Rule], effects: Sequence[Totals], names: dict[int, str], known: frozenset[Rule]) -> Iterator[Convention]:
+    """Yield the conventions that changed the kind of a block, most bytes first. `known`: the rules
+    of runtimes."""
+    sizes: dict[tuple[int, bool], list[int]] = {}
+    sums: dict[tuple[int, bool], Totals] = {}
+    for rule, effect in zip(rules, effects):
+        size, offset = rule
         if effect.blocks:
-            sizes.setdefault(offset, []).append(size)
-    for offset in sorted(sums, key=lambda one: (-sums[one].bytes, one)):
-        if sums[offset].blocks:
-            of = () if 0 in sizes[offset] else tuple(sizes[offset])
-            yield Convention(offset, of, names[offset], *sums[offset])
+            key = (offset, rule in known)
+            sums[key] = Totals.sum_of((sums.get(key, Totals(0, 0)), effect))
+            sizes.setdefault(key, []).append(size)
+    for key in sorted(sums, key=lambda one: (-sums[one].bytes, one)):
+        offset, is_of_runtime = key
+        of = () if 0 in sizes[key] else tuple(sizes[key])
+        yield Convention(offset, of, names[offset], *sums[key], is_of_runtime)
 
 
 def heuristic_matcher(word: int, read: Callable[[int, int], Optional[int]], vtables: Callable[[int], bool]) -> HeuristicMatcher:

@@ -53,8 +53,11 @@ class NamedFrame(NamedTuple):
         return f"{self.module}+{self.offset:#x}" if self.module else hex(self.address)
 
     def short_name(self) -> str:
-        """Return the function without parameters: "node::Start"; the label if it has no name."""
-        return without_parameters(self.function) if self.function else self.label()
+        """Return the function without parameters: "node::Start"; the label if it has no name.
+        Parentheses in Ruby's labels have no parameters: "block (2 levels) in run"."""
+        if self.kind == "Ruby" or not self.function:
+            return self.label()
+        return without_parameters(self.function)
 
     def place(self) -> str:
         """Return the end of the source path, and the line: "io/parser.c:42"; "" if unknown. If only

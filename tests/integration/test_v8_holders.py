@@ -135,7 +135,9 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, mon
 
 
 @pytest.mark.parametrize("version", [nodes.NEWEST, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS[:-1])])
-@pytest.mark.parametrize("kind", ["wrapped", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("buffers", "external"))])
+@pytest.mark.parametrize(
+    "kind", ["wrapped", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("buffers", "external", "data", "bare"))]
+)
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
     """JavaScript objects own the native blocks. Each block has 20,008 usable bytes. The addon also has global handles in a list, and
     thread-safe functions that it never releases: findleaks distinguishes the handles of both from those of Node."""
@@ -160,6 +162,11 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
     if kind == "external" and version not in BEFORE_FINALIZERS:
         assert counts[f"ArrayBuffer (memory of {file})"] == each
         assert f"{each:,} objects of ArrayBuffer (memory of {file}) retain 3" in verdict["cause"]
+    if kind == "data":
+        assert f"objects of Node-API reference ({file}) retain 3" in verdict["cause"] and made["holder"] in verdict["cause"]
+    if kind == "bare" and version not in BEFORE_WRAPPERS:
+        assert counts[f"Node-API external ({file})"] == each
+        assert f"{each:,} objects of Node-API external ({file}) retain 3" in verdict["cause"] and made["holder"] in verdict["cause"]
     if kind == "wrapped":
         assert f"objects of Node-API reference ({file}) retain 3" in verdict["cause"] and made["holder"] in verdict["cause"]
         assert counts[f"Node-API thread-safe function ({file})"] == each
@@ -185,6 +192,9 @@ def test_holders_with_one_name(tmp_path: Path, version: str) -> None:
 SCRIPT = re.escape(str(truth.PROGRAMS / "v8_content.js"))
 BEFORE_FINALIZERS = ("12.22.12", "14.21.3")
 """Versions in which memory of an ArrayBuffer does not have the function of the addon that frees it."""
+
+BEFORE_WRAPPERS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8")
+"""Versions in which an External has no ExternalWrapper, but the address of the data."""
 
 CONTENT = [
     ("buffers", 3000, r"3,0\d\d objects of ArrayBuffer .* one of them is reached by .*global variable audit → .* → Buffer → ArrayBuffer\."),

@@ -46,6 +46,8 @@ const holders = {
     for (let n = 0; n < total; n++) cache.set(n, addon.buffer())
     return ['variable cache', 'ArrayBuffer']
   },
+  data () { const addon = require(file); for (let n = 0; n < total; n++) cache.set(n, addon.data()); return ['variable cache', 'Map'] },
+  bare () { const addon = require(file); for (let n = 0; n < total; n++) cache.set(n, addon.bare()); return ['variable cache', 'Map'] },
   intervals () {
     for (let n = 0; n < total; n++) setInterval(handlerFor(n), 1e8 + n % 8)
     return ['variable timerListMap', 'Session']

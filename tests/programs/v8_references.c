@@ -17,6 +17,7 @@ extern int napi_create_string_utf8(napi_env, const char *, size_t, napi_value *)
 extern int napi_create_threadsafe_function(napi_env, napi_value, napi_value, napi_value, size_t, size_t, void *,
                                            void (*)(napi_env, void *, void *), void *, void *, napi_function *);
 extern int napi_unref_threadsafe_function(napi_env, napi_function);
+extern int napi_create_external(napi_env, void *, void (*)(napi_env, void *, void *), void *, napi_value *);
 extern int napi_create_external_buffer(napi_env, size_t, void *, void (*)(napi_env, void *, void *), void *, napi_value *);
 enum { MOST = 1 << 15, WRAPPED = 20008 };
 struct holder { napi_ref ref; struct holder *next; long pad[3]; };
@@ -99,6 +100,17 @@ static napi_value buffer(napi_env env, napi_info info) {
   napi_create_external_buffer(env, WRAPPED, memset(malloc(WRAPPED), 'b', WRAPPED), ++made % 2 ? release : leak, 0, &found);
   return found;
 }
+/* Return an External of a block. `data` gives it a finalizer, `bare` does not. */
+static napi_value data(napi_env env, napi_info info) {
+  napi_value found = 0;
+  napi_create_external(env, memset(malloc(WRAPPED), 'd', WRAPPED), release, 0, &found);
+  return found;
+}
+static napi_value bare(napi_env env, napi_info info) {
+  napi_value found = 0;
+  napi_create_external(env, memset(malloc(WRAPPED), 'd', WRAPPED), 0, 0, &found);
+  return found;
+}
 static void export(napi_env env, napi_value exports, const char *name, napi_callback callback) {
   napi_value f; napi_create_function(env, name, (size_t)-1, callback, 0, &f);
   napi_set_named_property(env, exports, name, f);
@@ -109,5 +121,6 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
   export(env, exports, "keepInCache", keep_in_cache); export(env, exports, "forget", forget);
   export(env, exports, "keepGlobal", keep_global); export(env, exports, "wrap", wrap);
   export(env, exports, "buffer", buffer); export(env, exports, "watch", watch); export(env, exports, "listen", listen);
+  export(env, exports, "data", data); export(env, exports, "bare", bare);
   return exports;
 }

@@ -36,6 +36,13 @@ def frame(function: str, module: str = "prog") -> NamedFrame:
     return NamedFrame(0x1000, function, 4, module)
 
 
+def test_the_short_name_of_a_block_of_ruby_is_complete() -> None:
+    """The parentheses in Ruby's labels have no parameters."""
+    label = "block (2 levels) in Pool#work"
+    assert NamedFrame(0, label, 0, "", "pool.rb", 20, kind="Ruby").short_name() == label
+    assert NamedFrame(0x1000, "node::Start(int, char**)", 4, "node").short_name() == "node::Start"
+
+
 def test_functions_are_selected_by_full_name_or_last_part() -> None:
     started = frame("node::MakeCallback(v8::Handle<v8::Object>, char const*)")
     for pattern in ("MakeCallback", "node::MakeCallback", started.function, "node::Make*", "*Callback", "MakeCall?ack"):

@@ -304,7 +304,7 @@ def _describe_conventions(session: Session) -> str:
     if learned.held.bytes < WORTH:
         return disguised
     said = "; ".join(describe_conventions(learned, session.target.arch.word))
-    return f"{disguised} Reachable only by interior pointers, which count as references here: {said}.".lstrip()
+    return f"{disguised} Reachable only by interior pointers, which count as references here: {said}.".lstrip() if said else disguised
 
 
 def _describe_disguised(session: Session) -> str:

@@ -82,6 +82,13 @@ class Borrowed:
         plain = self.exclusions[number]
         return self._pattern(Exclusion(plain.words | words & ~plain.links, plain.links, plain.header))
 
+    def with_end(self, number: int, offset: int) -> int:
+        """Return a pattern that excludes the words of pattern `number`, and the link at `offset`
+        wherever it leads: the first and last objects of a list refer to the list's head, which is
+        in no object. Returns `number` if there are too many patterns."""
+        plain, link = self.exclusions[number], 1 << offset // self._word
+        return self._pattern(Exclusion(plain.words | link, plain.links & ~link, plain.header), number)
+
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """Return the number of this pattern. It is added if it does not exist; `fallback` is
         returned if there are too many."""

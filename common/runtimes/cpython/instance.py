@@ -186,6 +186,8 @@ class CPython(DumpableBlocks):
             patterns[index] = self.borrowed.kept[number]
         for index, offset in self._lists.chained:
             patterns[index] = self.borrowed.all_but(offset)
+        for index, offset in self._lists.ends:
+            patterns[index] = self.borrowed.with_end(patterns[index], offset)
         return Exclusions(patterns, self.borrowed.exclusions)
 
     def bookkeeping(self) -> Sequence[Range]:

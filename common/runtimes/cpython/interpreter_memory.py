@@ -74,6 +74,8 @@ class InterpreterMemory(NamedTuple):
     """Memory with addresses that are not references."""
 
     heads: Sequence[int]  # addresses of the heads of the collector's lists, two words each
+    # Blocks of the first and last objects of these lists, and the offset of their link to the head.
+    ends: Sequence[tuple[int, int]]
     unused: Sequence[Range]  # parts of threads' stacks of frames, and entries of free lists
     stale_tables: Sequence[int]  # blocks of tables in free lists, and of zombie frames
     # Blocks of objects in free lists, and their types' numbers.
@@ -109,6 +111,7 @@ def read_interpreter_memory(
     arrays = FreeArrays(version, target.arch.word, reader.free_tuple_items, reader.is_free)
     states = list(reader.states(image))
     heads = [at for state in states for at in reader.list_heads(state)]
+    ends = [end for head in heads for end in reader.iterate_ends(head)]
     tops = [at for state in states for at in reader.chunk_words(state)]
     threads = reader.all_threads(tops)
     unused = [part for at in threads for part in reader.unused_frames(at)]
@@ -126,7 +129,7 @@ def read_interpreter_memory(
     chained = dict(one for state in states for one in reader.iterate_chained(state))
     exits = ExitCallbackReader(Memory(target), blocks, known, found)
     callbacks = [one for state in states for one in exits.find((state.address + at * reader.word, index) for at, index in state.others)]
-    return InterpreterMemory(heads, unused, stale, list(free.items()), list(chained.items()), threads, callbacks)
+    return InterpreterMemory(heads, ends, unused, stale, list(free.items()), list(chained.items()), threads, callbacks)
 
 
 class _Reader:
@@ -181,6 +184,14 @@ class _Reader:
             ahead = self._memory.word(state.words[at + 1] & -4)
             if back is not None and back & -4 == address and ahead is not None and ahead & -4 == address:
                 yield address
+
+    def iterate_ends(self, head: int) -> Iterator[tuple[int, int]]:
+        """Yield the blocks of the first and last objects of the list with this head, and the
+        offset of their link to the head."""
+        for first, place in zip(self._memory.words(head, 2) or (), (self.word, 0)):
+            block = self._blocks.lookup(first & -4)
+            if block is not None:
+                yield block[0], (first & -4) + place - block[1]
 
     def chunk_words(self, state: _Words) -> Iterator[int]:
         """Yield the addresses of the fields datastack_chunk in thread states."""

@@ -30,6 +30,7 @@ _MOST_MISSES = 1024  # successive memory that one function releases and that bel
 _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
+EXTERNAL = "Node-API external"
 _CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
 
 

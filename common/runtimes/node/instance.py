@@ -20,6 +20,7 @@ from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
+from findleaks.runtimes.node.addon_files import SUFFIX
 from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
@@ -35,6 +36,7 @@ from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.unwind.frames import Unwinder
 
 if TYPE_CHECKING:
+    from findleaks.runtimes.node.external_values import Externals
     from findleaks.runtimes.node.javascript import JavaScript
     from findleaks.runtimes.object_graph import ObjectGraph
 
@@ -190,6 +192,9 @@ class Node(DumpableRuntime):
             # The bytes of `made` include those of garbage.
             own = {GARBAGE_OBJECTS: unused, GARBAGE_BYTES: 0}
             made = [one._replace(objects=one.objects - unused, own=own) if one.name == STORE else one for one in made]
+        wrappers = self._externals.wrappers if self._externals is not None else ()
+        if self._externals is not None and wrappers:
+            made.append(Type(self._externals.name, len(wrappers), sum(map(self._directory.blocks.size, wrappers))))
         return [*made, *self._javascript_types]
 
     @cached_property
@@ -235,6 +240,12 @@ class Node(DumpableRuntime):
         blocks, names, live = made.blocks[:], made.names, made.memory
         for index in live:
             blocks[index] = IGNORED
+        if self._externals is not None:
+            names = [*names, self._externals.name]
+            for index in self._externals.wrappers:
+                blocks[index] = len(names) - 1
+            for index in self._externals.finalized:
+                blocks[index] = IGNORED
         data = [(0, live)]
         if self._garbage_memory:
             live = array("I", (index for index in live if index not in self._garbage_memory))
@@ -244,6 +255,21 @@ class Node(DumpableRuntime):
         owning = sum(map(is_store, made.names))  # they are the first types
         owned = list(made.foreign.items())
         return Holders(addresses, sizes, no_types, names, blocks, owning, owned=owned, data=data, garbage=garbage)
+
+    @cached_property
+    def _externals(self) -> Optional[Externals]:
+        """The objects that napi_create_external made; None if there are none."""
+        graph = self._javascript.graph if self._javascript is not None and self._has_addons else None
+        if graph is None:
+            return None
+        # `find` needs no objects.
+        from findleaks.runtimes.node.external_values import find_externals
+
+        return find_externals(self._target, self._engine, self._directory, self.objects, graph)
+
+    @property
+    def _has_addons(self) -> bool:
+        return any(module.path.endswith(SUFFIX) for module in self._target.modules())
 
     @cached_property
     def _garbage_memory(self) -> frozenset[int]:
@@ -265,6 +291,8 @@ class Node(DumpableRuntime):
     def native_example(self, type_name: str) -> Optional[int]:
         """See Runtime. For objects of Node-API, return the JavaScript object to which one of them
         refers."""
+        if self._externals is not None and self._externals.wrappers and type_name == self._externals.name:
+            return self._externals.objects[len(self._externals.objects) // 2]
         graph, number = self._javascript.graph if self._javascript is not None else None, self.objects.numbers.get(type_name)
         if graph is not None and is_store(type_name) and number and number in self.objects.foreign:
             # `find` needs no objects.

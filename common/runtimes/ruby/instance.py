@@ -21,6 +21,7 @@ from findleaks.runtimes.heap_dump import DumpableHeap, HeapReferences, ObjectNam
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.counters import Counters
 from findleaks.runtimes.ruby.fiber_stacks import build_part, find_fiber_stacks, find_many_fibers
+from findleaks.runtimes.ruby.interior import find_interior_offsets
 from findleaks.runtimes.ruby.layout import Layout, find_exported
 from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
@@ -76,7 +77,6 @@ class Ruby(DumpableHeap):
             self._problem(at, f"stopped in the middle of a garbage collection ({doing}): dead objects may be counted as live")
 
     def note(self) -> str:
-        """Return a sentence that says why the heap could not be read, or ""."""
         missing = not self._layout.objspace and load_capstone() is None
         return f"Ruby's heap cannot be read: {CAPSTONE_MISSING}" if missing else ""
 
@@ -92,6 +92,11 @@ class Ruby(DumpableHeap):
     def _inside(self) -> Sequence[Range]:
         """The pages that are in malloc's blocks. Before 3.1, all pages are."""
         return self.pages.inside(self._directory.blocks)
+
+    @cached_property
+    def _object_memory(self) -> Sequence[Range]:
+        """The parts of blocks that contain objects and their elements, but no native memory."""
+        return sorted([*self._inside, *(self._transient.inside(self._directory.blocks) if self._transient is not None else ())])
 
     @cached_property
     def _census(self) -> c.Census:
@@ -118,11 +123,9 @@ class Ruby(DumpableHeap):
         return [self._name(sort) if number < NAMED else OTHER for number, sort in sorts]
 
     def counters(self) -> Mapping[str, Count]:
-        """Return the values of GC.stat, then those of ObjectSpace.count_objects."""
         return self._counted
 
     def parts(self) -> Sequence[Part]:
-        """Return the heap pages and the stacks of fibers; see base.Runtime."""
         if not self.pages.all:
             return []
         found = [c.describe_pages(self._census, self.pages, self._layout.page, bool(self._inside))]
@@ -138,7 +141,6 @@ class Ruby(DumpableHeap):
         return list(find_many_fibers(self._target, self._fiber_stacks, self._value_stacks)) if self._fiber_stacks else []
 
     def types(self) -> Sequence[Type]:
-        """Return live objects by class; see base.Runtime."""
         objects: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for name, sort, count in zip(self._names, self._census.sorts, self._census.counts):
@@ -154,18 +156,16 @@ class Ruby(DumpableHeap):
         they free the data that they wrap."""
         if not self.pages.all:
             return None
-        sorts = self._census.sorts
-        own = self._layout.module
+        sorts, own = self._census.sorts, self._layout.module
         owning = {name for name, sort in zip(self._names, sorts) if sort.data and not own.start <= sort.data < own.end}
         names = sorted({*self._names, OTHER} - {""}, key=lambda name: (name not in owning, name))
         places = {name: number for number, name in enumerate(names)}
         kinds = array("I", [*(places.get(name, NO_ROOT) for name in self._names), places[OTHER]])
         wanted = bytearray(sort.tag not in _EMPTY for sort in sorts) + b"\1"
         addresses, sizes, types = self._census.addresses(wanted, kinds)
-        return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._inside)
+        return Holders(addresses, sizes, types, names, owning=len(owning), pages=self._object_memory)
 
     def reported_bytes(self, name: str) -> Optional[int]:
-        """Return the bytes that T_DATA of this class reported; see reported.py and base.Runtime."""
         return self._reported_totals.get(name)
 
     @cached_property
@@ -184,8 +184,7 @@ class Ruby(DumpableHeap):
     def remedies(self, type_name: str) -> Sequence[str]:
         return REMEDIES.get(type_name, ())
 
-    def dead(self) -> Sequence[Range]:
-        """Return free slots and stale words in the transient heap; see base.Runtime."""
+    def dead(self) -> Sequence[Range]:  # free slots, and stale words in the transient heap
         return [*self._census.free(), *(self._transient.dead if self._transient is not None else ())]
 
     @cached_property
@@ -196,6 +195,10 @@ class Ruby(DumpableHeap):
         from findleaks.runtimes.ruby.transient_heap import find_transient_heap
 
         return find_transient_heap(self._target, self._memory, self._data)
+
+    def interior_offsets(self) -> Sequence[tuple[int, int]]:
+        threads = (self._memory.word(slot + DATA) or 0 for slot in self._select_data(THREAD))
+        return find_interior_offsets(self._memory, self._directory.blocks, interruptible(self._target, self.pages.all, LOOK), threads)
 
     @property
     def _data(self) -> list[Range]:
@@ -209,7 +212,6 @@ class Ruby(DumpableHeap):
         return self._variables.variables
 
     def object_nodes(self) -> Optional[Objects]:
-        """Return the objects as nodes; see base.Runtime."""
         return self._objects[0] if self._objects is not None else None
 
     def words_for_ownership(self) -> Optional[Exclusions]:
@@ -233,7 +235,8 @@ class Ruby(DumpableHeap):
         if not self._variables.variables:
             return None
         slots, ranges = self._slots(), subtract(self.pages.ranges(), self.pages.behind(self._inside))
-        return slots.objects(self._variables.divided, ranges, self._inside), slots.plain
+        ranges = merge_ranges([*ranges, *self._object_memory])
+        return slots.objects(self._variables.divided, ranges, self._object_memory), slots.plain
 
     @cached_property
     def _io_buffers(self) -> array[int]:
@@ -297,12 +300,9 @@ class Ruby(DumpableHeap):
     @cached_property
     def _traces(self) -> Traces:
         symbols = self._variables.symbols
-        if symbols is None:
-            return Traces({}, 0)
-        return TraceReader(self._target, self._memory, self._values, symbols).read()
+        return TraceReader(self._target, self._memory, self._values, symbols).read() if symbols is not None else Traces({}, 0)
 
     def sites(self) -> Sequence[Site]:
-        """Return the source lines that allocated the traced live objects."""
         from findleaks.runtimes.ruby.trace_sites import list_sites  # few programs are traced
 
         return list_sites(self._traces.by_object, self.pages.slot) if self._traces.by_object else []
@@ -355,7 +355,6 @@ class Ruby(DumpableHeap):
         return lines.notes()
 
     def describe(self, address: int) -> str:
-        """Return a phrase for the object at this address; see base.Runtime."""
         variable = self._by_address.get(address)
         return "; ".join(filter(None, (self._place(address), f"Ruby variable: {variable.name}" if variable is not None else "")))
 

@@ -1,7 +1,8 @@
-"""List the fiber-local variables and the thread variables of Ruby's threads.
+"""List the fiber-local variables, the fiber storage and the thread variables of Ruby's threads.
 
 A thread refers to the execution context of the fiber that it executes. The context contains a
 pointer to the thread. The next word points to the table of the fiber's local variables (Thread#[]).
+Since 3.2, the fourth word after the pointer is the Hash of the fiber's storage (Fiber[]), or nil.
 Thread variables (Thread#thread_variable_get) are in a Hash. The variable `locals` of the Thread
 object refers to this Hash (generic_variables.py).
 
@@ -17,6 +18,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.runtimes.ruby.census import MASK, T_HASH
 from findleaks.runtimes.ruby.generic_variables import GenericVariables
 from findleaks.runtimes.ruby.symbols import Symbols, serial_number
 from findleaks.runtimes.ruby.tables import Tables
@@ -25,13 +27,16 @@ from findleaks.target.thread_labels import number_threads
 
 DATA = 32  # offset in a Thread object of the pointer to its rb_thread_t
 _LOCALS = "locals"
-_THREAD_WORDS, _CONTEXT_WORDS = 10, 10
+_THREAD_WORDS, _CONTEXT_WORDS = 10, 12
 """Number of words at the beginning of a thread, one of which points to its context; number of words
 at the beginning of a context, one of which points to its thread."""
 
 _HEAD, _NATIVE_WORDS = 40, 4
 """Number of words at the beginning of a thread, one of which is its pthread_t, or points to its
 rb_native_thread; number of words that are read of a rb_native_thread."""
+
+_PLACES, _STORAGE = 9, 4
+"""Number of words of a context among which is its thread; index of the storage after the thread."""
 
 MANY = 8  # if at least this many threads have a variable of one name, the threads are not named
 _MOST = 1 << 20  # maximum number of words in a stack of values
@@ -60,24 +65,34 @@ class ThreadVariables:
         """Yield the name of each thread, the kind of its variables, and the variables."""
         for slot in self._threads:
             thread = self._memory.word(slot + DATA)
-            table = self._find_fiber_locals(thread) if thread else None
-            if thread and table is not None:
+            found = self._find_fiber_locals(thread) if thread else None
+            if thread and found is not None:
                 owner = self._label(slot, thread)
-                yield owner, "fiber-local variable", self._fiber_locals(table)
+                yield owner, "fiber-local variable", self._fiber_locals(found[0])
+                yield owner, "fiber storage", self._fiber_storage(found[1])
                 yield owner, "thread variable", self._thread_variables(slot)
 
-    def _find_fiber_locals(self, thread: int) -> Optional[int]:
-        """Return the address of the table of fiber-local variables, which is read from the thread's
-        context. Return None if the thread has no context. The thread has then ended, and
-        another thread may have the same pthread_t."""
+    def _find_fiber_locals(self, thread: int) -> Optional[tuple[int, int]]:
+        """Return the address of the table of fiber-local variables, and the Hash of the fiber's
+        storage (0 without one), which are read from the thread's context. Return None if the thread
+        has no context. The thread has then ended, and another thread may have the same
+        pthread_t."""
         for context in self._memory.words(thread, _THREAD_WORDS) or ():
             words = self._memory.words(context, _CONTEXT_WORDS) if context and context % 8 == 0 else None
             # A context begins with the address of its stack of values, the number of words of the
             # stack, and the address of a control frame in the stack.
-            if words is None or thread not in words[4:-1] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
+            if words is None or thread not in words[4:_PLACES] or not words[0] < words[2] < words[0] + 8 * min(words[1], _MOST):
                 continue
-            return words[words.index(thread, 4) + 1]
+            at = words.index(thread, 4)
+            table, storage = words[at + 1], words[at + _STORAGE] if at + _STORAGE < len(words) else 0
+            is_hash = storage % 8 == 0 and (self._memory.word(storage) or 0) & MASK == T_HASH
+            # Before 3.2, this word is an address in the stack of values (root_lep).
+            return table, storage if is_hash and not words[0] <= storage < words[0] + 8 * words[1] else 0
         return None
+
+    def _fiber_storage(self, storage: int) -> Iterator[tuple[str, int, int]]:
+        for key, value, address in self._tables.pairs(storage, self._long) if storage else ():
+            yield self._symbols.name_symbol(key), address, value
 
     def _fiber_locals(self, table: int) -> Iterator[tuple[str, int, int]]:
         for serial, value, address in self._tables.ids(table):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
 from findleaks.runtimes.memory_part import Part
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, range_at, subtract
@@ -33,6 +34,10 @@ class TransientHeap(NamedTuple):
         """Return the transient heap as a part of the runtime's memory."""
         used = self.arena.end - self.arena.start - sum(part.end - part.start for part in self.dead)
         return Part("transient heap", [self.arena], used, False, "elements of young Arrays, Hashes, Structs and Objects")
+
+    def inside(self, blocks: Blocks) -> Sequence[Range]:
+        """Return the arena if it is in an allocator's block, as in 2.7; else ()."""
+        return () if blocks.lookup(self.arena.start) is None else (self.arena,)
 
 
 def find_transient_heap(target: Target, memory: Memory, data: Iterable[Range]) -> Optional[TransientHeap]:
