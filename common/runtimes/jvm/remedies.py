@@ -5,7 +5,7 @@ Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable, j
 java.lang.Runtime, java.lang.foreign.Arena, java.lang.ref.Cleaner, java.net.http.HttpClient,
 java.sql.DriverManager, java.util.logging.Logger, java.util.Timer, java.util.WeakHashMap and
 java.util.concurrent; JDK-8147468 (jdk.nio.maxCachedBufferSize); the documentation of Netty 4.1
-(ReferenceCounted, ResourceLeakDetector)."""
+(ReferenceCounted, ResourceLeakDetector); the JNI specification (global references)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _OF_AUTOMATIC_ARENAS = (
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
+_GLOBAL = "handle of the JVM: JNI Global"
 _OF_LOCALS = "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value"
 _OF_INHERITED = "ThreadLocal.remove() before threads are created, and in each thread: a thread inherits the value"
 _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks"
@@ -53,6 +54,7 @@ _OF_RETAINERS = {
     "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
     "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
     _IN_CLEANERS: _OF_CLEANERS,
+    _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
     "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
     "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
