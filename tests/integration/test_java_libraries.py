@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jvms
 import maven
 import pytest
 import truth
+from debuggers import findleaks
 from verdicts import finding, verdict
 
 import cores
@@ -232,6 +234,16 @@ def test_connections_of_sqlite(version: str, tmp_path: Path) -> None:
     assert found["findings"][0] == held and held["bytes"] > 75_000 * CONNECTIONS
     assert "org.sqlite.jdbc4.JDBC4Connection.db → org.sqlite.core.NativeDB" in held["cause"]
     assert held["try"] == ["close() of each org.sqlite.jdbc4.JDBC4Connection that is not needed any more, as in try-with-resources"]
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "21.0.4"])
+def test_words_of_compilers_refer_to_no_leaks(version: str, tmp_path: Path) -> None:
+    """The blocks take 1 GiB of addresses. Arenas of the compilers, and entries of hash tables, contain words with the upper half of such an
+    address. If these words counted, a tenth of the memory would be possibly lost."""
+    with run_version(tmp_path, version, "ZstdStreams", path_of(ZSTD), str(STREAMS), "out", "none") as running:
+        kinds = json.loads(findleaks("find", "--json", "--pid", str(running.pid)))["totals"]
+    leaked = kinds["definite"]["bytes"] + kinds["indirect"]["bytes"]
+    assert leaked > 3_000_000 * STREAMS and kinds["possible"]["bytes"] < leaked // 20, kinds
 
 
 @pytest.mark.parametrize("version", ["25.0.2", "8"])

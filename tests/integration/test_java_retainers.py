@@ -56,3 +56,37 @@ def test_cause_and_remedy(version: str, kind: str, tmp_path: Path) -> None:
     assert held["try"][0].startswith(REMEDIES[kind])
     # The same objects are in no other finding. In JDK 8, the 200 threads are not at the start of their blocks.
     assert [one["finding"] for one in found["findings"] if one["finding"] in ("held-by-managed-objects", "live-objects", "possible")] == []
+
+
+BUFFERS = 1000
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", "21.0.4", "25.0.2"))])
+def test_cleaner_that_waits(version: str, tmp_path: Path) -> None:
+    """The collector has cleared the references to the dropped objects, but the thread of the Cleaner has not run their actions. Therefore
+    the buffers of these actions are no garbage, and the finding names the cause."""
+    jvms.compile_java(truth.PROGRAMS / "BlockedCleaner.java", tmp_path, "--release", "11")
+    command = jvms.command(version, tmp_path, "BlockedCleaner", str(BUFFERS), options=("-Xmx64m", "-XX:+UseSerialGC"))
+    with Running(command, tmp_path / "run") as running:
+        held = finding(verdict("--pid", str(running.pid)), "held-by-managed-objects")
+    (row, *_) = held["evidence"]["types"]
+    assert (row["name"], row["objects"]) == ("java.nio.DirectByteBuffer", BUFFERS) and row["native_bytes"] >= 30_000 * BUFFERS
+    assert held["text"].startswith("In use, not leaked") and "jdk.internal.ref.CleanerImpl" in held["cause"]
+    assert held["try"][-1] == "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
+
+
+WAITING = 10_000
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["21.0.4", "25.0.2"])
+def test_virtual_threads_that_wait(version: str, tmp_path: Path) -> None:
+    """A static variable of the program and one of the JDK refer to each virtual thread, so that none of the two retains it. As many
+    virtual threads have ended, and have no frames."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
+    with Running(jvms.command(version, tmp_path, "JavaVirtualThreads", str(WAITING), options=("-Xmx128m",)), tmp_path / "run") as running:
+        held = finding(verdict("--pid", str(running.pid)), "retained-objects")
+    assert held["text"].startswith(f"In use, not leaked: {2 * WAITING:,} objects of java.lang.VirtualThread retain ")
+    assert f"in {WAITING:,} objects of jdk.internal.vm.StackChunk" in held["cause"]
+    assert held["evidence"]["type"] == "java.lang.VirtualThread" and held["evidence"]["retained_objects"] > 3 * WAITING
+    assert held["next"][0].startswith("stacks") and held["try"][0].startswith("find out what the virtual threads wait for")

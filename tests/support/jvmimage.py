@@ -80,7 +80,7 @@ class Image:
         memory = {start: bytes(data) for start, data in self.memory.items()}
         memory[HEAP] = struct.pack("<Q", OBJECTS) * (HEAP_SIZE // 8)
         memory.update(dict.fromkeys(mapped, bytes(1 << 20)))
-        modules = [Module("/jdk/lib/libjvm.so", LIBRARY, LIBRARY + 0x40000, LIBRARY)]
+        modules = [Module("/jdk/lib/libjvm.so", LIBRARY, LIBRARY, LIBRARY + 0x40000)]
         return FakeTarget(memory, modules=modules, symbols=symbols, names=dict.fromkeys(mapped, "/memfd:java_heap (deleted)"))
 
     def _numbers(self, kind: str, name: str, value: str, numbers: Mapping[str, int], place: int) -> list[tuple[str, int]]:

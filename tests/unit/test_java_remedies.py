@@ -13,6 +13,11 @@ from findleaks.runtimes.jvm.remedies import find_retainer_remedies
         ("static variable App.CACHE of 1,240 classes java.lang.Class static .CACHE", ["end what keeps the class loaders"]),
         ("task queues of 200 timers java.util.TimerThread.queue", ["Timer.cancel() for each java.util.Timer"]),
         ("static variable A.b java.util.TimerTask.c java.util.TaskQueue.queue", ["Timer.cancel()", "Timer.purge()"]),
+        ("handle of the JVM: JNI Global: App$Callback.payload → byte[]", ["DeleteGlobalRef() by the native code"]),
+        (
+            "InnocuousThread.target → jdk.internal.ref.CleanerImpl.phantomCleanableList",
+            ["find out what the thread of the Cleaner"],
+        ),
         ('stack of Java thread "task queue" App.pages', []),
         ('stack of Java thread "all classes loader" App.pages', []),
     ],

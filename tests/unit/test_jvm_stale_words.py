@@ -12,7 +12,9 @@ from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.jvm import chunk_pools, object_monitors
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
+from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
+from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.symbols import find_end_of_text
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
@@ -82,6 +84,70 @@ def test_damaged_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_pools, "_CHECKED", 1)
     with pytest.raises(Interrupted):
         find_chunks(image, 0)
+
+
+ENTRIES, VICTIM, TABLE = OBJECTS + 0xA100, OBJECTS + 0xC000, OBJECTS + 0xA040
+STALE = VICTIM & ~0xFFFF  # the upper half of an address
+
+
+def hash_table(kind: str) -> tuple[Image, list[Listed]]:
+    """Return a process with a table of 16 buckets and 5 entries, and its blocks. All hash codes look like addresses in the block VICTIM."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    hashes = [(VICTIM & 0xFFFF) + one for one in (0x40, 0x41, 0x50, 0x62, 0x7F)]
+    places = [ENTRIES + 64 * number for number in range(len(hashes))]
+    chains: dict[int, list[int]] = {}
+    for place, hashed in zip(places, hashes):
+        chains.setdefault((STALE | hashed) % (1 << 32) % 16, []).append(place)
+    for chain in chains.values():
+        for place, following in zip(chain, [*chain[1:], 0]):
+            words = (following, VICTIM, 0) if kind == "basic" else (VICTIM, 0, following)
+            image.words(place, STALE | hashes[places.index(place)], *words)
+    buckets = TABLE if kind == "resource" else TABLE + 0x1000
+    image.words(buckets, *(chains.get(number, [0])[0] for number in range(16)), len(hashes))
+    found = [*(Listed(place, 40, State.IN_USE) for place in places), Listed(buckets, 136, State.IN_USE)]
+    if kind == "basic":
+        image.sizes["BasicHashtable<mtInternal>"] = 32
+        image.fields.update({("BasicHashtable<mtInternal>", "_table_size"): 0, ("BasicHashtable<mtInternal>", "_buckets"): 8})
+        image.words(TABLE, 16, buckets)
+        found.append(Listed(TABLE, 40, State.IN_USE))
+    image.words(VARIABLES, TABLE)
+    return image, [*found, Listed(VICTIM, 0x400, State.IN_USE)]
+
+
+def list_found(image: Image, blocks: Sequence[Listed]) -> tuple[list[int], list[Range]]:
+    """Return the words with hash codes, and all words that are no references."""
+    target = image.target()
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, sorted(blocks))])
+    tables, module = Tables(target, target.modules()[0]), target.modules()[0]
+    words = HashTables(tables, given.engine, given.directory).list_hash_words([Range(STATICS, STATICS + 0x8000)])
+    return sorted(words), list_stale_words(tables, given.engine, given.directory, module)
+
+
+@pytest.mark.parametrize("kind", ["basic", "resource"])
+def test_words_with_hash_codes(kind: str) -> None:
+    """A word that contains the start of a block counts. In the first entry, the hash code is changed to one of the same bucket."""
+    image, blocks = hash_table(kind)
+    places = [ENTRIES + 64 * number for number in range(5)]
+    assert list_found(image, blocks) == (places, [Range(place, place + 8) for place in places])
+    image.words(ENTRIES, VICTIM)
+    assert list_found(image, blocks) == (places, [Range(place, place + 8) for place in places[1:]])
+    image.words(ENTRIES, STALE | 0x41)  # a hash code of another bucket: this is no table of the JVM
+    assert list_found(image, blocks) == ([], [])
+    image.words(ENTRIES, VICTIM, *((places[0], 0, 0) if kind == "basic" else (0, 0, places[0])))  # a cyclic list
+    assert list_found(image, blocks) == ([], [])
+
+
+def test_words_of_arena_chunks() -> None:
+    """Words that refer to the start of a block, or into another chunk, count."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    first, second = OBJECTS + 0xA000, OBJECTS + 0xA400
+    length = (1 << 10) - 40
+    image.words(first, second, length, VICTIM + 8, VICTIM, VICTIM + 16, second + 64, VICTIM + 0x48)
+    image.words(second, 0, length, 0, VICTIM + 0x300)
+    blocks = [Listed(first, 1000, State.IN_USE), Listed(second, 1000, State.IN_USE), Listed(VICTIM, 0x400, State.IN_USE)]
+    assert list_found(image, blocks)[1] == [Range(place, place + 8) for place in (first + 16, first + 48, second + 24)]
+    image.words(first + 8, length + 8)  # this is no chunk
+    assert list_found(image, blocks)[1] == [Range(second + 24, second + 32)]
 
 
 def monitors() -> Image:

@@ -36,6 +36,7 @@ from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_remedies
 from findleaks.runtimes.jvm.spaces import Dead, ObjectRange, Space
+from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
@@ -324,6 +325,9 @@ class HotSpot(DumpableRuntime):
 
     def permanent_blocks(self) -> Sequence[int]:
         return permanent_blocks.list_permanent_blocks(self._tables, self._engine, self._directory, self._module)
+
+    def bookkeeping(self) -> Sequence[Range]:
+        return list_stale_words(self._tables, self._engine, self._directory, self._module)
 
     def temporary_blocks(self) -> array[int]:
         return list_arena_chunks(self._tables, self._engine, self._directory.blocks)

@@ -15,6 +15,7 @@ from findleaks.engine.contract import Graph
 from findleaks.target.base import Target
 from findleaks.target.interruptible import interruptible
 
+_MOST_TRIED = 4  # first objects of a path whose named referrers are searched for
 _MOST_STEPS = 12  # references from the named object to the first object of the path
 _MOST_PER_STEP, _MOST_OF_CLASS = 12, 2  # objects at one distance whose referrers are searched
 # All objects are searched for the referrers of one object. Limits: objects that are examined in
@@ -23,9 +24,9 @@ _MOST_EXAMINED, _MOST_SEARCHED = 1 << 27, 96
 
 
 class NamedPaths:
-    """Extends paths in a marked graph. `numbers`: the number of each object's class. `named`: for
-    each class, whether its objects are java.lang.Class, threads or class loaders. `is_live`:
-    whether a root reaches an object."""
+    """Begins paths in a marked graph at named objects. `numbers`: the number of each object's
+    class. `named`: for each class, whether its objects are java.lang.Class, threads or class
+    loaders. `is_live`: whether a root reaches an object."""
 
     def __init__(self, target: Target, graph: Graph, numbers: Sequence[int], named: Sequence[bool], is_live: Callable[[int], bool]) -> None:
         self._target, self._graph, self._numbers, self._named, self._is_live = target, graph, numbers, named, is_live
@@ -34,14 +35,19 @@ class NamedPaths:
 
     def extend(self, path: Sequence[int]) -> Sequence[int]:
         """Return the path with a chain of references from a named object in front of it, and the
-        path to this object. Return the path unchanged if no such chain is found nearby."""
-        if not path or any(map(self._is_named, path)):
+        path to this object. If no such chain leads to the first object, the path begins at the next
+        one to which a chain leads: a stack may refer to one of many tasks, and each task to the
+        object that a static variable retains. Return the path unchanged if no chain is found
+        nearby."""
+        if any(map(self._is_named, path)):
             return path
-        first = path[0]
-        if first not in self._extensions:
-            self._extensions[first] = self._find(first)
-        before = self._extensions[first]
-        return path if set(before) & set(path) else [*before, *path]
+        for at, first in enumerate(path[:_MOST_TRIED]):
+            if first not in self._extensions:
+                self._extensions[first] = self._find(first)
+            before = self._extensions[first]
+            if before and not set(before) & set(path[at:]):
+                return [*before, *path[at:]]
+        return path
 
     def _is_named(self, index: int) -> bool:
         return self._named[self._numbers[index]]

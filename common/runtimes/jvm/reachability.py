@@ -8,7 +8,8 @@ following rules:
 - An object keeps its class alive, the class keeps the class loader alive, and the class loader
   keeps all of its classes alive.
 - A Cleaner waits until its referent is garbage, and then releases other objects. These objects are
-  kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners.
+  kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners. A
+  Cleaner without a referent waits for its thread, and keeps them alive itself.
 
 Sources: OpenJDK 8, src/share/vm/oops/instanceRefKlass.cpp; OpenJDK 17, 21 and 25,
 src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference class lacks the referent, whose
@@ -161,7 +162,9 @@ class Reachability:
         """Yield the references (source << 32 | target) that replace those of cleaners.
 
         References to other cleaners, which form a list, are kept. Other objects are kept alive by
-        the referent, so it is the source of the references to them."""
+        the referent, so it is the source of the references to them. If the collector has cleared
+        the referent, the cleaner waits in a queue, and keeps these objects alive until its thread
+        has released them."""
         objects, cleaners = self._objects, self._cleaners
         indices = objects.of_classes(cleaners)
         for first in interruptible(self._tables.target, range(0, len(indices), _SOME)):
@@ -183,8 +186,8 @@ class Reachability:
             number = objects.numbers[target]
             if number in cleaners or objects.classes[number].name.startswith(_LISTS):
                 yield index << 32 | target
-            elif referent != NO_BLOCK:
-                yield referent << 32 | target
+            else:
+                yield (index if referent == NO_BLOCK else referent) << 32 | target
 
     def by_class(self) -> Iterator[ClassReach]:
         """Yield the objects of each class."""

@@ -2,9 +2,10 @@
 retain.
 
 Sources: the documentation of java.util.zip.Inflater, java.lang.AutoCloseable, java.nio,
-java.lang.Runtime, java.sql.DriverManager, java.util.logging.Logger, java.util.Timer,
-java.util.WeakHashMap and java.util.concurrent; JDK-8147468 (jdk.nio.maxCachedBufferSize); the
-documentation of Netty 4.1 (ReferenceCounted, ResourceLeakDetector)."""
+java.lang.Runtime, java.lang.foreign.Arena, java.lang.ref.Cleaner, java.net.http.HttpClient,
+java.sql.DriverManager, java.util.logging.Logger, java.util.Timer, java.util.WeakHashMap and
+java.util.concurrent; JDK-8147468 (jdk.nio.maxCachedBufferSize); the documentation of Netty 4.1
+(ReferenceCounted, ResourceLeakDetector); the JNI specification (global references)."""
 
 from __future__ import annotations
 
@@ -19,17 +20,26 @@ from findleaks.runtimes.jvm.tables import Tables
 _CLOSEABLE = "java.lang.AutoCloseable"
 _CACHE = "sun.nio.ch.Util$BufferCache"
 _ARENA = "jdk.internal.foreign."
+_AUTOMATIC = f"{_ARENA}ImplicitSession"  # of Arena.ofAuto()
+_OF_AUTOMATIC_ARENAS = (
+    "Arena.ofConfined() or ofShared() and close(): memory of Arena.ofAuto() lives as long as the Java objects that use it"
+)
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
+_GLOBAL = "handle of the JVM: JNI Global"
 _OF_LOCALS = "ThreadLocal.remove() at the end of each task: the threads of a pool keep the value"
 _OF_INHERITED = "ThreadLocal.remove() before threads are created, and in each thread: a thread inherits the value"
 _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any more: its thread keeps its tasks"
 _OF_EXECUTORS = "shutdown() of each java.util.concurrent.ExecutorService that is not needed any more: its threads wait for tasks"
+_OF_CLEANERS = "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
+_OF_HTTP_CLIENTS = "one java.net.http.HttpClient for all requests, or close() of each one that is not needed any more (since JDK 21)"
+_IN_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
 _OF_IDLE = {
     "java.util.concurrent.ThreadPoolExecutor.getTask": _OF_EXECUTORS,
     "java.util.concurrent.ForkJoinPool.awaitWork": _OF_EXECUTORS,
     "java.util.TimerThread.mainLoop": _OF_TIMERS,
+    "jdk.internal.net.http.HttpClientImpl$SelectorManager.run": _OF_HTTP_CLIENTS,
 }
 """A function in which a thread waits for tasks -> how to end the thread"""
 _MOST_INTERFACES = 1 << 12
@@ -43,6 +53,8 @@ _OF_RETAINERS = {
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
     "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
+    _IN_CLEANERS: _OF_CLEANERS,
+    _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
     "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
     "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
@@ -76,6 +88,8 @@ def find_remedies(
     yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
+    if _IN_CLEANERS in path:
+        yield _OF_CLEANERS
 
 
 def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
@@ -93,6 +107,8 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield "-XX:MaxDirectMemorySize=BYTES limits direct buffers; the collector frees them, so drop or reuse them"
     elif name == SEGMENT:
         yield "allocate memory in a java.lang.foreign.Arena that the program closes: nothing frees memory of Arena.global() or of malloc"
+    elif name.startswith(_ARENA) and _AUTOMATIC in path:
+        yield _OF_AUTOMATIC_ARENAS
     elif name.startswith(_ARENA):
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
     elif _CLOSEABLE in _interfaces(tables, reader, klass):

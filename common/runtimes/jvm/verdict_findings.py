@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from findleaks.quoting import shell_quoted
 from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
+from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
 from findleaks.runtimes.jvm.remedies import find_retainer_remedies
 from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
 from findleaks.target.base import Target
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 _LEAST, _PART = 64 << 20, 2
 _MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME = "JVM"
-_OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.")
+_OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", "jdk.internal.ref.CleanerImpl")
 """Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
+_OF_VIRTUAL_THREADS = "find out what the virtual threads wait for: each keeps the objects to which its frames refer"
 
 
 def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collector: str) -> Iterator[Finding]:
@@ -51,6 +54,7 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     `types`: the live objects by type."""
     found = next(find_retainer(graph, _NAME, types), None) or next(_find_named_root(graph, types), None)
     if found is None:
+        yield from _find_virtual_threads(graph, types)
         return
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
@@ -76,6 +80,28 @@ def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Findin
     cause = f"{one} is reached by {shorten(graph.describe_example(root.address), 400)}."
     made = make_retained_finding(_NAME, root.address, root.type, root.name, path, root.retained, title, cause)
     yield replace(made, commands=(f"roots {shell_quoted(root.name)}", f"path {root.address:#x}"))
+
+
+def _find_virtual_threads(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield a finding if the virtual threads retain most of the live objects. Several objects of
+    the JDK refer to a waiting virtual thread, so that no single variable retains it."""
+    live, count = sum(one.bytes for one in types), sum(one.objects for one in types if one.name == VIRTUAL_THREAD)
+    address, tree = graph.example(VIRTUAL_THREAD) if count else None, graph.dominators
+    if live < LEAST_LIVE or address is None or tree is None:
+        return
+    labels, names = graph.labels()
+    retained = tree.by_label(labels, array("I", range(len(names))))[list(names).index(VIRTUAL_THREAD)]
+    if retained.bytes < RETAINED_SHARE * live:
+        return
+    title = f"In use, not leaked: {format_count(count, 'object')} of {VIRTUAL_THREAD} retain {size(retained.bytes)} in "
+    title += f"{format_count(retained.blocks, 'object')} of {_NAME}."
+    chunks = sum(one.objects for one in types if one.name == STACK_CHUNK)
+    index = graph.blocks.find(address)
+    cause = f"The frames of virtual threads that wait are in the Java heap, in {format_count(chunks, 'object')} of {STACK_CHUNK}."
+    cause += f" One of the virtual threads is reached by {shorten(graph.describe_example(address), 400)}."
+    holder, path = graph.describe_holder(index), graph.describe_path(index)
+    made = make_retained_finding(_NAME, address, VIRTUAL_THREAD, holder, path, retained, title, cause)
+    yield replace(made, remedies=(_OF_VIRTUAL_THREADS,), commands=("stacks", f"path {address:#x}"))
 
 
 def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) -> str:
