@@ -68,7 +68,7 @@ _ENTRIES = (
     Entry("verdict", "account for all resident memory, list problems by size, and suggest remedies", "verdict --json"),
     Entry("find", "list leaked blocks, grouped by kind, type and size", "find --kind definite --limit 5", rereads=True),
     Entry("blocks", "list single blocks, filtered by kind, state, size or type", "blocks --kind definite --size 16-64"),
-    Entry("caches", "list the size classes of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
+    Entry("caches", "list the size classes of each allocator: in use, cached, free, memory", "caches --sort memory --limit 10"),
     Entry("map", "draw the heaps page by page: in use, not returned, returned; as text, HTML, SVG, PNG", "map -o map.html"),
     Entry(
         "verify",

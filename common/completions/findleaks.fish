@@ -114,7 +114,7 @@ complete -c findleaks -n '_shtab_findleaks_using blocks' -l pid -xka "(__fish_co
 complete -c findleaks -n '_shtab_findleaks_using blocks' -l exe -xka "(__fish_complete_path (commandline -ct))" -d 'the program that dumped the core, if the path recorded in the core is wrong'
 complete -c findleaks -n '_shtab_findleaks_using blocks' -l sysroot -xka "(__fish_complete_path (commandline -ct))" -d 'a folder that contains the files of the core'"'"'s machine, at the same paths'
 complete -c findleaks -n '_shtab_findleaks_using blocks; and test $_shtab_findleaks_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the core file, before or after the addresses'
-complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a caches -d 'list the size classes of each allocator: in use, cached, free, memory (::umastat)'
+complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npos -eq 0' -a caches -d 'list the size classes of each allocator: in use, cached, free, memory'
 complete -c findleaks -n '_shtab_findleaks_using caches' -s h -l help -d 'show this help message and exit'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l help-all -d 'describe all options, and exit'
 complete -c findleaks -n '_shtab_findleaks_using caches' -l by-arena -d 'also list arenas, and the size classes of each arena'

@@ -129,7 +129,7 @@ def test_init_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", "x"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "unrecognized arguments: x; `findleaks init --help` lists the arguments" in err
+    assert "unexpected argument 'x'; `findleaks init --help` lists the arguments" in err
     assert cli.main(["init", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: findleaks init [-h] [--install | --remove]")
 
