@@ -70,6 +70,7 @@ class Shown:
     lost: bool = False
     rest: Totals = NOTHING
     heaps: Sequence[ManagedHeap] = ()
+    depth: int = DEPTH  # levels of fields below each row
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
@@ -93,7 +94,7 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
         ),
         heaps=list_heaps(session, expanded, most),
     )
-    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps)
+    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps, depth=depth)
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
@@ -114,7 +115,7 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
     rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
     found = Roots(total, roots=[_root(row) for row in rows], heaps=heaps)
-    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
+    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps, depth=depth)
 
 
 def _one_leaked(session: Session, index: int, depth: int, limit: int) -> tuple[Roots, Shown]:
