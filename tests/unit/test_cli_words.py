@@ -58,6 +58,7 @@ def test_a_misspelt_command(word: str, hint: str, capsys: pytest.CaptureFixture[
     ("words", "line"),
     [
         (["find", "--lmit", "3", "a"], "findleaks find: unknown option --lmit: did you mean '--limit'? (see `findleaks find --help`)"),
+        (["watch", "--seconds", "3", "a"], "findleaks watch: unknown option --seconds (see `findleaks watch --help`)"),
         (["find", "--nosuch=3", "a"], "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
         (["find", "a", "b"], "findleaks find: unexpected argument 'b': the command takes one core file (see `findleaks find --help`)"),
         (["whatis", "--json"], "findleaks whatis: expected ADDR (see `findleaks whatis --help`)"),
