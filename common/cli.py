@@ -355,7 +355,7 @@ def _one_core(args: argparse.Namespace, words: list[str]) -> str:
 def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     from findleaks.session import Session
 
-    for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "folder")):
+    for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "directory")):
         if path and not right(path):
             raise TargetError(f"{option} {path}: " + (f"not a {kind}" if os.path.exists(path) else f"no such {kind}"))
     if core.isdigit() and not os.path.exists(core):

@@ -264,7 +264,7 @@ def takes_file(cmd: Command, option: str) -> bool:
     """Whether the argument of this option is a file or a directory."""
     spellings = (option, "-" + option)
     found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
-    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "FOLDER")) for action in found)
+    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "DIR")) for action in found)
 
 
 def execute(

@@ -379,7 +379,7 @@ def open_core(
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
-            raise TargetError(f"{path}: expected a core file, got a folder")
+            raise TargetError(f"{path}: expected a core file, got a directory")
         if not stat.S_ISREG(info.st_mode):
             raise TargetError(f"{path}: not a regular file; save the core to a file first")
         if not info.st_size:

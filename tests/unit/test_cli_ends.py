@@ -111,8 +111,8 @@ def test_a_limit_is_a_count(words: list[str], limit: str) -> None:
     [
         (["--exe", "none"], "--exe none: no such file"),
         (["--exe", "folder"], "--exe folder: not a file"),
-        (["--sysroot", "none"], "--sysroot none: no such folder"),
-        (["--sysroot", "file"], "--sysroot file: not a folder"),
+        (["--sysroot", "none"], "--sysroot none: no such directory"),
+        (["--sysroot", "file"], "--sysroot file: not a directory"),
     ],
 )
 def test_missing_files_are_errors(

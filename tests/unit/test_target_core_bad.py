@@ -26,7 +26,7 @@ def test_files_that_are_no_core_give_one_line(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(TargetError, match="no such file"):
         open_core(str(path))
-    with pytest.raises(TargetError, match="folder"):
+    with pytest.raises(TargetError, match="directory"):
         open_core(str(tmp_path))
     with pytest.raises(TargetError, match="not a valid file name"):
         open_core("a\0b")
