@@ -19,8 +19,8 @@ class Opens(Enum):
     RUNNING = "a live process, which keeps running while it is read"
     DEBUGGED = "a live process, in a GDB that is started for it"
     REPEATED = "a live process, which is copied at intervals"
-    SAMPLES = "snapshots, cores and folders of them; and a live process as the last one"
-    CORES = "any number of cores and folders of them, and no process"
+    SAMPLES = "snapshots, cores and directories of them; and a live process as the last one"
+    CORES = "any number of cores and directories of them, and no process"
 
 
 class Entry(NamedTuple):
@@ -68,7 +68,7 @@ _ENTRIES = (
     Entry("verdict", "account for all resident memory, list problems by size, and suggest remedies", "verdict --json"),
     Entry("find", "list leaked blocks, grouped by kind, type and size", "find --kind definite --limit 5", rereads=True),
     Entry("blocks", "list single blocks, filtered by kind, state, size or type", "blocks --kind definite --size 16-64"),
-    Entry("caches", "list the size classes of each allocator: in use, cached, free, memory (::umastat)", "caches --sort memory --limit 10"),
+    Entry("caches", "list the size classes of each allocator: in use, cached, free, memory", "caches --sort memory --limit 10"),
     Entry("map", "draw the heaps page by page: in use, not returned, returned; as text, HTML, SVG, PNG", "map -o map.html"),
     Entry(
         "verify",
@@ -154,5 +154,6 @@ def suggest_word(word: str, words: Iterable[str]) -> str:
     # Loading findleaks into a debugger does not need this, so it is imported here.
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(words), 1)
-    return f": did you mean {near[0]!r}?" if near else ""
+    by_letters = {one.lstrip("-"): one for one in words}  # the dashes of options are alike in all
+    near = get_close_matches(word.lstrip("-"), list(by_letters), 1)
+    return f": did you mean {by_letters[near[0]]!r}?" if near else ""

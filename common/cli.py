@@ -34,11 +34,9 @@ TROUBLE = 2
 INTERRUPTED = 130  # exit statuses: TROUBLE after an error, INTERRUPTED after Ctrl-C
 DEFAULT = "verdict"  # the default command, which `findleaks core` and `findleaks --pid 4711` run
 
-FRONT_HELP = """
-COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:
-
-{others}
-  -V          print the version, and whether the C engine is in use"""
+FRONT_HELP = (
+    "COMMAND takes a core file, or --pid and a process id or name: `findleaks find core`. Without COMMAND, findleaks runs `verdict`. Also:"
+)
 
 
 def run() -> NoReturn:
@@ -347,7 +345,7 @@ def _one_core(args: argparse.Namespace, words: list[str]) -> str:
     """Return the only word; "" with --pid, which allows no word."""
     if len(words) > 1:
         raise UsageError(f"expected one core file, got {len(words)}: {' '.join(words)}")
-    if not words and args.pid is None:
+    if not any(words) and args.pid is None:
         raise UsageError("name a core file, or --pid PID")
     if words and args.pid is not None:
         raise UsageError("a core file or --pid, not both")
@@ -357,7 +355,7 @@ def _one_core(args: argparse.Namespace, words: list[str]) -> str:
 def _open(args: argparse.Namespace, core: str, progress: Progress) -> Session:
     from findleaks.session import Session
 
-    for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "folder")):
+    for option, path, right, kind in (("--exe", args.exe, os.path.isfile, "file"), ("--sysroot", args.sysroot, os.path.isdir, "directory")):
         if path and not right(path):
             raise TargetError(f"{option} {path}: " + (f"not a {kind}" if os.path.exists(path) else f"no such {kind}"))
     if core.isdigit() and not os.path.exists(core):
@@ -399,11 +397,16 @@ def _width() -> int:
 
 
 def _help() -> int:
-    from findleaks import commands
+    import textwrap  # imported here: few calls print the list of commands
 
-    print(commands.overview("findleaks"), end="")
-    others = {**{f"{word} …": summary for word, summary in FRONT.items()}, **SETUP}
-    print(FRONT_HELP.format(others="\n".join(f"  {word:10}  {summary}" for word, summary in others.items())))
+    from findleaks import commands
+    from findleaks.formatting import hanging
+
+    width = _width()
+    version = "print the version, and whether the C engine is in use"
+    others = {**{f"{word} …": summary for word, summary in FRONT.items()}, **SETUP, "-V": version}
+    lines = (line for word, summary in others.items() for line in hanging(f"  {word:10}  ", summary, width))
+    print(commands.overview("findleaks", width), *textwrap.wrap(FRONT_HELP, width), "", *lines, sep="\n")
     return 0
 
 

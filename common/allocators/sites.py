@@ -188,9 +188,9 @@ class Sites:
     def of(self, address: int) -> int:
         """Return the number of the site of the block that starts at `address`, or 0 if it is
         unknown."""
-        return self.weigh_block(address)[0]
+        return self.site_and_weight(address)[0]
 
-    def weigh_block(self, address: int) -> tuple[int, float]:
+    def site_and_weight(self, address: int) -> tuple[int, float]:
         """Return the number of the block's site, as `of` does, and the number of blocks that this
         block represents."""
         for one, numbers in zip(self.recordings, self._numbers):

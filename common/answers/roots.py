@@ -18,14 +18,16 @@ from findleaks.audit.retained_roots import (
     build_leaked_tree,
     build_root_rows,
     build_shared_row,
+    describe_leaked_retainer,
     describe_retainer,
+    is_leaked,
     list_leak_heads,
     match_owners,
 )
 from findleaks.audit.retained_rows import Contents, RetainedNode
 from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, root_node
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import State, Totals
 from findleaks.errors import UsageError
 from findleaks.results.amounts import Amount
 from findleaks.results.roots import (
@@ -68,6 +70,7 @@ class Shown:
     lost: bool = False
     rest: Totals = NOTHING
     heaps: Sequence[ManagedHeap] = ()
+    depth: int = DEPTH  # levels of fields below each row
 
 
 def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most: int = 0) -> tuple[Roots, Shown]:
@@ -91,7 +94,7 @@ def all_roots(session: Session, depth: int = DEPTH, expanded: int = LEVELS, most
         ),
         heaps=list_heaps(session, expanded, most),
     )
-    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps)
+    return found, Shown(rows, shared, tree.total(), expanded, heaps=found.heaps, depth=depth)
 
 
 def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVELS) -> tuple[Roots, Shown]:
@@ -102,6 +105,8 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     total = Amount.of(tree.total())
     heaps = _heaps_of_subject(session, named, word, limit)
     numbers, index = _subject(session, named, word) if not heaps else (match_owners(named.all, word), -1)
+    if index >= 0 and is_leaked(session, tree, index):
+        return _one_leaked(session, index, depth, limit)
     if index >= 0:
         row, held = builder.of_block(index), describe_retainer(builder, named, index)
         found = Roots(total, roots=[RetainedBlock(**_fields(row), holder=held or None)])
@@ -110,7 +115,20 @@ def one_root(session: Session, word: str, depth: int = DEPTH, limit: int = LEVEL
     numbers = sorted(numbers, key=lambda n: (-totals[n].bytes, n))
     rows = [builder.of_root(named.all[n], root_node(n)) for n in (numbers[:limit] if limit else numbers)]
     found = Roots(total, roots=[_root(row) for row in rows], heaps=heaps)
-    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps)
+    return found, Shown(rows, None, tree.total(), limit, left=len(numbers) - len(rows), heaps=heaps, depth=depth)
+
+
+def _one_leaked(session: Session, index: int, depth: int, limit: int) -> tuple[Roots, Shown]:
+    """Return a leaked block, with the leaked blocks that it retains."""
+    tree = build_leaked_tree(session)
+    builder = TreeBuilder(session, ContainerReader(session), tree, depth, limit)
+    row, held = builder.of_block(index), describe_leaked_retainer(builder, index)
+    definite, possible, *_ = map(Amount.of, tree.by_root())
+    kind = session.graph().kind(index).name.lower()
+    block = RetainedBlock(**_fields(row), holder=held or None, kind=cast(Any, kind))
+    found = Roots(Amount.of(tree.total()), definite, possible, [block])
+    row.name = f"{kind}: {row.name}"
+    return found, Shown([row], None, tree.total(), limit, held, lost=True)
 
 
 # Few processes have managed heaps, so the module is imported where it is needed.
@@ -139,6 +157,8 @@ def _subject(session: Session, named: Owners, word: str) -> tuple[list[int], int
         return numbers, -1
     address = _address(word)
     index = session.directory.blocks.find(address)
+    if index >= 0 and session.directory.blocks.state(index) is not State.IN_USE:
+        raise UsageError(f"{address:#x} is in a block that is not in use, and retains nothing: {Describer(session).answer(address).phrase}")
     owner = named.at(address) if index < 0 else None
     if index < 0 and owner is None:
         raise UsageError(f"{address:#x} is in no block and no root: {Describer(session).answer(address).phrase}")

@@ -19,7 +19,7 @@ from findleaks.api.block_list import Blocks
 from findleaks.api.process import Process
 from findleaks.api.snapshots import Snapshot, snapshot_of
 from findleaks.audit.block_table import BlockTable
-from findleaks.errors import TargetError
+from findleaks.errors import TargetError, UsageError
 from findleaks.history import store
 from findleaks.results.growth import Growth
 from findleaks.session import Session
@@ -38,7 +38,10 @@ def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -
     for what, given, is_right in (("exe", exe, os.path.isfile), ("sysroot", sysroot, os.path.isdir)):
         if given and not is_right(given):
             raise TargetError(f"{what} {given}: " + ("not usable" if os.path.exists(given) else "not found"))
-    return Process(Session(open_core(os.fspath(path), exe=exe, sysroot=sysroot)))
+    name = os.fspath(path)
+    if not name:
+        raise UsageError("the name of the core file is empty")
+    return Process(Session(open_core(name, exe=exe, sysroot=sysroot)))
 
 
 def attach(pid: Union[int, str], fork: bool = False) -> Process:

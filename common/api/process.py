@@ -47,7 +47,7 @@ from findleaks.types.hints import AddressHint, UserHints
 Address = Union[int, Block]
 """An address, or a block. A block means its start."""
 
-KIND_WORDS = map_words_to_kinds("leaked")
+KIND_WORDS = map_words_to_kinds()
 """Maps names to kinds of blocks."""
 
 

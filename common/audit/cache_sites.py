@@ -66,7 +66,7 @@ def count_class_sites(session: Session, holdings: Sequence[AllocatorCaches], siz
                 known = instances.get(id(owned.allocator)) if owned is not None else None
                 if known is None or owned is None:
                     continue
-                number, weight = sites.weigh_block(address)
+                number, weight = sites.site_and_weight(address)
                 if sites[number].recording is not recording:
                     continue  # this block was counted with an earlier recording
                 kind = known[1](size, owned.allocator.class_of(address))

@@ -13,7 +13,7 @@ from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_rows import RetainedNode
 from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, SHARED_NAME, Dominators, Spread, node_root, root_node
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, size, some
 from findleaks.session import Session
 from findleaks.wildcards import matches
@@ -145,6 +145,20 @@ def describe_retainer(builder: TreeBuilder, named: Owners, index: int) -> str:
         return "several roots"
     number = node_root(holder)
     return named.all[number].label if number >= 0 else f"{builder.name(holder)} at {builder.reader.blocks.address(holder):#x}"
+
+
+def is_leaked(session: Session, tree: Dominators, index: int) -> bool:
+    """Whether no root of the tree reaches a block, and the block is leaked or possibly lost."""
+    return tree.idom(index) is None and session.graph().kind(index) in (Kind.DEFINITE, Kind.INDIRECT, Kind.POSSIBLE)
+
+
+def describe_leaked_retainer(builder: TreeBuilder, index: int) -> str:
+    """Return what retains a block in the tree of build_leaked_tree: the name and address of a
+    block; "" for a leak head."""
+    holder = builder.tree.idom(index)
+    if holder is None or node_root(holder) >= 0:
+        return ""
+    return "several leaks" if holder == SHARED else f"{builder.name(holder)} at {builder.reader.blocks.address(holder):#x}"
 
 
 def name_roots_that_reach(builder: TreeBuilder, named: Owners, index: int) -> list[str]:

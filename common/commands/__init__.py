@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,7 +22,7 @@ from findleaks.commands.help import HelpFormatter, HelpRequested, add_help_all, 
 from findleaks.commands.options import add_json, add_pools
 from findleaks.errors import TargetError, UsageError
 from findleaks.escaping import Markup, json_line, visible
-from findleaks.formatting import shorten
+from findleaks.formatting import hanging, shorten
 from findleaks.quoting import debugger_quoted, for_debugger, shell_quoted
 from findleaks.value_classes import NamedTuple
 
@@ -147,7 +148,19 @@ class Parser(argparse.ArgumentParser):
     command: Optional[Command] = None  # The command whose help is printed.
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"^the following arguments are required: (.*)", r"expected \1", message)
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
+
+    def refuse_words(self, words: Sequence[str]) -> NoReturn:
+        """Report words that the command does not take. An option that does not exist comes first,
+        because its value is then an unknown word, too."""
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        if option:
+            known = (name for action in self._actions for name in action.option_strings if name.startswith("--"))
+            self.error(f"unknown option {option}{suggest_word(option, known)}")
+        if "core" in (action.dest for action in self._actions):
+            self.error(f"unexpected argument {words[0]!r}: the command takes one core file")
+        self.error(f"unexpected argument {words[0]!r}")
 
     def format_help(self) -> str:
         if self.command is not None:
@@ -217,7 +230,10 @@ def parse(made: Parser, words: Sequence[str]) -> Optional[argparse.Namespace]:
     None if help was printed."""
     made.usage = ""  # argparse would format the usage first, but our errors do not print it
     try:
-        return made.parse_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
+        found, unknown = made.parse_known_intermixed_args(["-" + w if len(w) > 2 and w[0] == "-" and w[1].isalpha() else w for w in words])
+        if unknown:
+            made.refuse_words(unknown)
+        return found
     except HelpRequested as request:
         made.usage = None
         made.write_help(request.whole)
@@ -248,7 +264,7 @@ def takes_file(cmd: Command, option: str) -> bool:
     """Whether the argument of this option is a file or a directory."""
     spellings = (option, "-" + option)
     found = (action for action in parser(cmd, "leaks")._actions if any(one in action.option_strings for one in spellings))
-    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "FOLDER")) for action in found)
+    return any(isinstance(action.metavar, str) and action.metavar.startswith(("FILE", "DIR")) for action in found)
 
 
 def execute(
@@ -262,7 +278,7 @@ def execute(
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("help", "-h", "--help"):
-        out.write(overview(prog))
+        out.write(overview(prog, width))
         return 0
     cmd = find_command(words[0])
     if cmd is None:
@@ -362,9 +378,10 @@ def safe_lines(result: Result, invocation: Invocation, width: int) -> Iterator[s
     return (line if isinstance(line, Markup) else visible(shorten(line, _LONGEST)) for line in result.text(width, invocation))
 
 
-def overview(prog: str) -> str:
-    """Return the help text that lists the commands, one per line."""
-    lines = [f"{prog} COMMAND …: find memory leaks in this process or core.", ""]
-    lines += [f"  {entry.word:8} {entry.summary}" for entry in CATALOGUE.values()]
+def overview(prog: str, width: int) -> str:
+    """Return the help text that lists the commands, each with its summary."""
+    lines = [f"{prog} COMMAND …: find memory leaks in a process or core.", ""]
+    for entry in CATALOGUE.values():
+        lines += hanging(f"  {entry.word:8}  ", entry.summary, width)
     lines += ["", f"`{prog} COMMAND --help` describes a command."]
     return "\n".join(lines) + "\n"

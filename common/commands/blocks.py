@@ -27,7 +27,7 @@ from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile, written_json
 from findleaks.session import Session
 
-KINDS = map_words_to_kinds("lost")  # Maps the words of --kind to kinds.
+KINDS = map_words_to_kinds()  # Maps the words of --kind to kinds.
 FILES = (*BLOCKS, *STACKS, "heap")  # Formats of files.
 SHOWN = 50  # Maximum number of blocks printed as text without --limit.
 TYPES = 30  # Maximum number of rows of --by type printed as text without --limit.

@@ -58,7 +58,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "samples",
         nargs="*",
         metavar="SAMPLE",
-        help="snapshots, cores, or folders of them, the earliest first; in a debugger, names of snapshots",
+        help="snapshots, cores, or directories of them, the earliest first; in a debugger, names of snapshots",
     )
     add_output(parser, "a page of curves and tables (.html), or the growth as stacks,", FILES)
     what = (
@@ -99,7 +99,7 @@ class Comparison:
         current: bool = False,
     ) -> None:
         if len(snapshots) < self.least:
-            raise UsageError("diff needs at least two samples: snapshots, cores, or a folder of them")
+            raise UsageError("diff needs at least two samples: snapshots, cores, or a directory of them")
         self.growth = Growth(snapshots)
         self.current = current
         self.limit, self.by = limit, by

@@ -11,7 +11,7 @@ from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import format_count, number, size, table, wrap
 from findleaks.history.figures import ARROW, SEVERAL
-from findleaks.history.growth import CLASS_METADATA, EXPLAINS, REST, SMALL_GROUPS, Grown, Growth, Series
+from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted
@@ -125,7 +125,12 @@ def _nothing(growth: Growth) -> str:
         top = max(swings, key=lambda row: max(row.series.values) - min(row.series.values))
         between = f"between {_amount(top.series, min(top.series.values))} and {_amount(top.series, max(top.series.values))}"
         return f"nothing grows; largest saw-tooth: {between}, {label(top)}"
-    return "nothing grows"
+    # Leaks are named even if they are too small for a row: the growth may have just begun.
+    least = f"{size(MIN_BYTES)} and {100 * MIN_PART:g} %"
+    lost = sum(row.series.delta for row in growth.rows if row.series.key[0] == "lost" and row.series.known)
+    if lost > 0:
+        return f"nothing grows by more than {least}; leaked blocks: + {size(int(lost))}"
+    return f"nothing grows by more than {least}" if growth.total.series.delta > 0 else "nothing grows"
 
 
 def _cells(row: Grown) -> tuple[str, ...]:
@@ -329,7 +334,7 @@ def suggestion(row: Grown) -> str:
     last = row.inside[-1].key[0] if row.inside else section
     if section == "lost":
         exact = re.match(r"(?:.* \()?(\d+) B", name)
-        return f"blocks --kind lost --size {exact[1]} --limit 5" if exact else "find --kind definite"
+        return f"blocks --kind leaked --size {exact[1]} --limit 5" if exact else "find --kind definite"
     if section == "garbage":
         return "find --kind definite"
     if last == "handles":

@@ -91,5 +91,5 @@ def add_fail_over(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_sysroot(group: argparse._ArgumentGroup, hidden: bool = False) -> None:
     """Add --sysroot. `hidden`: whether it is missing from the help."""
-    what = "a folder that contains the files of the core's machine, at the same paths"
+    what = "a directory that contains the files of the core's machine, at the same paths"
     group.add_argument("--sysroot", default="", metavar="DIR", help=argparse.SUPPRESS if hidden else what)

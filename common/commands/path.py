@@ -13,7 +13,7 @@ from findleaks.arg_types import parse_address, parse_count
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
-from findleaks.formatting import format_count
+from findleaks.formatting import format_count, hanging
 from findleaks.session import Session
 
 
@@ -50,7 +50,7 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
         yield f"{where}{member} ({step.origin})" if member else f"{where}{step.origin}"
         into += f" ({step.disguise})" if step.disguise else ""
         yield f"  → {hex(step.value - step.offset)}{into}"
-    yield f"{hex(target.address)}  {target.text}"
+    yield from hanging(f"{hex(target.address)}  ", target.text, width)
     if not path.steps:
         is_head = target.block is not None and target.block.kind == "definite"
         more = ": it is not collected yet" if target.object is not None and target.object.live is False else ""

@@ -12,7 +12,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
-from findleaks.formatting import format_count, number, table
+from findleaks.formatting import format_count, hanging, number, table
 from findleaks.results.references import Reference, References
 from findleaks.session import Session
 
@@ -43,7 +43,7 @@ def refs(session: Session, args: argparse.Namespace) -> Plain:
 
 def _text(found: References, width: int, invocation: Invocation) -> Iterator[str]:
     target = found.target
-    yield f"{hex(target.address)}  {target.text}"
+    yield from hanging(f"{hex(target.address)}  ", target.text, width)
     yield ""
     rows = [_row(one) for one in found.references]
     if rows:

@@ -46,7 +46,8 @@ def roots(session: Session, args: argparse.Namespace) -> Plain:
     to it. Stacks and registers retain what is reachable from no variable and no mapping. Memory
     reachable from several variables is shared: no single variable retains it.
 
-    NAME shows one root in more depth. ADDR shows a block: what it retains, and what retains it.
+    NAME shows one root in more depth. ADDR shows a block, leaked or not: what it retains, and what
+    retains it.
     --lost lists leak heads by the memory that is reachable only from each.
 
     For Go and a JVM, the first table lists the roots of the managed heap, such as static variables,

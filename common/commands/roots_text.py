@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from findleaks.answers.roots import Shown
+from findleaks.answers.roots import DEPTH, Shown
 from findleaks.audit.retained_rows import RetainedNode
 from findleaks.commands import Invocation
 from findleaks.engine.terms import Totals
@@ -100,6 +100,11 @@ def _wrap_phrase(head: str, phrase: str, width: int) -> Iterator[str]:
         yield (" " * len(head) if at else head) + part
 
 
+def _count_levels(row: RetainedNode) -> int:
+    """Return the number of levels of a row's tree, itself included."""
+    return 1 + max(map(_count_levels, row.fields), default=0)
+
+
 def _next(shown: Shown) -> list[str]:
     """Return suggested commands: the path to a shared block, or the largest shared block; and the
     largest root with more levels."""
@@ -111,7 +116,11 @@ def _next(shown: Shown) -> list[str]:
         made.append(f"roots {first.address:#x}")
     row = shown.rows[0] if shown.rows else None
     if row is not None and row.owner is not None:
-        made += [f"roots {shell_quoted(row.owner.word)} --depth 4"] if row.owner.word else []
+        # Of a single root, all fields are shown. Of several, the small ones are left out.
+        if row.owner.word and (_count_levels(row) > shown.depth or (row.left and len(shown.rows) > 1)):
+            made.append(f"roots {shell_quoted(row.owner.word)} --depth {shown.depth + DEPTH}")
+        elif row.owner.ranges:
+            made.append(f"whatis {row.owner.ranges[0].start:#x}")
     elif row is not None and row.address:
         made += [f"whatis {row.address:#x}", f"path {row.address:#x}"]
     return made or ["find" if shown.lost else "verdict"]

@@ -99,7 +99,7 @@ def _folder(folder: str, opened: Open, sections: Optional[Set[str]], warnings: l
         warnings.append(f"{folder}: {format_count(len(others), 'file')} skipped, neither snapshots nor cores: {some(others)}")
     if not found:
         why = "".join(f"; {warning}" for warning in warnings[before:][:1])
-        raise TargetError(f"{folder}: no snapshots and no cores in this folder{why}")
+        raise TargetError(f"{folder}: no snapshots and no cores in this directory{why}")
     times = seconds([one for _, one in found])
     return [found[at] for at in sorted(range(len(found)), key=times.__getitem__)] if times is not None else found
 

@@ -31,7 +31,7 @@ def of_sites(session: Session, title: str, word: str, batches: Iterable[Batch], 
     sums: dict[int, list[float]] = {}
     for batch in batches:
         for address, size, site in zip(batch.addresses, batch.sizes, batch.sites or repeat(0)):
-            number, weight = sites.weigh_block(address) if site else (0, 1.0)
+            number, weight = sites.site_and_weight(address) if site else (0, 1.0)
             found = sums.setdefault(number, [0.0, 0.0])
             found[0] += weight
             found[1] += weight * size

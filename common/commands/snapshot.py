@@ -47,7 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight", choices=("summary", "core"), default="summary", help="figures only (summary), or all memory (core)")
     parser.add_argument("--zstd", action="store_true", help="compress the core with zstd")
     parser.add_argument("--fork", action="store_true", help="stop the process only for milliseconds, and copy a clone of it (x86-64)")
-    add_destination(parser, "the snapshot or the core", "FILE|FOLDER")
+    add_destination(parser, "the snapshot or the core", "FILE|DIR")
     add_every(parser, "seconds between snapshots, until Ctrl-C (needs --pid)")
     parser.add_argument("--count", metavar="N", type=parse_count, default=0, help="number of snapshots with --every")
 
@@ -251,7 +251,7 @@ def destination(
     try:
         Path(args.output or ".").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TargetError(f"{args.output}: the folder cannot be created: {(error.strerror or '').lower()}") from None
+        raise TargetError(f"{args.output}: the directory cannot be created: {(error.strerror or '').lower()}") from None
     when = time.strftime("%Y%m%dT%H%M%S", time.localtime(taken_at))
     program = _UNUSUAL.sub("_", args.name or program or "process")
     return Path(args.output or ".") / f"{program}-{pid or 0}-{when}-{number:04}{suffix}"

@@ -42,7 +42,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "cores",
         nargs="*",
         metavar="CORE|DIR|@LIST|-",
-        help="cores, folders (searched recursively), @LIST: a file with names; -: names on standard input",
+        help="cores, directories (searched recursively), @LIST: a file with names; -: names on standard input",
     )
     add("--coredumpctl", action="store_true", help=f"also read the cores that systemd keeps in {COREDUMPS}")
     add_outputs(parser, "a database, a table or a page", FORMATS)
@@ -69,7 +69,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _in_shell(args: argparse.Namespace, shell: Shell) -> int:
     """Read the cores that are named on the command line. This needs no process."""
     if args.sysroot and not os.path.isdir(args.sysroot):
-        raise TargetError(f"--sysroot {args.sysroot}: no such folder")
+        raise TargetError(f"--sysroot {args.sysroot}: no such directory")
     return run(args, shell.out, shell.invocation(None), shell.width)
 
 
@@ -85,7 +85,7 @@ def triage(session: Session, args: argparse.Namespace) -> NoReturn:
     stores each row when it is made: after an interruption, --resume continues, and gives the same
     result. Exit status: 1 if a core has leaked more than --fail-over; otherwise 2 if some cores
     could not be read completely, or if no core could be read; otherwise 0."""
-    raise UsageError("triage takes no process: name cores or folders")
+    raise UsageError("triage takes no process: name cores or directories")
 
 
 class RowResult:
@@ -221,7 +221,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
     if args.coredumpctl:
         final.notes += filter(None, [coredumpctl.absent()])
     if found.links:
-        final.notes.append(f"{format_count(found.links, 'symbolic link')} in folders not followed")
+        final.notes.append(f"{format_count(found.links, 'symbolic link')} in directories not followed")
     _write(final, outputs)
     return emit_result(final, args.json, out, invocation, width)
 
@@ -229,7 +229,7 @@ def run(args: argparse.Namespace, out: TextIO, invocation: Invocation, width: in
 def _sources(args: argparse.Namespace, database: str) -> Sources:
     words = [*args.cores, *([COREDUMPS] if args.coredumpctl else [])]
     if not words:
-        raise UsageError("name cores, or folders of cores: findleaks triage /var/crash")
+        raise UsageError("name cores, or directories of cores: findleaks triage /var/crash")
     own = [*args.output, *([f"{database}{end}" for end in ("-journal", "-wal", "-shm")] if database else []), args.baseline]
     found = sources(words, sys.stdin.buffer if "-" in words else None, [file for file in own if file])
     if not found.cores:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from findleaks.commands.triage import Groups
 
 CORE, PROGRAM, SIGNAL = 26, 14, 8  # Widths in columns.
-HEAD = ("CORES", "PROGRAM", "LOST", "A CORE", "LEAK", "SIGNATURE", "SINCE", "BUILDS")
+HEAD = ("CORES", "PROGRAM", "LEAKED", "A CORE", "LEAK", "SIGNATURE", "SINCE", "BUILDS")
 
 
 def row_lines(row: Row, name: str, head: bool, width: int) -> Iterator[str]:
     """Yield the line of a core. The widths are fixed, because later rows are not known yet."""
     if head:
-        yield _line("CORE", "STATUS", "PROGRAM", "SIGNAL", "LOST", "FINDING", width)
+        yield _line("CORE", "STATUS", "PROGRAM", "SIGNAL", "LEAKED", "FINDING", width)
     said = row.error or (row.findings[0].title if row.findings else "")
     lost = size(row.lost_bytes) if row.lost_bytes is not None else "–"
     yield _line(name, row.status, row.program, row.signal, lost, said, width)

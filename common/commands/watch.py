@@ -36,7 +36,7 @@ COMPARED = RANKED | {"total"}
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_every(parser, "seconds between two samples", EVERY)
     add_seconds(parser)
-    add_destination(parser, "each sample, as with `snapshot --every`,", "FOLDER")
+    add_destination(parser, "all samples, as `snapshot --every` does", "DIR")
     add_limit(parser, "rows", ROWS)
     parser.set_defaults(name=None)  # The names of the files begin with the name of the program.
 

@@ -15,7 +15,7 @@ from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_debug_types
 from findleaks.commands.result import Plain
 from findleaks.escaping import visible
-from findleaks.formatting import shorten
+from findleaks.formatting import hanging, shorten
 from findleaks.results.addresses import Addresses, Word
 from findleaks.session import Session
 
@@ -43,7 +43,7 @@ def whatis(session: Session, args: argparse.Namespace) -> Plain:
 
 def _text(session: Session, answers: Sequence[Identified], width: int, invocation: Invocation) -> Iterator[str]:
     for answer, result in answers:
-        yield f"{answer.address:#x}  {answer.phrase}"
+        yield from hanging(f"{answer.address:#x}  ", answer.phrase, width)
         if result.contents:
             yield f"  contains {result.contents}" if not result.contents.startswith("→") else f"  {result.contents}"
         yield from iterate_lines(result.members or ())

@@ -33,11 +33,6 @@ def _library() -> Optional[Any]:
     return library
 
 
-def is_available() -> bool:
-    """Whether this machine has the library."""
-    return _library() is not None
-
-
 def unpack_section(packed: memoryview, size: int, poll: Callable[[], None]) -> bytes:
     """Unpack at most `size` bytes. For damaged data, return the bytes before the damage; without
     the library, return b"". `poll` raises if the user asked to stop."""

@@ -22,7 +22,6 @@ REACH = 32
 """The largest distance in bytes between the halves of a pointer (HALVES)."""
 SMALL = 1 << 16
 """A word whose lower half is smaller than this is not considered a plain pointer."""
-MOST_FORMS = 64
 MOST_SEGMENTS = 8
 
 

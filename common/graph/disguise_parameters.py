@@ -15,7 +15,7 @@ COMPRESSIONS = (0, 1, 2, 3, 4)
 BASES = 6  # number of addresses that are tried as the base of 32-bit numbers
 PAGE = 4096
 FROM_VARIABLES = 24  # number of pointers in root memory that are examined as bases
-BATCH = 60  # number of forms that are examined at once
+BATCH = 60  # forms that are examined at once; the C engine examines at most 64 (MOST_FORMS)
 SAMPLE = 96 << 10  # bytes of memory in which they are examined
 # the least number of different addresses of starts of blocks to which a form must refer there
 STARTS = 24

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Region
-from findleaks.target.moment import Moment
 from findleaks.target.ranges import merge_ranges
 from findleaks.target.residency import presence
 from findleaks.target.residency.presence import FILE, RUN, VECTOR, ZERO, Presence
 from findleaks.target.runs import Runs
+from findleaks.target.stopped_pages import StoppedPages
 
 
 def pages_of(proc: str, region: Region) -> array[int]:
@@ -48,7 +48,9 @@ def _runs(fd: int, region: Region) -> list[tuple[int, int, int]]:
     return found
 
 
-def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[int, array[int]], clone: Moment) -> Moment:
+def compose_stopped_pages(
+    regions: Sequence[Region], before: StoppedPages, scanned: Mapping[int, array[int]], clone: StoppedPages
+) -> StoppedPages:
     """Combine the pages at the time of the stop. For regions in `scanned`, these are the pages
     there. For other regions, they are the private pages of the clone, and the pages of files and
     shared memory as they were `before`."""
@@ -72,7 +74,7 @@ def compose_moment(regions: Sequence[Region], before: Moment, scanned: Mapping[i
         _append(resident, there or files)
     known = Runs.of((region.start, region.end) for region in regions if region.end < 1 << 63)
     held = Runs(resident)
-    return Moment(Presence("pagemap", known, held, Runs(swapped), held.total), Runs(own), Runs(shared))
+    return StoppedPages(Presence("pagemap", known, held, Runs(swapped), held.total), Runs(own), Runs(shared))
 
 
 def _append(words: array[int], more: array[int]) -> None:

@@ -36,7 +36,7 @@ from typing import NamedTuple, Optional, Union
 from findleaks.errors import Interrupted, TargetError
 from findleaks.injection import seized
 from findleaks.injection.clonable import NOT_COPIED, check_clonable, clone_failure, link, mapping_flags, refuse, unforkable
-from findleaks.injection.clone_pages import compose_moment, pages_of
+from findleaks.injection.clone_pages import compose_stopped_pages, pages_of
 from findleaks.injection.remote_syscall import entry
 from findleaks.injection.requests import ORIG_RAX, WALL, Requests
 from findleaks.injection.seized import SeizedThread, instruction_at, unsuitable
@@ -46,11 +46,11 @@ from findleaks.target.copying import KERNELS, CopiedRuns, Transfer
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.files import read_file, read_memory
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import folder_of
 from findleaks.target.ptrace import Tracer, has_ended, system_call, tasks
 from findleaks.target.stop_record import stat_of
+from findleaks.target.stopped_pages import StoppedPages, read_stopped_pages
 
 SHARED_BYTES = 32 << 20
 """Maximum number of bytes of shared memory that are copied during the stop, in about 10 ms. A clone
@@ -71,7 +71,7 @@ class Taken(NamedTuple):
     proc: str  # directory under /proc of a thread that has memory
     exe: str  # path of the program; "" if unknown
     maps: bytes  # /proc/PID/maps
-    at: Moment  # pages; for files, as they were shortly before the stop
+    at: StoppedPages  # pages; for files, as they were shortly before the stop
     threads: Sequence[Thread]
     warnings: Sequence[str]
     scanned: dict[int, array[int]]  # runs of pages; the key is the start of the region
@@ -102,7 +102,7 @@ class Cloning:
         process."""
         flags = check_clonable(self.pid)
         proc = folder_of(self.pid)
-        before = read_moment(proc, X86_64.page, _read_mappings(proc), _ignore)
+        before = read_stopped_pages(proc, X86_64.page, _read_mappings(proc), _ignore)
         if before is None:
             self._check_alive()
             raise refuse(self.pid, "the system does not report which of its pages are in memory")
@@ -159,7 +159,7 @@ class Cloning:
 
     # -- during the stop
 
-    def _during(self, tracer: Tracer, flags: dict[int, set[str]], before: Moment) -> Union[Taken, str]:
+    def _during(self, tracer: Tracer, flags: dict[int, set[str]], before: StoppedPages) -> Union[Taken, str]:
         """Return the data that was read during the stop, or the reason why no thread can create the
         clone at this stop."""
         proc = folder_of(self.pid)
@@ -202,7 +202,7 @@ class Cloning:
             os.close(memory)
 
     def _copy_uncloned(
-        self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: Moment
+        self, proc: str, memory: int, regions: Sequence[Region], flags: dict[int, set[str]], before: StoppedPages
     ) -> tuple[dict[int, array[int]], CopiedRuns, frozenset[int], Sequence[Range]]:
         """Copy what is missing from the clone: shared memory, up to a limit, and memory that the
         process does not pass to its children (MADV_DONTFORK, MADV_WIPEONFORK)."""
@@ -232,10 +232,10 @@ class Cloning:
 
     # -- the clone
 
-    def _with_pages(self, taken: Taken, before: Moment) -> Taken:
+    def _with_pages(self, taken: Taken, before: StoppedPages) -> Taken:
         """Add the pages of the clone to the data of the stop."""
         regions = regions_of(taken.maps)
-        there = read_moment(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
+        there = read_stopped_pages(f"/proc/{taken.clone}", X86_64.page, regions, _ignore)
         if there is None:
             raise TargetError(f"pid {self.pid}: its clone was killed")
         own = dict(mapping_flags(taken.clone))
@@ -245,7 +245,7 @@ class Cloning:
             if region.readable and region.private and region.start not in taken.kept and not region.name.startswith(KERNELS)
             if region.start not in own or "wf" in own[region.start]
         ]
-        return taken._replace(at=compose_moment(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
+        return taken._replace(at=compose_stopped_pages(regions, before, taken.scanned, there), absent=[*taken.absent, *lacking])
 
     def _close_files(self) -> None:
         """Give the clone a table of files of its own, in which no file is open. Failure is ignored

@@ -8,8 +8,7 @@ from typing import Optional
 
 from findleaks.engine.terms import Exclusion
 from findleaks.runtimes.base import Exclusions
-
-MOST_EXCLUSIONS = 255
+from findleaks.runtimes.exclusion_table import MOST_EXCLUSIONS
 
 
 def merge_exclusions(several: Iterable[Exclusions]) -> Optional[Exclusions]:

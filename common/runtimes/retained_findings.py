@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.quoting import shell_quoted
-from findleaks.runtimes.base import Type
+from findleaks.runtimes.base import Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
@@ -25,6 +25,13 @@ RETAINED_SHARE = 0.5
 _LARGE = 4 << 20  # bytes of live objects whose types are named
 _TYPES = 4  # types that a finding names
 _LEAST_SHARE = 0.125  # least part of the live objects' bytes for a type whose path is shown
+
+
+def find_path_remedies(runtime: Runtime, path: str) -> tuple[str, ...]:
+    """Return what frees the objects of a runtime that a root reaches by this path in words; () if
+    unknown."""
+    graph = runtime.object_graph()
+    return tuple(graph.path_remedies(path)) if graph is not None else ()
 
 
 def make_retained_finding(

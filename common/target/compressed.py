@@ -221,7 +221,7 @@ def _create_unlinked(name: str) -> tuple[int, str]:
             continue
         os.unlink(path)
         return fd, os.path.dirname(path)
-    raise TargetError(f"{name}: no folder to unpack it in; set TMPDIR")
+    raise TargetError(f"{name}: no directory to unpack it in; set TMPDIR")
 
 
 def _unpack(stream: _Stream, errors: _Errors, file: _WatchedFile, out: _Output) -> tuple[str, bool]:
@@ -246,4 +246,4 @@ def _unpack(stream: _Stream, errors: _Errors, file: _WatchedFile, out: _Output) 
             out.add(data)
         except _DiskFull as error:
             there = f"{human(out.at)} of the core were unpacked in {out.folder}, then disk space ran out ({error})"
-            return f"{out.name}: {there}; the rest is missing. Set TMPDIR to a folder on a larger disk.", True
+            return f"{out.name}: {there}; the rest is missing. Set TMPDIR to a directory on a larger disk.", True

@@ -19,7 +19,6 @@ from findleaks.target.kernel_references import KernelState, decode_raw_state, pe
 from findleaks.target.live import LiveTarget
 from findleaks.target.mapped_files import MappedFile, MappedFiles
 from findleaks.target.maps import regions_of
-from findleaks.target.moment import Moment, protected_parts, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.process import LocalProcess, folder_of
 from findleaks.target.ptrace import Tracer, explain_refusal, has_ended, tasks
@@ -28,6 +27,7 @@ from findleaks.target.reader import Extent, ExtentReader
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
 from findleaks.target.stopped import CopyPlan, StopData, extents_of, join_pages
+from findleaks.target.stopped_pages import StoppedPages, protected_parts, read_stopped_pages
 from findleaks.target.unread_data import UnreadReader
 
 PIECE = 4 << 20  # most bytes of a mapped file read at once
@@ -109,14 +109,14 @@ class CopiedProcess(ExtentReader, LocalProcess):
         except OSError as error:
             raise TargetError(explain_refusal(self._pid, error.errno)) from None
         regions = without_overlaps(regions_of(maps))
-        at = read_moment(self._proc, self._page, regions, self._progress)
+        at = read_stopped_pages(self._proc, self._page, regions, self._progress)
         if at is None and has_ended(self._pid):
             raise TargetError(f"pid {self._pid}: the process has ended")
         if at is None:
             raise NoMemory("The system does not report which pages of the process are in memory: it stays stopped while it is read.")
         return self._plan(maps, regions, at)[0]
 
-    def _plan(self, maps: bytes, regions: Sequence[Region], at: Moment) -> tuple[CopyPlan, CopiedRuns]:
+    def _plan(self, maps: bytes, regions: Sequence[Region], at: StoppedPages) -> tuple[CopyPlan, CopiedRuns]:
         """Create a populated buffer for these pages, and assign each page its place. Raises
         NoMemory if the system refuses the buffer."""
         made, pages = windows(regions, at)
@@ -160,7 +160,7 @@ class CopiedProcess(ExtentReader, LocalProcess):
             stop.kernel = read_kernel_state(stop.proc, tasks(self._pid), peek_signals, UnreadReader(self._pid))
             self.exe_path = _link(f"{stop.proc}/exe")
             stop.regions = plan.regions if stop.maps == plan.maps else regions_of(stop.maps)
-            stop.at = read_moment(stop.proc, self._page, stop.regions, lambda part: look())
+            stop.at = read_stopped_pages(stop.proc, self._page, stop.regions, lambda part: look())
             if stop.at is None:
                 raise ProcessLookupError
             self._place(plan, stop)

@@ -18,10 +18,10 @@ from operator import sub
 from typing import Any, NamedTuple
 
 from findleaks.target.base import Range, Region, is_shared_memory
-from findleaks.target.moment import Moment
 from findleaks.target.ranges import merge_ranges
 from findleaks.target.reader import MAP_NORESERVE
 from findleaks.target.runs import Runs
+from findleaks.target.stopped_pages import StoppedPages
 
 # Prefixes of the names of mappings that the kernel provides
 KERNELS = ("[vdso", "[vvar", "[vsyscall")
@@ -63,7 +63,7 @@ class CopiedRuns(NamedTuple):
         return cls(array("Q"), array("Q"), array("Q"))
 
 
-def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Region, array[int]]]:
+def pages_to_copy(regions: Sequence[Region], at: StoppedPages) -> Iterator[tuple[Region, array[int]]]:
     """Yield each region with the pages to copy, as a flat array of the start and end of each run.
     These are private pages, and shared pages that are not read only. Other pages are read later
     from the mapped files."""
@@ -75,7 +75,7 @@ def pages_to_copy(regions: Sequence[Region], at: Moment) -> Iterator[tuple[Regio
             yield region, (at.own if region.private else at.shared).cut(region.start, region.end)
 
 
-def _pages_mapped_again(regions: Sequence[Region], at: Moment) -> dict[int, array[int]]:
+def _pages_mapped_again(regions: Sequence[Region], at: StoppedPages) -> dict[int, array[int]]:
     """Return the pages to copy of each region of shared memory that is mapped more than once, by
     the start of the region. The kernel reports a page only for the mappings through which the
     process has used it. For example, ZGC maps its heap at three addresses, and uses one of them at
@@ -100,7 +100,7 @@ def _pages_mapped_again(regions: Sequence[Region], at: Moment) -> dict[int, arra
     return found
 
 
-def windows(regions: Sequence[Region], at: Moment) -> tuple[list[Window], int]:
+def windows(regions: Sequence[Region], at: StoppedPages) -> tuple[list[Window], int]:
     """Return the windows, ascending, and the total number of bytes of the pages in them."""
     rows = [(region, words) for region, words in pages_to_copy(regions, at) if words]
     pages = sum(sum(words[1::2]) - sum(words[::2]) for _, words in rows)

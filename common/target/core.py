@@ -105,8 +105,8 @@ class CoreTarget(ExtentReader, ImageTarget):
         if any(load.there for load in self._loads):
             return
         if self.truncated or size < 1 << 12:
-            wanted = f"only {formatting.size(size)} of {formatting.size(self._expected)} are left"
-            raise TargetError(f"{self._name}: truncated: {wanted}, without any memory; make the core again")
+            wanted = f"{formatting.size(size)}{f' of {formatting.size(self._expected)}' if self.truncated else ''}"
+            raise TargetError(f"{self._name}: truncated: only {wanted} are left, without any memory; make the core again")
         raise TargetError(f"{self._name}: the core has no memory of the process")
 
     def _notes(self, view: memoryview, head: elf.Header, headers: Sequence[elf.Segment]) -> notes.Process:
@@ -379,7 +379,7 @@ def open_core(
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
-            raise TargetError(f"{path}: expected a core file, got a folder")
+            raise TargetError(f"{path}: expected a core file, got a directory")
         if not stat.S_ISREG(info.st_mode):
             raise TargetError(f"{path}: not a regular file; save the core to a file first")
         if not info.st_size:

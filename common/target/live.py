@@ -15,7 +15,6 @@ from findleaks.target.files import read_file, read_memory
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.kernel_references import KernelState, decode_raw_state, peek_signals, read_kernel_state
 from findleaks.target.mapped_files import MappedFiles
-from findleaks.target.moment import protected_parts, read_moment
 from findleaks.target.notes import RegisterNotes
 from findleaks.target.paged import PagedReader
 from findleaks.target.process import LocalProcess, folder_of
@@ -26,6 +25,7 @@ from findleaks.target.residency import presence
 from findleaks.target.residency.pagemap import PageMap
 from findleaks.target.residency.presence import Presence
 from findleaks.target.stop_record import StopRecord, start_time_of, stat_of
+from findleaks.target.stopped_pages import protected_parts, read_stopped_pages
 from findleaks.target.unread_data import UnreadReader
 
 PIECE = 4 << 20
@@ -190,7 +190,7 @@ class LiveTarget(PagedReader, LocalProcess):
     @cached_property
     def protected(self) -> Sequence[Range]:
         regions = [region for region in self._regions if region.may_hold_data]
-        at = read_moment(self._proc, self._page, regions, lambda part: None) if regions else None
+        at = read_stopped_pages(self._proc, self._page, regions, lambda part: None) if regions else None
         return protected_parts(at, regions) if at is not None else ()
 
     def presence(self, progress: Callable[[float], None]) -> Optional[Presence]:
@@ -201,7 +201,7 @@ class LiveTarget(PagedReader, LocalProcess):
     def record(self, progress: Callable[[float], None]) -> Optional[StopRecord]:
         """Return the data, other than memory, that a core records about the process; None if the
         system does not report which pages are in memory."""
-        at = read_moment(self._proc, self._page, self._regions, progress)
+        at = read_stopped_pages(self._proc, self._page, self._regions, progress)
         if at is None:
             return None
         try:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.target.files import read_file
-from findleaks.target.moment import Moment
 from findleaks.target.notes import RegisterNotes
+from findleaks.target.stopped_pages import StoppedPages
 
 
 class StopRecord(NamedTuple):
@@ -17,7 +17,7 @@ class StopRecord(NamedTuple):
     proc: str  # folder of the process below /proc
     stat: bytes
     maps: bytes
-    moment: Moment
+    pages: StoppedPages
     registers: Sequence[RegisterNotes]  # registers of the threads, the main one first
 
     def stat_field(self, number: int, default: int = 0) -> int:

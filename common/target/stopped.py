@@ -9,10 +9,10 @@ from findleaks.target.base import Range, Region
 from findleaks.target.copying import KERNELS, CopiedRuns, CopyBuffer, Window
 from findleaks.target.kernel_references import RawState
 from findleaks.target.mapped_files import MappedFile, MappedFiles
-from findleaks.target.moment import Moment
 from findleaks.target.ranges import find_overlaps, gaps, merge_ranges
 from findleaks.target.reader import Extent, Source, Zeros
 from findleaks.target.runs import Runs
+from findleaks.target.stopped_pages import StoppedPages
 
 
 class CopyPlan(NamedTuple):
@@ -33,7 +33,7 @@ class StopData:
         self.maps = b""  # the text of /proc/PID/maps
         self.stat = b""  # the text of /proc/PID/stat
         self.regions: Sequence[Region] = ()
-        self.at: Optional[Moment] = None
+        self.at: Optional[StoppedPages] = None
         self.placed = CopiedRuns.none()  # all copied pages
         self.rest: list[Range] = []  # pages outside the plan's windows
         self.extra: Optional[CopyBuffer] = None  # the buffer of `rest`

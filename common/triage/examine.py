@@ -132,4 +132,4 @@ def _frame(target: Target, found: Sequence[Finding]) -> str:
 def kind_of_file(mode: int) -> str:
     """Return a phrase for a file that is not a regular file."""
     kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"), (stat.S_ISCHR, "a device"))
-    return next((name for test, name in (*kinds, (stat.S_ISDIR, "a folder")) if test(mode)), "not a regular file")
+    return next((name for test, name in (*kinds, (stat.S_ISDIR, "a directory")) if test(mode)), "not a regular file")

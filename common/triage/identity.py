@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from findleaks.formatting import number
 from findleaks.triage.clusters import describe_word
-from findleaks.triage.shapes import DATA, LOST, UNCLEAR, ZERO, ZEROS_LABEL
+from findleaks.triage.shapes import DATA, HELD, LOST, OWN, UNCLEAR, ZERO, ZEROS_LABEL
 
 
 def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
@@ -16,6 +16,10 @@ def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> s
     meant = ["" if describe_word(word) == DATA else describe_word(word) for word in words]
     key = "\n".join([program, label, str(size), "\t".join(meant).rstrip("\t")])
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+
+
+_WORDS = {HELD: "live blocks", OWN: "itself"}
+"""How a description names the words that stand for a kind of target in signatures."""
 
 
 def describe_signature(label: str, size: int, ring: bool, words: Sequence[str]) -> str:
@@ -32,5 +36,5 @@ def describe_signature(label: str, size: int, ring: bool, words: Sequence[str]) 
     if targets:
         text += f" → {', '.join(targets)}"
     if others:
-        text += f"; refers to {', '.join(others)}"
+        text += f"; refers to {', '.join(_WORDS.get(word, word) for word in others)}"
     return f"cycle of {text}" if ring else text

@@ -219,6 +219,7 @@ def test_errors_have_one_base_class(process: findleaks.Process, tmp_path: Path) 
     for call, message in (
         (lambda: findleaks.open(text), "text"),
         (lambda: findleaks.open(tmp_path / "missing"), "missing"),
+        (lambda: findleaks.open(""), "the name of the core file is empty"),
         (lambda: findleaks.open(text, sysroot=str(tmp_path / "none")), "sysroot .*: not found"),
         (lambda: findleaks.load(text), "not a snapshot"),
         (lambda: findleaks.load(tmp_path / "missing"), "missing: no such file"),

@@ -111,7 +111,7 @@ def test_options_may_stand_anywhere(core: Path) -> None:
 def bad_cores(tmp: Path, core: Path) -> Iterator[tuple[str, Path]]:
     """Bad files, each with words that the message must contain: (words, file)."""
     yield "no such file", tmp / "none"
-    yield "folder", tmp
+    yield "directory", tmp
     (tmp / "empty").write_bytes(b"")
     yield "empty", tmp / "empty"
     (tmp / "text").write_text("not a core file at all\n" * 100)

@@ -127,9 +127,9 @@ ERRORS = [
     ("leaks whatis (", "leaks: '(' is not an address: A syntax error in expression, near `'."),
     ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
     ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address, but void"),
-    ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
-    ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
-    ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+    ("leaks whatis", "leaks whatis: expected ADDR (see `leaks whatis --help`)"),
+    ("leaks find --nosuch", "leaks find: unknown option --nosuch (see `leaks find --help`)"),
+    ("findleaks -nosuch", "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
     ("leaks nosuch", f"leaks: no command 'nosuch'; the commands are: {', '.join(COMMANDS)}"),
     ("leaks path malloc(8)", "leaks: 'malloc(8)' is not an address: Cannot call functions in the program: may-call-functions is off."),
 ]

@@ -89,9 +89,9 @@ ERRORS = [
     ("leaks whatis (", "leaks: '(' is not an address: expected expression"),
     ("leaks whatis 1.5", "leaks: '1.5' is not an address, but a double"),
     ("leaks whatis $nosuch", "leaks: '$nosuch' is not an address: use of undeclared identifier '$nosuch'"),
-    ("leaks whatis", "leaks whatis: the following arguments are required: ADDR (see `leaks whatis --help`)"),
-    ("leaks find --nosuch", "leaks find: unrecognized arguments: --nosuch (see `leaks find --help`)"),
-    ("findleaks -nosuch", "findleaks find: unrecognized arguments: --nosuch (see `findleaks find --help`)"),
+    ("leaks whatis", "leaks whatis: expected ADDR (see `leaks whatis --help`)"),
+    ("leaks find --nosuch", "leaks find: unknown option --nosuch (see `leaks find --help`)"),
+    ("findleaks -nosuch", "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
     ("findleaks nosuch", f"findleaks: no command 'nosuch'; the commands are: {', '.join(COMMANDS)}"),
     ("leaks whatis 'g_list", "leaks: no closing quotation in: 'g_list"),
 ]

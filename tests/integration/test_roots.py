@@ -112,7 +112,7 @@ def test_front_ends_and_selected_roots(tmp_path: Path) -> None:
     assert run_roots(block, str(core))["roots"] == [agent]  # the address of the variable itself
     assert "g_agent (roots_maps, data)" in text
     assert re.search(r"└ Profiler\.names: std::map, 300 nodes of [\d–]+ B and 1\d\d strings of ", " ".join(text.split()))
-    assert "next: leaks roots" in text
+    assert f"next: leaks whatis {block}" in text  # there is no level below those shown
     for word in ("no_owner", "0x10"):
         done = run_cli("roots", word, str(core))
         assert done.returncode != 0
@@ -120,7 +120,9 @@ def test_front_ends_and_selected_roots(tmp_path: Path) -> None:
 
 
 def test_leak_heads(tmp_path: Path) -> None:
-    """The blocks that are reachable from the leak heads add up to all lost blocks of `find`."""
+    """The blocks that are reachable from the leak heads add up to all lost blocks of `find`. The
+    address of a leak head shows the same blocks as its row; the address of an indirect block names
+    the block that retains it."""
     program = doors.build(tmp_path)
     with cores.Running([str(program), "50"], tmp_path / "run") as running:
         leader = doors.parse_blocks(running.output)["leader"]
@@ -134,6 +136,14 @@ def test_leak_heads(tmp_path: Path) -> None:
     assert any(row["address"] == leader and row["retained_blocks"] == 3 for row in found["roots"])
     leaders = sum(row["retained_blocks"] for row in found["roots"])
     assert leaders + found["more"]["retained_blocks"] == found["total"]["blocks"]
+    one = run_roots(leader, str(core))
+    (row,) = one["roots"]
+    assert (row["kind"], row["retained_blocks"], row["holder"], one["total"]) == ("definite", 3, None, found["total"])
+    pointed = next(row for row in objects(run_cli("blocks", "--kind", "indirect", "--json", str(core)).stdout))
+    (below,) = run_roots(json.loads(pointed)["address"], str(core))["roots"]
+    assert below["kind"] == "indirect"
+    assert below["holder"]
+    assert f"definite: {row['name']}" in run_cli("roots", leader, str(core)).stdout
 
 
 def test_a_profiler_in_a_real_jvm(tmp_path: Path) -> None:

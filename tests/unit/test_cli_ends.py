@@ -111,8 +111,8 @@ def test_a_limit_is_a_count(words: list[str], limit: str) -> None:
     [
         (["--exe", "none"], "--exe none: no such file"),
         (["--exe", "folder"], "--exe folder: not a file"),
-        (["--sysroot", "none"], "--sysroot none: no such folder"),
-        (["--sysroot", "file"], "--sysroot file: not a folder"),
+        (["--sysroot", "none"], "--sysroot none: no such directory"),
+        (["--sysroot", "file"], "--sysroot file: not a directory"),
     ],
 )
 def test_missing_files_are_errors(
@@ -129,7 +129,7 @@ def test_init_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", "x"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "unrecognized arguments: x; `findleaks init --help` lists the arguments" in err
+    assert "unexpected argument 'x'; `findleaks init --help` lists the arguments" in err
     assert cli.main(["init", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: findleaks init [-h] [--install | --remove]")
 

@@ -54,11 +54,35 @@ def test_a_misspelt_command(word: str, hint: str, capsys: pytest.CaptureFixture[
     assert hint in err
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["find", "--lmit", "3", "a"], "findleaks find: unknown option --lmit: did you mean '--limit'? (see `findleaks find --help`)"),
+        (["watch", "--seconds", "3", "a"], "findleaks watch: unknown option --seconds (see `findleaks watch --help`)"),
+        (["find", "--nosuch=3", "a"], "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
+        (["find", "a", "b"], "findleaks find: unexpected argument 'b': the command takes one core file (see `findleaks find --help`)"),
+        (["whatis", "--json"], "findleaks whatis: expected ADDR (see `findleaks whatis --help`)"),
+        (["find", ""], "findleaks: name a core file, or --pid PID"),
+    ],
+)
+def test_words_that_a_command_does_not_take(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    assert capsys.readouterr() == ("", f"{line}\n")
+
+
 def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["find", "--help"]) == 0
     said = capsys.readouterr().out
     assert cli.main(["help", "find"]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_the_list_of_commands_fits_into_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "  blocks    list single blocks, filtered by kind, state, size or type" in lines
 
 
 def test_a_number_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,16 +14,16 @@ from findleaks.target import available_memory
 from findleaks.target.base import Range, Region
 from findleaks.target.copied import without_overlaps
 from findleaks.target.copying import CopiedRuns, CopyBuffer, CopyPlacement, pages_to_copy, windows
-from findleaks.target.moment import Moment
 from findleaks.target.residency.presence import Presence
 from findleaks.target.runs import Runs
+from findleaks.target.stopped_pages import StoppedPages
 
 PAGE = 4096
 MANY = 1 << 45
 
 
-def make_snapshot(own: Runs, shared: Runs) -> Moment:
-    return Moment(Presence("pagemap", Runs.of(()), own, Runs.of(()), 0), own, shared)
+def make_snapshot(own: Runs, shared: Runs) -> StoppedPages:
+    return StoppedPages(Presence("pagemap", Runs.of(()), own, Runs.of(()), 0), own, shared)
 
 
 def make_pages(pages: set[int]) -> Runs:

@@ -76,10 +76,10 @@ def test_write_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 def test_invalid_output_paths(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in (
-        (tmp_path, "expected a file, got a folder; name a file in it"),
+        (tmp_path, "expected a file, got a directory; name a file in it"),
         (tmp_path / "pipe", "not a regular file, so a core cannot replace it; name another file"),
         (Path("/dev/null"), "not a regular file, so a core cannot replace it; name another file"),
-        (tmp_path / "none" / "core", f"no such folder: {tmp_path}/none"),
+        (tmp_path / "none" / "core", f"no such directory: {tmp_path}/none"),
         (tmp_path / ("x" * 300), "cannot be written: file name too long"),
         (Path("a\0b"), "cannot be written: "),
     ):

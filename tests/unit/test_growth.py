@@ -155,6 +155,9 @@ def test_free_memory_not_returned_is_no_leak() -> None:
 
 def test_nothing_grows() -> None:
     assert headline(make_growth([5.0] * 10)).endswith("+ 0 B resident in 9 h; nothing grows")
+    assert headline(make_growth([5.0] * 9 + [5.01])).endswith("; nothing grows by more than 64 KiB and 1 %")
+    leaks = [[Figure("lost", "24 B", 1, 4000 * at, "definite"), Figure("share", "glibc 2.36: in use", 1, 4000 * at)] for at in (1, 2)]
+    assert headline(growth(*leaks)).endswith("; nothing grows by more than 64 KiB and 1 %; leaked blocks: + 3.9 KiB")
 
 
 def test_a_warm_up() -> None:

@@ -93,7 +93,7 @@ def test_text_and_json_agree(process: tuple[Building, Session]) -> None:
     assert "└ block of 120 B+0x10: std::map or set, 20 nodes of 56 B" in " ".join(text.split())
     assert "prog, data+0x500: block of 40 B, zeros" in text
     assert "← g_a (prog, data), g_b (prog, data)" in " ".join(text.split())
-    assert text.rstrip().splitlines()[-1].strip().startswith("next: leaks roots g_list --depth 4")
+    assert text.rstrip().splitlines()[-1].strip().startswith("next: leaks whatis 0x400200")
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
@@ -158,7 +158,7 @@ def test_selecting_a_root_or_a_block(process: tuple[Building, Session]) -> None:
     assert (shared["holder"], shared["retained_blocks"]) == ("several roots", 2)
     lone = made.blocks[-1].address
     (lost,) = run_json(session, hex(lone))["roots"]
-    assert (lost["holder"], lost["retained_blocks"]) == (None, 0)
+    assert (lost["kind"], lost["holder"], lost["retained_blocks"]) == ("definite", None, 2)
     assert run_json(session, hex(DATA + 0x104))["roots"] == [row]
     _, text = run(session, "roots", hex(owner))
     assert "retained by g_map (prog, data)" in text

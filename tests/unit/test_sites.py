@@ -38,7 +38,7 @@ def test_of_blocks() -> None:
     first recorder counts."""
     sites = make_sites()
     assert [sites.of(address) for address in (0x1000, 0x1001, 0x2000, 0x3000, 0)] == [3, 0, 1, 2, 0]
-    assert [sites.weigh_block(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]
+    assert [sites.site_and_weight(address) for address in (0x2000, 0x3000, 0x4000)] == [(1, 40.0), (2, 1.0), (0, 0.0)]
     assert [one.number for one in sites.list_all(0x1000)] == [3, 1]
     assert [list(sites.blocks(number)) for number in (1, 2, 3)] == [[0x1000, 0x2000], [0x3000], [0x1000]]
 

@@ -214,7 +214,7 @@ def test_other_files(tmp_path: Path) -> None:
             gather([str(tmp_path / name)], open_session)
     with pytest.raises(TargetError, match=r"gone: no such file"):
         gather([str(tmp_path / "gone")], open_session)
-    with pytest.raises(TargetError, match=r"no snapshots and no cores in this folder; .*2 files skipped, .*: empty, notes\.txt"):
+    with pytest.raises(TargetError, match=r"no snapshots and no cores in this directory; .*2 files skipped, .*: empty, notes\.txt"):
         gather([str(tmp_path)], open_session)
     save(make_snapshot(), tmp_path / "a.snapshot", "1")
     snapshots, warnings = gather([str(tmp_path)], open_session)

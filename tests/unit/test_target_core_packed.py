@@ -197,7 +197,7 @@ def test_no_folder_to_unpack_gives_one_line(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", unusable)
-    with pytest.raises(TargetError, match="no folder to unpack it in; set TMPDIR"):
+    with pytest.raises(TargetError, match="no directory to unpack it in; set TMPDIR"):
         open_core(str(path))
 
 
@@ -222,7 +222,9 @@ def test_core_is_used_as_far_as_space_permits(tmp_path: Path, limit: str, monkey
     why = {"free": "a tenth of the 512 KiB of free space is reserved", "file": "File too large"}[limit]
     most = {"free": 460, "file": 450}[limit]
     end = f" KiB of the core were unpacked in {tmp_path}, then disk space ran out ({why}); the rest is missing. "
-    warned = re.fullmatch(re.escape("core.gz: ") + r"(\d+)" + re.escape(end + "Set TMPDIR to a folder on a larger disk."), core.warnings[0])
+    warned = re.fullmatch(
+        re.escape("core.gz: ") + r"(\d+)" + re.escape(end + "Set TMPDIR to a directory on a larger disk."), core.warnings[0]
+    )
     assert warned is not None, core.warnings[0]
     there = int(warned[1])
     assert most - 64 <= there <= most, "a step is at most 64 KiB"

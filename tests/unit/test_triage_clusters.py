@@ -135,7 +135,8 @@ def test_names_of_files() -> None:
 
 def test_descriptions() -> None:
     assert (
-        describe_signature("", 56, False, (f"{LOST}56 B", f"{LOST}text", HELD, DATA, f"{LOST}text")) == "56 B → 56 B, text; refers to held"
+        describe_signature("", 56, False, (f"{LOST}56 B", f"{LOST}text", HELD, DATA, f"{LOST}text"))
+        == "56 B → 56 B, text; refers to live blocks"
     )
     assert describe_signature("Foo", 0, True, ()) == "cycle of Foo"
     assert describe_signature("zeros", 4096, False, ()) == "4,096 B of zeros"

@@ -42,7 +42,7 @@ def test_debuggers_print_the_shell_command() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([], "name cores, or folders of cores"),
+        ([], "name cores, or directories of cores"),
         (["-o", "a.txt"], "end its name in .sqlite, .parquet or .html"),
         (["-o", "a.db", "-o", "b.sqlite"], "one database"),
         (["--resume"], "--resume needs the database: -o FILE.sqlite"),
@@ -51,7 +51,7 @@ def test_debuggers_print_the_shell_command() -> None:
         (["--memory", "x"], "'x' is not a size"),
         (["--baseline", "none.db"], "none.db: no such file"),
         (["--baseline", "text.db"], "not a triage database of findleaks"),
-        (["--sysroot", "none"], "no such folder"),
+        (["--sysroot", "none"], "no such directory"),
         (["@none"], "the list cannot be read"),
         (["empty"], "no files in"),
         (["-o", "folder/none/a.db", "a"], "cannot be written"),

@@ -81,7 +81,7 @@ def test_special_files_are_never_opened(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(errors.values()) == [
         "a named pipe, not a core file",
         "a device, not a core file",
-        "a folder, not a core file",
+        "a directory, not a core file",
         "No such file or directory",
         "embedded null byte",
     ]

@@ -61,7 +61,7 @@ def test_the_documented_query(tmp_path: Path) -> None:
         rows_found = base.execute(query[1]).fetchall()
     expected = [(one.signature, one.what, one.cores, one.blocks, one.bytes, one.first, one.last) for one in found.groups]
     assert rows_found == expected and [one[2:] for one in expected] == [(3, 60, 1920, 100.0, 102.0), (3, 60, 3, 100.0, 102.0)]
-    assert expected[0][1] == "cycle of 64 B → 24 B; refers to held"
+    assert expected[0][1] == "cycle of 64 B → 24 B; refers to live blocks"
     again = next(row for row in store.rows(str(tmp_path / "a.db")) if row.core == "/0")
     assert [leak._replace(what="64 B") for leak in again.signatures] == list(rows[0].signatures)
 

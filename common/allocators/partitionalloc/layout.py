@@ -65,7 +65,6 @@ class Bucket(NamedTuple):
 
 BUCKETS = (Bucket(56, 32), Bucket(48, 28), Bucket(40, 28))  # Chromium 156, 127 to 153, older
 SLOT_SIZE = 24  # offset of PartitionBucket::slot_size
-FULL_SPANS = 8  # shift of num_full_slot_spans, after the number of pages
 
 WIDE, NARROW = 15, 13
 """kMaxSlotsPerSlotSpanBits: the number of bits of a count of slots in an entry. WIDE: since

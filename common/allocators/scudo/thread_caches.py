@@ -30,7 +30,6 @@ from findleaks.target.base import Range
 
 MOST_CACHES = 1 << 18
 MOST_BATCHES = 1 << 22
-LOCAL_STATS = 5  # words
 
 
 class ThreadBlocks(NamedTuple):

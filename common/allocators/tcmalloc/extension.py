@@ -25,7 +25,7 @@ MIN_SLOTS = 20
 MAX_VARIABLES = 100_000  # pointers to spans that are examined
 
 
-def find_replaced(one: TcmallocHeap, blocks: Blocks) -> list[int]:
+def find_replaced_extension(one: TcmallocHeap, blocks: Blocks) -> list[int]:
     """Return a list with the address of the leaked MallocExtension; [] if there is none."""
     spans = one.spans_of(1)
     if not spans:

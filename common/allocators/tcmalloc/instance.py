@@ -87,7 +87,7 @@ class Tcmalloc(TcmallocHeap):
         self.follow_caches(self.lists)
         self.mark_cached(blocks, "a cache's list")
         if self.release == RELEASES[1]:
-            self.replaced = extension.find_replaced(self, blocks)
+            self.replaced = extension.find_replaced_extension(self, blocks)
             blocks.set_state(self.replaced, State.METADATA)
         counts.reconcile(self)
         self._look_for_headers(blocks)

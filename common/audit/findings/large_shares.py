@@ -21,6 +21,7 @@ from findleaks.runtimes.base import Runtime
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_OBJECTS
 from findleaks.runtimes.memory_part import Explanation
+from findleaks.runtimes.retained_findings import find_path_remedies
 from findleaks.session import Session
 from findleaks.target.base import Range, Region
 from findleaks.target.modules import DELETED
@@ -248,9 +249,8 @@ def find_class_metadata(session: Session, accounting: Accounting) -> Iterator[Fi
         example = _live_loader(runtime, by_type) or (_live_object(runtime, explained.example) if explained is not None else None)
         if example is not None:
             cause += f" One of them is reached by {shorten(example.path, 400)}."
-        graph = runtime.object_graph()
         paths = [f"path {example.address:#x}"] if example is not None else []
-        remedies = tuple(graph.path_remedies(example.path)) if example is not None and graph is not None else ()
+        remedies = find_path_remedies(runtime, example.path) if example is not None else ()
         commands = ("runtime", *paths, *([f"count {DEFINE_CLASS}"] if session.target.live else []))
         yield Finding("class-metadata", share.bytes, title, cause, remedies, commands, facts, _resident(share, accounting))
 

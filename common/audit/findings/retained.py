@@ -18,7 +18,7 @@ from findleaks.formatting import blocks, format_count, join_words, number, short
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.retained_findings import RETAINED
+from findleaks.runtimes.retained_findings import RETAINED, find_path_remedies
 from findleaks.session import Session
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def _find_managed_objects(
         if one.held.bytes >= one.object_bytes:
             remedies = list(one.runtime.remedies(one.by_native[0].type.name))
         else:
-            graph = one.runtime.object_graph()
-            remedies = list(graph.path_remedies(cause)) if graph is not None else []
+            remedies = list(find_path_remedies(one.runtime, cause))
         if example is not None:
             commands.append(f"path {example:#x}")
         if named:

@@ -24,16 +24,16 @@ NAMED, MAX_SEARCHED = 0.25, 16 << 20
 """A root is named if it retains this fraction of the reachable blocks. It is searched for only if
 these have at most MAX_SEARCHED bytes."""
 
-_BELOW = f"less than {size(LEAST)}"
+_BELOW = f"not a problem, because it is less than {size(LEAST)}"
 
 _REASONS = {
     ShareSort.KEPT: ("kept", "free memory of {}", _BELOW),
     ShareSort.CACHED: ("thread-caches", "thread caches of {}", _BELOW),
     ShareSort.METADATA: ("", "metadata of {}", "headers and padding of blocks"),
     ShareSort.STACKS: ("thread-stacks", "stacks of threads", "`stacks` shows the calls"),
-    ShareSort.UNJOINED: ("unjoined-threads", "stacks of threads that were never joined", "fewer than ten threads"),
+    ShareSort.UNJOINED: ("unjoined-threads", "stacks of threads that were never joined", "not a problem, because there are fewer than ten"),
     ShareSort.CACHED_STACKS: ("", "stacks of ended threads", "libc uses them for new threads"),
-    ShareSort.LEAKED_MAPPINGS: ("leaked-mappings", "mappings that nothing refers to", f"perhaps in use, and {_BELOW}"),
+    ShareSort.LEAKED_MAPPINGS: ("leaked-mappings", "mappings that nothing refers to", f"perhaps in use, and less than {size(LEAST)}"),
     ShareSort.UNKNOWN: ("unknown-owner", "unattributed memory", _BELOW),
 }
 """For each kind of share: the finding about it, what it is ("{}": the owner), and why it may have

@@ -16,12 +16,13 @@ borrowed). Since 3.11, tp_basicsize of the type "code" is the offset of an objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
 from findleaks.runtimes.cpython.types import HAVE_GC, MANAGED_WEAKREF, SUBCLASSES, Types
+from findleaks.runtimes.exclusion_table import ExclusionTable
 
 WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
 """Names of the types whose objects are weak references. Objects of subclasses are weak references,
@@ -44,8 +45,8 @@ class Borrowed:
 
     def __init__(self, known: Types, word: int) -> None:
         self._word = word
-        self.exclusions = [Exclusion(0), Exclusion(EVERY_WORD)]  # the second is engine.LEAF
-        self._numbers = {exclusion: number for number, exclusion in enumerate(self.exclusions)}
+        # The second exclusion is engine.LEAF.
+        self._table = ExclusionTable((Exclusion(0), Exclusion(EVERY_WORD)), _MOST)
         self.lives, self.kept = bytearray(), bytearray()
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         sets = {*known.list_derived(("set", "frozenset"))}
@@ -60,6 +61,11 @@ class Borrowed:
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))
             self.kept.append(self._pattern(Exclusion(_remains(start, flags, word), links, header), plain))
+
+    @property
+    def exclusions(self) -> Sequence[Exclusion]:
+        """The exclusions, by pattern."""
+        return self._table.exclusions
 
     def pair(self, end: int) -> int:
         """Return the pattern that excludes the two words before offset `end` of a block. Returns 0,
@@ -92,12 +98,8 @@ class Borrowed:
     def _pattern(self, exclusion: Exclusion, fallback: int = 0) -> int:
         """Return the number of this pattern. It is added if it does not exist; `fallback` is
         returned if there are too many."""
-        if exclusion not in self._numbers:
-            if len(self.exclusions) >= _MOST:
-                return fallback
-            self._numbers[exclusion] = len(self.exclusions)
-            self.exclusions.append(exclusion)
-        return self._numbers[exclusion]
+        number = self._table.add(exclusion)
+        return fallback if number is None else number
 
 
 def _links(start: int, flags: int, word: int) -> tuple[int, int]:

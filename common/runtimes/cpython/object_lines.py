@@ -4,7 +4,7 @@ A reference leads from an object to another one, directly or through memory that
 object and contains no other object: the items of a list, the table of a dictionary, a structure of
 an extension. This memory is the object's native memory. Objects in the interpreter's own data
 (None, small integers, static types) are in no block, so there are neither lines for these nor
-references to them. docs/runtimes.md describes the keys."""
+references to them. docs/cpython.md describes the keys."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from itertools import islice
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion
+from findleaks.runtimes.exclusion_table import ExclusionTable
 from findleaks.runtimes.lua.layout import FUNCTION, TABLE, USERDATA, Layout
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
@@ -28,7 +29,6 @@ _NIL = re.compile(rb"[\x00\x10\x20]+")
 _BOOLEAN = re.compile(rb"[\x01\x11]")
 _UNREADABLE = b"\xff"  # stands for a type that cannot be read
 _SLICE = 1 << 20  # bytes of a large part that are read at once
-_MOST_PATTERNS = 256
 _MOST_RANGES, _MOST_STACK_RANGES = 1 << 17, 1 << 15  # of tables and other objects; of stacks
 _MOST_SLOTS = 1 << 12  # values of a stack of 5.4 whose second words are excluded
 _LONGER = 0x80  # flag of a table of 5.4: the array is longer than `alimit`
@@ -86,14 +86,18 @@ class Unused:
     - `is_full` is True if `ranges` cannot have all these words. The others count as references."""
 
     def __init__(self, exclusions: Sequence[Exclusion], memory: Memory) -> None:
-        self.exclusions = list(exclusions)
+        self._table = ExclusionTable(exclusions)
         self.ranges: list[Range] = []
         self._memory = memory
         # Further ranges that are kept: of tables and other objects, and of stacks; -1 if some were
         # not kept. Many coroutines must not use up the ranges of tables.
         self._left = [_MOST_RANGES, _MOST_STACK_RANGES]
-        self._numbers = {one.words: number for number, one in enumerate(self.exclusions)}
         self._known: dict[object, int] = {}  # patterns, by the properties on which they depend
+
+    @property
+    def exclusions(self) -> Sequence[Exclusion]:
+        """The exclusions, by pattern."""
+        return self._table.exclusions
 
     @property
     def is_full(self) -> bool:
@@ -168,13 +172,9 @@ class Unused:
                 mask |= EVERY_WORD << first & EVERY_WORD >> (LAST_WORD + 1 - end if end < count else 0)
             else:
                 beyond.append((first, min(end, count)))
-        number = self._numbers.get(mask)
+        number = self._table.add(Exclusion(mask))
         if number is None:
-            if len(self.exclusions) >= _MOST_PATTERNS:
-                number, beyond = plain, [(first, min(end, count)) for first, end in words]
-            else:
-                number = self._numbers[mask] = len(self.exclusions)
-                self.exclusions.append(Exclusion(mask))
+            number, beyond = plain, [(first, min(end, count)) for first, end in words]
         for first, end in beyond:
             one = Range(start + 8 * first, start + 8 * end)
             if is_stack and end == count:  # the words above its top

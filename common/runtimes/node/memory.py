@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from findleaks.formatting import format_count
 from findleaks.runtimes.base import Part
 from findleaks.runtimes.node.spaces import Space, Spaces
 from findleaks.runtimes.v8.isolates import Isolate
@@ -20,10 +21,10 @@ def parts(target: Target, isolates: Sequence[Isolate], chunks: Sequence[Range], 
     if chunks:
         inner = _inner(isolates, spaces) if spaces is not None else []
         used = _sum(part.used for part in inner[: len(isolates)]) if inner else None
-        made.append(Part("V8's heap", chunks, used, False, _check_count(len(chunks), "chunk"), inner))
+        made.append(Part("V8's heap", chunks, used, False, format_count(len(chunks), "chunk"), inner))
     for space in spaces.spaces if spaces is not None else ():
         if not space.isolate and space.chunks:
-            pages = _check_count(len(space.chunks), "page")
+            pages = format_count(len(space.chunks), "page")
             made.append(Part(f"V8's {space.name}", space.chunks, space.used, False, f"{pages}, of all isolates"))
     rest = _code(target, chunks)
     return [*made, Part("V8's code range", rest, None, False, "outside its chunks")] if rest else made
@@ -35,14 +36,14 @@ def _inner(isolates: Sequence[Isolate], spaces: Spaces) -> list[Part]:
     made = [_isolate(isolate, [space for space in spaces.spaces if space.isolate == isolate.address]) for isolate in isolates]
     made.sort(key=lambda part: -part.bytes)
     if spaces.freed:
-        made.append(Part("freed, not unmapped", spaces.freed, None, False, _check_count(len(spaces.freed), "chunk"), (), True))
+        made.append(Part("freed, not unmapped", spaces.freed, None, False, format_count(len(spaces.freed), "chunk"), (), True))
     if spaces.wild:
-        made.append(Part("of unknown space", spaces.wild, None, False, _check_count(len(spaces.wild), "chunk")))
+        made.append(Part("of unknown space", spaces.wild, None, False, format_count(len(spaces.wild), "chunk")))
     return made
 
 
 def _isolate(isolate: Isolate, spaces: Sequence[Space]) -> Part:
-    inner = [Part(space.name, space.chunks, space.used, False, _check_count(len(space.chunks), "chunk")) for space in spaces]
+    inner = [Part(space.name, space.chunks, space.used, False, format_count(len(space.chunks), "chunk")) for space in spaces]
     chunks = sorted(chunk for space in spaces for chunk in space.chunks)
     threads = f"thread {', '.join(str(thread.tid) for thread in isolate.threads)}"
     return Part(f"isolate {isolate.address:#x}", chunks, _sum(space.used for space in spaces), False, threads, inner)
@@ -57,10 +58,6 @@ def _code(target: Target, chunks: Sequence[Range]) -> list[Range]:
         if region.executable and region.writable and not region.name and bisect_left(starts, region.start) < bisect_left(starts, region.end)
     ]
     return subtract(code, chunks)
-
-
-def _check_count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _sum(numbers: Iterable[Optional[int]]) -> Optional[int]:

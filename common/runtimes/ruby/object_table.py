@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion
 from findleaks.runtimes.base import Objects
+from findleaks.runtimes.exclusion_table import ExclusionTable
 from findleaks.runtimes.heap_dump import ObjectTable
 from findleaks.runtimes.ruby import census as c
 from findleaks.runtimes.ruby.objects import HEAD, Slots
@@ -24,7 +25,6 @@ T_BIGNUM = 0xA
 FIELDS = 5  # words of the structures whose data is elsewhere: RString, RArray, RObject, RStruct
 _NUMBERS = (c.T_FLOAT, T_BIGNUM)
 _NOTHING = (c.T_ZOMBIE, c.T_MOVED)
-_MOST = 255  # patterns
 
 
 def build_object_table(
@@ -37,13 +37,12 @@ def build_object_table(
     kinds = array("I", (numbers.get(name, 0) for name in names))
     addresses, sizes, types = taken.addresses(bytearray(map(bool, names)), kinds)
     masks = [_mask(sort, slots) for sort in taken.sorts]
-    by_mask = {mask: number for number, mask in enumerate(dict.fromkeys([0, EVERY_WORD, *masks]))}
-    by_sort = array("I", (number if (number := by_mask[mask]) < _MOST else 0 for mask in [*masks, 0]))
+    table = ExclusionTable((Exclusion(0), Exclusion(EVERY_WORD)))
+    by_sort = array("I", (table.add(Exclusion(mask)) or 0 for mask in [*masks, 0]))
     _, _, chosen = taken.addresses(bytearray(map(bool, names)), by_sort)
-    exclusions = [Exclusion(mask) for mask in [*by_mask][:_MOST]]
     buffers, owners, texts = objects.buffers, slots.buffer_owners, [*slots.texts, *opaque]
     patterns = bytearray(iter(chosen))
-    return ObjectTable(addresses, sizes, types, distinct, patterns, exclusions, buffers, owners, texts, sorted(slots.deleted), ranges)
+    return ObjectTable(addresses, sizes, types, distinct, patterns, table.exclusions, buffers, owners, texts, sorted(slots.deleted), ranges)
 
 
 def _mask(sort: c.Sort, slots: Slots) -> int:

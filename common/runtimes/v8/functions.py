@@ -23,7 +23,6 @@ from findleaks.value_classes import NamedTuple
 _MOST_SOURCE = 64 << 20  # bytes of a script that are searched for line ends
 _MOST_SOURCES = 1 << 30  # bytes of all scripts
 _LEAST_HEADER, _OLD_HEADER = 2, 4  # words of a context before its variables
-_OUTER = 1  # the word of a context that has the outer one
 _MOST_TABLE = 1 << 14  # words of a table of names
 _MOST_BOUND, _BOUND = 8, "js_bound_function"  # functions of which each is bound to the next one
 _URL = "file://"

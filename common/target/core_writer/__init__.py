@@ -101,7 +101,7 @@ def _own(target: Process, record: StopRecord, unread: Sequence[Range]) -> snapsh
     return snapshot_note.SnapshotNote(
         taken,
         target.start_time or 0,
-        record.moment.presence,
+        record.pages.presence,
         unread,
         record.maps,
         target.thread_names(),

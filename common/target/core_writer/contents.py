@@ -65,9 +65,9 @@ def segments(target: Process, record: StopRecord, regions: Sequence[Region]) -> 
             size = region.size if region.name.startswith("[vdso") else 0
         elif not region.private:
             small = region.writable and region.size <= _MOST_SHARED
-            held = region.readable or (region.may_hold_data and record.moment.shared.bytes(region.start, region.end))
+            held = region.readable or (region.may_hold_data and record.pages.shared.bytes(region.start, region.end))
             size = region.size if held and (small or region.start not in disks) else 0
-        elif record.moment.own.bytes(region.start, region.end):
+        elif record.pages.own.bytes(region.start, region.end):
             size = region.size
         elif region.anonymous:
             size = region.size if region.readable and region.size < _RESERVED else 0
@@ -160,7 +160,7 @@ class Reader:
     """Reads the contents of segments. Call `close` at the end."""
 
     def __init__(self, target: Process, record: StopRecord) -> None:
-        self._target, self._moment = target, record.moment
+        self._target, self._pages = target, record.pages
         self._files = MappedFiles(record.proc, record.maps, target.arch.page)
 
     def pieces(self, segment: Segment) -> Iterator[Piece]:
@@ -186,7 +186,7 @@ class Reader:
         Reading other pages would allocate them in the process."""
         if region.name.startswith(KERNELS) or (region.private and not region.anonymous):
             return iter((Range(region.start, end),))
-        return (self._moment.own if region.private else self._moment.shared).within(region.start, end)
+        return (self._pages.own if region.private else self._pages.shared).within(region.start, end)
 
     def unread(self, chosen: Sequence[Segment]) -> list[Range]:
         """Return memory that the core lacks although the process may have written to it: unreadable
@@ -197,9 +197,9 @@ class Reader:
             if size or droppable or region.name.startswith(KERNELS):
                 continue
             if region.anonymous:
-                found += self._moment.own.within(region.start, region.end)
+                found += self._pages.own.within(region.start, region.end)
             elif not (region.private or region.writable) and is_shared_memory(region.name):
-                found += self._moment.shared.within(region.start, region.end)
+                found += self._pages.shared.within(region.start, region.end)
         return merge_ranges(found)
 
     def close(self) -> None:
@@ -213,9 +213,9 @@ def all_bytes(target: Process, record: StopRecord, chosen: Sequence[Segment], lo
         region, end = segment.region, segment.region.start + segment.size
         look()
         if region.private and region.anonymous:
-            total += record.moment.own.bytes(region.start, end)
+            total += record.pages.own.bytes(region.start, end)
         elif region.private:
             total += segment.size
         else:
-            total += record.moment.shared.bytes(region.start, end)
+            total += record.pages.shared.bytes(region.start, end)
     return total

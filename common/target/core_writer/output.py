@@ -162,11 +162,11 @@ def check_path(path: str) -> None:
     except (OSError, ValueError) as error:
         raise TargetError(f"{path}: cannot be written: {_plain(error)}") from None
     if found is not None and stat.S_ISDIR(found.st_mode):
-        raise TargetError(f"{path}: expected a file, got a folder; name a file in it")
+        raise TargetError(f"{path}: expected a file, got a directory; name a file in it")
     if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
         raise TargetError(f"{path}: not a regular file, so a core cannot replace it; name another file")
     if not os.path.isdir(folder):
-        raise TargetError(f"{path}: no such folder: {folder}")
+        raise TargetError(f"{path}: no such directory: {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise TargetError(f"{path}: cannot create a file in {folder}")
 

@@ -18,7 +18,7 @@ from findleaks.target.runs import Runs
 _TOP = 1 << 63  # addresses from here on belong to the kernel
 
 
-class Moment(NamedTuple):
+class StoppedPages(NamedTuple):
     """The pages of a process at one stop.
 
     `own` has anonymous pages, and file pages that were written to since they were mapped, including
@@ -30,13 +30,13 @@ class Moment(NamedTuple):
     shared: Runs
 
 
-def protected_parts(at: Moment, regions: Sequence[Region]) -> list[Range]:
+def protected_parts(at: StoppedPages, regions: Sequence[Region]) -> list[Range]:
     """Return the pages that the process cannot access; see Target.protected."""
     found = (region for region in regions if region.may_hold_data)
     return [part for one in found for part in (at.own if one.private else at.shared).within(one.start, one.end)]
 
 
-def read_moment(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
+def read_stopped_pages(proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[StoppedPages]:
     """Find the pages of a stopped process; None if the system does not report them.
     `proc` is its folder ("/proc/4711"). `progress` is called regularly, and may raise."""
     # The vsyscall page belongs to the kernel
@@ -55,7 +55,7 @@ def read_moment(proc: str, page: int, regions: Sequence[Region], progress: Calla
         os.close(fd)
 
 
-def _scan(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Moment:
+def _scan(fd: int, regions: Sequence[Region], progress: Callable[[float], None]) -> StoppedPages:
     own, shared, resident, swapped = array("Q"), array("Q"), array("Q"), array("Q")
     vector = ctypes.create_string_buffer(RUN * VECTOR)
     at, end = regions[0].start, regions[-1].end
@@ -73,10 +73,10 @@ def _scan(fd: int, regions: Sequence[Region], progress: Callable[[float], None])
         progress(0.0)
     known = Runs.of((region.start, region.end) for region in regions)
     held = Runs(resident)
-    return Moment(Presence("pagemap", known, held, Runs(swapped), held.total), Runs(own), Runs(shared))
+    return StoppedPages(Presence("pagemap", known, held, Runs(swapped), held.total), Runs(own), Runs(shared))
 
 
-def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[Moment]:
+def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Callable[[float], None]) -> Optional[StoppedPages]:
     """Find the pages by smaps and pagemap entries, for kernels without PAGEMAP_SCAN."""
     found = presence.read_presence(proc, page, progress)
     if found is None:
@@ -92,4 +92,4 @@ def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Ca
         else:
             for low, high in there.within(region.start, region.end):
                 own += (run[:2] for run in presence.entries(fd, page, low, high, progress) if not run[2] & FILE)
-    return Moment(found, Runs.of(own), Runs.of(shared))
+    return StoppedPages(found, Runs.of(own), Runs.of(shared))
