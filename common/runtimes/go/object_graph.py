@@ -47,7 +47,7 @@ class GoGraph(ObjectGraph):
         self._objects, self._types, self._goroutines = objects, types, goroutines
 
     def type_of(self, index: int) -> str:
-        value = self._objects.types[index]
+        value = self._objects.type_value(index)
         return self._objects.names.title(value) if value != NONE else UNTYPED
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
@@ -55,7 +55,7 @@ class GoGraph(ObjectGraph):
         return self._objects.types, [names.title(value) for value in range(2 * len(names.names))]
 
     def name_member(self, index: int, offset: int) -> str:
-        value = self._objects.types[index]
+        value = self._objects.type_value(index)
         return name_member(self._types, self._objects.names, value, offset) if value != NONE else ""
 
     def extent(self, index: int) -> tuple[int, int]:

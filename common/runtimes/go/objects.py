@@ -28,7 +28,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
-from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, find_places
+from findleaks.runtimes.go.engine import HEADER, MOST_NARROW, NO_HEADER, NONE, TypeSearch, TypeTable, find_places, read_type
 from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
@@ -121,8 +121,12 @@ class HeapObjects:
 
     @property
     def types(self) -> array[int]:
-        """The type value of each block's object, or NONE ("I")."""
+        """The type value of each block's object; see TypeSearch."""
         return self._typed[0]
+
+    def type_value(self, index: int) -> int:
+        """Return the type value of a block's object, or NONE."""
+        return read_type(self.types, index)
 
     @cached_property
     def pointers(self) -> PointerMaps:
@@ -166,8 +170,7 @@ class HeapObjects:
                 search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
-        self._name_functions(search, pieces)
-        return search.types, list(addresses)
+        return self._name_functions(search.types, pieces), list(addresses)
 
     @cached_property
     def has_headers(self) -> bool:
@@ -176,19 +179,24 @@ class HeapObjects:
         structure = self._program.types.find("runtime.mspan")
         return structure is not None and self._program.types.field(structure, "largeType") is not None
 
-    def _name_functions(self, search: TypeSearch, pieces: Sequence[Piece]) -> None:
-        """Give closures a type for each function."""
+    def _name_functions(self, types: array[int], pieces: Sequence[Piece]) -> array[int]:
+        """Give closures a type for each function. Return the types, with elements of 4 bytes if
+        there are too many for 2."""
         value = self.names.function << 1
-        indices = list(find_places(search.types, value))
+        indices = list(find_places(types, value))
         data, _ = self._engine.gather(pieces, [self.blocks.address(index) for index in indices], 8)
         tables = [FunctionTable(self._memory, module) for module in self._program.modules]
         numbers: dict[int, int] = {}
-        for index, code in zip(indices, array("Q", bytes(data))):
-            if code not in numbers:
-                function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
-                named = function is not None and function.entry == code
-                numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
-            search.types[index] = numbers[code]
+        codes = array("Q", bytes(data))
+        for code in dict.fromkeys(codes):
+            function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
+            named = function is not None and function.entry == code
+            numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
+        if len(self.names.names) > MOST_NARROW and types.typecode == "H":
+            types = array("I", (read_type(types, index) for index in range(len(types))))
+        for index, code in zip(indices, codes):
+            types[index] = numbers[code]
+        return types
 
     def is_in_use(self, address: int) -> bool:
         """Return whether an object begins at this address."""
@@ -268,7 +276,7 @@ class HeapObjects:
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""
         counts = count_labels(self._engine, self.blocks, self.types, tree, node, _MAX_LISTED)
-        named = [(self.names.title(value) if value != NONE else UNTYPED, totals) for value, totals in counts.items()]
+        named = [(self.names.title(value) if value >> 1 < len(self.names.names) else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
     @cached_property
@@ -296,7 +304,7 @@ class HeapObjects:
 
     def title_at(self, index: int) -> str:
         """Return the name of the type of a block's object; "" if it is unknown."""
-        value = self.types[index]
+        value = self.type_value(index)
         return self.names.title(value) if value != NONE else ""
 
     def title_of(self, one: GoMap) -> str:
