@@ -14,7 +14,7 @@ word is a reference even if it points to the interior of another object."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Optional
@@ -25,6 +25,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Heuristic, State, Totals
 from findleaks.errors import Interrupted
+from findleaks.runtimes.absent_memory import sum_absent_memory
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
@@ -73,10 +74,11 @@ class ObjectType(NamedTuple):
 
 class Retained(NamedTuple):
     """Objects that only a group of goroutines reaches: their number and bytes, and the types with
-    the most bytes."""
+    the most bytes. `absent`: their bytes that are not resident, as far as this is known."""
 
     totals: Totals
     types: Sequence[tuple[str, Totals]]
+    absent: int
 
 
 class HeapObjects:
@@ -255,9 +257,9 @@ class HeapObjects:
         found = self.processors
         return frozenset(find_timer_lists(self._program.types, found.addresses) if found is not None else ())
 
-    def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
+    def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]], absent: Mapping[int, int]) -> list[Retained]:
         """Return what each of these groups of goroutines retains: the objects that are reachable
-        only from their stacks."""
+        only from their stacks. `absent`: see ObjectGraph."""
         tree = graph.dominators(len(groups) + 1)
         tree.expect_leaf_trees()
         every = {one.number for group in groups for one in group}
@@ -267,7 +269,8 @@ class HeapObjects:
             tree.root_words(words, len(groups))
         self._add_stacks(tree, [one for one in self.stacks.threads() if one.number not in every], len(groups))
         run_in_slices(tree.compute, self._memory.target)
-        return [Retained(total, self.types_below(tree, root_node(root))) for root, total in enumerate(tree.by_root()[:-1])]
+        nodes = [(root_node(root), total) for root, total in enumerate(tree.by_root()[:-1])]
+        return [Retained(total, self.types_below(tree, node), sum_absent_memory(tree, node, absent)) for node, total in nodes]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
         for words in self.stacks.words(threads):
