@@ -219,7 +219,10 @@ def describe_goroutines(
     if forever and not advice.cause:
         who = "They" if forever == count else f"{number(forever)} of them"
         what = _OBJECTS.get(reason, "channels")
-        sentences.append(f"{who} can never continue: nothing else can reach the {what} for which they wait.")
+        why = f"nothing else can reach the {what} for which they wait"
+        if reason == "select":
+            why = "the channels for which they wait are nil, or nothing else can reach them"
+        sentences.append(f"{who} can never continue: {why}.")
     if creator is not None:
         sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
     others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
