@@ -62,6 +62,7 @@ bench: venv native bytecode ## measure time and memory of each phase on heaps of
 	$(BIN)/python tests/bench/exports.py
 	$(BIN)/python tests/bench/triage.py
 	$(BIN)/python tests/bench/java_heap.py
+	$(BIN)/python tests/bench/go_heap.py
 
 fuzz: venv native ## read 10,000 damaged cores and other files of every allocator and runtime; failures are minimized, and saved in build/fuzz
 	$(BIN)/python tests/fuzz/fuzz.py --count 8500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
 
 from findleaks.escaping import visible
 
@@ -20,6 +21,14 @@ def size(count: int) -> str:
         value /= 1024
         power += 1
     return f"{value:.1f} {UNITS[power]}" if value < 9.95 else f"{value:.0f} {UNITS[power]}"
+
+
+def format_amount(amount: int, resident: Optional[int]) -> str:
+    """Return the size of memory, and of its resident part if that differs (None: unknown):
+    "1.0 GiB (592 KiB of it resident)"."""
+    if resident is None or size(resident) == size(amount):
+        return size(amount)
+    return f"{size(amount)} ({size(resident)} of it resident)"
 
 
 def number(count: int) -> str:

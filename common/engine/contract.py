@@ -172,10 +172,10 @@ class Graph(Protocol):
         exclusion."""
 
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
-        """Set the labels of blocks. Call before marking. `labels` ("H" or "I") has the number of
-        each block's type in a managed runtime, or NO_LABEL. `ranks` ("I") has the rank, at least 1,
-        of each type number. The leak head of a cycle is its labelled block with the highest
-        rank."""
+        """Set the labels of blocks. Call before marking. `labels` has the number of each block's
+        type in a managed runtime ("I": or NO_LABEL; "H": or NO_NARROW_LABEL). `ranks` ("I") has the
+        rank, at least 1, of each type number. The leak head of a cycle is its labelled block with
+        the highest rank."""
 
     def scan_blocks(self, piece: Piece) -> None:
         """Record the references in this piece's blocks. Pieces ascend, and each byte is passed once

@@ -137,7 +137,7 @@ class Lists(NamedTuple):
 
 
 NO_BLOCK = 0xFFFFFFFF  # stands for a block's index, in `Blocks.find_all`
-NO_LABEL = 0xFFFFFFFF  # in `Graph.set_labels`
+NO_LABEL, NO_NARROW_LABEL = 0xFFFFFFFF, 0xFFFF  # in `Graph.set_labels`, of 4 and of 2 bytes
 MARK = 0xFFFFFF  # bits of a mark that `Graph.groups` compares
 WEAK_MARK = 0xF000000  # if a mark has only the lowest of these bits, `type_word` is used instead
 

@@ -69,7 +69,7 @@ API void fl_php_sort(uint64_t *runs, uint64_t count);
 API int fl_php_stale(const struct blocks *b, const piece *p, const uint64_t *runs, uint64_t count, words *stale);
 
 /* go_types.c */
-API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint32_t *types, uint64_t
+API int fl_go_types(const struct blocks *b, const piece *pieces, uint64_t count, const struct go_types *known, uint8_t *types, uint64_t width, uint64_t
                     *queue, uint64_t *state, uint64_t budget);
 
 /* go_pointers.c */

@@ -38,6 +38,7 @@ API void fl_seal(blocks *b) {
     if (used == b->count)
         release_zeros(b->states, b->count);
     b->capacity = b->count;
+    trim_memory(b->count);
 }
 
 static int widen_sizes(blocks *b) {

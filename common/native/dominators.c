@@ -31,6 +31,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     dominators *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
+    trim_memory(g->count);
     d->g = g;
     d->roots = roots;
     d->only_lost = only_lost;

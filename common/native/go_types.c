@@ -37,7 +37,8 @@ typedef struct {
     uint64_t *keys; /* hash table of known->addresses; 0: unused entry */
     uint32_t *places;
     uint64_t mask, low, high;
-    uint32_t *types;
+    uint8_t *types; /* elements of `width` bytes: see type_number */
+    uint64_t width;
     uint64_t *queue, *state;
     pending waiting[WAITING];
     unsigned waiting_count;
@@ -95,9 +96,18 @@ static bool read_word(search *s, uint64_t address, uint64_t *value) {
     return data != NULL;
 }
 
+INLINE uint8_t *place_of_type(const search *s, uint32_t index) { return s->types + index * s->width; }
+
+/* Return the type value of a block's object, or NONE. */
+INLINE uint32_t type_of(const search *s, uint32_t index) { return type_number(s->types, s->width, index); }
+
 /* Only objects of types with pointers are followed. */
 static void record(search *s, const object *o, uint32_t value) {
-    s->types[o->index] = value;
+    uint16_t narrow = (uint16_t)value;
+    if (s->width == sizeof narrow)
+        memcpy(place_of_type(s, o->index), &narrow, sizeof narrow);
+    else
+        memcpy(place_of_type(s, o->index), &value, sizeof value);
     if (s->known->first[value >> 1] < s->known->first[(value >> 1) + 1])
         s->queue[s->state[2]++] = o->begin;
 }
@@ -122,7 +132,7 @@ INLINE void give(search *s, const pending *one) {
     const go_types *known = s->known;
     uint64_t address = one->address, bytes = one->bytes;
     object o;
-    if (!object_in(s, address, one->index, one->start, &o) || s->types[o.index] != NONE)
+    if (!object_in(s, address, one->index, one->start, &o) || type_of(s, o.index) != NONE)
         return;
     uint32_t value = enclosing(s, &o, address, one->value), number = value >> 1;
     uint64_t size = known->sizes[number];
@@ -151,7 +161,7 @@ INLINE void serve_waiting_as(search *s) {
         one->start = 0;
         one->index = block_before(s->b, slot_of(s->b, one->address), one->address, &one->start);
         if (one->index != NONE) {
-            __builtin_prefetch(&s->types[one->index]);
+            __builtin_prefetch(place_of_type(s, one->index));
             prefetch_size(s->b, one->index);
             __builtin_prefetch(&s->b->states[one->index]);
         }
@@ -226,7 +236,7 @@ static void seed_headers(search *s, const piece *p) {
         if (p->length - (start - p->address) >= HEADER && find_object(s, start, &o) && o.header) {
             uint32_t place = known_place(s, load64(p->data + (start - p->address)));
             uint32_t number = place != NONE ? s->known->elements[place] : NONE;
-            if (s->types[o.index] == NONE && number < s->known->numbers && s->known->sizes[number] && s->known->sizes[number] <= o.room)
+            if (type_of(s, o.index) == NONE && number < s->known->numbers && s->known->sizes[number] && s->known->sizes[number] <= o.room)
                 record(s, &o, number << 1 | (o.room / s->known->sizes[number] > 1));
         }
         if (!next_block(s->b, &index, &start))
@@ -306,7 +316,7 @@ INLINE void fetch_block(search *s, uint64_t number) {
         return;
     uint32_t index = block_before(s->b, slot_of(s->b, s->queue[number]), s->queue[number], &start);
     if (index != NONE) {
-        __builtin_prefetch(&s->types[index]);
+        __builtin_prefetch(place_of_type(s, index));
         prefetch_size(s->b, index);
         __builtin_prefetch(&s->b->states[index]);
     }
@@ -314,15 +324,16 @@ INLINE void fetch_block(search *s, uint64_t number) {
 
 INLINE void follow_object(search *s, uint64_t begin) {
     object o;
-    if (!find_object(s, begin, &o) || s->types[o.index] == NONE)
+    uint32_t value = find_object(s, begin, &o) ? type_of(s, o.index) : NONE;
+    if (value == NONE)
         return;
-    uint32_t number = s->types[o.index] >> 1;
+    uint32_t number = value >> 1;
     uint64_t size = s->known->sizes[number];
     if (s->known->first[number] == s->known->first[number + 1])
         return;
     for (uint64_t at = 0; at + size <= o.room; at += size) {
         follow(s, number, o.begin + at);
-        if (!(s->types[o.index] & 1))
+        if (!(value & 1))
             return;
     }
 }
@@ -338,11 +349,11 @@ POPCNT static void follow_next_popcnt(search *s) { follow_next_as(s); }
 
 /* Follow up to `budget` objects. Reading SEEDED bytes for known types counts as one object. `state`
  * has three numbers: that of the piece to seed from next, that of the next object of the queue, and
- * the number of objects in the queue. `types` has an element for each block (NONE: unknown),
- * `queue` has room for all. */
-API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint32_t *types, uint64_t *queue,
-                    uint64_t *state, uint64_t budget) {
-    search s = {.b = b, .known = known, .mask = 63, .types = types, .queue = queue, .state = state, .popcnt = has_popcnt()};
+ * the number of objects in the queue. `types` has an element of `width` bytes for each block (all
+ * bits set: unknown), `queue` has room for all. */
+API int fl_go_types(const blocks *b, const piece *pieces, uint64_t count, const go_types *known, uint8_t *types, uint64_t width,
+                    uint64_t *queue, uint64_t *state, uint64_t budget) {
+    search s = {.b = b, .known = known, .mask = 63, .types = types, .width = width, .queue = queue, .state = state, .popcnt = has_popcnt()};
     s.memory = (piece_reader){pieces, NULL, count};
     int code = NO_MEMORY;
     while (s.mask < 2 * known->count)

@@ -4,8 +4,12 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define MANY_BLOCKS (UINT64_C(1) << 20)
 #define SMALL_PAGE ((uintptr_t)64 << 10) /* largest page size of a supported host */
 
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
@@ -65,6 +69,17 @@ void release_zeros(void *memory, size_t bytes) {
         (void)madvise((void *)first, end - first, MADV_DONTNEED);
 #else
     (void)memory, (void)bytes;
+#endif
+}
+
+/* Return freed memory to the kernel if it may be much, because there are many blocks. glibc keeps
+ * freed arrays of up to 32 MiB below memory that is still used. */
+void trim_memory(uint64_t blocks) {
+#ifdef __GLIBC__
+    if (blocks >= MANY_BLOCKS)
+        malloc_trim(0);
+#else
+    (void)blocks;
 #endif
 }
 

@@ -87,13 +87,14 @@ INLINE void prefetch_on(const uint8_t *data, uint64_t offset, uint64_t ahead, ui
     }
 }
 
-/* Return element `at` of an array of type numbers, which have 2 or 4 bytes each (`width`). */
+/* Return element `at` of an array of type numbers, which have 2 or 4 bytes each (`width`). The
+ * largest number of either width stands for no type: the result is then NONE. */
 INLINE uint32_t type_number(const uint8_t *numbers, uint64_t width, uint64_t at) {
     uint16_t narrow;
     uint32_t wide;
     if (width == sizeof narrow) {
         memcpy(&narrow, numbers + at * sizeof narrow, sizeof narrow);
-        return narrow;
+        return narrow == UINT16_MAX ? NONE : narrow;
     }
     memcpy(&wide, numbers + at * sizeof wide, sizeof wide);
     return wide;
@@ -170,6 +171,7 @@ void *alloc_large(size_t bytes);
 void ready_pages(void *memory, size_t bytes);
 
 void release_zeros(void *memory, size_t bytes);
+void trim_memory(uint64_t blocks);
 
 /* FREE_ALL frees several pointers, any of which may be NULL. DROP frees a pointer, and sets it to
  * NULL. */

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby, islice
 from typing import Optional
@@ -17,6 +17,7 @@ from typing import Optional
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Kind, State, Totals
+from findleaks.runtimes.absent_memory import sum_absent_memory
 from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.referrers import ReferrerSearch
 from findleaks.runtimes.root_groups import RootGroup, RootTree, compute_root_tree
@@ -236,8 +237,20 @@ class ObjectGraph(ReferrerSearch):
         run_in_slices(tree.compute, self.target)
         return tree
 
+    @cached_property
+    def absent(self) -> Mapping[int, int]:
+        """By index of a live object: its bytes that are neither resident nor in swap, if they are
+        many. {} if this is not known for the runtime."""
+        return {}
+
+    def resident_of(self, index: int, retained: Totals) -> Optional[int]:
+        """Return the resident bytes of what a live object retains (`retained`). None if nearly all
+        is resident, or if this is unknown."""
+        absent = sum_absent_memory(self.dominators, index, self.absent) if self.dominators is not None else 0
+        return retained.bytes - absent if absent else None
+
     def is_split(self, index: int) -> bool:
-        """Whether `retainers` returns the parts of an object instead of the object, because the
+        """Whether `retainers returns the parts of an object instead of the object, because the
         author of a program would not look for it."""
         return False
 
@@ -257,7 +270,8 @@ class ObjectGraph(ReferrerSearch):
         if tree is None:
             return []
         found: list[Retainer] = []
-        least, seen, waiting = tree.total().bytes, 0, list(tree.children(root_node(0), max(most, _MOST_CHILDREN)))
+        least, seen = tree.total().bytes - sum(self.absent.values()), 0
+        waiting = list(tree.children(root_node(0), max(most, _MOST_CHILDREN)))
         while waiting and seen < _MOST_SPLIT:
             waiting.sort(key=lambda one: -one.bytes)
             index, _, retained = waiting.pop(0)

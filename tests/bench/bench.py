@@ -193,7 +193,7 @@ def command(words: Sequence[str], env: dict[str, str]) -> Figures:
         peak = watch.stop()
     if status:
         raise SystemExit(f"bench: {' '.join(words)} failed:\n{output.decode()}")
-    return {"wall": wall, "cpu": usage.ru_utime + usage.ru_stime, "memory": peak}
+    return {"wall": wall, "user": usage.ru_utime, "cpu": usage.ru_utime + usage.ru_stime, "memory": peak}
 
 
 def again(words: Sequence[str], env: dict[str, str]) -> Figures:

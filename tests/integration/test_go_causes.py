@@ -104,6 +104,37 @@ def test_the_first_finding_is_the_cause(
     check_types(kind, version, count, core)
 
 
+# For each kind: the number, the finding, a pattern of its text, and the minimum and the maximum of its resident memory in MiB. Large pages
+# may add 2 MiB at each end of an array.
+UNUSED: dict[str, tuple[int, str, str, tuple[int, int]]] = {
+    "ballast": (20, "retained-objects", r"main\.ballast.* retains 512 MiB \(\d\d MiB of it resident\) in 1 object of Go", (20, 24)),
+    "beside": (40_000, "retained-objects", r"used in main\.syncmap.* retains [^(]* in \d+,\d+ objects of Go", (35, 60)),
+    "unused": (1_000, "goroutines", r"1,000 goroutines .* Only they refer to 1\.0 GiB \(\S+ \w+ of it resident\) in 1,00\d", (0, 8)),
+}
+CLASSIC_MAP = (1_000, "go-map", r"takes \d+ MiB \(\S+ MiB of it resident\) for 1,000 entries: .* or was created for more", (1, 16))
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [(kind, "") for kind in UNUSED]
+    + [pytest.param(kind, version, marks=pytest.mark.matrix) for kind in UNUSED for version in ("1.18.10", "1.22.12")]
+    + [pytest.param("sized", "1.22.12", marks=pytest.mark.matrix)],
+)
+def test_memory_that_was_never_used(
+    kind: str, version: str, programs: dict[str, Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A finding says how much of the memory is resident, and only resident memory counts when findings are chosen."""
+    if version not in programs:
+        programs[version] = build(tmp_path_factory.mktemp("go"), version, STRIPPED, name="go_causes")
+    count, name, text, (least, most) = UNUSED.get(kind, CLASSIC_MAP)
+    with Running([str(programs[version]), kind, str(count)], tmp_path / "run") as run:
+        found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"][0]
+    said = " ".join(f"{found['text']} {found['cause']}".split())
+    assert found["finding"] == name and re.search(text, said), said
+    resident = found["bytes"] if found["resident_bytes"] is None else found["resident_bytes"]
+    assert least << 20 <= resident <= most << 20, found
+
+
 def first_finding(core: str) -> dict[str, Any]:
     return dict(json.loads(findleaks("verdict", "--json", core))["findings"][0])
 

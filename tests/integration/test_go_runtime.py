@@ -187,7 +187,7 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
     functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
     found = Counter(functions[number] for number in blocked)
     assert {name for name in found if not name.startswith("main.never")} == set()
-    never = ("Send", "Receive", "Select", "Nil", "Holds", "HeldByBlocked")
+    never = ("Send", "Receive", "Select", "Nil", "SelectNil", "Holds", "HeldByBlocked")
     locks = ("Lock", "LockAsHolder", "LockOfHolder", "Read", "Write", "Group", "Condition", "Conditions")
     assert set(found) == {f"main.never{name}" for name in (*never, *locks)}
     wanted = {f"main.never{name}": 20 for name in (*never, *locks)} | {"main.neverConditions": 60}

@@ -20,7 +20,13 @@ func neverSelect(a, b chan int) {
 	case b <- 1:
 	}
 }
-func neverNil()                     { var c chan int; <-c }
+func neverNil() { var c chan int; <-c }
+func neverSelectNil(a, b chan int) {
+	select {
+	case result = <-a:
+	case b <- 1:
+	}
+}
 func neverHolds(c, held chan int)   { <-c; close(held) }
 func neverHeldByBlocked(c chan int) { <-c }
 func mayReceive()                   { <-global }
@@ -132,6 +138,7 @@ func start(count int) {
 		go neverReceive(make(chan int, 3))
 		go neverSelect(make(chan int), make(chan int))
 		go neverNil()
+		go neverSelectNil(nil, nil)
 		held := make(chan int)
 		go neverHolds(make(chan int), held)
 		go neverHeldByBlocked(held)

@@ -4,7 +4,8 @@
 // nobody receives), "buffers" (large buffers in a sync.Pool), "versions" (a list of which sync/atomic.Value has the last), "handlers"
 // (HTTP handlers that wait), "clients" (an HTTP client for each request), "syncmap" (a sync.Map in a structure), "mappings"
 // (syscall.Mmap without Munmap), "loops" (goroutines that receive from tickers), "deadlines" (contexts with a timeout, children of one that
-// can be cancelled). Prints "ready".
+// can be cancelled), "ballast" (an array of 512 MiB, of which the number in MiB is used), "beside" (such an array and a sync.Map), "unused"
+// (goroutines with arrays of 1 MiB that they never use), "sized" (a map that was created for 4 million entries). Prints "ready".
 package main
 
 import (
@@ -248,12 +249,50 @@ func mappings(count int) {
 
 var kept []byte
 
+var reserve []byte
+
+func ballast(count int) {
+	reserve = make([]byte, 512<<20)
+	for at := 0; at < count<<20; at += 4096 {
+		reserve[at] = 1
+	}
+}
+
+func beside(count int) {
+	ballast(4)
+	syncmap(count)
+}
+
+func hold(events chan int) {
+	buffer := make([]byte, 1<<20)
+	<-events
+	total += int(buffer[cap(buffer)-1])
+}
+
+func unused(count int) {
+	events := make(chan int)
+	for i := 0; i < count; i++ {
+		go hold(events)
+	}
+	total += <-events
+}
+
+var entries map[int]*Session
+
+func sized(count int) {
+	entries = make(map[int]*Session, 4<<20)
+	for i := 0; i < count; i++ {
+		entries[i] = &Session{number: i}
+	}
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	map[string]func(int){
 		"heartbeats": heartbeats, "after": after, "tickers": tickers, "defers": defers, "closures": closures, "queue": queue,
 		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients,
-		"syncmap": syncmap, "mappings": mappings, "loops": loops, "deadlines": deadlines,
+		"syncmap": syncmap, "mappings": mappings, "loops": loops, "deadlines": deadlines, "ballast": ballast, "beside": beside,
+		"unused": func(count int) { go unused(count) }, "sized": sized,
 	}[os.Args[1]](count)
 	if os.Args[1] != "buffers" {
 		runtime.GC()

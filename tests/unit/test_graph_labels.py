@@ -22,9 +22,12 @@ ENGINES = [graphs.native, graphs.pure]
 
 
 def classify(engine: Engine, heap: graphs.Heap, labels: array[int], ranks: array[int]) -> Graph:
-    """Return the graph of the heap with these labels, after the representatives of cycles are chosen."""
+    """Return the graph of the heap with these labels, after the representatives of cycles are chosen.
+
+    Labels have 2 bytes if the number of blocks is even, to test both widths."""
     graph = graphs.scan_graph(engine, heap)
-    graph.set_labels(labels if NO_LABEL in labels else array("H", labels), ranks)
+    narrow = array("H", (label & 0xFFFF for label in labels))
+    graph.set_labels(labels if len(labels) % 2 else narrow, ranks)
     graphs.mark(graph, 3)
     ranges = graph.cycle_ranges()
     assert bool(ranges) == graph.has_cycles()

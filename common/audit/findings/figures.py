@@ -15,7 +15,7 @@ from typing import Optional
 from findleaks.audit.accounting import PURE_STEP, STEP, clip_runs
 from findleaks.audit.leak_groups import group_leaked_blocks
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import size
+from findleaks.formatting import format_amount
 from findleaks.session import Session
 from findleaks.target.runs import Runs
 from findleaks.value_classes import NamedTuple
@@ -36,13 +36,6 @@ class Figures(NamedTuple):
         """Both sizes as text: "449 MiB (66 MiB of it resident)". If both have the same text, it is
         shown once."""
         return format_amount(self.bytes, self.resident)
-
-
-def format_amount(held: int, resident: Optional[int]) -> str:
-    """Return the text of Figures.amount for `held` bytes, of which `resident` are resident."""
-    if resident is None or size(resident) == size(held):
-        return size(held)
-    return f"{size(held)} ({size(resident)} of it resident)"
 
 
 def exclude_figures(whole: Figures, parts: Sequence[Figures]) -> Figures:

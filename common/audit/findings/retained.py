@@ -9,12 +9,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.accounting import Accounting
-from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures, format_amount
+from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.engine.terms import Kind, Totals
-from findleaks.formatting import blocks, format_count, join_words, number, shorten, size, some, to_sentence
+from findleaks.formatting import blocks, format_amount, format_count, join_words, number, shorten, size, some, to_sentence
 from findleaks.quoting import shell_quoted
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.finding import Finding

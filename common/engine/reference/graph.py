@@ -25,7 +25,7 @@ from findleaks.engine.reference.spans import spans
 from findleaks.engine.reference.words import words_of
 from findleaks.engine.reference.work import run
 from findleaks.engine.rows import RowRules
-from findleaks.engine.terms import NO_LABEL, Exclusion, Heuristic, Kind, KindFigures, State, Totals
+from findleaks.engine.terms import NO_LABEL, NO_NARROW_LABEL, Exclusion, Heuristic, Kind, KindFigures, State, Totals
 from findleaks.target.base import Piece, Range
 
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -71,7 +71,8 @@ class PureGraph(LostBlocks):
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
         self._before_marking()
         shared.check_labels(len(labels), ranks, len(self.blocks))
-        if any(label >= len(ranks) for label in set(labels) - {NO_LABEL}):
+        unlabelled = NO_NARROW_LABEL if labels.typecode == "H" else NO_LABEL
+        if any(label >= len(ranks) for label in set(labels) - {unlabelled}):
             raise ValueError(f"a label is not below {len(ranks)}")
         self.lost.set_labels(labels, ranks)
 

@@ -11,7 +11,7 @@ from findleaks.engine import shared
 from findleaks.engine.columns import NO_GROUP, Numbers
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.words import words_of
-from findleaks.engine.terms import NO_LABEL, Group, Kind, State, Totals, mark_of
+from findleaks.engine.terms import NO_LABEL, NO_NARROW_LABEL, Group, Kind, State, Totals, mark_of
 from findleaks.target.base import Piece, Range
 
 _UNKNOWN = re.compile(b"\\x%02x" % Kind.UNKNOWN)
@@ -48,6 +48,8 @@ class Lost:
         return made
 
     def set_labels(self, labels: array[int], ranks: array[int]) -> None:
+        if labels.typecode == "H":
+            labels = array("I", (NO_LABEL if label == NO_NARROW_LABEL else label for label in labels))
         self._labels, self._ranks = labels, ranks
 
     def _label(self, index: int) -> int:

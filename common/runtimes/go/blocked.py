@@ -44,6 +44,7 @@ def find_blocked(
     if sum(map(is_readable, threads)) + len(never) < _LEAST:
         return never
     waits = reader.read(threads, structures)
+    never |= frozenset(number for number, wait in waits.items() if not wait.objects)
     found = ((number, object_indices(objects, wait)) for number, wait in waits.items())
     blocked = {number: indices for number, indices in found if indices is not None}
     structure = types.find("runtime.g")

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
+from findleaks.engine.terms import NO_NARROW_LABEL
 from findleaks.target.base import Piece, Range
 from findleaks.target.elf import occurrences
 from findleaks.value_classes import NamedTuple
@@ -22,6 +23,10 @@ from findleaks.value_classes import NamedTuple
 ARENA, PAGE = 64 << 20, 8 << 10
 NONE = 0xFFFFFFFF
 """No type, in `types`, `pointees` and `elements`."""
+NARROW_NONE = NO_NARROW_LABEL
+"""No type, in `types` with elements of 2 bytes."""
+MOST_NARROW = NARROW_NONE // 2  # maximum number of types whose values have 2 bytes
+
 
 HEADER, NO_HEADER = 8, 512  # bytes of a malloc header; objects up to this size have none
 MOST_SMALL = 32 << 10  # bytes; larger objects have a span of their own
@@ -41,7 +46,7 @@ same, if the first byte of the object is not 0. UNTAGGED: the same, if this byte
 
 SEEDED = 64
 _BUDGET = 1 << 20
-_SLICE = 1 << 20  # elements that are copied at a time
+_SLICE = 1 << 17  # elements that are copied at a time
 
 
 class TypeTable(NamedTuple):
@@ -120,12 +125,16 @@ def copy_pointers(engine: Engine, pieces: Sequence[Piece], table: PointerTable, 
 
 
 class TypeSearch:
-    """A search for types. `types` ("I") has the type value of each block's object, or NONE. Types
-    that are set before `run` are followed."""
+    """A search for types. `types` has the type value of each block's object. Types that are set
+    before `run` are followed.
+
+    With at most MOST_NARROW types, the elements of `types` have 2 bytes ("H"), and NARROW_NONE
+    stands for no type. Otherwise they have 4 bytes ("I"; NONE)."""
 
     def __init__(self, blocks: Blocks, table: TypeTable) -> None:
         self.blocks, self.table = blocks, table
-        self.types = array("I", [NONE]) * len(blocks)
+        is_narrow = len(table.sizes) <= MOST_NARROW
+        self.types = array("H" if is_narrow else "I", [NARROW_NONE if is_narrow else NONE]) * len(blocks)
         # The pages of the queue become resident when they are first used. `run` returns a page to
         # the kernel when all objects in this page of the queue have been visited.
         self._memory = mmap.mmap(-1, 8 * max(len(blocks), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -133,9 +142,13 @@ class TypeSearch:
         self.state = array("Q", [0, 0, 0])
         self._returned = 0
 
+    def type_of(self, index: int) -> int:
+        """Return the type value of a block's object, or NONE."""
+        return read_type(self.types, index)
+
     def add(self, index: int, value: int) -> None:
         """Set the type of a block's object."""
-        if self.types[index] == NONE:
+        if self.type_of(index) == NONE:
             self.types[index] = value
             self.queue[self.state[2]] = self.blocks.address(index)
             self.state[2] += 1
@@ -152,13 +165,19 @@ class TypeSearch:
         return self.state[0] >= len(pieces) and self.state[1] >= self.state[2]
 
 
+def read_type(types: array[int], index: int) -> int:
+    """Return the type value of a block's object, or NONE. `types`: see TypeSearch."""
+    value = types[index]
+    return NONE if value == NARROW_NONE and types.typecode == "H" else value
+
+
 def find_places(types: array[int], value: int) -> Iterator[int]:
     """Yield the indices at which `types` has this value. The function searches bytes, because
     this is ten times faster than comparing numbers."""
-    wanted = array("I", [value]).tobytes()
+    wanted, width = array(types.typecode, [value]).tobytes(), types.itemsize
     for first in range(0, len(types), _SLICE):
         found = occurrences(types[first : first + _SLICE].tobytes(), wanted)
-        yield from (first + at // 4 for at in found if at % 4 == 0)
+        yield from (first + at // width for at in found if at % width == 0)
 
 
 class _Loops(Protocol):

@@ -8,7 +8,7 @@ from ctypes import byref
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.declarations import CGoPointers, CGoTypes
 from findleaks.engine.native.engine import NativeEngine
-from findleaks.engine.native.memory import c_array, c_buffer, c_pieces
+from findleaks.engine.native.memory import c_array, c_buffer, c_numbers, c_pieces
 from findleaks.runtimes.go.engine import PointerTable, TypeSearch
 from findleaks.target.base import Piece
 
@@ -36,7 +36,7 @@ def find_types(engine: NativeEngine, pieces: Sequence[Piece], search: TypeSearch
         c_array(table.below),
         int(table.has_headers),
     )
-    arguments = c_array(search.types), c_buffer(search.queue, "Q", 0), c_array(search.state)
+    arguments = *c_numbers(search.types), c_buffer(search.queue, "Q", 0), c_array(search.state)
     engine.library.fl_go_types(blocks.handle, *c_pieces(pieces), byref(known), *arguments, budget)
 
 

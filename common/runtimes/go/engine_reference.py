@@ -98,7 +98,7 @@ class _Search(_Memory):
         if value >> 1 >= len(known.sizes) or not known.sizes[value >> 1]:
             return
         one = self.object_at(address)
-        if one is None or self.search.types[one.number] != NONE:
+        if one is None or self.search.type_of(one.number) != NONE:
             return
         enclosing = self.enclosing(one, address, value)
         if enclosing != value:
@@ -164,7 +164,7 @@ class _Search(_Memory):
                 continue
             place = self.place(int.from_bytes(piece.data[start - piece.address : start - piece.address + 8], self.order))
             number = known.elements[place] if place >= 0 else NONE
-            if self.search.types[one.number] == NONE and number < len(known.sizes) and 0 < known.sizes[number] <= one.room:
+            if self.search.type_of(one.number) == NONE and number < len(known.sizes) and 0 < known.sizes[number] <= one.room:
                 self.record(one, number << 1 | (one.room // known.sizes[number] > 1))
 
     def seed(self, piece: Piece) -> None:
@@ -207,7 +207,7 @@ class _Search(_Memory):
 
     def follow_object(self, begin: int) -> None:
         one = self.object_at(begin)
-        value = self.search.types[one.number] if one is not None else NONE
+        value = self.search.type_of(one.number) if one is not None else NONE
         if one is None or value == NONE:
             return
         number = value >> 1

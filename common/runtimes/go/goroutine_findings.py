@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.engine.terms import Totals
-from findleaks.formatting import format_count, number, shorten, size, some
+from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.objects import Retained
@@ -214,11 +214,15 @@ def describe_goroutines(
     state = "are blocked for good" if forever == count else "wait"
     title = f"{number(count)} goroutines {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
+    resident = held.bytes - retained.absent if retained is not None and retained.absent else None
     sentences = [advice.cause] if advice.cause else []
     if forever and not advice.cause:
         who = "They" if forever == count else f"{number(forever)} of them"
         what = _OBJECTS.get(reason, "channels")
-        sentences.append(f"{who} can never continue: nothing else can reach the {what} for which they wait.")
+        why = f"nothing else can reach the {what} for which they wait"
+        if reason == "select":
+            why = "the channels for which they wait are nil, or nothing else can reach them"
+        sentences.append(f"{who} can never continue: {why}.")
     if creator is not None:
         sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
     others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
@@ -226,7 +230,8 @@ def describe_goroutines(
     sentences.append(f"{whose} stacks take {size(stacks)}.")
     if retained is not None and held.bytes:
         types = [f"{number(one.blocks)} {shorten(name)} ({size(one.bytes)})" for name, one in retained.types[:_MOST_TYPES]]
-        sentences.append(f"Only they refer to {size(held.bytes)} in {format_count(held.blocks, 'object')}: {some(types, _MOST_TYPES)}.")
+        amount = f"{format_amount(held.bytes, resident)} in {format_count(held.blocks, 'object')}"
+        sentences.append(f"Only they refer to {amount}: {some(types, _MOST_TYPES)}.")
     minutes = (group.waiting or 0) // 60_000_000_000
     if minutes:
         sentences.append(f"The longest wait is {number(minutes)} min.")
@@ -245,4 +250,5 @@ def describe_goroutines(
         "retained_bytes": held.bytes if retained is not None else None,
     }
     commands = ("stacks", "runtime --only go")
-    return Finding("goroutines", stacks + held.bytes, title, " ".join(sentences), (advice.remedy,), commands, facts)
+    present = stacks + resident if resident is not None else None
+    return Finding("goroutines", stacks + held.bytes, title, " ".join(sentences), (advice.remedy,), commands, facts, present)

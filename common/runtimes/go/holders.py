@@ -49,7 +49,7 @@ def find_holders(objects: HeapObjects, engine: Engine, graph: Graph, native: Seq
     titles = [*(names.title(value) for value in range(2 * len(names.names))), UNTYPED]
     count, finalized, types = len(titles), objects.finalized, array("I")
     for index, address in zip(indices, columns.address):
-        value = objects.types[index]
+        value = objects.type_value(index)
         is_garbage = graph.kind(index) in GARBAGE and range_at(finalized, address) is None
         types.append((value if value != NONE else count - 1) + (count if is_garbage else 0))
     return Holders(array("Q", columns.address), array("Q", columns.size), types, [*titles, *titles], garbage=count)

@@ -326,21 +326,21 @@ class Go(Runtime):
         groups = large_groups(every, used, blocked or frozenset())
         threads = [with_companions(group, every) for group in groups]
         retained: Sequence[Optional[Retained]] = [None] * len(groups)
-        if groups and self._objects is not None and self._graph is not None:
-            retained = self._objects.retained_by(self._graph, threads)
+        if groups and self._objects is not None and self._graph is not None and self._object_graph is not None:
+            retained = self._objects.retained_by(self._graph, threads, self._object_graph.absent)
         channels = [self._channel_of(group.first) for group in groups]
         many = [describe_goroutines(group, of, one, blocked, to) for group, of, one, to in zip(groups, threads, retained, channels)]
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
         found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory(), self._native_memory())
-        maps = list(find_sparse_maps(self._target, self._objects, self._graph, self._object_graph.names.name))
+        maps = list(find_sparse_maps(self._target, self._objects, self._object_graph))
         found += maps
         live = sum(one.bytes for one in self._types)
         about = self._memory, self._objects, self._engine, self._object_graph, live
         arrays = [*find_sliced_arrays(*about), *find_unused_elements(*about)]
         found += arrays
-        known = sum(one.bytes for one in [*many, *maps, *arrays])
+        known = [*many, *maps, *arrays]
         held = list(find_retainer(self._object_graph, self.name, self._types, known))
         is_other = bool(held) and held[0].facts["type"] not in TIMERS
         queued = list(find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects))

@@ -4,7 +4,7 @@ objects."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Optional
 
@@ -12,6 +12,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import Totals
+from findleaks.runtimes.absent_memory import find_absent_memory
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
@@ -47,15 +48,23 @@ class GoGraph(ObjectGraph):
         self._objects, self._types, self._goroutines = objects, types, goroutines
 
     def type_of(self, index: int) -> str:
-        value = self._objects.types[index]
+        value = self._objects.type_value(index)
         return self._objects.names.title(value) if value != NONE else UNTYPED
+
+    @cached_property
+    def absent(self) -> Mapping[int, int]:
+        spans = self._objects.spans
+        columns = zip(spans.starts, spans.ends, spans.slots)
+        found = find_absent_memory(self.target, [Range(start, end) for start, end, slots in columns if slots == 1])
+        indices = self.blocks.find_all(list(found))[0]
+        return {index: absent for index, absent in zip(indices, found.values()) if index < len(self.blocks) and self.is_live(index)}
 
     def labels(self) -> tuple[array[int], Sequence[str]]:
         names = self._objects.names
         return self._objects.types, [names.title(value) for value in range(2 * len(names.names))]
 
     def name_member(self, index: int, offset: int) -> str:
-        value = self._objects.types[index]
+        value = self._objects.type_value(index)
         return name_member(self._types, self._objects.names, value, offset) if value != NONE else ""
 
     def extent(self, index: int) -> tuple[int, int]:

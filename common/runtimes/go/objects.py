@@ -14,7 +14,7 @@ word is a reference even if it points to the interior of another object."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Optional
@@ -25,10 +25,11 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Heuristic, State, Totals
 from findleaks.errors import Interrupted
+from findleaks.runtimes.absent_memory import sum_absent_memory
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
-from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, find_places
+from findleaks.runtimes.go.engine import HEADER, MOST_NARROW, NO_HEADER, NONE, TypeSearch, TypeTable, find_places, read_type
 from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
@@ -73,10 +74,11 @@ class ObjectType(NamedTuple):
 
 class Retained(NamedTuple):
     """Objects that only a group of goroutines reaches: their number and bytes, and the types with
-    the most bytes."""
+    the most bytes. `absent`: their bytes that are not resident, as far as this is known."""
 
     totals: Totals
     types: Sequence[tuple[str, Totals]]
+    absent: int
 
 
 class HeapObjects:
@@ -121,8 +123,12 @@ class HeapObjects:
 
     @property
     def types(self) -> array[int]:
-        """The type value of each block's object, or NONE ("I")."""
+        """The type value of each block's object; see TypeSearch."""
         return self._typed[0]
+
+    def type_value(self, index: int) -> int:
+        """Return the type value of a block's object, or NONE."""
+        return read_type(self.types, index)
 
     @cached_property
     def pointers(self) -> PointerMaps:
@@ -166,8 +172,7 @@ class HeapObjects:
                 search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
-        self._name_functions(search, pieces)
-        return search.types, list(addresses)
+        return self._name_functions(search.types, pieces), list(addresses)
 
     @cached_property
     def has_headers(self) -> bool:
@@ -176,19 +181,24 @@ class HeapObjects:
         structure = self._program.types.find("runtime.mspan")
         return structure is not None and self._program.types.field(structure, "largeType") is not None
 
-    def _name_functions(self, search: TypeSearch, pieces: Sequence[Piece]) -> None:
-        """Give closures a type for each function."""
+    def _name_functions(self, types: array[int], pieces: Sequence[Piece]) -> array[int]:
+        """Give closures a type for each function. Return the types, with elements of 4 bytes if
+        there are too many for 2."""
         value = self.names.function << 1
-        indices = list(find_places(search.types, value))
+        indices = list(find_places(types, value))
         data, _ = self._engine.gather(pieces, [self.blocks.address(index) for index in indices], 8)
         tables = [FunctionTable(self._memory, module) for module in self._program.modules]
         numbers: dict[int, int] = {}
-        for index, code in zip(indices, array("Q", bytes(data))):
-            if code not in numbers:
-                function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
-                named = function is not None and function.entry == code
-                numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
-            search.types[index] = numbers[code]
+        codes = array("Q", bytes(data))
+        for code in dict.fromkeys(codes):
+            function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
+            named = function is not None and function.entry == code
+            numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
+        if len(self.names.names) > MOST_NARROW and types.typecode == "H":
+            types = array("I", (read_type(types, index) for index in range(len(types))))
+        for index, code in zip(indices, codes):
+            types[index] = numbers[code]
+        return types
 
     def is_in_use(self, address: int) -> bool:
         """Return whether an object begins at this address."""
@@ -247,9 +257,9 @@ class HeapObjects:
         found = self.processors
         return frozenset(find_timer_lists(self._program.types, found.addresses) if found is not None else ())
 
-    def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]]) -> list[Retained]:
+    def retained_by(self, graph: Graph, groups: Sequence[Sequence[UserThread]], absent: Mapping[int, int]) -> list[Retained]:
         """Return what each of these groups of goroutines retains: the objects that are reachable
-        only from their stacks."""
+        only from their stacks. `absent`: see ObjectGraph."""
         tree = graph.dominators(len(groups) + 1)
         tree.expect_leaf_trees()
         every = {one.number for group in groups for one in group}
@@ -259,7 +269,8 @@ class HeapObjects:
             tree.root_words(words, len(groups))
         self._add_stacks(tree, [one for one in self.stacks.threads() if one.number not in every], len(groups))
         run_in_slices(tree.compute, self._memory.target)
-        return [Retained(total, self.types_below(tree, root_node(root))) for root, total in enumerate(tree.by_root()[:-1])]
+        nodes = [(root_node(root), total) for root, total in enumerate(tree.by_root()[:-1])]
+        return [Retained(total, self.types_below(tree, node), sum_absent_memory(tree, node, absent)) for node, total in nodes]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
         for words in self.stacks.words(threads):
@@ -268,7 +279,7 @@ class HeapObjects:
     def types_below(self, tree: Dominators, node: int) -> list[tuple[str, Totals]]:
         """Return the types of the objects that a node of a tree retains, most bytes first."""
         counts = count_labels(self._engine, self.blocks, self.types, tree, node, _MAX_LISTED)
-        named = [(self.names.title(value) if value != NONE else UNTYPED, totals) for value, totals in counts.items()]
+        named = [(self.names.title(value) if value >> 1 < len(self.names.names) else UNTYPED, totals) for value, totals in counts.items()]
         return sorted(named, key=lambda pair: -pair[1].bytes)
 
     @cached_property
@@ -296,7 +307,7 @@ class HeapObjects:
 
     def title_at(self, index: int) -> str:
         """Return the name of the type of a block's object; "" if it is unknown."""
-        value = self.types[index]
+        value = self.type_value(index)
         return self.names.title(value) if value != NONE else ""
 
     def title_of(self, one: GoMap) -> str:

@@ -82,7 +82,7 @@ class SliceUses:
     def _used_by_object(self, place: int, referrer: int) -> Optional[int]:
         """Return the number of bytes that the slice or string at `place` uses; None if there is
         neither. `referrer`: the index of the object that contains `place`."""
-        kind = self._objects.types[referrer]
+        kind = self._objects.type_value(referrer)
         stride = self._sizes[kind >> 1] if kind != NONE else 0
         if not stride:
             return None
@@ -106,7 +106,7 @@ class SliceUses:
 
         Example: 0xc000180000, 10, 20 in an array of 8-byte elements that ends at 0xc0001800a0."""
         length, capacity = self._memory.words(place + 8, 2) or (0, 0)
-        span, kind = self._objects.span_of(index), self._objects.types[index]
+        span, kind = self._objects.span_of(index), self._objects.type_value(index)
         room = self.extent(index).end - value
         if span is None or not capacity or length > capacity or capacity > room:
             return None

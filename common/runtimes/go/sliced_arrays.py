@@ -136,7 +136,7 @@ def _subtract_live(before: ObjectType, after: ObjectType) -> ObjectType:
 
 def _is_slice_array(objects: HeapObjects, index: int) -> bool:
     """Return whether an object is an array of a known type, but not a part of a map."""
-    kind = objects.types[index]
+    kind = objects.type_value(index)
     return kind != NONE and kind & 1 == 1 and not objects.names.title(kind).endswith((" groups", " buckets", " directory"))
 
 

@@ -109,6 +109,7 @@ def build_blocks(memory: Memory, engine: Engine, spans: ObjectSpans) -> Blocks:
         runs[number::6] = array("Q", column)
     blocks = engine.blocks(memory.arch, GRANULE, sum(spans.ends) - sum(spans.starts))
     blocks.append_runs(runs, b"".join(parts))
+    del data, parts, runs, places, states, column  # `seal` returns freed memory to the kernel
     blocks.seal()
     return blocks
 

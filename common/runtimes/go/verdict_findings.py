@@ -7,19 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Optional
 
-from findleaks.engine.contract import Graph
+from findleaks.allocators.memory import Memory
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
-from findleaks.formatting import format_count, number, shorten, size, some
+from findleaks.formatting import format_amount, format_count, number, shorten, size, some
+from findleaks.runtimes.absent_memory import sum_absent_memory
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
+from findleaks.runtimes.go.maps import HEAD, GoMap
 from findleaks.runtimes.go.memstats import MemStats
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame, is_library
 from findleaks.runtimes.go.root_groups import PROCESSORS, QUEUE
-from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
@@ -73,19 +74,19 @@ def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[
     yield Finding("go-free-memory", kept, title, cause, remedies, ("runtime --only go",), facts, resident)
 
 
-def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: Callable[[int], str]) -> Iterator[Finding]:
-    """Yield a finding for each live map, at most three, that takes much memory for few entries.
-    `name` returns the name of the variable at an address: "variable main.conns"."""
+def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:
+    """Yield a finding for each live map, at most three, that takes much memory for few entries."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
-    live = [one for one in sparse if graph.kind(objects.blocks.find(one.address)) in LIVE]
+    live = [one for one in sparse if graph.is_live(objects.blocks.find(one.address))]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_MAPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
         kind = shorten(objects.title_of(one)) or "map"
         whose = f"at {one.address:#x}"
+        resident = _find_resident_bytes(one, graph)
         if one.variable:
-            whose = f"of the {shorten(name(one.variable), 120)}"
+            whose = f"of the {shorten(graph.names.name(one.variable), 120)}"
         entries = "1 entry" if one.entries == 1 else f"{number(one.entries)} entries"
-        title = f"A {kind} {whose} takes {size(one.bytes)} for {entries}: it has {number(one.slots)} slots."
+        title = f"A {kind} {whose} takes {format_amount(one.bytes, resident)} for {entries}: it has {number(one.slots)} slots."
         facts: dict[str, object] = {
             "map": hex(one.address),
             "type": objects.title_of(one) or None,
@@ -95,8 +96,16 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: Graph, name: C
             "slots": one.slots,
         }
         remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
-        cause = "It had more entries once: a map of Go never shrinks."
-        yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts)
+        cause = "It had more entries once, or was created for more: a map of Go never shrinks."
+        yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts, resident)
+
+
+def _find_resident_bytes(one: GoMap, graph: GoGraph) -> Optional[int]:
+    """Return the resident bytes of a map; None if nearly all are resident. Up to 1.23, all buckets
+    are one array."""
+    words = Memory(graph.target).words(one.address, HEAD // 8) if graph.absent else ()
+    absent = sum(graph.absent.get(graph.blocks.find(word), 0) for word in words or ())
+    return max(one.bytes - absent, 0) if absent else None
 
 
 def add_site(finding: Finding, sites: Sequence[Site]) -> Finding:
@@ -208,5 +217,7 @@ def retained_by(graph: GoGraph, name: str, live: int, any_amount: bool = False) 
             "retained_bytes": totals.bytes,
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
-        amount = f"{size(totals.bytes)} in {format_count(totals.blocks, 'object')} of Go"
+        absent = sum_absent_memory(found.tree, root_node(at), graph.absent)
+        resident = totals.bytes - absent if absent else None
+        amount = f"{format_amount(totals.bytes, resident)} in {format_count(totals.blocks, 'object')} of Go"
         yield Held(totals, rows, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))

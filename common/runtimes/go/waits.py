@@ -37,8 +37,8 @@ _SYNC = ("semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLo
 
 class Wait(NamedTuple):
     """What a goroutine waits for. `objects`: addresses; the goroutine can continue only if one of
-    these is reached. `records`: the sudogs through which the runtime's table leads to these
-    objects."""
+    these is reached. There are none if all channels of a select are nil. `records`: the sudogs
+    through which the runtime's table leads to these objects."""
 
     objects: Sequence[int]
     records: Sequence[int]
@@ -103,6 +103,8 @@ class WaitReader:
             objects = [self._object(layout, record, layout.channel if is_channel else layout.elem) for record in records]
             if objects and all(objects):
                 found[one.number] = Wait(objects, () if is_channel else records)
+            elif not records and one.reason == "select" and self._memory.word(structure + layout.first) == 0:
+                found[one.number] = Wait((), ())
             elif not is_channel:
                 others[structure] = one
         for structure, records in self._search(layout, others).items():

@@ -32,7 +32,7 @@ FIXED, ARRAY, OBJECTS, MIRROR = range(4)
 
 ROW = 4
 POSITION, END, LIMIT, FOUND, CLASS_WORD, STEP, CHUNK = range(7)
-MOST_NARROW = 1 << 16  # maximum number of classes if their numbers have 2 bytes
+MOST_NARROW = (1 << 16) - 1  # maximum number of classes if their numbers have 2 bytes
 _SOME = 1 << 16  # maximum number of objects of one call
 
 
