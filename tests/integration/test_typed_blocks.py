@@ -351,6 +351,18 @@ def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
     assert every["inferred wrong"] <= 0.01 * sum(every.values()), figures.wrong[:12]
 
 
+def test_few_objects(tmp_path: Path) -> None:
+    """In a small heap, an array of numbers in a union is not taken for another member of the union, and an object with a pointer is not
+    taken for a string."""
+    figures = measure("typed_script.c", tmp_path, 4, 1, "-O2")
+    every = figures.held + figures.leaked
+    assert every["sure wrong"] == 0, figures.wrong[:12]
+    assert every["inferred wrong"] <= 0.02 * sum(every.values()), figures.wrong[:12]
+    assert not [
+        line for line in figures.wrong if ": uint64_t[]" in line or line.split(": ")[1].startswith(("map_t, said str", "list_t, said str"))
+    ]
+
+
 def test_a_struct_like_an_array(tmp_path: Path) -> None:
     """Leaked structs with two members are not taken for arrays of two such members, which are reachable, if no such struct is reachable."""
     figures = measure("typed_pairs.cpp", tmp_path, 200, 1, "-O1")
