@@ -319,7 +319,7 @@ class Rules:
                 # The size of a type that is only declared is unknown, so any block would fit.
                 sized = filter(self._table.size_of, of.pointees)
                 every = [one for pointee in sized for one in self._of_pointee(pointee, of, offset, size)]
-                # A block may also be the array of numbers that another member of the union refers to.
+                # A block may be the array of numbers that another member refers to.
                 level = Level.LEARNED if points_to_numbers(self._table, of.owner, of.offset) else Level.UNION
                 self._known[key] = [Candidate(one.spec, max(one.level, level)) for one in every if not self.has_rest(one.spec, size)]
             else:
