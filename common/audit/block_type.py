@@ -53,8 +53,8 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     start, size = blocks.address(index), blocks.size(index)
     word = session.target.arch.word
     first = session.target.arch.unpack(session.target.read(start, word))[0] if size >= word and start % word == 0 else 0
-    is_class = bool(first) and session.types.is_class(first)
     known = known_types(session)
+    is_class = bool(first) and session.types.is_class(first)
     found = known.of(index, size) if known is not None and not is_class else None
     if known is not None and found is not None:
         return TypeOfBlock(found.name, source_of(found), found.is_sure, known.header(index))

@@ -33,6 +33,9 @@ class Types:
     def __init__(self, target: Target) -> None:
         self._target, self.memory = target, Memory(target)
         self._names: dict[int, str] = {}
+        self.embedded: set[int] = set()
+        """First words of objects of classes with which objects of other types begin, too. Only
+        debug information shows this."""
 
     @cached_property
     def _ranges(self) -> TypeRanges:
@@ -115,7 +118,10 @@ class Types:
         return range_at(self._ranges.code, address) is not None
 
     def is_class(self, word: int) -> bool:
-        """Whether `word` points to a vtable (not to code or to a C function table)."""
+        """Whether `word` points to a vtable (not to code or to a C function table), and a block
+        that begins with it is an object of this class, not of a type that begins with one."""
+        if word in self.embedded:
+            return False
         looks, info = self._rtti.vtable(word)
         if not looks:
             return False

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Optional
 
 from findleaks.debuginfo.local_variables import Local, LocalVariables
+from findleaks.debuginfo.lost_locations import add_lost_variables, has_lost_locations
 from findleaks.debuginfo.program_types import ProgramTypes, merge_columns, only_table, place_types
 from findleaks.debuginfo.sources import Sources
 from findleaks.debuginfo.type_cache import TypeCache
@@ -127,7 +128,13 @@ class TypeIndex:
             read_types(reader, opened, lambda part: self._progress(PHASE, part))
             columns = reader.columns()
             self._warn(module, opened, reader)
-            if name and not opened.missing:
+            is_whole = not opened.missing
+            if has_lost_locations(opened):
+                more = add_lost_variables(opened, columns)
+                columns, is_whole = more or columns, is_whole and more is not None
+                if more is None:
+                    self._warn_of_lost_variables(module)
+            if name and is_whole:
                 self._cache.store(name, columns)
         return TypeTable.of(opened.word, columns)
 
@@ -181,6 +188,11 @@ class TypeIndex:
             self.warnings.append(f"types of {name} are incomplete: {opened.missing} of {len(opened.skeletons)} .dwo files were not found")
         if reader.incomplete:
             self.warnings.append(f"types of {name} are incomplete: its debug information is damaged, or of an unknown form")
+
+    def _warn_of_lost_variables(self, module: Module) -> None:
+        name = os.path.basename(module.path)
+        why = "gcc's debug information has no addresses of variables with -flto and -gsplit-dwarf, and there is no symbol table"
+        self.warnings.append(f"types of {name} are incomplete: {why}; compile without -gsplit-dwarf")
 
 
 def _merged_name(names: Sequence[str]) -> str:

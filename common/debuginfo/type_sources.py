@@ -50,7 +50,8 @@ class Skeleton(NamedTuple):
 
 
 class TypeSources:
-    """The sources of one debug file. `open_file` opens a .dwo or .dwp file by its path."""
+    """The sources of one debug file, whose content is `data`. `open_file` opens a .dwo or .dwp file
+    by its path."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class TypeSources:
         open_file: Callable[[str], Optional[elf.Buffer]],
         poll: Progress,
     ) -> None:
-        self._head = elf.header(data)
+        self._head, self.data = elf.header(data), data
         self._poll, self._open = poll, open_file
         self.sections = Sections(data, self._head, poll)
         self._alternate = Sections(alternate, elf.header(alternate), poll) if alternate is not None else None

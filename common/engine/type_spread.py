@@ -100,6 +100,7 @@ class Role(IntEnum):
     CODE = 1  # A pointer to a function.
     DATA = 2  # A pointer to characters, numbers or an incomplete type.
     PLAIN = 3  # Numbers.
+    CHARACTERS = 4  # The first word of a flexible array of bytes.
 
 
 class Flag(IntEnum):

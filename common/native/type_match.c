@@ -60,7 +60,7 @@ static bool begins_alike(const spread *s, uint32_t layout, uint64_t start, uint6
     }
     for (uint32_t at = one->first_check; at < one->last_check; at++) {
         check_of_word check = s->checks.items[at];
-        if (check.offset + WORD <= length && check.role != PLAIN && (value = word_of(s, data, start, length, check.offset)) && !is_mapped(s, value))
+        if (check.offset + WORD <= length && check.role < PLAIN && (value = word_of(s, data, start, length, check.offset)) && !is_mapped(s, value))
             return false;
     }
     return true;
@@ -132,8 +132,8 @@ static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     uint64_t start = 0;
     uint32_t index = used_block(s, value, &start);
     bool begins = index != NONE && value == start;
-    if (role == PLAIN)
-        return begins ? WRONG : is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
+    if (role == PLAIN || role == CHARACTERS)
+        return begins ? WRONG : role == PLAIN && is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
     if (!is_mapped(s, value))
         return WRONG;
     if (begins && layout_of(s, index))

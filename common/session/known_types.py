@@ -122,7 +122,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     search.judge.find_managed = lambda address: _find_managed(session, program, address)
     _use_hint_files(session, search)
     hints = _apply_hints(session, search)
-    search.add_classes(_classes(session, table))
+    session.types.embedded |= search.add_classes(_classes(session, table))
     search.add_roots(table.variable_addresses, table.variable_types)
     threads = list(find_thread_locals(target, session.type_index, program))
     search.add_roots([one.address for one in threads], [one.type for one in threads])

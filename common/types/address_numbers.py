@@ -1,5 +1,5 @@
-"""Find integer members that may contain addresses. A block may have an address there, or any other
-number."""
+"""Find integer members that may contain addresses, where a block may have an address or any other
+number; and pointers that may refer to arrays of numbers."""
 
 from __future__ import annotations
 
@@ -39,3 +39,15 @@ def find_parent_word(table: TypeTable, number: int) -> int:
         else:
             return -1
     return found if links >= 2 else -1
+
+
+def points_to_numbers(table: TypeTable, number: int, offset: int, depth: int = 8) -> bool:
+    """Whether a type has, at this offset, a pointer to numbers of several bytes. In a union, one
+    such member is sufficient."""
+    number = table.bare(number)
+    if table.kinds[number] == Kind.POINTER:
+        pointee = table.pointee(number)
+        return not offset and table.kinds[pointee] == Kind.BASE and table.sizes[pointee] > 1
+    rows = range(table.first_field[number], table.first_field[number + 1]) if depth else ()
+    inner = ((table.field_types[row], offset - table.field_offsets[row]) for row in rows if table.field_offsets[row] <= offset)
+    return any(points_to_numbers(table, one, rest, depth - 1) for one, rest in inner if rest < table.size_of(one))

@@ -42,6 +42,9 @@ _SHARED, _BUFFER = "std::__1::__shared_ptr_emplace<", "::_Storage"
 stores the value. The type of the value is the template argument of the control block
 (__memory/shared_ptr.h, 19)."""
 
+CALLABLE, _CALLABLE_WORDS = "std::__1::__function::__func<", 3
+"""libc++'s polymorphic owner of a callable, and the most words of one that std::function stores in
+its buffer (__functional/function.h, 19, __value_func)."""
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::", "hashbrown::")
 _STORAGE = (
     *STORAGE,
@@ -101,6 +104,16 @@ class Embedding:
         """Whether a type of a library only stores a value of another type. That type fits wherever
         the type of the library fits."""
         return self.table.text(self.table.names[number]).startswith(_STORAGE)
+
+    def is_first_member(self, number: int) -> bool:
+        """Whether a type of the program that is not derived from a class may begin with an object
+        of the class. Such a type has the class's vtable in its first word, but none of its own.
+        libc++'s std::function has small callables in a buffer at its start."""
+        table = self.table
+        if table.text(table.names[number]).startswith(CALLABLE) and table.sizes[number] <= _CALLABLE_WORDS * table.word:
+            return True
+        outer = (one for one in self.places(number).get(0, ()) if one != number)
+        return any(not table.flags[one] & Flag.POLYMORPHIC and not self.is_library(one) for one in outer)
 
     def fields_of(self, number: int) -> Sequence[Field]:
         """Return the fields of a struct or union. A member that stores a value has the type of the

@@ -171,7 +171,7 @@ class Fingerprints:
         """Return the numbers of words that are pointers, in the first element of arrays."""
         parts = self._layouts.shape(self._layouts.specs[layout])
         word = self._layouts.table.word
-        return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role != Role.PLAIN)
+        return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role < Role.PLAIN)
 
     def _tags(self, layout: int) -> frozenset[int]:
         """Return the numbers of words that are discriminants of Rust's enums. For arrays, these are

@@ -113,16 +113,17 @@ class Judge:
         winner = _winner(Counter(known.values()))
         best = next((one for one in candidates if one.spec == winner), None)
         left = [block for block in sample if block not in votes]
+        is_void = best is not None and best.level == Level.LEARNED and of.sort == Sort.ANY
         if (
             best is not None
             and not arrays
             and not earlier
             and fits[best] >= PURE * len(sample)
-            and (not votes or (best.level == Level.LEARNED and len(known) >= FEW))
+            and (not votes or (is_void and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
             # All arrays of void pointers share one rule. Later ones may refer to other types.
-            return self._rules.claim(best) if best.level == Level.LEARNED and of.owner else self.decide([best])
+            return self._rules.claim(best) if is_void and of.owner else self.decide([best])
         self._earlier[key] = candidates
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))

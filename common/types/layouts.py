@@ -195,6 +195,8 @@ class Layouts:
             inner: list[Leaf] = []
             _Walk(self, inner, [], spec.node, bare).type(tail[1], 0, bare, tail[0], 0)
             leaves[:] = [leaf for leaf in leaves if leaf.offset < tail[0]]
+            if table.sizes[tail[1]] == 1 and tail[0] % table.word == 0:
+                leaves.append(Leaf(tail[0], Role.CHARACTERS))
             groups.append(Elements(tail[0], table.sizes[tail[1]], 0, inner))
         return [Elements(0, size, 1, leaves), *groups] if size else groups
 

@@ -24,6 +24,7 @@ from findleaks.engine.type_spread import (
     TypeSpread,
 )
 from findleaks.engine.type_spread import Flag as ReferenceFlag
+from findleaks.types.address_numbers import points_to_numbers
 from findleaks.types.agreement import Agreement, is_inside
 from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
@@ -316,13 +317,14 @@ class Rules:
                 self._known[key] = self._of_pointee(of.pointees[0], of, offset, size)
             elif of.sort == Sort.CHOICE:
                 # The size of a type that is only declared is unknown, so any block would fit.
-                pointees = [pointee for pointee in of.pointees if self._table.size_of(pointee)]
-                every = [one for pointee in pointees for one in self._of_pointee(pointee, of, offset, size)]
-                self._known[key] = [Candidate(one.spec, max(one.level, Level.UNION)) for one in every if not self.has_rest(one.spec, size)]
-            elif of.sort == Sort.ANY:
-                self._known[key] = self.of_size(size, of.owner) if offset == 0 else ()
+                sized = filter(self._table.size_of, of.pointees)
+                every = [one for pointee in sized for one in self._of_pointee(pointee, of, offset, size)]
+                # A block may be the array of numbers that another member refers to.
+                level = Level.LEARNED if points_to_numbers(self._table, of.owner, of.offset) else Level.UNION
+                self._known[key] = [Candidate(one.spec, max(one.level, level)) for one in every if not self.has_rest(one.spec, size)]
             else:
-                self._known[key] = ()
+                is_any = of.sort == Sort.ANY and offset == 0
+                self._known[key] = self.of_size(size, of.owner) if is_any else ()
         return self._known[key]
 
     def of_size(self, size: int, owner: int = 0) -> Sequence[Candidate]:

@@ -13,7 +13,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.engine.type_spread import DECISION, DEFERRED, LEAST_STRONG, NO_CLAIM, Choosing, Level, Pointers, Question, Role, TypeSpread
 from findleaks.types.content import Content
-from findleaks.types.embedding import Embedding
+from findleaks.types.embedding import CALLABLE, Embedding
 from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import Judge
@@ -87,15 +87,23 @@ class Spreading:
         self._judged: dict[_Rule, tuple[int, bool, bool]] = {}
         heap.claims = spread.claims()
 
-    def add_classes(self, words: Iterable[tuple[int, str]]) -> None:
+    def add_classes(self, words: Iterable[tuple[int, str]]) -> set[int]:
         """Claim objects of C++ classes. `words`: the first word of such objects, and the name of
-        their class."""
+        their class. Return the words of classes whose objects are not claimed, because another type
+        may begin with such an object."""
         known = {_plain(self.table.name(number)): number for number in self.embedding.polymorphic()}
-        rows = sorted((word, known[_plain(name)]) for word, name in words if _plain(name) in known)
+        rows, embedded = [], set()
+        for word, name in sorted(words):
+            number = known.get(_plain(name))
+            if name.startswith(CALLABLE) if number is None else self.embedding.is_first_member(number):
+                embedded.add(word)
+            elif number is not None:
+                rows.append((word, number))
         layouts = array("I", [self.layouts.number(Spec(number)) for _, number in rows])
         least = array("Q", [self.table.sizes[number] for _, number in rows])
         if rows:
             self.spread.seed_words(array("Q", [word for word, _ in rows]), layouts, least)
+        return embedded
 
     def add_roots(self, addresses: Sequence[int], types: Sequence[int]) -> None:
         """Add variables, which are typed memory outside of blocks. Skip those without pointers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from pathlib import Path
 from typing import Optional
 
@@ -38,12 +39,17 @@ def open_sources(path: Path) -> TypeSources:
 
 def read_file(path: Path, pure: bool = False) -> TypeTable:
     """Read the types of a file with the C engine or the Python engine."""
+    return TypeTable.of(open_sources(path).word, columns_of(path, pure))
+
+
+def columns_of(path: Path, pure: bool = False) -> list[array[int]]:
+    """Return the columns of a file's types."""
     sources = open_sources(path)
     reader = load.load(arch_of(path.read_bytes()), pure).type_reader()
     read_types(reader, sources, lambda part: None)
     assert not reader.incomplete
     assert not sources.missing
-    return TypeTable.of(sources.word, reader.columns())
+    return reader.columns()
 
 
 def describe(table: TypeTable, number: int) -> tuple[object, ...]:

@@ -12,10 +12,11 @@ import graphs
 import pytest
 from elftools.elf.elffile import ELFFile
 from type_oracle import read_types_slowly
-from typed import check_facts, differences, list_named, member_places, open_sources, read_file, variables
+from typed import check_facts, columns_of, differences, list_named, member_places, open_sources, read_file, variables
 from variants import mark_matrix_except
 
 from findleaks.debuginfo.local_variables import Local, LocalVariables, Place
+from findleaks.debuginfo.lost_locations import add_lost_variables, has_lost_locations
 from findleaks.debuginfo.program_types import merge_columns, place_types
 from findleaks.debuginfo.type_cache import TypeCache
 from findleaks.debuginfo.type_table import FieldKind, Flag, Kind, TypeTable
@@ -119,6 +120,26 @@ def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
     package(program, "dwp" if "dwarf-4" in form else "llvm-dwp")
     assert not list(tmp_path.glob("*.dwo"))
     assert list_named(read_file(program)) == list_named(whole)
+
+
+def test_variables_without_an_address_are_those_of_symbols(tmp_path: Path) -> None:
+    """With -flto and -gsplit-dwarf, gcc's debug information has no addresses of variables. Variables without a symbol are not added."""
+    form = "gcc -gdwarf-5 -O1 -flto"
+    (tmp_path / "whole").mkdir()
+    whole = read_file(build(tmp_path / "whole", form))
+    program = build(tmp_path, f"{form} -gsplit-dwarf")
+    sources = open_sources(program)
+    assert has_lost_locations(sources)
+    columns = add_lost_variables(sources, columns_of(program))
+    assert columns is not None
+    known, wanted = variables(TypeTable.of(8, columns)), variables(whole)
+    assert {name: wanted.get(name) for name in known if name} == {name: text for name, text in known.items() if name}
+    assert {"table", "origin", "values", "thread_count", "thread_node"} & wanted.keys() <= known.keys()
+    subprocess.run(["objcopy", "--wildcard", "--redefine-sym", "table=other", program], check=True)
+    columns = add_lost_variables(open_sources(program), columns_of(program))
+    assert columns is not None and "table" not in variables(TypeTable.of(8, columns))
+    subprocess.run(["strip", "--keep-section=.debug*", "-s", program], check=True)
+    assert add_lost_variables(open_sources(program), columns_of(program)) is None
 
 
 def without_vector(text: str) -> str:

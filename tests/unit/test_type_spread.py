@@ -53,7 +53,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
             if way < 0.6:
                 slots += (offset * word, rng.randrange(REFERENCES))
             elif way < 0.8:
-                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN)))
+                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS)))
         start, count = rng.choice((0, 0, 0, word, 3 * word)), rng.choice((0, 1, 1, 3))
         groups += (start, words * word, count, first, len(slots) // 2, first_check, len(checks) // 2)
     return spread.add_layout(groups, slots, checks)
@@ -288,6 +288,16 @@ def test_an_address_of_characters_is_no_text(engine: Engine) -> None:
         fits = spread.fits([number], array("I", [0]))
         chosen = spread.choose([member, NOT_ARRAY, 24], Choosing.BY_CONTENT, array("I", [0]))
         assert (fits, chosen) == (array("Q", [is_address]), array("I", [member * is_address]))
+
+
+@ENGINES
+def test_a_flexible_array_of_characters_is_no_address(engine: Engine) -> None:
+    """A block with the address of a block in place of characters contradicts the type. Text, and an address in a block, do not."""
+    for value, fits in ((0x10000, 0), (0x10008, 1), (int.from_bytes(b"abcdefgh", "little"), 1)):
+        spread = one_heap(engine, {0x10000: value})
+        text = spread.add_layout((0, 8, 1, 0, 0, 0, 1), (), (0, Role.CHARACTERS))
+        spread.set_memory([Range(0x10000, 0x11000)], [])
+        assert spread.fits([text], array("I", [0])) == array("Q", [fits]), value
 
 
 @ENGINES

@@ -125,7 +125,7 @@ class Matching:
         word, certain = spread.blocks.arch.word, Flag.ANYTHING | Flag.OPTIONAL | Flag.NUMBER
         flags = [(offset, self._flags[one] if one < len(self._flags) else 0) for offset, one in groups[0].slots]
         offsets = [offset for offset, flag in flags if not flag & certain]
-        offsets += [offset for offset, role in groups[0].checks if role != Role.PLAIN]
+        offsets += [offset for offset, role in groups[0].checks if role < Role.PLAIN]
         values = [spread.memory.word(start + offset) for offset in offsets if offset + word <= min(size, FIRST_WORDS * word)]
         return all(not value or range_at(spread.mapped, value) is not None for value in values)
 
@@ -135,8 +135,8 @@ class Matching:
             return WRONG if range_at(spread.code, value) is None else WEAK
         index = spread.used_block(value)
         begins = index >= 0 and spread.blocks.address(index) == value
-        if role == Role.PLAIN:
-            return WRONG if begins else TEXT_NUMBER if self._is_long_text(value) else NEUTRAL
+        if role in (Role.PLAIN, Role.CHARACTERS):
+            return WRONG if begins else TEXT_NUMBER if role == Role.PLAIN and self._is_long_text(value) else NEUTRAL
         if range_at(spread.mapped, value) is None or (begins and spread.claims()[index] & LAYOUT_MASK):
             return WRONG
         return WEAK if begins and not self._begins_with_address(value) else LOOSE
