@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Sequence
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import count_interior_blocks, describe_conventions, describe_structures, summarise_interior_blocks
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
-from findleaks.audit.findings.truncation import find_truncation
 from findleaks.audit.in_flight import format_in_flight
 from findleaks.audit.leak_groups import (
     Leak,
@@ -77,8 +76,12 @@ def _are_small(session: Session) -> bool:
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:
     """Yield the lines before the table. Returns whether a table follows."""
-    for cut_off in find_truncation(session):
-        yield from wrap(f"{cut_off.title} {cut_off.cause}", width)
+    if session.target.truncated:
+        # Few cores are truncated, and this imports all findings.
+        from findleaks.audit.findings.truncation import find_truncation
+
+        for cut_off in find_truncation(session):
+            yield from wrap(f"{cut_off.title} {cut_off.cause}", width)
     unread = find_unread_memory(session)
     if unread.is_most:
         yield from wrap(unread.sentences(), width)
