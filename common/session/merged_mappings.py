@@ -85,11 +85,19 @@ class References:
             if start < word <= region.end and not is_table:
                 claim(distance, word, True)
 
-    def covers_several(self, claimed: Sequence[Range]) -> bool:
-        """Whether a claimed size includes several of these mappings: they are then parts of one
-        mapping, such as the slots of a pool."""
-        sized = (one for (_, is_end), claims in self.claims.items() if not is_end for one in claims)
-        return any(len(find_inside(claimed, one)) > 1 for one in sized)
+    def covers_several(self, region: Range, claimed: Sequence[Range]) -> bool:
+        """Whether a claim includes several of these mappings: they are then parts of one mapping,
+        such as the slots of a pool.
+
+        Two addresses beside each other may be the starts of two mappings. So a claimed end counts
+        only if no claimed mapping starts there, and if the claim covers more than half of the
+        region."""
+        half, starts = (region.end - region.start) // 2, {one.start for one in claimed}
+        for (_, is_end), claims in self.claims.items():
+            every = (one for one in claims if not is_end or (one.end - one.start > half and one.end not in starts))
+            if any(len(find_inside(claimed, one)) > 1 for one in every):
+                return True
+        return False
 
 
 def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range, Parts]:
@@ -137,7 +145,7 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
         return Parts(parts, () if is_sure else parts, region.end not in found.starts)
     for claims in sorted(found.claims.values(), key=lambda claims: -len(claims)):
         claimed = _choose_claims(region, claims)
-        if claimed and not found.covers_several(claimed):
+        if claimed and not found.covers_several(region, claimed):
             parts = _fill_gaps(region, claimed)
             # If the words contained ends, there would be no claim of the lowest mapping.
             has_starts = claimed[0].start == region.start or claimed[-1].end not in found.starts
@@ -147,7 +155,7 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
     if most >= max(MANY, len(own) // 4):
         return Parts(own, own)
     strides = _divide_by_stride(region, sorted(found.starts - {region.end}))
-    return Parts([region]) if found.covers_several(strides.ranges) else strides
+    return Parts([region]) if found.covers_several(region, strides.ranges) else strides
 
 
 def _end_of(start: int, word: int, region: Range, page: int) -> int:
@@ -194,7 +202,9 @@ def _choose_claims(region: Range, claims: Collection[Range]) -> list[Range]:
             return []
         starts.insert(at, one.start)
         chosen.insert(at, one)
-    return chosen if LEAST <= len(chosen) <= MOST_PARTS and chosen != [region] else []
+        if len(chosen) > MOST_PARTS:
+            return []
+    return chosen if len(chosen) >= LEAST and chosen != [region] else []
 
 
 def _fill_gaps(region: Range, claimed: Sequence[Range]) -> list[Range]:
