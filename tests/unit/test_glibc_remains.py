@@ -8,7 +8,7 @@ import fake
 import pytest
 
 from findleaks.allocators.glibc import remains
-from findleaks.allocators.glibc.engine import SoundChunks
+from findleaks.allocators.glibc.engine import SoundChunks, sound_chunks
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.target.arch import X86_64
@@ -17,13 +17,12 @@ from findleaks.target.base import Range
 START, PAGE, SIZE = 0x10000, 4096, 0x40
 
 
-def make_chunks(count: int, end: bytes = b"") -> bytearray:
-    """Return `count` chunks of SIZE bytes. Each seventh one is free. After `end`, the rest of the page is the top."""
+def make_chunks(count: int) -> bytearray:
+    """Return `count` chunks of SIZE bytes. Each seventh one is free. The rest of the last page is the top."""
     data = bytearray()
     for number in range(count):
         after_free = number % 7 == 1
         data += (SIZE if after_free else 0).to_bytes(8, "little") + (SIZE | (not after_free)).to_bytes(8, "little") + bytes(SIZE - 16)
-    data += end
     left = -len(data) % PAGE
     return data + (bytes(8) + (left | 1).to_bytes(8, "little")).ljust(left, b"\0") if left else data
 
@@ -53,12 +52,17 @@ def test_damaged_heap_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         headers += found.headers
         return found
 
-    sound_chunks = remains.sound_chunks
     monkeypatch.setattr(remains, "sound_chunks", count_headers)
     chunks = make_chunks(6400 - 7)
     chunks[3200 * SIZE + 8] = 7
     assert find_spans(fake.FakeTarget({START: bytes(chunks)})) == [(START + 3264 * SIZE, START + 6393 * SIZE, False)]
     assert headers < 2 * 6400
+
+
+@pytest.mark.parametrize("numbers", [(65, 65), (0, 33)])
+def test_arrays_of_equal_numbers_are_no_heaps(numbers: tuple[int, int]) -> None:
+    content = b"".join(number.to_bytes(8, "little") for number in numbers) * (PAGE // 16)
+    assert find_spans(fake.FakeTarget({START: content * 16})) == []
 
 
 def test_core_without_heaps_that_can_be_read() -> None:

@@ -128,6 +128,9 @@ def _make_span(memory: Memory, main: GlibcArena, part: Range, first: int, run: S
     on does not identify one. The span ends with the top, with a fencepost, or where the core
     ends."""
     start, end = part
+    words = memory.words(first, 4)
+    if words is None or words[1] == words[3]:
+        return None  # in an array of equal numbers, such as 65, each number leads to another one
     fence = measure_fencepost(memory, run.chunk, main.layout.align) if run.chunk < end else 0
     behind = run.chunk + fence
     if fence and behind % memory.arch.page == 0 and run.headers >= LEAST_FENCED:
