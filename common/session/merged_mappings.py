@@ -119,7 +119,7 @@ def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range,
                     found[ends[value]].starts.add(value)
                 if region is not None:
                     place = address - piece.address
-                    first = max(place - 2 * BESIDE * size, 0)
+                    first = max(place - 2 * BESIDE * size, place % size)
                     words = target.arch.words(piece.data[first : place + (2 * BESIDE + 1) * size])
                     index = blocks.find(address)
                     in_use = index < 0 or blocks.state(index) == State.IN_USE
