@@ -26,7 +26,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges, merge_to_most, range_at
+from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -124,8 +124,9 @@ def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range,
                     index = blocks.find(address)
                     in_use = index < 0 or blocks.state(index) == State.IN_USE
                     found[region].add(region, page, words, (place - first) // size, in_use)
-    own = [Range(one.start, one.end) for one in target.regions()]
-    divided = ((region, divide(memory, region, words, page, find_inside(own, region))) for region, words in found.items())
+    own, starts = target.regions(), [one.start for one in target.regions()]
+    inside = {one: [Range(low, high) for _, low, high in find_overlaps(own, starts, one.start, one.end)] for one in regions}
+    divided = ((region, divide(memory, region, words, page, inside[region])) for region, words in found.items())
     return {region: parts for region, parts in divided if len(parts.ranges) > 1}
 
 
@@ -140,8 +141,10 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
     parts = _follow_headers(memory, region, page)
     if parts:
         # The program refers to the headers of its arenas. In an allocator's list of chunks, most of
-        # which it reaches only by their sizes, unused chunks are no leaks.
-        is_sure = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
+        # which it reaches only by their sizes, or all of which are in a pool, unused ones are no
+        # leaks.
+        has_headers = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
+        is_sure = has_headers and not found.covers_several(region, parts)
         return Parts(parts, () if is_sure else parts, region.end not in found.starts)
     for claims in sorted(found.claims.values(), key=lambda claims: -len(claims)):
         claimed = _choose_claims(region, claims)

@@ -71,6 +71,8 @@ def test_headers() -> None:
     # If the program does not refer to the headers, they may be chunks of an allocator.
     assert divide_by(table[:1], content=content).doubtful == PARTS
     assert divide_by(table[:1], content=content[: 9 * PART]).ranges == [TEN]
+    # If a word has the size of all of them, they are parts of a pool.
+    assert divide_by([*table, 7, 7, 7, 7, 7, START, 10 * PART], content=content).doubtful == PARTS
 
 
 def test_strides() -> None:
