@@ -25,6 +25,7 @@ from findleaks.value_classes import NamedTuple
 ENDS = 512  # leaked blocks that are examined as ends of lists: the first and the last ones
 HELD_ENDS = 128  # reachable blocks of each of MOST_SIZES sizes that are examined as ends
 MOST_SIZES = 4
+LARGEST = 1 << 16  # bytes of these blocks
 MOST_BLOCKS = 1 << 20  # blocks of one size among which reachable ones are looked for
 TAIL = 1 << 16  # number of blocks at the end of the heap among which the last ones are searched for
 STEPS = 200_000  # maximum number of nodes that are visited, which takes 2 s
@@ -94,7 +95,7 @@ def _held_ends(graph: Graph, blocks: Blocks) -> Iterator[int]:
     the addresses of both ends, no end leaked."""
     kinds = graph.kinds()
     for size, count in Counter(graph.leader_sizes()).most_common(MOST_SIZES):
-        if count >= LEAST:
+        if count >= LEAST and size <= LARGEST:
             some = blocks.of_sizes(size, size, MOST_BLOCKS)
             yield from islice((index for index in some if kinds[index] == Kind.REACHABLE), HELD_ENDS)
 
@@ -103,15 +104,13 @@ def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord
     """Return the nodes of a list that begins at this end, and the offset of the link. Return no
     nodes if there is no list."""
     address, size = blocks.address(end), blocks.size(end)
-    for index, interior in graph.references(end):
-        start = blocks.address(index)
-        if interior or blocks.size(index) != size:
-            continue
-        for offset in range(0, size - word + 1, word):
-            if read(address + offset) == start:
-                nodes = _walk(blocks, [_Node(end, address), _Node(index, start)], offset, read, most)
-                if len(nodes) > 2:
-                    return nodes, offset
+    starts = {blocks.address(index): index for index, interior in graph.references(end) if not interior and blocks.size(index) == size}
+    for offset in range(0, size - word + 1 if starts else 0, word):
+        start = read(address + offset) or 0
+        if start in starts:
+            nodes = _walk(blocks, [_Node(end, address), _Node(starts[start], start)], offset, read, most)
+            if len(nodes) > 2:
+                return nodes, offset
     return [], 0
 
 

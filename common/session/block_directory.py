@@ -5,6 +5,7 @@ leaked_mappings.py finds out which candidates leaked. Most processes have no can
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -13,7 +14,7 @@ from findleaks.allocators.in_flight import find_threads_inside
 from findleaks.allocators.mapped import LEAST
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target
-from findleaks.target.ranges import find_overlaps, intersection, merge_ranges
+from findleaks.target.ranges import find_overlaps, merge_ranges
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
 
 def is_reservation(region: Region, reserved: Sequence[Range]) -> bool:
     """Whether a region is a reservation, so that the program may refer to the memory beside it by
-    numbers. `reserved`: the reservations of known owners, which do not count."""
-    reserves = _is_inaccessible(region) and region.end - region.start > LARGEST_GUARD
-    return reserves and not intersection([Range(region.start, region.end)], reserved)
+    numbers. `reserved`: the reservations of known owners, ascending and disjoint, which do not
+    count."""
+    if not _is_inaccessible(region) or region.end - region.start <= LARGEST_GUARD:
+        return False
+    before = bisect_left(reserved, Range(region.end, 0)) - 1
+    return before < 0 or reserved[before].end <= region.start

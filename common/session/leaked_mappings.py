@@ -24,7 +24,7 @@ from findleaks.engine.terms import Kind, State
 from findleaks.session.block_directory import Mapping, is_reservation
 from findleaks.session.merged_mappings import divide_regions
 from findleaks.target.base import Piece, Range, Region, is_shared_memory
-from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, subtract
+from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, range_at, subtract
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -228,9 +228,12 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
         return own not in started and search.is_at_end_of_next(numbers[one])
 
     # The program may refer to parts of a reservation by numbers, and compute its address.
-    edges = {edge for one in session.target.regions() if is_reservation(one, ()) for edge in (one.start, one.end)}
-    reserved = {one for one in leaked if one.start in edges or one.end in edges}
-    return [own for one in leaked for own in (Range(one.start, one.end),) if one in reserved or may_be_in_use(one, own)]
+    known = merge_ranges(part for one in session.reserved for part in one.ranges)
+    edges = {edge for one in session.target.regions() if is_reservation(one, known) for edge in (one.start, one.end)}
+    # A candidate that was divided counts as a whole.
+    whole = merge_ranges(Range(one.start, one.end) for one in search.found)
+    reserved = [one for one in whole if one.start in edges or one.end in edges]
+    return [own for one in leaked for own in (Range(one.start, one.end),) if range_at(reserved, one.start) or may_be_in_use(one, own)]
 
 
 def _are_numbered(session: Session, leaked: Sequence[Mapping]) -> bool:

@@ -26,7 +26,7 @@ from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
-from findleaks.target.ranges import merge_ranges, merge_to_most, range_at
+from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -85,11 +85,19 @@ class References:
             if start < word <= region.end and not is_table:
                 claim(distance, word, True)
 
-    def covers_several(self, claimed: Sequence[Range]) -> bool:
-        """Whether a claimed size includes several of these mappings: they are then parts of one
-        mapping, such as the slots of a pool."""
-        sized = (one for (_, is_end), claims in self.claims.items() if not is_end for one in claims)
-        return any(len(find_inside(claimed, one)) > 1 for one in sized)
+    def covers_several(self, region: Range, claimed: Sequence[Range]) -> bool:
+        """Whether a claim includes several of these mappings: they are then parts of one mapping,
+        such as the slots of a pool.
+
+        Two addresses beside each other may be the starts of two mappings. So a claimed end counts
+        only if no claimed mapping starts there, and if the claim covers more than half of the
+        region."""
+        half, starts = (region.end - region.start) // 2, {one.start for one in claimed}
+        for (_, is_end), claims in self.claims.items():
+            every = (one for one in claims if not is_end or (one.end - one.start > half and one.end not in starts))
+            if any(len(find_inside(claimed, one)) > 1 for one in every):
+                return True
+        return False
 
 
 def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range, Parts]:
@@ -111,13 +119,14 @@ def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range,
                     found[ends[value]].starts.add(value)
                 if region is not None:
                     place = address - piece.address
-                    first = max(place - 2 * BESIDE * size, 0)
+                    first = max(place - 2 * BESIDE * size, place % size)
                     words = target.arch.words(piece.data[first : place + (2 * BESIDE + 1) * size])
                     index = blocks.find(address)
                     in_use = index < 0 or blocks.state(index) == State.IN_USE
                     found[region].add(region, page, words, (place - first) // size, in_use)
-    own = [Range(one.start, one.end) for one in target.regions()]
-    divided = ((region, divide(memory, region, words, page, find_inside(own, region))) for region, words in found.items())
+    own, starts = target.regions(), [one.start for one in target.regions()]
+    inside = {one: [Range(low, high) for _, low, high in find_overlaps(own, starts, one.start, one.end)] for one in regions}
+    divided = ((region, divide(memory, region, words, page, inside[region])) for region, words in found.items())
     return {region: parts for region, parts in divided if len(parts.ranges) > 1}
 
 
@@ -132,12 +141,14 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
     parts = _follow_headers(memory, region, page)
     if parts:
         # The program refers to the headers of its arenas. In an allocator's list of chunks, most of
-        # which it reaches only by their sizes, unused chunks are no leaks.
-        is_sure = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
+        # which it reaches only by their sizes, or all of which are in a pool, unused ones are no
+        # leaks.
+        has_headers = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
+        is_sure = has_headers and not found.covers_several(region, parts)
         return Parts(parts, () if is_sure else parts, region.end not in found.starts)
     for claims in sorted(found.claims.values(), key=lambda claims: -len(claims)):
         claimed = _choose_claims(region, claims)
-        if claimed and not found.covers_several(claimed):
+        if claimed and not found.covers_several(region, claimed):
             parts = _fill_gaps(region, claimed)
             # If the words contained ends, there would be no claim of the lowest mapping.
             has_starts = claimed[0].start == region.start or claimed[-1].end not in found.starts
@@ -147,7 +158,7 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
     if most >= max(MANY, len(own) // 4):
         return Parts(own, own)
     strides = _divide_by_stride(region, sorted(found.starts - {region.end}))
-    return Parts([region]) if found.covers_several(strides.ranges) else strides
+    return Parts([region]) if found.covers_several(region, strides.ranges) else strides
 
 
 def _end_of(start: int, word: int, region: Range, page: int) -> int:
@@ -194,7 +205,9 @@ def _choose_claims(region: Range, claims: Collection[Range]) -> list[Range]:
             return []
         starts.insert(at, one.start)
         chosen.insert(at, one)
-    return chosen if LEAST <= len(chosen) <= MOST_PARTS and chosen != [region] else []
+        if len(chosen) > MOST_PARTS:
+            return []
+    return chosen if len(chosen) >= LEAST and chosen != [region] else []
 
 
 def _fill_gaps(region: Range, claimed: Sequence[Range]) -> list[Range]:

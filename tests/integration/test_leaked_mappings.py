@@ -64,7 +64,7 @@ def test_coroutines_on_blocks_of_malloc(program: Path, tmp_path: Path) -> None:
     assert "stack of serve" in json.dumps(body["groups"]), body["groups"]
 
 
-@pytest.mark.parametrize("kind", ["pooled", "generated", "cloned", "chained", "adjacent_ends", "adjacent_slots"])
+@pytest.mark.parametrize("kind", ["pooled", "generated", "cloned", "chained", "adjacent_ends", "adjacent_slots", "reserved_chain"])
 def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
     body, lost = find_mappings(program, tmp_path, kind)
     assert lost == 0

@@ -17,6 +17,7 @@
  * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
  * adjacent_slots: parts of one mapping; a table refers to every second one. An index selects the unused ones.
  * reservations: the start of each reservation is accessible, and no word refers to any of them.
+ * reserved_chain: the start of each reservation is accessible, and contains the address of the next one's inaccessible part, or of its end.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -41,7 +42,7 @@ struct handle {
 struct handle *handles[1000]; /* not static: the compiler would remove a variable that is only written */
 void *table[1000];
 uint32_t numbers[1000];
-char *pool;
+char *pool, *reserved;
 void ***arenas, **last_made[2];
 struct area { char *start; size_t size; } *areas[1000];
 static char *next_area; /* addresses are used from the highest to the lowest, as the kernel does */
@@ -192,6 +193,12 @@ static void use(const char *kind, int number) {
         char *made = mmap(NULL, 16L << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (mprotect(made, PART, PROT_READ | PROT_WRITE)) _exit(3);
         memset(made, 1, PART);
+    } else if (!strcmp(kind, "reserved_chain")) {
+        /* One page is unmapped, so that the kernel does not merge it with the previous one. */
+        char *made = mmap(NULL, (16L << 20) + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (munmap(made + (16L << 20), PAGE) || mprotect(made, PART, PROT_READ | PROT_WRITE)) _exit(3);
+        *(char **)made = reserved;
+        reserved = made + (number % 2 ? 16L << 20 : 8L << 20);
     } else {
         map_apart(4 * PART);
     }

@@ -5,15 +5,16 @@ from __future__ import annotations
 import signal
 import struct
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import pytest
 from fake import FakeTarget
 
-from findleaks.audit.crash import straight_code
-from findleaks.audit.crash.fault import find_fault
+from findleaks.audit.crash import Crash, straight_code
+from findleaks.audit.crash.fault import Fault, find_fault
 from findleaks.audit.crash.jump_tables import find_destinations
 from findleaks.audit.crash.straight_code import CodeReader
+from findleaks.audit.findings.crash import _describe
 from findleaks.audit.findings.crash_causes import describe_reason
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.registers import RIP
@@ -156,3 +157,13 @@ def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: st
     )
     crash: Any = SimpleNamespace(fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
     assert describe_reason(crash, target) == found
+
+
+@pytest.mark.parametrize(
+    ("fault", "certain"),
+    [(Fault("pointer", value=0), True), (Fault("pointer", value=0x64), False), (Fault("index", value=-0x3F9C), False), (None, False)],
+)
+def test_offset_from_a_null_pointer(fault: Optional[Fault], certain: bool) -> None:
+    """It is certain only if a null pointer is in a register of the instruction."""
+    text = "an offset from a null pointer"
+    assert _describe(cast(Crash, SimpleNamespace(fault=fault)), 0x64, FakeTarget({})) == (text if certain else f"probably {text}")

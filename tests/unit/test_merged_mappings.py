@@ -35,9 +35,13 @@ def test_claims() -> None:
 
 
 def test_parts_of_one_mapping() -> None:
-    """If the size of all parts is in a word beside the address, they are slots of a pool."""
-    pool = [START, 10 * PART, 7, 7, 7, 7, 7, 7]
-    assert divide_by(pool + make_handles(range(10))).ranges == [TEN]
+    """If the size or the end of all parts is in a word beside the address, they are slots of a pool."""
+    for second in (10 * PART, TEN.end):
+        pool = [START, second, 7, 7, 7, 7, 7, 7]
+        assert divide_by(pool + make_handles(range(10))).ranges == [TEN]
+    # The first and the last mapping of a list are not the start and the end of a pool.
+    ends_of_list = [START, PARTS[9].start, 7, 7, 7, 7, 7, 7]
+    assert divide_by(ends_of_list + make_handles(range(10))).ranges == PARTS
     # A few used bytes of each part, in whole pages, are no size: the rest of a part is in use, too.
     assert divide_by(make_handles(range(10), PAGE)).ranges in ([TEN], [Range(one.start, one.end) for one in PARTS])
 
@@ -67,6 +71,8 @@ def test_headers() -> None:
     # If the program does not refer to the headers, they may be chunks of an allocator.
     assert divide_by(table[:1], content=content).doubtful == PARTS
     assert divide_by(table[:1], content=content[: 9 * PART]).ranges == [TEN]
+    # If a word has the size of all of them, they are parts of a pool.
+    assert divide_by([*table, 7, 7, 7, 7, 7, START, 10 * PART], content=content).doubtful == PARTS
 
 
 def test_strides() -> None:

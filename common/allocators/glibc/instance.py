@@ -98,7 +98,9 @@ class Glibc(Allocator):
         if self.instance.lost_spans is not None:
             self.spans += self.instance.lost_spans
             what = "main_arena is in the missing part of the core: freed blocks in its fastbins count as in use"
-            self.problems.append(Problem(min(span.start for span in self.spans), what, False))
+            # The heaps of an arena whose heap_info is damaged are not read.
+            first = min((span.start for span in self.spans), default=self.instance.arenas[-1].address)
+            self.problems.append(Problem(first, what, False))
             self._index()
             return
         base = self.par("sbrk_base") or 0

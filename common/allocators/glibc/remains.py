@@ -13,19 +13,20 @@ the top counts as a block in use."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
-from findleaks.allocators.glibc.engine import sound_chunks
+from findleaks.allocators.glibc.engine import SoundChunks, sound_chunks
 from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, NBINS, PREV_INUSE, STATES, StateLayout, align_chunk, measure_fencepost
 from findleaks.allocators.glibc.locate import GlibcInstance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import intersection
+from findleaks.target.ranges import find_overlaps
 
 # Numbers of consecutive chunks that identify a heap of the main arena
 LEAST_CHUNKS = 32
@@ -38,8 +39,8 @@ def find_remains(target: Target, engine: Engine, free: Sequence[Range]) -> Optio
     """Return an instance whose main arena has address 0; None if the core has no heap of glibc.
     `free`: memory that may contain heaps."""
     memory = Memory(target)
-    mappings = [Range(region.start, region.end) for region in target.regions()]
-    parts = [part for mapping in mappings for part in intersection([mapping], free)]
+    starts = [one.start for one in free]
+    parts = [Range(low, high) for region in target.regions() for _, low, high in find_overlaps(free, starts, region.start, region.end)]
     threads = list(_find_thread_arenas(memory, parts))
     layouts = [arena.layout for arena in threads] + [layout for layout in STATES if layout.word == memory.size and layout.fastbins]
     main = _make_main_arena(layouts[0])
@@ -82,33 +83,61 @@ def _find_spans(memory: Memory, engine: Engine, main: GlibcArena, parts: Sequenc
         while at < end and (left or at == start):
             if memory.target.is_interrupted():
                 raise Interrupted
-            span = _read_span(memory, engine, main, Range(at, end))
+            first = align_chunk(memory, at, main.layout.align)
+            run = _follow_chunks(memory, engine, first, end)
+            span = _make_span(memory, main, Range(at, end), first, run)
             if span is not None:
                 yield span
-            else:
-                left = max(left - 1, 0)
-            at = span.end + -span.end % page if span is not None else at + page
+                at = span.end + -span.end % page
+                continue
+            left = max(left - 1, 0)
+            if memory.word(first + memory.size) is None:
+                # A truncated core may lack many gigabytes of a mapping.
+                piece = next(iter(memory.target.pieces(min(at + page, end), end)), None)
+                at = piece.address // page * page if piece is not None else end
+                continue
+            # Chunks of a long run lead to the same header that ended it, so the search continues
+            # after them. The size of the last one may be wrong.
+            at = (run.previous if run.headers >= LEAST_CHUNKS else at) // page * page + page
 
 
-def _read_span(memory: Memory, engine: Engine, main: GlibcArena, part: Range) -> Optional[GlibcSpan]:
-    """Return the span at the start of a part of a mapping; None if no chunks are there. The span
-    ends with the top, with a fencepost, or where the core ends."""
+def _follow_chunks(memory: Memory, engine: Engine, chunk: int, end: int) -> SoundChunks:
+    """Find the run of headers from `chunk` on that agree with each other, in all pieces of memory
+    up to `end`. The result does not list free chunks."""
+    previous, headers = 0, 0
+    while chunk < end:
+        head = memory.word(chunk + memory.size)
+        if head is None:
+            break
+        if head & FLAG_BITS == 0 and previous and memory.word(chunk) == chunk - previous and 4 * memory.size <= head <= end - chunk:
+            # The chunk before is free, and its header is in another piece.
+            previous, chunk, headers = chunk, chunk + head, headers + 1
+            continue
+        piece = next(iter(memory.target.pieces(chunk, end)), None) if head & FLAG_BITS == PREV_INUSE else None
+        run = sound_chunks(engine, piece, chunk, end, PREV_INUSE, 0) if piece is not None else None
+        if run is None or piece is None or not run.headers:
+            break
+        previous, chunk, headers = run.previous, run.chunk, headers + run.headers
+        if chunk + 2 * memory.size <= piece.address + len(piece.data):
+            break  # the next header does not agree
+    return SoundChunks(chunk, previous, headers, array("Q"))
+
+
+def _make_span(memory: Memory, main: GlibcArena, part: Range, first: int, run: SoundChunks) -> Optional[GlibcSpan]:
+    """Return the span at the start of a part of a mapping; None if the run of headers from `first`
+    on does not identify one. The span ends with the top, with a fencepost, or where the core
+    ends."""
     start, end = part
-    first = align_chunk(memory, start, main.layout.align)
-    head = memory.word(first + memory.size)
-    if head is None or head & FLAG_BITS != PREV_INUSE:
-        return None
-    piece = next(iter(memory.target.pieces(start, end)))
-    run = sound_chunks(engine, piece, first, end, PREV_INUSE, 0)
+    words = memory.words(first, 4)
+    if words is None or words[1] == words[3]:
+        return None  # in an array of equal numbers, such as 65, each number leads to another one
     fence = measure_fencepost(memory, run.chunk, main.layout.align) if run.chunk < end else 0
-    if run.headers < (LEAST_FENCED if fence else LEAST_COMPLETE if run.chunk == end else LEAST_CHUNKS):
-        return None
-    if run.chunk == end:
-        return GlibcSpan(main, start, first, run.previous, end, end - start)
-    if fence:
-        behind = run.chunk + fence
+    behind = run.chunk + fence
+    if fence and behind % memory.arch.page == 0 and run.headers >= LEAST_FENCED:
         return GlibcSpan(main, start, first, run.chunk, behind, behind - start, metadata=[Range(run.chunk, behind)])
-    if run.chunk + 2 * memory.size > piece.address + len(piece.data):
+    if run.chunk == end and run.headers >= LEAST_COMPLETE:
+        return GlibcSpan(main, start, first, run.previous, end, end - start)
+    if run.chunk < end and run.headers >= LEAST_CHUNKS and memory.word(run.chunk + memory.size) is None:
         return GlibcSpan(main, start, first, end, end, end - start, top_unknown=True)
     return None
 

@@ -106,7 +106,7 @@ def has_records(memory: Memory, hit: int) -> bool:
                 at += way
                 word = memory.word(at)
         regions = {(one - low + slack) // REGION for one in starts}
-        # In a reserved range, another record of the array may refer to each of the regions.
+        # No two records refer to one region, and at most two regions between them have no record.
         if len(starts) >= LEAST_RECORDS and len(regions) == len(starts) and max(regions) - min(regions) < len(starts) + 2:
             return len({(one - low) % REGION for one in starts}) > 1
     return False

@@ -19,6 +19,9 @@ from findleaks.value_classes import replace
 # Fewest nodes of a list that is reported as damaged if its end is invalid; a shorter one may not be
 # a list
 SURE = 32
+MOST_HEADS = 1 << 18  # heads of an array of lists
+MOST_LEVELS = 1 << 16  # nodes of the longest list of an array
+LEVELS = 1 << 10  # levels between two checks for Ctrl-C
 WORDS = 64  # words of a node that are tried as links
 SAMPLE = 8  # nodes that are followed for each of these words
 
@@ -51,7 +54,7 @@ def recognise_ring_array(reader: ContainerReader, start: int, end: int, head: tu
     `head`: the owner's words that refer to the block."""
     size = reader.size
     count = (end - start) // size & -2
-    words = reader.words(start, count)
+    words = reader.words(start, count) if count <= 2 * MOST_HEADS else None
     if words is None or count < 2 * LEAST:
         return None
     level = array("Q")
@@ -62,14 +65,17 @@ def recognise_ring_array(reader: ContainerReader, start: int, end: int, head: tu
         if not first or first % size or reader.word(first + size) != own or not last or last % size or reader.word(last) != own:
             return None
         level.append(first)
-    nodes, lists = array("Q"), len(level)
-    while level and len(nodes) <= reader.most:
+    nodes, lists, longest = array("Q"), len(level), 0
+    while level and len(nodes) <= reader.most and longest < MOST_LEVELS:
+        if longest % LEVELS == 0:
+            reader.report_progress()
+        longest += 1
         (after,), missing = reader.columns(level, 0, 1)
         if missing:
             return None
         nodes.extend(level)
         level = array("Q", [node for node in after if not start <= node < end])
-    is_whole = LEAST <= lists <= len(nodes) <= reader.most and len(set(nodes)) == len(nodes)
+    is_whole = not level and LEAST <= lists <= len(nodes) <= reader.most and len(set(nodes)) == len(nodes)
     return Container("array of circular lists", head[0], head[1], len(nodes), nodes=nodes, tables=(start,)) if is_whole else None
 
 

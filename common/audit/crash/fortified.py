@@ -16,16 +16,23 @@ from findleaks.unwind.stacks import NamedFrame
 
 OVERFLOW = "*** buffer overflow detected ***"  # the start of glibc's message
 _SUFFIX = "_chk"
+_LIBC = ("libc.so", "libc-2")  # beginnings of the names of glibc's file
 
 
 def find_failed_check(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     """Return the name of the function without its affixes: "sprintf"; "" if it is unknown.
     `frames`: the frames of the thread, as many as the tracer has, the innermost first."""
-    for frame in frames:
+    level = next((at for at, frame in enumerate(frames) if not frame.module.startswith(_LIBC)), 0)
+    # The program calls the outermost one: __sprintf_chk may call __vsprintf_chk. In a static
+    # program, functions of libc are in the module of the program.
+    found = ""
+    for frame in frames[: level or len(frames)]:
         name = _name_checked(frame.function)
-        if name:
-            return name
-    level = next((at for at, frame in enumerate(frames) if not frame.module.startswith("libc")), 0)
+        if found and not name:
+            break
+        found = name
+    if found:
+        return found
     if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
         return ""
     try:
@@ -36,5 +43,16 @@ def find_failed_check(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     return _name_checked(name_import(tracer.target, module, slot)) if module is not None else ""
 
 
+def describe_check(function: str) -> str:
+    """Return a sentence about the check that failed. __fdelt_chk checks the argument of FD_SET. Old
+    versions of glibc print the same message for it as for a buffer."""
+    if function == "fdelt":
+        return "FD_SET(), FD_CLR() or FD_ISSET() detected this: the file descriptor is negative or too large (see select(2))."
+    return f"{function}() detected this: its buffer is too small."
+
+
 def _name_checked(function: str) -> str:
-    return function.lstrip("_")[: -len(_SUFFIX)] if function.startswith("__") and function.endswith(_SUFFIX) else ""
+    """Return the name without its affixes; "" if it is not that of a function that checks. A
+    damaged core may contain any text as a name."""
+    is_checked = function.startswith("__") and function.endswith(_SUFFIX) and function.isascii() and function.isidentifier()
+    return function.lstrip("_")[: -len(_SUFFIX)] if is_checked else ""

@@ -94,8 +94,9 @@ def _access(found: Crash) -> str:
 
 def _describe(found: Crash, address: int, target: Target) -> str:
     if address < target.arch.page:
-        # A pointer to a member of a null structure is not null itself. Neither is a random value.
-        is_sure = found.fault is None or found.fault.kind != "pointer" or not found.fault.value
+        # A pointer to a member of a null structure is not null itself. Neither is a random value,
+        # nor the address of an element before a mapped array.
+        is_sure = found.fault is not None and found.fault.kind == "pointer" and not found.fault.value
         return f"{'' if is_sure else 'probably '}an offset from a null pointer"
     if found.below_stack:
         return "just below its stack pointer: the stack overflowed"

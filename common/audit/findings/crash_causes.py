@@ -6,6 +6,7 @@ from typing import Optional
 
 from findleaks.audit.crash import Crash
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
+from findleaks.audit.crash.fortified import describe_check
 from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
 from findleaks.formatting import number, shorten, with_article
 from findleaks.target.base import Target
@@ -68,7 +69,7 @@ def describe_causes(found: Crash) -> str:
     if found.recursion is not None:
         sentences.append(f"{shorten(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
     if found.check:
-        sentences.append(f"{found.check}() detected this: its buffer is too small.")
+        sentences.append(describe_check(found.check))
     return " ".join(sentences)
 
 

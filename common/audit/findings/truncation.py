@@ -9,7 +9,7 @@ from findleaks.formatting import number, printable, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import intersection, merge_ranges, region_index
+from findleaks.target.ranges import intersection, merge_ranges, range_at, region_index
 
 LEAST_PART = 0.1
 """If a smaller part of the writable memory is missing, and no stacks and no variables of modules, a
@@ -51,9 +51,9 @@ def _describe_threads(target: Target) -> str:
     threads = target.threads()
     if not threads:
         return ", and the registers of all threads"
-    lost = sum(1 for thread in threads if any(start <= thread.sp < end for start, end in target.unread))
+    lost = sum(1 for thread in threads if range_at(target.unread, thread.sp) is not None)
     stacks = "the stack of a thread" if lost == 1 else f"the stacks of {number(lost)} threads"
-    return f", among it {stacks}" if lost else ""
+    return f", including {stacks}" if lost else ""
 
 
 def _list_modules(target: Target) -> list[str]:
