@@ -111,7 +111,7 @@ def test_stacks_of_fibers(version: str, tmp_path: Path) -> None:
 
 METHODS = """
 class Row; end
-ROWS = Array.new(6000) { |number| Row.new.tap { |row| 8.times { |at| row.define_singleton_method(:"column_#{at}") { number } } } }
+ROWS = Array.new(3000) { |number| Row.new.tap { |row| 8.times { |at| row.define_singleton_method(:"column_#{at}") { number } } } }
 GC.start
 puts "ready"
 $stdout.flush
@@ -129,7 +129,7 @@ def test_objects_with_methods_of_their_own(version: str, tmp_path: Path) -> None
         found = json.loads(debuggers.findleaks("verdict", "--json", str(program.kernel_core())))["findings"]
     (cause, remedies) = next((one["cause"], one["try"]) for one in found if "Class (singleton)" in (one["cause"] or ""))
     count = re.search(r"([0-9,]+) (?:objects of )?Class \(singleton\)", cause)
-    assert count is not None and 6000 <= int(count[1].replace(",", "")) < 6000 + 1200, cause
+    assert count is not None and 3000 <= int(count[1].replace(",", "")) < 3000 + 1200, cause
     assert any("define_singleton_method" in one for one in remedies), (cause, remedies)
 
 

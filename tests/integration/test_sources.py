@@ -121,7 +121,7 @@ FORMS: dict[str, Callable[[Path, Path], Form]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", mark_matrix_except(FORMS.keys(), "zstd", "build-id", "dwz with a common file"))
 def test_forms_of_debug_files(form: str, built: Stopped, tmp_path: Path) -> None:
     """All forms give the same frames. Debug files in a separate folder are tested in the debuggers, where the folder can be set."""
     program, folder = FORMS[form](built.program, tmp_path)
