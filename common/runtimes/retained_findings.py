@@ -31,8 +31,8 @@ _LEAST_SHARE = 0.125  # least part of the live objects' bytes for a type whose p
 
 
 def find_path_remedies(runtime: Runtime, path: str) -> tuple[str, ...]:
-    """Return what frees the objects of a runtime that a root reaches by this path in words; () if
-    unknown."""
+    """Return remedies for objects of a runtime. `path`: the text that describes how a root reaches
+    them."""
     graph = runtime.object_graph()
     return tuple(graph.path_remedies(path)) if graph is not None else ()
 

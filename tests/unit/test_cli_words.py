@@ -61,6 +61,7 @@ def test_a_misspelt_command(word: str, hint: str, capsys: pytest.CaptureFixture[
         (["watch", "--seconds", "3", "a"], "findleaks watch: unknown option --seconds (see `findleaks watch --help`)"),
         (["find", "--nosuch=3", "a"], "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
         (["find", "a", "b"], "findleaks find: unexpected argument 'b': the command takes one core file (see `findleaks find --help`)"),
+        (["find", "a", "-"], "findleaks find: unexpected argument '-': the command takes one core file (see `findleaks find --help`)"),
         (["whatis", "--json"], "findleaks whatis: expected ADDR (see `findleaks whatis --help`)"),
         (["find", ""], "findleaks: name a core file, or --pid PID"),
     ],

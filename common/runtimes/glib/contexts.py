@@ -34,7 +34,7 @@ MOST_SOURCES = 1 << 20  # sources of a context that are named
 class MainContext(NamedTuple):
     """A main context with sources. `is_default`: a variable of GLib refers to it. `destroyed` are
     sources that were destroyed and still have references. `unowned` are the words with which the
-    context refers to these, which `ref_count` of a source does not include."""
+    context refers to the destroyed sources: `ref_count` of a source does not include them."""
 
     address: int
     is_default: bool

@@ -34,8 +34,8 @@ _SOME = 1 << 14  # objects that are read together
 class Externals(NamedTuple):
     """The live objects that napi_create_external made. `wrappers`: the blocks of the
     ExternalWrappers whose data has no finalizer. `objects`: the addresses of their JavaScript
-    objects. `finalized`: the other wrappers; a Node-API reference owns their data. `name`: the name
-    of the type of the first ones."""
+    objects. `finalized`: the other wrappers; a Node-API reference owns their data. `name`: the type
+    of the objects in `objects`."""
 
     name: str
     wrappers: Sequence[int]
