@@ -105,7 +105,7 @@ def _is_of_leaked_block(session: Session, finding: Finding) -> bool:
     """Whether a finding is about a leaked pool, or about pools most of which are leaked. The
     finding about leaks covers these."""
     if finding.members:
-        figures = session.graph().figures_by_kind(array("I", finding.members), array("Q"))
+        figures = session.graph().figures_by_kind(array("I", {*finding.members}), array("Q"))
         return 2 * sum(figures[kind].bytes for kind in LEAKED) >= finding.bytes
     address = finding.facts.get("address")
     index = session.directory.blocks.find(int(address, 16)) if isinstance(address, str) else -1
