@@ -154,6 +154,6 @@ def suggest_word(word: str, words: Iterable[str]) -> str:
     # Loading findleaks into a debugger does not need this, so it is imported here.
     from difflib import get_close_matches
 
-    by_letters = {one.lstrip("-"): one for one in words}  # the dashes of options are alike in all
+    by_letters = {one.lstrip("-"): one for one in words}  # all options begin with dashes
     near = get_close_matches(word.lstrip("-"), list(by_letters), 1)
     return f": did you mean {by_letters[near[0]]!r}?" if near else ""

@@ -101,7 +101,7 @@ def _find_fundamental(memory: Memory, layout: NodeLayout, data: Sequence[Range])
             for at, node in enumerate(words):
                 number = memory.word(node + layout.supers) if node % 8 == 0 and node else None
                 bits = memory.int32(node + layout.children + 4) if number and number <= FUNDAMENTAL and number % 4 == 0 else None
-                # In the TypeNode of all boxed types, no bit may be set.
+                # The TypeNode of boxed types can have no bits.
                 if number and (bits or (bits == 0 and number == BOXED)):
                     arrays.setdefault(address + 8 * at - 2 * number, []).append(node)
     return max(arrays.values(), key=len, default=[])

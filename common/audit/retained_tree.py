@@ -390,8 +390,8 @@ class TreeBuilder:
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _add_heavy_node(self, row: RetainedNode, node: int, depth: int, tree: Dominators) -> None:
-        """If one node of a row's container retains most of its memory, add the field of this node
-        that does. `node`: the number of the row in `tree`."""
+        """If one node of a row's container retains most of the container's memory, add the field of
+        this node that retains it. `node`: the number of the row in `tree`."""
         contents = row.contents
         if contents is None or not contents.kept or depth <= 0:
             return

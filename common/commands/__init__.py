@@ -152,9 +152,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
 
     def refuse_words(self, words: Sequence[str]) -> NoReturn:
-        """Report words that the command does not take. An option that does not exist comes first,
-        because its value is then an unknown word, too."""
-        option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        """Report words that the command does not take. An unknown option is reported first, because
+        its value is an unknown word, too."""
+        option = next((word.partition("=")[0] for word in words if word.startswith("-") and word != "-"), "")
         if option:
             known = (name for action in self._actions for name in action.option_strings if name.startswith("--"))
             self.error(f"unknown option {option}{suggest_word(option, known)}")

@@ -207,8 +207,8 @@ def _last_sample(args: argparse.Namespace, shell: Shell, last: Snapshot) -> Invo
 def diff(session: Session, args: argparse.Namespace) -> Comparison:
     """List what grew between two or more samples of a program: leaked blocks, what each root
     retains, and what allocators and runtimes keep. Roots are compared by name, so that addresses
-    may differ. SAMPLEs are snapshots, core files, and folders of them, in the order of time. In a
-    debugger they are names of snapshots taken there, or files, and the last sample is the current
+    may differ. SAMPLEs are snapshots, core files, and directories of them, in the order of time. In
+    a debugger they are names of snapshots taken there, or files, and the last sample is the current
     one. Without SAMPLEs, `diff` compares all snapshots of the program.
 
     With three or more samples, `diff` distinguishes growth that continues from growth that has

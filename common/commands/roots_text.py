@@ -101,7 +101,7 @@ def _wrap_phrase(head: str, phrase: str, width: int) -> Iterator[str]:
 
 
 def _count_levels(row: RetainedNode) -> int:
-    """Return the number of levels of a row's tree, itself included."""
+    """Return the number of levels of a row's tree, including the row."""
     return 1 + max(map(_count_levels, row.fields), default=0)
 
 

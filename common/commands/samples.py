@@ -11,7 +11,7 @@ from typing import Optional
 
 from findleaks.answers.snapshots import take_snapshot
 from findleaks.commands.snapshot import SUFFIX
-from findleaks.errors import TargetError
+from findleaks.errors import TargetError, UsageError
 from findleaks.formatting import format_count, some
 from findleaks.history.snapshot import Snapshot, seconds
 from findleaks.history.store import is_snapshot, load
@@ -45,6 +45,8 @@ def gather(
     A word names a snapshot of `kept` (those of a debugger), a file, or a directory. From snapshot
     files, only figures of these `sections` are read. A snapshot has the name of its file without
     directories, unless two files have the same name. Raises TargetError if a word names nothing."""
+    if "" in words:
+        raise UsageError("the name of a sample is empty")
     found: list[tuple[str, Snapshot]] = []
     warnings: list[str] = []
     for word in words:

@@ -230,6 +230,8 @@ def _sources(args: argparse.Namespace, database: str) -> Sources:
     words = [*args.cores, *([COREDUMPS] if args.coredumpctl else [])]
     if not words:
         raise UsageError("name cores, or directories of cores: findleaks triage /var/crash")
+    if "" in words:
+        raise UsageError("the name of a core is empty")
     own = [*args.output, *([f"{database}{end}" for end in ("-journal", "-wal", "-shm")] if database else []), args.baseline]
     found = sources(words, sys.stdin.buffer if "-" in words else None, [file for file in own if file])
     if not found.cores:

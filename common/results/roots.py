@@ -164,8 +164,8 @@ class RetainedBlock(Retained):
     holder: Optional[str] = None
     """The root or block that retains this block."""
     kind: Optional[Kind] = field(default=None, metadata=OPTIONAL)
-    """The kind of a leaked block: "definite", "indirect" or "possible". The other figures of the
-    result are those of leaked blocks then."""
+    """The kind of a leaked block: "definite", "indirect" or "possible". The totals of the result
+    are then those of leaked blocks. None if the block is not leaked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

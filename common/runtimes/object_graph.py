@@ -250,7 +250,7 @@ class ObjectGraph(ReferrerSearch):
         return retained.bytes - absent if absent else None
 
     def is_split(self, index: int) -> bool:
-        """Whether `retainers returns the parts of an object instead of the object, because the
+        """Whether `retainers` returns the parts of an object instead of the object, because the
         author of a program would not look for it."""
         return False
 

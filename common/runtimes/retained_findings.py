@@ -31,8 +31,8 @@ _LEAST_SHARE = 0.125  # least part of the live objects' bytes for a type whose p
 
 
 def find_path_remedies(runtime: Runtime, path: str) -> tuple[str, ...]:
-    """Return what frees the objects of a runtime that a root reaches by this path in words; () if
-    unknown."""
+    """Return remedies for objects of a runtime. `path`: the text that describes how a root reaches
+    them."""
     graph = runtime.object_graph()
     return tuple(graph.path_remedies(path)) if graph is not None else ()
 
@@ -42,7 +42,8 @@ def make_retained_finding(
 ) -> Finding:
     """Return the finding about the retainer of most live objects: the object at `address`, or the
     variables with the name `root`, which hold this object. `retained`: what they retain.
-    `resident`: the resident bytes of it, if it is known that much is not resident."""
+    `resident`: the resident bytes of this; None if nearly all of it is resident, or if this is
+    unknown."""
     facts: dict[str, object] = {
         "runtime": runtime,
         "address": hex(address),
@@ -65,8 +66,8 @@ def find_retainer(
     share: float = RETAINED_SHARE,
 ) -> Iterator[Finding]:
     """Yield a finding if one object retains most of the live objects. `types`: the live objects by
-    type. `known`: other findings about them, about disjoint memory. `least`: fewer bytes of live
-    objects are not reported. `share`: the fraction of them that the object must retain."""
+    type. `known`: other findings about disjoint parts of these objects. `least`: fewer bytes of
+    live objects are not reported. `share`: the fraction of them that the object must retain."""
     live = sum(one.bytes for one in types)
     if live < least:
         return
@@ -141,10 +142,9 @@ def find_large_types(graph: ObjectGraph, runtime: str, types: Sequence[Type], kn
 
 def _find_largest_root(graph: ObjectGraph, live: int, is_any: bool) -> Optional[tuple[str, Totals, Optional[int]]]:
     """Return the name of the root that retains most, what it retains, and the resident bytes of it
-    (None: nearly all); None if it is unknown, or if it retains less than half of the bytes of live
-    objects (`live`). `is_any`: True if the
-    root may be a single variable; False if it must be several variables that retain the objects
-    together."""
+    (None: nearly all). Return None if the root is unknown, or if it retains less than half of the
+    bytes of live objects (`live`). `is_any`: True if the root may be a single variable; False if it
+    must be several variables that retain the objects together."""
     tree = graph.root_tree
     if tree is None:
         return None

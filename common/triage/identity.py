@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from findleaks.formatting import number
 from findleaks.triage.clusters import describe_word
-from findleaks.triage.shapes import DATA, HELD, LOST, OWN, UNCLEAR, ZERO, ZEROS_LABEL
+from findleaks.triage.shapes import DATA, HELD, LOST, UNCLEAR, ZERO, ZEROS_LABEL
 
 
 def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> str:
@@ -18,8 +18,8 @@ def signature_of(program: str, label: str, size: int, words: Sequence[str]) -> s
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
 
 
-_WORDS = {HELD: "live blocks", OWN: "itself"}
-"""How a description names the words that stand for a kind of target in signatures."""
+_WORDS = {HELD: "live blocks"}
+"""Words of signatures, and what a description has in their place."""
 
 
 def describe_signature(label: str, size: int, ring: bool, words: Sequence[str]) -> str:

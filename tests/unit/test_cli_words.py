@@ -61,8 +61,11 @@ def test_a_misspelt_command(word: str, hint: str, capsys: pytest.CaptureFixture[
         (["watch", "--seconds", "3", "a"], "findleaks watch: unknown option --seconds (see `findleaks watch --help`)"),
         (["find", "--nosuch=3", "a"], "findleaks find: unknown option --nosuch (see `findleaks find --help`)"),
         (["find", "a", "b"], "findleaks find: unexpected argument 'b': the command takes one core file (see `findleaks find --help`)"),
+        (["find", "a", "-"], "findleaks find: unexpected argument '-': the command takes one core file (see `findleaks find --help`)"),
         (["whatis", "--json"], "findleaks whatis: expected ADDR (see `findleaks whatis --help`)"),
         (["find", ""], "findleaks: name a core file, or --pid PID"),
+        (["diff", "", "a"], "findleaks: the name of a sample is empty"),
+        (["triage", ""], "findleaks: the name of a core is empty"),
     ],
 )
 def test_words_that_a_command_does_not_take(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

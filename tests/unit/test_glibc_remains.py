@@ -42,6 +42,13 @@ def test_heap_in_several_pieces(piece: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert find_spans(fake.FakeTarget({START: heap + bytes(PAGE)})) == [(START, START + len(heap) - len(fence), True)]
 
 
+def test_heap_before_an_mmapped_chunk() -> None:
+    """The kernel has merged the mapping of a heap with that of an mmapped chunk. The heap has one chunk and the top."""
+    for head, expected in ((PAGE | 2, [(START, START + SIZE, False)]), (2 * PAGE | 2, []), (PAGE | 6, []), (PAGE + 16 | 2, [])):
+        mapped = (bytes(8) + head.to_bytes(8, "little")).ljust(PAGE, b"\0")
+        assert find_spans(fake.FakeTarget({START: bytes(make_chunks(1)) + mapped})) == expected
+
+
 def test_damaged_heap_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks begin at all pages. Those before the damage are not read again for each page."""
     headers = 0

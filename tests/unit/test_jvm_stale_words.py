@@ -10,7 +10,7 @@ from jvmimage import OBJECTS, STATICS, THREADS, Image
 
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.jvm import chunk_pools, object_monitors
+from findleaks.runtimes.jvm import chunk_pools, hash_tables, object_monitors
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
@@ -135,6 +135,21 @@ def test_words_with_hash_codes(kind: str) -> None:
     assert list_found(image, blocks) == ([], [])
     image.words(ENTRIES, VICTIM, *((places[0], 0, 0) if kind == "basic" else (0, 0, places[0])))  # a cyclic list
     assert list_found(image, blocks) == ([], [])
+
+
+def test_damaged_hash_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of a table is no multiple of a word; many tables refer to one array of buckets."""
+    image, blocks = hash_table("basic")
+    image.sizes["BasicHashtable<mtInternal>"] = 25
+    assert list_found(image, blocks) == ([], [])
+    image, blocks = hash_table("basic")
+    copies = [TABLE - 0x1000 + 64 * number for number in range(40)]
+    for place in copies:
+        image.words(place, 16, TABLE + 0x1000)
+    blocks += [Listed(place, 40, State.IN_USE) for place in copies]
+    assert len(list_found(image, blocks)[0]) == 41 * 5
+    monkeypatch.setattr(hash_tables, "_MOST_WORDS", 10 * (16 + 5))
+    assert 0 < len(list_found(image, blocks)[0]) <= 50
 
 
 def test_words_of_arena_chunks() -> None:

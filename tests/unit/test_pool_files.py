@@ -189,6 +189,14 @@ def test_chunks_of_different_sizes() -> None:
         struct.pack_into("<Q", memory, at, size)
     entry = change_entry("chunk", size={"chunk": 0, "mask": ~7 & (1 << 64) - 1}, header=8, used_if={"chunk": 0, "mask": 1})
     assert list_blocks(divide(bytes(memory), entry)) == [(24, 24, "IN_USE"), (56, 56, "FREE"), (120, 136, "IN_USE")]
+    sizes = memory[:]
+    for at in (16, 48, 112):
+        sizes[at] -= 8  # the numbers do not include the headers
+    assert list_blocks(divide(bytes(sizes), {**entry, "chunk": {**entry["chunk"], "size": {**entry["chunk"]["size"], "add": 8}}})) == [
+        (24, 24, "IN_USE"),
+        (56, 56, "FREE"),
+        (120, 136, "IN_USE"),
+    ]
     struct.pack_into("<Q", memory, 48, 1 << 40)  # the rest of the slab is not divided
     found = divide(bytes(memory), entry)
     assert list_blocks(found) == [(24, 24, "IN_USE"), (48, 208, "IN_USE")]

@@ -15,9 +15,11 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.apr import pools as apr
+from findleaks.runtimes.glib import contexts as glib
 from findleaks.runtimes.perl.shared_keys import list_keys
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, find_large_pool
 from findleaks.runtimes.postgresql import contexts as postgresql
+from findleaks.target.base import Range
 
 POOLS, NODES = 0x100000, 0x800000
 COUNT, LENGTH = 200, 3000
@@ -95,6 +97,30 @@ def test_first_nodes_of_apr() -> None:
         state=lambda _: State.IN_USE,
     )
     assert list(apr.find_by_nodes(Memory(FakeTarget(memory)), graphs.native(), blocks, [])) == [NODES + apr.NODE]
+
+
+def test_lists_of_sources_of_glib_that_lead_to_one_chain() -> None:
+    """A main context with 200 lists of sources. Each leads to the same chain of 3,000 sources, of which the last one was destroyed."""
+    size, table, variable = 128, POOLS + 0x10000, POOLS + 0x20000
+    last = NODES + size * (LENGTH - 1)
+    sources = bytearray(size * LENGTH)
+    for number in range(LENGTH):
+        at = NODES + size * number
+        struct.pack_into("<QIIQ", sources, size * number + glib.CONTEXT, POOLS, 0, 0 if at == last else glib.ACTIVE, number + 1)
+        struct.pack_into("<Q", sources, size * number + glib.NEXT, 0 if at == last else at + size)
+    context = bytearray(64 * (COUNT + 2))
+    struct.pack_into("<QQ", context, glib.REFERENCES, 1, table)
+    struct.pack_into("<Q", context, glib.SOURCE_LISTS[0], POOLS + 128)
+    for number in range(COUNT):
+        at = POOLS + 64 * (number + 2)
+        struct.pack_into("<5Q", context, 64 * (number + 2), at, at + 64 if number + 1 < COUNT else 0, 0, NODES, last)
+    header = struct.pack("<QIIIIQQQQQQQ", 2, 2, 1, 2, 2, 3, table + 136, table + 128, table + 152, POOLS, POOLS, 1)
+    hashes = struct.pack("<II4Q", 2, 3, 1, LENGTH, NODES, last)
+    places = {POOLS: bytes(context), table: header.ljust(128, b"\0") + hashes, NODES: bytes(sources), variable: struct.pack("<Q", POOLS)}
+    memory = CountingMemory(FakeTarget(places))
+    (found,) = glib.Contexts(memory, [Range(variable, variable + 8)]).all
+    assert (found.sources, found.destroyed, len(found.unowned)) == ([NODES], [last], COUNT + 2)
+    assert memory.reads < 5 * LENGTH + 10 * COUNT
 
 
 def test_rings_of_shared_keys_of_perl() -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 from findleaks.errors import UsageError
 from findleaks.target.files import read_user_file
@@ -38,6 +38,11 @@ class Place(NamedTuple):
 
 
 Number = Union[int, Place]
+
+
+def decode_number(place: Place, data: bytes, order: Literal["little", "big"]) -> int:
+    """Return the number at a place, which contains these bytes."""
+    return (int.from_bytes(data, order) & place.mask) + place.add
 
 
 class SlabForm(NamedTuple):

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Heap, Problem
-from findleaks.allocators.described.file import Number, Place, PoolFile, PoolForm
+from findleaks.allocators.described.file import Number, Place, PoolFile, PoolForm, decode_number
 from findleaks.allocators.described.pools import MOST_CHUNKS, PoolReader, Slab
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
@@ -80,7 +80,7 @@ class DescribedPool(Allocator):
                 at = chunk - slab.start + number.offset
                 part = data[at : at + (number.bytes or word)]
                 if len(part) == (number.bytes or word):
-                    return int.from_bytes(part, order) & number.mask
+                    return decode_number(number, part, order)
             return self.reader.value(number, {"pool": slab.pool, "slab": slab.start, "chunk": chunk})
 
         return read

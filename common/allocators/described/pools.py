@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Optional
 
 from findleaks.allocators.base import Problem, add_first_problems
-from findleaks.allocators.described.file import Number, Place, PoolForm
+from findleaks.allocators.described.file import Number, Place, PoolForm, decode_number
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
@@ -56,7 +56,7 @@ class PoolReader:
         if not isinstance(number, Place):
             return number
         data = self.memory.read(bases[number.base] + number.offset, number.bytes or self.memory.size)
-        return (int.from_bytes(data, self.memory.arch.byteorder) & number.mask) + number.add if data else None
+        return decode_number(number, data, self.memory.arch.byteorder) if data else None
 
     def read_slabs(self) -> list[Slab]:
         """Return the slabs of all pools, ascending and disjoint."""

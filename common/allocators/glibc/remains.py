@@ -4,7 +4,8 @@ main_arena is in libc's data, near the end of a core, so that a truncated core o
 not main_arena. Their structure identifies them:
 
 - In a heap of the main arena, each chunk begins where the previous one ends, up to a fencepost, the
-  end of the mapping, or the end of the core. If no fencepost follows, the last chunk is the top.
+  end of the mapping, an mmapped chunk, or the end of the core. If no fencepost follows, the last
+  chunk is the top.
 - The arena of a thread follows the heap_info at the start of its first heap.
 
 The fastbins of the main arena are unknown, so that freed blocks in them count as in use. The state
@@ -20,7 +21,17 @@ from typing import Optional
 from findleaks.allocators.glibc import arenas
 from findleaks.allocators.glibc.arenas import GlibcArena, GlibcSpan
 from findleaks.allocators.glibc.engine import SoundChunks, sound_chunks
-from findleaks.allocators.glibc.layout import FLAG_BITS, HEAP_INFOS, NBINS, PREV_INUSE, STATES, StateLayout, align_chunk, measure_fencepost
+from findleaks.allocators.glibc.layout import (
+    FLAG_BITS,
+    HEAP_INFOS,
+    IS_MMAPPED,
+    NBINS,
+    PREV_INUSE,
+    STATES,
+    StateLayout,
+    align_chunk,
+    measure_fencepost,
+)
 from findleaks.allocators.glibc.locate import GlibcInstance
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -30,7 +41,7 @@ from findleaks.target.ranges import find_overlaps
 
 # Numbers of consecutive chunks that identify a heap of the main arena
 LEAST_CHUNKS = 32
-LEAST_COMPLETE = 2  # if they end with the mapping
+LEAST_COMPLETE = 2  # if they end with the mapping, or an mmapped chunk follows
 LEAST_FENCED = 1  # if a fencepost follows
 MOST_PAGES = 1 << 16  # pages at which chunks are searched, besides the starts of mappings
 
@@ -131,6 +142,8 @@ def _make_span(memory: Memory, main: GlibcArena, part: Range, first: int, run: S
     words = memory.words(first, 4)
     if words is None or words[1] == words[3]:
         return None  # in an array of equal numbers, such as 65, each number leads to another one
+    if _is_mmapped(memory, run.chunk, end):
+        end = run.chunk  # the kernel has merged the mappings
     fence = measure_fencepost(memory, run.chunk, main.layout.align) if run.chunk < end else 0
     behind = run.chunk + fence
     if fence and behind % memory.arch.page == 0 and run.headers >= LEAST_FENCED:
@@ -140,6 +153,15 @@ def _make_span(memory: Memory, main: GlibcArena, part: Range, first: int, run: S
     if run.chunk < end and run.headers >= LEAST_CHUNKS and memory.word(run.chunk + memory.size) is None:
         return GlibcSpan(main, start, first, end, end, end - start, top_unknown=True)
     return None
+
+
+def _is_mmapped(memory: Memory, chunk: int, end: int) -> bool:
+    """Whether a chunk that has a mapping of its own begins at `chunk`, and ends before `end`."""
+    words, page = memory.words(chunk, 2), memory.arch.page
+    if words is None or chunk % page or words[0] or words[1] & FLAG_BITS != IS_MMAPPED:
+        return False
+    size = words[1] & ~FLAG_BITS
+    return size % page == 0 and 0 < size <= end - chunk
 
 
 def _set_top(main: GlibcArena, spans: Sequence[GlibcSpan]) -> None:

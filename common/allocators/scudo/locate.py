@@ -17,8 +17,8 @@ from findleaks.engine.contract import Engine
 from findleaks.target.base import Range, Target
 
 MOST_STARTS = 3  # mappings of a group that are searched for
-# An allocator with an unknown layout has an array of records with at least LEAST_RECORDS starts of
-# regions, at one of STRIDES bytes from each other.
+# An allocator with an unknown layout has an array of at least LEAST_RECORDS records, each with the
+# start of a region. STRIDES: possible sizes of a record in bytes.
 LEAST_RECORDS = 16
 STRIDES = range(0x40, 0x401, 8)
 

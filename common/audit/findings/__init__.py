@@ -32,6 +32,8 @@ from findleaks.audit.findings.truncation import find_truncation
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
 from findleaks.audit.findings.without_finding import has_unexplained_blocks
 from findleaks.audit.unread_memory import find_unread_memory
+from findleaks.engine.contract import Blocks, Graph
+from findleaks.formatting import size
 from findleaks.runtimes import directory as runtimes
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -51,7 +53,10 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     freed = list(find_memory_freed_by_runtimes(session, accounting))
     scopes = list(runtimes.findings(session.target))
     of_runtimes = [
-        (runtime, finding) for runtime in session.runtimes for finding in runtime.findings() if not _is_of_leaked_block(session, finding)
+        (runtime, one)
+        for runtime in session.runtimes
+        for finding in runtime.findings()
+        for one in exclude_leaked_blocks(session.graph(), session.directory.blocks, finding)
     ]
     own = [finding for _, finding in of_runtimes]
     found += [*own, *freed, *scopes, *find_unjoined_threads(accounting), *find_open_files(session)]
@@ -101,12 +106,20 @@ def _find_crash(session: Session) -> Iterator[Finding]:
     return find_crash(session)
 
 
-def _is_of_leaked_block(session: Session, finding: Finding) -> bool:
-    """Whether a finding is about a leaked pool, or about pools most of which are leaked. The
-    finding about leaks covers these."""
-    if finding.members:
-        figures = session.graph().figures_by_kind(array("I", finding.members), array("Q"))
-        return 2 * sum(figures[kind].bytes for kind in LEAKED) >= finding.bytes
-    address = finding.facts.get("address")
-    index = session.directory.blocks.find(int(address, 16)) if isinstance(address, str) else -1
-    return index >= 0 and session.graph().kind(index) in LEAKED
+def exclude_leaked_blocks(graph: Graph, blocks: Blocks, finding: Finding) -> Iterator[Finding]:
+    """Yield a finding of a runtime without its leaked blocks, which the finding about leaks covers.
+    Nothing is left of a finding about a leaked pool, or about pools most of which are leaked."""
+    if not finding.members:
+        address = finding.facts.get("address")
+        index = blocks.find(int(address, 16)) if isinstance(address, str) else -1
+        if index < 0 or graph.kind(index) not in LEAKED:
+            yield finding
+        return
+    figures = graph.figures_by_kind(array("I", {*finding.members}), array("Q"))
+    leaked = sum(figures[kind].bytes for kind in LEAKED)
+    if not leaked:
+        yield finding
+    elif 2 * leaked < finding.bytes:
+        title = finding.title.replace("In use, not leaked: ", "Mostly in use, not leaked: ", 1)
+        cause = f"{finding.cause} {size(leaked)} of this memory is leaked."
+        yield replace(finding, bytes=finding.bytes - leaked, title=title, cause=cause)

@@ -34,7 +34,7 @@ MOST_SOURCES = 1 << 20  # sources of a context that are named
 class MainContext(NamedTuple):
     """A main context with sources. `is_default`: a variable of GLib refers to it. `destroyed` are
     sources that were destroyed and still have references. `unowned` are the words with which the
-    context refers to these, which `ref_count` of a source does not include."""
+    context refers to the destroyed sources: `ref_count` of a source does not include them."""
 
     address: int
     is_default: bool
@@ -109,7 +109,8 @@ class Contexts:
             active, destroyed, words = list[int](), list[int](), list[Range]()
             for _, value, slot in read_slots(self._memory, table) if table is not None else ():
                 source = self._source(value, address)
-                if source and (self._memory.int32(source + FLAGS) or 0) & ACTIVE:
+                flags = self._memory.int32(source + FLAGS) if source else None
+                if source and (flags is None or flags & ACTIVE):
                     active.append(source)
                 elif source and table is not None:
                     destroyed.append(source)
@@ -120,8 +121,9 @@ class Contexts:
 
     def _links(self, context: int, sources: Container[int]) -> Iterator[Range]:
         """Yield the links of a context's lists that refer to these sources."""
+        seen = set[int]()  # of all lists: damaged lists may share their sources
         for head in self._lists(context):
-            places, seen = [head, head + 8], set[int]()  # the first and the last source
+            places = [head, head + 8]  # the first and the last source
             at = self._memory.word(head) or 0
             while at and at not in seen and len(seen) < MOST_SOURCES:
                 seen.add(at)

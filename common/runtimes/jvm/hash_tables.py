@@ -36,6 +36,7 @@ _MOST_BUCKETS, _FEWEST_BUCKETS = 1 << 20, 16
 _MOST_BLOCKS = 1 << 18  # blocks that are examined
 _SOME = 1 << 14  # blocks that are read together
 _MOST_ENTRIES, _LONGEST = 1 << 20, 1 << 10  # entries of a table; entries of a chain
+_MOST_WORDS = 1 << 24  # buckets and entries of all tables, which may share them if they are damaged
 _FEWEST_ENTRIES = 4  # a table with fewer entries may be a coincidence
 _NMT = 16  # bytes of NMT's header
 _FLAG = 1
@@ -48,6 +49,7 @@ class HashTables:
         self._tables, self._engine, self._blocks = tables, engine, directory.blocks
         self._word = tables.memory.size
         self._heaps = merge_to_most(directory.ranges(), MOST_RANGES)
+        self._left = _MOST_WORDS
 
     def list_hash_words(self, data: Iterable[Range]) -> list[int]:
         """Return the addresses of the words with hash codes. `data`: the variables of libjvm.
@@ -65,7 +67,7 @@ class HashTables:
         """Yield the addresses of the entries of JDK 8 to 17."""
         size, buckets = self._tables.fields.get((_KIND, "_table_size")), self._tables.fields.get((_KIND, "_buckets"))
         smallest = self._tables.sizes.get(_KIND, 0)
-        if size is None or buckets is None or not max(size.offset, buckets.offset) < smallest <= _MOST_TABLE:
+        if size is None or buckets is None or not max(size.offset, buckets.offset) < smallest <= _MOST_TABLE or smallest % self._word:
             return
         indices = array("I", self._blocks.of_sizes(smallest, _MOST_TABLE, _MOST_BLOCKS))
         for first in interruptible(self._tables.target, range(0, len(indices), _SOME)):
@@ -97,14 +99,18 @@ class HashTables:
     def _read_entries(self, buckets: int, count: int, link: int) -> Sequence[int]:
         """Return the addresses of the entries of a table; none if one of them is in the wrong
         bucket. `link`: the number of the word that refers to the next entry."""
-        words = self._tables.memory.words(buckets, count) or ()
+        self._left -= count
+        words = self._tables.memory.words(buckets, count) if self._left > 0 else None
+        if words is None:
+            return ()
         places = [number for number, word in enumerate(words) if word]
         entries = [words[number] & ~_FLAG for number in places]
         found: list[int] = []
         for _ in range(_LONGEST):
             if not entries:
                 return found if len(found) >= _FEWEST_ENTRIES else ()
-            if len(found) > _MOST_ENTRIES or NO_BLOCK in self._blocks.find_all(entries[:1])[0]:
+            self._left -= len(entries)
+            if min(self._left, _MOST_ENTRIES - len(found)) < 0 or NO_BLOCK in self._blocks.find_all(entries[:1])[0]:
                 return ()
             data, missing = read_scattered(self._tables.target, self._engine, entries, (link + 1) * self._word)
             hashes = memoryview(data).cast("I")[:: 2 * (link + 1)].tolist()

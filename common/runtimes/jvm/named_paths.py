@@ -15,7 +15,7 @@ from findleaks.engine.contract import Graph
 from findleaks.target.base import Target
 from findleaks.target.interruptible import interruptible
 
-_MOST_TRIED = 4  # first objects of a path whose named referrers are searched for
+_MOST_TRIED = 4  # objects at the start of a path that are searched for a chain from a named object
 _MOST_STEPS = 12  # references from the named object to the first object of the path
 _MOST_PER_STEP, _MOST_OF_CLASS = 12, 2  # objects at one distance whose referrers are searched
 # All objects are searched for the referrers of one object. Limits: objects that are examined in

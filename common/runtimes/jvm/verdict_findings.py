@@ -97,8 +97,8 @@ def _find_virtual_threads(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     title += f"{format_count(retained.blocks, 'object')} of {_NAME}."
     chunks = sum(one.objects for one in types if one.name == STACK_CHUNK)
     index = graph.blocks.find(address)
-    cause = f"The frames of virtual threads that wait are in the Java heap, in {format_count(chunks, 'object')} of {STACK_CHUNK}."
-    cause += f" One of the virtual threads is reached by {shorten(graph.describe_example(address), 400)}."
+    frames = f"The frames of virtual threads that wait are in the Java heap, in {format_count(chunks, 'object')} of {STACK_CHUNK}. "
+    cause = f"{frames if chunks else ''}One of the virtual threads is reached by {shorten(graph.describe_example(address), 400)}."
     holder, path = graph.describe_holder(index), graph.describe_path(index)
     made = make_retained_finding(_NAME, address, VIRTUAL_THREAD, holder, path, retained, title, cause)
     yield replace(made, remedies=(_OF_VIRTUAL_THREADS,), commands=("stacks", f"path {address:#x}"))

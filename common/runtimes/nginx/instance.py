@@ -23,6 +23,8 @@ from findleaks.target.ranges import merge_ranges
 
 HELD = 8 << 20  # least bytes of the pools of one sort of owner for a finding
 PART = 0.5  # the least fraction of the bytes of all pools that these must have
+ONE_OWNER = {"HTTP request": "an HTTP request", OTHER: "another owner"}
+"""Owners with their article, if it is not "a"."""
 _VERSION = re.compile(rb"nginx/(\d+\.\d+\.\d+)")
 
 
@@ -92,7 +94,8 @@ class Nginx(Runtime):
             return []
         pools = [pool for pool in self.pools if pool.owner == owner]
         largest = max(pools, key=lambda pool: (self._bytes(pool), -pool.address))
-        amount = f"{number(len(pools))} nginx pools of {owner}s have" if len(pools) > 1 else f"the nginx pool of a {owner} has"
+        one = ONE_OWNER.get(owner, f"a {owner}")
+        amount = f"{number(len(pools))} nginx pools of {owner}s have" if len(pools) > 1 else f"the nginx pool of {one} has"
         title = f"In use, not leaked: {amount} {size(total)}, {100 * total // whole} % of nginx's pools."
         line = self._reader.request_line(largest) if owner.startswith("HTTP") else ""
         cause = f"The largest, at {largest.address:#x}, has {size(self._bytes(largest))}: {format_count(len(largest.blocks), 'block')} and "

@@ -34,8 +34,8 @@ _SOME = 1 << 14  # objects that are read together
 class Externals(NamedTuple):
     """The live objects that napi_create_external made. `wrappers`: the blocks of the
     ExternalWrappers whose data has no finalizer. `objects`: the addresses of their JavaScript
-    objects. `finalized`: the other wrappers; a Node-API reference owns their data. `name`: the name
-    of the type of the first ones."""
+    objects. `finalized`: the other wrappers; a Node-API reference owns their data. `name`: the type
+    of the objects in `objects`."""
 
     name: str
     wrappers: Sequence[int]
@@ -50,7 +50,7 @@ def find_externals(target: Target, engine: Engine, directory: Directory, made: O
         return None
     files = AddonFiles(target, directory)
     name = f"{EXTERNAL} ({files.addons[0] if len(files.addons) == 1 else 'of an addon'})"
-    owned = _read_reference_words(target, engine, directory, made)
+    owned = _select_referenced(target, engine, directory, made, {data for _, _, data in found})
     finalized = [index for index, _, data in found if data in owned]
     others = [(index, start) for index, start, data in found if data not in owned and blocks.lookup(data) is not None]
     return Externals(name, [index for index, _ in others], [start for _, start in others], finalized)
@@ -87,8 +87,8 @@ def _read_words(target: Target, engine: Engine, addresses: Sequence[int], count:
     return [word for address in addresses for word in words[places[address] : places[address] + count]]
 
 
-def _read_reference_words(target: Target, engine: Engine, directory: Directory, made: Objects) -> set[int]:
-    """Return the words of all Node-API references."""
+def _select_referenced(target: Target, engine: Engine, directory: Directory, made: Objects, data: set[int]) -> set[int]:
+    """Return those of the addresses `data` that are in Node-API references."""
     blocks, found = directory.blocks, set[int]()
     for name in made.names:
         indices = array("I", made.of_class(name) if name.startswith(REFERENCE) else ())
@@ -96,5 +96,5 @@ def _read_reference_words(target: Target, engine: Engine, directory: Directory, 
         for size in set(sizes):
             some = [address for address, its in zip(addresses, sizes) if its == size]
             for first in interruptible(target, range(0, len(some), _SOME)):
-                found.update(_read_words(target, engine, some[first : first + _SOME], size // target.arch.word))
+                found.update(data.intersection(_read_words(target, engine, some[first : first + _SOME], size // target.arch.word)))
     return found
