@@ -62,7 +62,7 @@ def find_leaks(
         reference_counts=summarise_reference_evidence(session),
         in_flight=find_in_flight(session),
         unread=find_unread_memory(session).result(),
-        notes=[*list_runtime_notes(session), *describe_unreadable_pointers(session)],
+        notes=[*_describe_truncation(session), *list_runtime_notes(session), *describe_unreadable_pointers(session)],
         kernel=summarise_kernel_pointers(session),
         groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
         next=(),
@@ -76,6 +76,16 @@ def find_leaks(
         definite=sum(leak.bytes + leak.indirect_bytes for leak in leaks if leak.kind == Kind.DEFINITE),
     )
     return FoundLeaks(result, groups)
+
+
+def _describe_truncation(session: Session) -> list[str]:
+    """Return what a truncated core lacks, as `verdict` reports it; [] for a complete core."""
+    if not session.target.truncated:
+        return []
+    # Few cores are truncated, and this imports all findings.
+    from findleaks.audit.findings.truncation import find_truncation
+
+    return [f"{finding.title} {finding.cause}" for finding in find_truncation(session)]
 
 
 # Few processes have recorded stacks, so this is imported here.

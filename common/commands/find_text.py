@@ -76,12 +76,6 @@ def _are_small(session: Session) -> bool:
 
 def opening(session: Session, found: Leaks, width: int, invocation: Invocation) -> Generator[str, None, bool]:
     """Yield the lines before the table. Returns whether a table follows."""
-    if session.target.truncated:
-        # Few cores are truncated, and this imports all findings.
-        from findleaks.audit.findings.truncation import find_truncation
-
-        for cut_off in find_truncation(session):
-            yield from wrap(f"{cut_off.title} {cut_off.cause}", width)
     unread = find_unread_memory(session)
     if unread.is_most:
         yield from wrap(unread.sentences(), width)

@@ -48,8 +48,9 @@ def test_missing_memory_is_the_first_finding(part: float, whole: bytes, tmp_path
     assert first["finding"] == "truncated-core"
     assert first["evidence"]["missing"] == pytest.approx(lacking, abs=4096)  # the last page may be in the file in part
     assert first["evidence"]["writable"] == total
-    for command in ("verdict", "find"):
-        assert run(capsys, command, str(core)).startswith("The core is cut off: it lacks ")
+    assert run(capsys, "verdict", str(core)).startswith("The core is cut off: it lacks ")
+    assert json.loads(run(capsys, "find", "--json", str(core)))["notes"][0] == f"{first['text']} {first['cause']}"
+    assert "The core is cut off: it lacks " in run(capsys, "find", str(core))
 
 
 def test_a_few_missing_bytes_are_a_warning_only(whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
