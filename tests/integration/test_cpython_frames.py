@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import debian
 import debuggers
 import frame_stops
 import mallocs_python
@@ -22,6 +23,7 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
 HANDLER_CRASHES = ("3.11", "3.12")  # see frame_stops.HandlerCrashed
+GREENLETS: debian.Pins = {("python3-greenlet", "0.4.17-1+b1"): "2158fb5815f6cd72704f1a55b84267fa7a90c23cefa7aa72455bfa4871e084df"}
 Crash = tuple[Path, Path, frame_stops.Printed]
 """A core of a fault, one of the signal that `faulthandler` raised again, and the frames that it printed."""
 
@@ -44,6 +46,24 @@ def test_frames_are_those_of_faulthandler(version: str, stops: int, tmp_path: Pa
                 frame_stops.check_python_order(found[tid])
                 compared += 1
     assert compared == stops
+
+
+@pytest.mark.matrix
+def test_frames_in_greenlets(tmp_path: Path) -> None:
+    """The frames are those of the current greenlet. Frames of the interpreter that belong to other greenlets do not get them."""
+    folder = debian.cache() / "pythons" / "greenlet-3.9"
+    debian.unpack_packages("bullseye", ("python3-greenlet",), folder, GREENLETS)
+    modules = folder / "root/usr/lib/python3/dist-packages"
+    with frame_stops.busy_python(PYTHONS["3.9"](), tmp_path, "python_greenlets.py", modules) as program:
+        for number in range(60):
+            time.sleep(0.01)
+            program.stop()
+            found = program.stacks()
+            tid = sorted(found)[number % 2]
+            printed, whole = frame_stops.resume_python(program, tid)
+            read = frame_stops.as_faulthandler(found[tid])
+            assert (read if whole else read[: len(printed)]) == printed, found[tid]
+            frame_stops.check_python_order(found[tid], in_greenlet=True)
 
 
 @pytest.fixture(scope="module")

@@ -151,9 +151,9 @@ class DamagedMemory(Memory):
 
 
 @contextmanager
-def busy_python(python: mallocs_python.Python, folder: Path) -> Iterator[Busy]:
-    """Start the program, which executes Python functions in two threads."""
-    program = Busy(python.command(str(truth.PROGRAMS / "python_busy_frames.py")), python.environment(), folder / "output")
+def busy_python(python: mallocs_python.Python, folder: Path, source: str = "python_busy_frames.py", *modules: Path) -> Iterator[Busy]:
+    """Start a program that executes Python functions in two threads. `modules`: folders with modules that it imports."""
+    program = Busy(python.command(str(truth.PROGRAMS / source)), python.environment(*modules), folder / "output")
     try:
         program.read_line("ready\n")
         yield program
@@ -184,9 +184,12 @@ def _ascii(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
 
 
-def check_python_order(stack: ThreadGroup) -> None:
-    """Check that each sequence of Python frames precedes the function that executes them, and that each such function has Python frames."""
+def check_python_order(stack: ThreadGroup, in_greenlet: bool = False) -> None:
+    """Check that each sequence of Python frames precedes the function that executes them, and that each such function has Python frames.
+    `in_greenlet`: the native frames that follow the last Python frame and its function may belong to other greenlets."""
     frames = list(stack.frames)
+    if in_greenlet:
+        frames = frames[: max(at for at, one in enumerate(frames) if one.kind) + 2]
     for at, frame in enumerate(frames):
         if frame.function == EVALUATOR and at:
             # The innermost function may not have entered its Python function yet, or may have left it.

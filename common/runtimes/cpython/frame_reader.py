@@ -317,16 +317,34 @@ class FrameReader(ManagedFrames):
 
     def _pair_frames(self, stack: NativeStack, frames: Sequence[tuple[int, Optional[NamedFrame]]]) -> Iterator[Segment]:
         """Yield the frames of 3.9 and 3.10: each has a native frame. The innermost native frame may
-        have no Python frame yet, or its Python frame may have ended."""
-        parts = self._evaluators
+        have no Python frame yet, or its Python frame may have ended. In a greenlet, the outermost
+        native frames belong to other greenlets, and their Python frames are not in `frames`."""
+        parts, addresses = self._evaluators, [address for address, _ in frames]
         native = [at for at, frame in enumerate(stack.trace.frames) if any(start <= frame.call < end for start, end in parts)]
-        if not stack.trace.end and len(native) == len(frames) + 1:
+        if len(native) > len(frames) and self._is_executed_by(stack, native[1:], addresses):
             del native[0]
-        exact = len(native) == len(frames) or bool(stack.trace.end)
-        for number, (address, frame) in enumerate(frames):
-            at = native[number] if exact and number < len(native) else self._find_owner(stack, address)
+        if len(native) >= len(frames) or stack.trace.end:
+            places = [*native, *[-1] * len(frames)][: len(frames)]
+        else:
+            places = [self._find_owner(stack, address) for address in addresses]
+            for at in range(len(places) - 2, -1, -1):  # a stale address may be in an outer frame
+                places[at] = min(places[at], places[at + 1], key=lambda one: one if one >= 0 else DEEPEST)
+        for at, (_, frame) in zip(places, frames):
             if frame is not None:
                 yield Segment(at, (frame,))
+
+    def _is_executed_by(self, stack: NativeStack, native: Sequence[int], addresses: Sequence[int]) -> bool:
+        """Return whether most native frames refer to the Python frame at the same position in
+        `addresses`. A call of _PyEval_EvalFrameDefault keeps this address in a register or in its
+        part of the stack; calls outside it do not."""
+        pairs, frames = list(zip(native, addresses)), stack.trace.frames
+        known = 0
+        for at, address in pairs:
+            size = frames[at + 1].sp - frames[at].sp if at + 1 < len(frames) else 0
+            words = self._memory.words(frames[at].sp, size // self._memory.size) if 0 < size < 1 << 16 else None
+            registers, own = stack.registers[at]
+            known += address in (words or ()) or address in map(registers.get, own or ())
+        return 2 * known > len(pairs)
 
     def _find_owner(self, stack: NativeStack, frame: int) -> int:
         """Return the index of the outermost native frame that has the address of a Python frame; -1

@@ -18,8 +18,9 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import MOST_WORDS, SUFFIX, TABLE, AddonFiles, name_class, plural
+from findleaks.runtimes.node.addon_files import DEFERRED, MOST_WORDS, SUFFIX, TABLE, AddonFiles, name_class, plural
 from findleaks.runtimes.node.addon_variables import AddonVariables, Reached, choose_variables, name_variable
+from findleaks.runtimes.node.deferreds import Deferreds
 from findleaks.target.base import Module, Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces, region_at
@@ -54,11 +55,20 @@ class _Reference(NamedTuple):
 
 class HandleOwners:
     """The owners of global handles. `places`: the addresses of all strong handles. `isolates`: the
-    addresses of V8's isolates."""
+    addresses of V8's isolates. `deferreds`: see find_deferreds."""
 
-    def __init__(self, target: Target, engine: Engine, directory: Directory, places: Sequence[int], isolates: Sequence[int]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        engine: Engine,
+        directory: Directory,
+        places: Sequence[int],
+        isolates: Sequence[int],
+        deferreds: Optional[Deferreds] = None,
+    ) -> None:
         self._target, self._engine, self._directory, self._memory = target, engine, directory, Memory(target)
         self._places, self._isolates = places, isolates
+        self._deferreds = deferreds or Deferreds("", "", {})
         self._files = AddonFiles(target, directory)
         self._names: dict[int, str] = {}
 
@@ -70,6 +80,8 @@ class HandleOwners:
             one = self._references[place]
             variable = self._variables.get(one.block, "")
             return f"Node-API reference{self._of(one.file)}{f' in variable {variable}' if variable else ''}"
+        if place in self._deferreds.blocks:
+            return f"{DEFERRED}{self._of(self._deferreds.file)}"
         if place not in self._names:
             owner = next(self._owners([place]), "")
             self._names[place] = f"global handle of {owner}" if owner else "global handle"
@@ -83,8 +95,11 @@ class HandleOwners:
         """The groups of MANY handles or more, largest first."""
         if len(self._places) < MANY:
             return []
-        others = array("Q", (place for place in self._places if place not in self._references))
+        deferreds = self._deferreds.blocks
+        others = array("Q", (place for place in self._places if place not in self._references and place not in deferreds))
         found = [self._group(file, array("Q", its)) for file, its in self._by_file.items() if len(its) >= MANY]
+        if len(deferreds) >= MANY:
+            found.append(HandleGroup(plural(f"{DEFERRED}{self._of(self._deferreds.file)}"), array("Q", sorted(deferreds))))
         while len(others) >= MANY:
             found.append(self._class_group(others) or self._variable_group(others) or self._addon_group(others))
             grouped = {*found[-1].places}

@@ -16,6 +16,7 @@ from findleaks.formatting import size
 from findleaks.libc.stacks import thread_stacks
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.garbage import type_with_garbage
+from findleaks.runtimes.node.deferreds import Deferreds
 from findleaks.runtimes.node.handle_owners import HandleOwners
 from findleaks.runtimes.node.object_areas import object_areas
 from findleaks.runtimes.node.spaces import Spaces
@@ -39,7 +40,8 @@ UNREADABLE = "V8's constants for debuggers (v8dbg_…) or its table of roots wer
 
 class JavaScript:
     """The objects of the heaps of these isolates. `heap` is the offset of the heap in an isolate,
-    `has_pairs`: see object_areas. `problem` says what could not be read, or is ""."""
+    `has_pairs`: see object_areas. `deferreds`: see HandleOwners. `problem` says what could not be
+    read, or is ""."""
 
     def __init__(
         self,
@@ -51,9 +53,10 @@ class JavaScript:
         heap: int,
         has_pairs: bool,
         layout: Layout,
+        deferreds: Optional[Deferreds],
     ) -> None:
         self._target, self._engine, self._memory, self._isolates = target, engine, Memory(target), isolates
-        self._directory = directory
+        self._directory, self._deferreds = directory, deferreds
         self._heap, self._layout = heap, layout
         self.problem = ""
         self._objects: Optional[HeapObjects] = None
@@ -97,7 +100,7 @@ class JavaScript:
         )
         objects = dict(roots.global_handles())
         addresses = [one.address for one in self._isolates]
-        owners.append(HandleOwners(self._target, self._engine, self._directory, array("Q", objects), addresses))
+        owners.append(HandleOwners(self._target, self._engine, self._directory, array("Q", objects), addresses, self._deferreds))
         groups = [HandleGroup(*one, array("Q", map(objects.__getitem__, one.places))) for one in owners[0].groups]
         reach = Reachability(self._target, self._engine, self._maps, self._objects, roots)
         return V8Graph(self._target, self._engine, self._maps, Names(self._memory, self._maps), reach, groups)
