@@ -98,6 +98,19 @@ def test_iterators_of_rocksdb(tmp_path: Path) -> None:
     assert "java.lang.Class of RocksIterators static .LOOKUPS → java.util.ArrayList.elementData" in held["cause"]
 
 
+@pytest.mark.parametrize("kind", ["tables", "cache"])
+def test_stores_of_rocksdb(kind: str, tmp_path: Path) -> None:
+    """Several objects reach the memory, and so do registers of a thread that used the cache. Names of classes contain stale words that look
+    like pointers into the cache."""
+    (tmp_path / "base").mkdir()
+    with run_until_ready(tmp_path, "RocksStores", path_of(ROCKSDB), kind, str(tmp_path / "base")) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-many")
+    assert found["findings"][0] == held and held["bytes"] > 30_000_000
+    assert "java.lang.Class of RocksStores static ." in held["cause"] and " → org.rocksdb." in held["cause"]
+    assert held["try"] and "close() of each org.rocksdb." in held["try"][0]
+
+
 def test_options_of_rocksdb(tmp_path: Path) -> None:
     """The leaked options begin with numbers, not with a vtable, but they refer to an object of a class of RocksDB, which names the library.
     Stale words may refer to some options."""
