@@ -287,6 +287,21 @@ def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path:
         assert len(libraries["names"]) == 1 and libraries["inferred"] is True
 
 
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "25.0.2"])
+def test_leaked_blocks_of_unsafe(version: str, tmp_path: Path) -> None:
+    """No object has the size of the leaked blocks, and the program loaded no library."""
+    jvms.compile_java(truth.PROGRAMS / "UnsafeBlocks.java", tmp_path)
+    command = jvms.command(version, tmp_path, "UnsafeBlocks", str(SESSIONS), options=("-Xmx64m", "-XX:+UseSerialGC"))
+    with cores.Running(command, tmp_path / "run") as running:
+        found = verdict("--pid", str(running.pid))
+    lost, functions = finding(found, "lost"), ["sun.misc.Unsafe.allocateMemory()"]
+    if version != jvms.SYSTEM:
+        functions += ["java.lang.foreign.Arena.ofShared()", "java.lang.foreign.Arena.ofConfined()"]
+    assert found["findings"][0] == lost and lost["bytes"] > 20_000 * (SESSIONS - 10)
+    assert lost["evidence"]["allocating_functions"] == {"names": functions, "inferred": True}
+    assert f"Inferred from this: the program may have called {' or '.join(functions)} and not freed" in lost["cause"]
+
+
 def run_version(folder: Path, version: str, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:
     """Run the program until it is ready, with a JVM of another version."""
     jvms.compile_java(truth.PROGRAMS / f"{program}.java", folder, "--release", "8", "-cp", libraries)

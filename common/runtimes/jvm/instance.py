@@ -27,7 +27,7 @@ from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import BUFFER, find_buffer, find_example, find_holders
 from findleaks.runtimes.jvm.java_classes import ClassReader
-from findleaks.runtimes.jvm.jni_libraries import list_loaded_libraries
+from findleaks.runtimes.jvm.jni_libraries import list_allocating_functions, list_loaded_libraries
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
 from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
@@ -240,8 +240,8 @@ class HotSpot(DumpableRuntime):
         found = find_buffer(holders, objects, self._tables.memory, blocks) if is_buffer else find_example(holders, type_name)
         return found or super().native_example(type_name)
 
-    def loaded_libraries(self) -> Sequence[str]:
-        return list_loaded_libraries(self._target, self._module)
+    def allocation_sources(self) -> tuple[Sequence[str], Sequence[str]]:
+        return list_loaded_libraries(self._target, self._module), list_allocating_functions(self._tables)
 
     def remedies(self, type_name: str) -> Sequence[str]:
         klasses = {one.name: one.klass for one in (self._objects.classes if self._objects is not None else ())}
