@@ -52,6 +52,10 @@ HEAP_PART = "Java heap"
 _UNREAD = (
     "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC and Shenandoah are supported since JDK 17"
 )
+_COLLECTING = (
+    "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
+    "in the middle of a collection; a core of another moment has the paths"
+)
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
 # A type gets a counter if it has this many loaders; maximum number of such counters
@@ -288,7 +292,9 @@ class HotSpot(DumpableRuntime):
     def note(self) -> str:
         if not self.lists_objects:
             return _UNREAD if self._tables.fields else "Java objects cannot be read"
-        return "Java objects are counted with garbage, which is not collected yet" if self.counts_garbage else ""
+        if not self.counts_garbage:
+            return ""
+        return _COLLECTING if spaces.collecting(self._tables) else "Java objects are counted with garbage, which is not collected yet"
 
     def types_note(self) -> str:
         """See Runtime. If two threads of ZGC move an object at the same time, one copy is not used.
