@@ -158,6 +158,15 @@ def test_buffers_of_netty_that_are_garbage(tmp_path: Path) -> None:
     assert top["name"] == "java.nio.DirectByteBuffer" and top["native_bytes"] > 54_000 * (BUFFERS // 2)
 
 
+def test_buffers_in_a_fast_thread_local_of_netty(tmp_path: Path) -> None:
+    """Netty's thread has its own map of thread-local variables. The path ends with the name of the thread."""
+    with run_until_ready(tmp_path, "NettyLocals", path_of(*NETTY), str(BUFFERS // 2)) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    assert "FastThreadLocalThread.threadLocalMap → " in held["cause"] and '(Java thread "codec-7")' in held["cause"]
+
+
 def test_memory_of_jna(tmp_path: Path) -> None:
     """Three objects have the address of each block: a Memory, its MemoryDisposer, and a Long in a table. The core does not record
     resident pages, and the JVM mapped much more memory for objects than it uses."""
