@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
+from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.arg_types import SizeRange
 from findleaks.audit.block_rows import BlockFilters, BlockRows
 from findleaks.audit.managed_graph import FoundObject, find_object
 from findleaks.audit.references import find_root_references
-from findleaks.engine.terms import Kind, State
+from findleaks.engine.terms import NO_BLOCK, Kind, State
 from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
+from findleaks.target.ranges import merge_to_most
 
 _TRIED = 16  # maximum number of root words that are tried for one block
 _SAMPLED, _LEAST = 8, 2  # blocks whose owners are compared: most, and fewest
+_SEARCHED, _FEW = 1 << 16, 1 << 10  # blocks that are searched; blocks between checks for Ctrl-C
+_REACHED = 64  # blocks of a size that a search must reach
 _OWNERS = 4  # last objects of a path that are examined
 _MOST_BLOCKS = 1 << 16  # of one size
 
@@ -45,8 +51,11 @@ class LivingOwner(NamedTuple):
 
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
     """Choose one of the `count` reachable blocks of this usable size, and return the path to the
-    managed object through which the block is reachable. Returns None if no managed object refers
-    to the first block of the path from a root to this block."""
+    managed object through which the block is reachable. Returns None if no path begins at a managed
+    object.
+
+    A cache of a library may also be reachable from a register of a thread that used it. Then the
+    shortest path does not begin at a managed object, and longer ones are searched for."""
     if not session.runtimes:
         return None
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
@@ -60,7 +69,50 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
         path = _describe_path(found)
         if path:
             return ManagedPath(blocks.address(index), path, _find_remedies(session, found))
-    return None
+    return _find_longer_path(session, size, count)
+
+
+def _find_longer_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
+    """Search for blocks of this usable size from all live managed objects at once. Return the path
+    to an object from which one of the last blocks of the search is reachable: the first ones may
+    have this size by chance."""
+    graph, blocks, places = session.graph(), session.directory.blocks, _list_owned_blocks(session)
+    origins, waiting, last, left = {index: index for index in places}, deque(places), -1, min(max(count // 2, 1), _REACHED)
+    for number in range(_SEARCHED):
+        if not waiting or not left or (number % _FEW == 0 and session.target.is_interrupted()):
+            break
+        one = waiting.popleft()
+        if blocks.size(one) == size:
+            last, left = one, left - 1
+        for following, _ in graph.references(one):
+            if following not in origins:
+                origins[following] = origins[one]
+                waiting.append(following)
+    found = find_object(session, places[origins[last]]) if last >= 0 and not left else None
+    path = _describe_path(found) if found is not None else ""
+    return ManagedPath(blocks.address(last), path, _find_remedies(session, found)) if found is not None and path else None
+
+
+def _list_owned_blocks(session: Session) -> dict[int, int]:
+    """Return the blocks to whose start a live managed object refers, by index, each with the
+    address of such a word."""
+    heaps = merge_to_most(session.heap_ranges(), MOST_RANGES)
+    found: dict[int, int] = {}
+    for runtime in session.runtimes:
+        holders = runtime.holders() if runtime.lists_objects and not runtime.objects_are_native else None
+        if holders is None or not holders.addresses:
+            continue
+        most = holders.garbage or len(holders.names)
+        for piece in session.pieces(session.roots, "searching the roots"):
+            places, words = find_pointers_into(session.engine, piece, heaps)
+            indices = session.directory.blocks.find_all(words)[0]
+            starts = session.directory.blocks.columns_of(indices).address
+            for place, word, index, start in zip(places, words, indices, starts):
+                at = bisect_right(holders.addresses, place) - 1
+                if index != NO_BLOCK and word == start and at >= 0 and place < holders.addresses[at] + holders.sizes[at]:
+                    if holders.types[at] < most:
+                        found.setdefault(index, place)
+    return found
 
 
 def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:

@@ -251,10 +251,10 @@ class Runtime:
         graph = self.object_graph()
         return graph.example(type_name) if graph is not None else None
 
-    def loaded_libraries(self) -> Sequence[str]:
-        """Return the names of native libraries that the program loaded, without those of the
-        runtime and of the system; () if unknown."""
-        return ()
+    def allocation_sources(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return native libraries that the program loaded, without the runtime's and the system's,
+        and the runtime's functions that allocate what no collector frees; () if unknown."""
+        return (), ()
 
     def remedies(self, type_name: str) -> Sequence[str]:
         """Return what frees native memory of objects of a type; () if unknown."""

@@ -98,6 +98,19 @@ def test_iterators_of_rocksdb(tmp_path: Path) -> None:
     assert "java.lang.Class of RocksIterators static .LOOKUPS → java.util.ArrayList.elementData" in held["cause"]
 
 
+@pytest.mark.parametrize("kind", ["tables", "cache"])
+def test_stores_of_rocksdb(kind: str, tmp_path: Path) -> None:
+    """Several objects reach the memory, and so do registers of a thread that used the cache. Names of classes contain stale words that look
+    like pointers into the cache."""
+    (tmp_path / "base").mkdir()
+    with run_until_ready(tmp_path, "RocksStores", path_of(ROCKSDB), kind, str(tmp_path / "base")) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-many")
+    assert found["findings"][0] == held and held["bytes"] > 30_000_000
+    assert "java.lang.Class of RocksStores static ." in held["cause"] and " → org.rocksdb." in held["cause"]
+    assert held["try"] and "close() of each org.rocksdb." in held["try"][0]
+
+
 def test_options_of_rocksdb(tmp_path: Path) -> None:
     """The leaked options begin with numbers, not with a vtable, but they refer to an object of a class of RocksDB, which names the library.
     Stale words may refer to some options."""
@@ -143,6 +156,15 @@ def test_buffers_of_netty_that_are_garbage(tmp_path: Path) -> None:
     assert found["findings"][0] == held and held["text"].startswith("Garbage, not collected yet")
     (top, *_) = held["evidence"]["types"]
     assert top["name"] == "java.nio.DirectByteBuffer" and top["native_bytes"] > 54_000 * (BUFFERS // 2)
+
+
+def test_buffers_in_a_fast_thread_local_of_netty(tmp_path: Path) -> None:
+    """Netty's thread has its own map of thread-local variables. The path ends with the name of the thread."""
+    with run_until_ready(tmp_path, "NettyLocals", path_of(*NETTY), str(BUFFERS // 2)) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-managed-objects")
+    assert found["findings"][0] == held
+    assert "FastThreadLocalThread.threadLocalMap → " in held["cause"] and '(Java thread "codec-7")' in held["cause"]
 
 
 def test_memory_of_jna(tmp_path: Path) -> None:
@@ -272,6 +294,21 @@ def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path:
         libraries = lost["evidence"]["loaded_libraries"]
         assert "the process has loaded only libzstd-jni-" in lost["cause"] and "Inferred from this" in lost["cause"]
         assert len(libraries["names"]) == 1 and libraries["inferred"] is True
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "25.0.2"])
+def test_leaked_blocks_of_unsafe(version: str, tmp_path: Path) -> None:
+    """No object has the size of the leaked blocks, and the program loaded no library."""
+    jvms.compile_java(truth.PROGRAMS / "UnsafeBlocks.java", tmp_path)
+    command = jvms.command(version, tmp_path, "UnsafeBlocks", str(SESSIONS), options=("-Xmx64m", "-XX:+UseSerialGC"))
+    with cores.Running(command, tmp_path / "run") as running:
+        found = verdict("--pid", str(running.pid))
+    lost, functions = finding(found, "lost"), ["sun.misc.Unsafe.allocateMemory()"]
+    if version != jvms.SYSTEM:
+        functions += ["java.lang.foreign.Arena.ofShared()", "java.lang.foreign.Arena.ofConfined()"]
+    assert found["findings"][0] == lost and lost["bytes"] > 20_000 * (SESSIONS - 10)
+    assert lost["evidence"]["allocating_functions"] == {"names": functions, "inferred": True}
+    assert f"Inferred from this: the program may have called {' or '.join(functions)} and not freed" in lost["cause"]
 
 
 def run_version(folder: Path, version: str, program: str, libraries: str, *words: str, options: tuple[str, ...] = ()) -> cores.Running:

@@ -18,6 +18,8 @@ from findleaks.runtimes.jvm.remedies import find_retainer_remedies
             "InnocuousThread.target → jdk.internal.ref.CleanerImpl.phantomCleanableList",
             ["find out what the thread of the Cleaner"],
         ),
+        ("static variable App.CACHE com.google.common.cache.LocalCache$LocalManualCache.localCache → App$Tile", ["CacheBuilder.maximum"]),
+        ("static variable App.CACHE com.github.benmanes.caffeine.cache.SSMS.data → App$Tile", ["Caffeine.maximumSize()"]),
         ('stack of Java thread "task queue" App.pages', []),
         ('stack of Java thread "all classes loader" App.pages', []),
     ],

@@ -10,12 +10,12 @@ from jvmimage import OBJECTS, STATICS, THREADS, Image
 
 from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
-from findleaks.runtimes.jvm import chunk_pools, hash_tables, object_monitors
+from findleaks.runtimes.jvm import chunk_pools, hash_tables, object_monitors, symbols
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.stale_words import list_stale_words
-from findleaks.runtimes.jvm.symbols import find_end_of_text
+from findleaks.runtimes.jvm.symbols import find_end_of_text, list_stale_ends
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.thread_words import words_without_objects
 from findleaks.target.base import Range
@@ -252,3 +252,33 @@ def test_reference_is_not_after_text() -> None:
     image.fields.update({("Symbol", "_length"): 0, ("Symbol", "_body"): 8})
     image.words(BLOCK, 4, 0x41424344, 0)
     assert find_end_of_text(read_tables(image), BLOCK, 24) == BLOCK + 12
+
+
+def test_last_words_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of 24 bytes has a word that looks like an address. It is stale if it contains the end of a text that began in the word
+    before, or follows the text. The metaspace does not refer to the fifth block."""
+    image = Image("Serial", [(0, 0, 0)] * 4, [])
+    image.fields.update({("Symbol", "_length"): 4, ("Symbol", "_body[0]"): 6})
+    address = (OBJECTS + 0x6161).to_bytes(8, "little")
+    contents = [
+        b"\1\0\0\0\4\0AB" + address,
+        b"\1\0\0\0\2\0AB" + address,
+        b"\1\0\0\0\0\0\0\0" + address,  # a number and a reference
+        b"\1\0\0\0\4\0A\0" + address,  # no text
+        b"\1\0\0\0\4\0AB" + address,
+        b"\1\0\0\0\x0c\0ABCDEFGHIJ" + address,
+    ]
+    places = [BLOCK + 64 * number for number in range(len(contents))]
+    for place, content in zip(places, contents):
+        image.memory[OBJECTS][place - OBJECTS : place - OBJECTS + len(content)] = content
+    metaspace = STATICS + 0x6000
+    image.words(metaspace, *(place for place in places if place != places[4]))
+    monkeypatch.setattr(symbols, "metaspace_nodes", lambda tables: [Range(metaspace, metaspace + 64)])
+    target = image.target()
+    given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, [Listed(place, 24) for place in places])])
+    tables = Tables(target, target.modules()[0])
+    stale = [places[0] + 8, places[1] + 8, places[5] + 16]
+    assert sorted(list_stale_ends(tables, given.engine, given.directory)) == [Range(place, place + 8) for place in stale]
+    target.stop_after(0)
+    with pytest.raises(Interrupted):
+        list(list_stale_ends(tables, given.engine, given.directory))

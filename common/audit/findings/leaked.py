@@ -190,10 +190,7 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
         cause = f"{cause} {_describe_living_owner(owner)}"
         facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address), "inferred": True}
     elif module is None and not groups[0].type:
-        libraries = [name for runtime in session.runtimes for name in runtime.loaded_libraries()]
-        if libraries:
-            cause = f"{cause} {_describe_loaded_libraries(libraries)}"
-            facts["loaded_libraries"] = {"names": libraries, "inferred": True}
+        cause += _describe_sources(session, facts)
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
@@ -218,6 +215,22 @@ def _describe_living_owner(owner: LivingOwner) -> str:
     sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}."
     sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
+
+
+def _describe_sources(session: Session, facts: dict[str, object]) -> str:
+    """Return a sentence about the libraries, or else the functions of a runtime, that may have
+    allocated the leaked blocks; "" if unknown. Adds them to `facts`."""
+    sources = [runtime.allocation_sources() for runtime in session.runtimes]
+    libraries = [name for names, _ in sources for name in names]
+    functions = [name for _, names in sources for name in names]
+    if libraries:
+        facts["loaded_libraries"] = {"names": libraries, "inferred": True}
+        return f" {_describe_loaded_libraries(libraries)}"
+    if not functions:
+        return ""
+    facts["allocating_functions"] = {"names": functions, "inferred": True}
+    text = " The process has loaded only libraries of the runtime and of the system. Inferred from this:"
+    return f"{text} the program may have called {' or '.join(functions)} and not freed this memory."
 
 
 def _describe_loaded_libraries(libraries: Sequence[str]) -> str:

@@ -292,7 +292,7 @@ def _retained_by_managed_heap(
     facts.update({"size": most, "blocks_of_size": count})
     sentence, path, remedies = _describe_managed_path(session, most, count, facts)
     types, by_types = _describe_types(accounting, retained.bytes)
-    cause, remedies = describe_size(most, count) + sentence + types, (*remedies, *by_types)
+    cause, remedies = describe_size(most, count) + sentence + types, tuple(dict.fromkeys((*remedies, *by_types)))
     commands = ("runtime", *path, f"roots {shell_quoted(found.owner.word)} --depth 4", f"blocks --size {most} --limit 10")
     return Finding("held-from-managed-heap", retained.bytes, title, cause, remedies, commands, facts, retained.resident)
 

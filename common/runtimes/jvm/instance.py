@@ -27,7 +27,7 @@ from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.holders import BUFFER, find_buffer, find_example, find_holders
 from findleaks.runtimes.jvm.java_classes import ClassReader
-from findleaks.runtimes.jvm.jni_libraries import list_loaded_libraries
+from findleaks.runtimes.jvm.jni_libraries import list_allocating_functions, list_loaded_libraries
 from findleaks.runtimes.jvm.layout import ObjectLayout, read_layout
 from findleaks.runtimes.jvm.loaders import count_loader_types
 from findleaks.runtimes.jvm.native_roots import NativeRoots
@@ -51,6 +51,10 @@ _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
 _UNREAD = (
     "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC and Shenandoah are supported since JDK 17"
+)
+_COLLECTING = (
+    "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
+    "in the middle of a collection; a core of another moment has the paths"
 )
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""
@@ -240,8 +244,8 @@ class HotSpot(DumpableRuntime):
         found = find_buffer(holders, objects, self._tables.memory, blocks) if is_buffer else find_example(holders, type_name)
         return found or super().native_example(type_name)
 
-    def loaded_libraries(self) -> Sequence[str]:
-        return list_loaded_libraries(self._target, self._module)
+    def allocation_sources(self) -> tuple[Sequence[str], Sequence[str]]:
+        return list_loaded_libraries(self._target, self._module), list_allocating_functions(self._tables)
 
     def remedies(self, type_name: str) -> Sequence[str]:
         klasses = {one.name: one.klass for one in (self._objects.classes if self._objects is not None else ())}
@@ -288,7 +292,9 @@ class HotSpot(DumpableRuntime):
     def note(self) -> str:
         if not self.lists_objects:
             return _UNREAD if self._tables.fields else "Java objects cannot be read"
-        return "Java objects are counted with garbage, which is not collected yet" if self.counts_garbage else ""
+        if not self.counts_garbage:
+            return ""
+        return _COLLECTING if spaces.collecting(self._tables) else "Java objects are counted with garbage, which is not collected yet"
 
     def types_note(self) -> str:
         """See Runtime. If two threads of ZGC move an object at the same time, one copy is not used.

@@ -1,9 +1,12 @@
-"""List the native libraries that a Java program loaded with System.load or System.loadLibrary."""
+"""List the native libraries that a Java program loaded with System.load or System.loadLibrary, and
+the functions of the JDK with which programs allocate native memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
+from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Module, Target
 from findleaks.target.modules import DELETED
 
@@ -12,6 +15,9 @@ _JNI = "/jni/"  # in Debian, libraries of Java programs are in such folders of t
 _ENDS = (".so", ".dylib")
 # Beginnings of names: the launcher of JDK 8 is not in the folder of libjvm
 _OTHERS = ("libjli.", "libjemalloc", "libmimalloc", "libtcmalloc")
+
+_LAUNCHER = "java"
+_ARENAS_FROM = 22  # the version of the JDK in which java.lang.foreign is no preview any more
 
 
 def list_loaded_libraries(target: Target, libjvm: Module) -> list[str]:
@@ -25,3 +31,15 @@ def list_loaded_libraries(target: Target, libjvm: Module) -> list[str]:
         if name.endswith(_ENDS) and not is_system and not path.startswith(home) and not name.startswith(_OTHERS):
             found.append(name)
     return list(dict.fromkeys(found))
+
+
+def list_allocating_functions(tables: Tables) -> Sequence[str]:
+    """Return the functions with which a Java program allocates memory that no Cleaner frees; () if
+    the process is not the program `java`: other programs may call malloc themselves."""
+    names = {os.path.basename(module.path.removesuffix(DELETED)) for module in tables.target.modules()}
+    if _LAUNCHER not in names:
+        return ()
+    found = ["sun.misc.Unsafe.allocateMemory()"]
+    if (tables.int32("Abstract_VM_Version", "_vm_major_version") or 0) >= _ARENAS_FROM:
+        found += ["java.lang.foreign.Arena.ofShared()", "java.lang.foreign.Arena.ofConfined()"]
+    return found

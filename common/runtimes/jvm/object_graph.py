@@ -146,10 +146,14 @@ class JavaGraph(ObjectGraph):
         return f"[{offset - one.size >> one.row[2]}]" if one.size <= offset < one.size + (self._length(index) << one.row[2]) else ""
 
     def describe_chain(self, path: Sequence[int]) -> str:
-        """See ObjectGraph. If the path contains a thread-local variable, its name is appended."""
+        """See ObjectGraph. If the path contains a thread-local variable, its name is appended, and
+        otherwise the name of the thread at which the path begins."""
         text = super().describe_chain(path)
         entry = next((one for one in path if self.type_of(one) == _ENTRY), -1)
-        return f"{text} ({self._name_variable(self.reference(entry, 'referent'))})" if entry >= 0 else text
+        if entry >= 0:
+            return f"{text} ({self._name_variable(self.reference(entry, 'referent'))})"
+        name = self.text_field(path[0], "name") if len(path) > 1 and self._is_thread(path[0]) else ""
+        return f'{text} (Java thread "{name}")' if name else text
 
     def path_remedies(self, path: str) -> Sequence[str]:
         return list(find_retainer_remedies(path))

@@ -68,6 +68,8 @@ _OF_RETAINERS = {
     "ScheduledThreadPoolExecutor$DelayedWorkQueue": "setRemoveOnCancelPolicy(true) of the ScheduledThreadPoolExecutor, for cancelled tasks",
     "java.util.concurrent.ThreadPoolExecutor.workQueue": "a bounded queue for the ThreadPoolExecutor, with a RejectedExecutionHandler",
     ".threadLocals →": _OF_LOCALS,
+    "com.google.common.cache.LocalCache": "CacheBuilder.maximumSize() or maximumWeight() for the cache, or smaller values",
+    "com.github.benmanes.caffeine.cache.": "Caffeine.maximumSize() or maximumWeight() for the cache, or smaller values",
     "com.sun.jmx.interceptor.": "MBeanServer.unregisterMBean() when the application that registered the MBean ends",
     ".contextClassLoader →": "end the threads that an application started when the application ends: each keeps its context class loader",
     "java.util.WeakHashMap$Entry.value": "values of a WeakHashMap that do not refer to their keys; otherwise it never removes the entries",

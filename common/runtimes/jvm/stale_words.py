@@ -7,6 +7,7 @@
   chunks of its arenas. Words that refer to the start of a block count, and so do words that refer
   to another chunk.
 - Words with hash codes in tables (hash_tables.py) that point into a block.
+- The last words of names (symbols.py): malloc's blocks are longer than the names.
 
 With Native Memory Tracking (NMT), the JVM refers to a block by the address after NMT's header."""
 
@@ -25,6 +26,7 @@ from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.hash_tables import HashTables
 from findleaks.runtimes.jvm.native_roots import list_data_ranges
+from findleaks.runtimes.jvm.symbols import list_stale_ends
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Module, Range
 from findleaks.target.interruptible import interruptible
@@ -40,6 +42,7 @@ def list_stale_words(tables: Tables, engine: Engine, directory: Directory, libjv
     data = list_data_ranges(tables.target, libjvm)
     found = [*unused_parts(tables, find_others(tables, engine, directory, data)), *free_chunks(tables, engine, data, directory)]
     found += _find_inner_words(tables, engine, directory)
+    found += list_stale_ends(tables, engine, directory)
     places = HashTables(tables, engine, directory).list_hash_words(data)
     words = array("Q", bytes(read_scattered(tables.target, engine, places, tables.memory.size)[0])) if places else array("Q")
     found += _select(places, words, directory.blocks, tables.memory.size, array("I"))
