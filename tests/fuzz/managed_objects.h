@@ -13,13 +13,14 @@ static void go_objects(const blocks *b, const piece *p, uint64_t count, uint32_t
     uint32_t pointees[2] = {2, NONE}, elements[2] = {NONE, 1}, first[4] = {0, 1, 3, 6}, offsets[6] = {0, 0, 8, 0, 16, 16};
     uint32_t targets[6] = {5, 0, 3, 2, 4, 3};
     uint8_t pointers[3] = {1, 1, 2}, kinds[6] = {0, 3, 2, 1, 4, 5}, *classes = malloc(8192);
-    uint32_t *types = malloc(4 * (size_t)(made + 1));
+    uint64_t width = made % 3 ? 2 : 4; /* bytes of a type */
+    uint8_t *types = malloc(width * (size_t)(made + 1));
     uint64_t *queue = malloc(8 * (size_t)(made + 1));
     memset(classes, 12, 8192);
-    memset(types, 0xff, 4 * (size_t)(made + 1));
+    memset(types, 0xff, width * (size_t)(made + 1));
     go_types known = {addresses, pointees, elements, 2, sizes, pointers, first, offsets, kinds, targets, 3, arenas, classes, 1, below, made % 2};
     while (state[0] < count || state[1] < state[2])
-        if (fl_go_types(b, p, count, &known, types, queue, state, 64))
+        if (fl_go_types(b, p, count, &known, types, width, queue, state, 64))
             break;
     free_all((void *const[]){classes, types, queue}, 3);
 }

@@ -31,6 +31,7 @@ def test_the_sample_core() -> None:
 
 @pytest.mark.parametrize("percent", range(5, 100, 10))
 def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, percent: int) -> None:
+    """Without main_arena, free blocks of its fastbins count as in use."""
     whole = gzip.decompress((CORES / "sample.core.gz").read_bytes())
     cut = tmp_path / "cut"
     cut.write_bytes(whole[: len(whole) * percent // 100])
@@ -38,7 +39,8 @@ def test_a_truncated_sample_is_never_taken_for_another_libc(tmp_path: Path, perc
     if done.stdout:
         found = json.loads(done.stdout)
         assert found["trusted"] is False
-        assert all(a["blocks"] == 1823 for a in found["allocators"])
+        lost = any("main_arena is in the missing part of the core" in warning for warning in found["warnings"])
+        assert all(a["name"] == "glibc" and 1823 <= a["blocks"] <= 1823 + 16 * lost for a in found["allocators"])
         assert done.returncode == (0 if found["allocators"] else 2)
     else:
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
