@@ -25,6 +25,7 @@ _LIST_ITEMS, _TABLE, _VALUES = 3, 4, 5  # words of a list and of a dictionary wi
 # remains if the set has become larger.
 _SET_MASK, _SET_TABLE, _SMALL_TABLE = 4, 5, range(8, 24)
 _DEQUE_BLOCK, _DEQUE_LINKS = 66, (0, 65)  # words of a block of a deque, and its links
+_DEQUE_ENDS = (3, 4)  # words of a deque with its first and its last block
 _SPLIT_NAMES = 1 << 12  # keys read of a table that objects share
 _MOST_KEYS = 1 << 18  # texts of keys that are kept
 _OBJECTS, _INT = (6, 16), 0xFFFFFFFF  # T_OBJECT and T_OBJECT_EX: members that are references
@@ -97,12 +98,15 @@ class MemberLines:
 
     def is_storage(self, number: int, index: int, word: int) -> Optional[bool]:
         """Return whether this word of the object in a block refers to its items, its table or its
-        values. False: to the table of a class. None: to other memory."""
+        values, or to the first or last block of a deque. False: to the table of a class. None:
+        to other memory."""
         at, flags = word - self._first[number], self._known.flags[number]
         if flags & SUBCLASSES["list"]:
             return True if at == _LIST_ITEMS else None
         if flags & SUBCLASSES["dict"] and at == _TABLE:
             return not self._memory.word(self._object(number, index) + _VALUES * self._memory.size)
+        if (number in self._deques and at in _DEQUE_ENDS) or (self._sets[number] and at == _SET_TABLE):
+            return True
         return True if at < 0 or (flags & SUBCLASSES["dict"] and at == _VALUES) else None
 
     def is_chain(self, number: int) -> bool:

@@ -50,6 +50,8 @@ class ObjectLines:
         self._heads = [f'","type":{json.dumps(name)},"module":{json.dumps(_module(name))},"size":' for name in names]
         self._addresses, self._sizes, _ = blocks.columns()
         self._taken = bytearray(len(blocks))
+        # By block: the block of the object whose storage begins in the block, or NO_ROOT.
+        self._storage = array("I", [NO_ROOT]) * len(blocks)
         self._keys, self._targets = array("Q"), array("I")  # references of blocks without an object
         self._referrers = array("I", bytes(4 * len(blocks)))
         self.written = 0
@@ -82,15 +84,28 @@ class ObjectLines:
         return last - reaches
 
     def _read_storage(self) -> None:
-        """Read the references of blocks without an object, and count those to each object."""
+        """Read the references of blocks without an object, count those to each object, and find the
+        blocks that are surely the storage of an object."""
         for piece in self._pieces():
             for with_object in (False, True):
                 found = find_references(self._engine, self._references.graph, piece, self._objects, with_object)
                 if not with_object:
                     self._keys += found[0::COLUMNS]
                     self._targets += array("I", found[1::COLUMNS])
+                else:
+                    self._reserve_storage(found[0::COLUMNS], found[1::COLUMNS])
                 for index, count in zip(*self._engine.sum_by_value(found[1::COLUMNS], array("Q"))):
                     self._referrers[index] += count
+
+    def _reserve_storage(self, keys: array[int], targets: array[int]) -> None:
+        """Set the owner of each block to which a word for storage refers. If several words do, the
+        block belongs to the first object."""
+        found, storage = self._tally.found, self._storage
+        for key, target in zip(keys, targets):
+            if found[target] == NO_OBJECT and storage[target] == NO_ROOT:
+                index = key >> 32
+                if self._members.is_storage(found[index], index, key & _WORD):
+                    storage[target] = index
 
     def _write_range(self, out: BinaryIO, first: int, last: int, edges: tuple[array[int], array[int], array[int]]) -> None:
         for start in range(first, last, _STEP):
@@ -134,12 +149,13 @@ class ObjectLines:
 
     def _follow(self, index: int, number: int, word: int, target: int, offset: int, parts: list[str]) -> int:
         """Add the references of the memory of an object that begins with block `target`. Returns
-        the bytes of this memory. Each block is followed once, so that the time is limited."""
+        the bytes of this memory. Each block is followed once, so that the time is limited. Storage
+        of other objects is left out: stale words may refer to it."""
         is_storage = self._members.is_storage(number, index, word)
         waiting, total = [target] if is_storage is not False else [], 0
         while waiting:
             one = waiting.pop()
-            if self._taken[one] or not (is_storage or self._is_owned(one)):
+            if self._taken[one] or self._storage[one] not in (NO_ROOT, index) or not (is_storage or self._is_owned(one)):
                 continue
             self._taken[one] = 1
             total += self._sizes[one]

@@ -3,8 +3,10 @@
 The references of an object are the references in its slot and in the native memory that belongs to
 it, except the references to its class. Buffers, such as the elements of an Array, belong to their
 object. Any other block of native memory belongs to its dominator: the nearest object without which
-the block would be unreachable. If objects refer directly to the block, it belongs to these objects
-instead, and to the objects whose native memory refers to its start. Sources:
+the block would be unreachable. There are two exceptions. If objects refer directly to the block, it
+belongs to these objects, and to the objects whose native memory refers to its start. If the
+dominator has no native memory except buffers, such as an Array of the objects that reach the block,
+the block belongs to the objects whose native memory refers to its start. Sources:
 ext/objspace/objspace_dump.c of 2.7.4, 3.1.2, 3.3.8 and 3.4.1."""
 
 from __future__ import annotations
@@ -127,13 +129,14 @@ class ObjectLines:
         found: dict[int, dict[int, None]] = {}
         for key in direct:
             found.setdefault(key >> 32, {})[key & NO_ROOT] = None
+        carriers = self._find_carriers(direct, links)
         waiting = dict[int, list[int]]()
         for key in links:
             index = key >> 32
-            if index in found or owners[index] == NO_ROOT:
+            if index in found or owners[index] not in carriers:
                 waiting.setdefault(index, []).append(key & NO_ROOT)
         for index, owner in enumerate(owners):
-            if owner != NO_ROOT and index not in found and index not in holders:
+            if owner in carriers and index not in found and index not in holders:
                 holders[index] = (owner,)
         for _ in range(_ROUNDS):
             for index, sources in waiting.items():
@@ -145,3 +148,10 @@ class ObjectLines:
         for index, some in found.items():
             holders.setdefault(index, tuple(some))
         return holders
+
+    def _find_carriers(self, direct: array[int], links: array[int]) -> set[int]:
+        """Return the objects that refer to native memory, other than buffers without such
+        references of their own."""
+        buffers = self._references.buffers
+        plain = buffers.keys() - {key & NO_ROOT for key in links}
+        return {key & NO_ROOT for key in direct if key >> 32 not in plain}
