@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from findleaks.allocators.bulk import read_records
+from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.directory import Directory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK, State
@@ -80,11 +80,7 @@ def _find_wrappers(target: Target, engine: Engine, directory: Directory, graph: 
 
 def _read_words(target: Target, engine: Engine, addresses: Sequence[int], count: int) -> Sequence[int]:
     """Return `count` words at each address; zeros for words that cannot be read."""
-    ascending = sorted({*addresses})
-    data, _ = read_records(target, engine, ascending, count * target.arch.word)
-    words = target.arch.unpack(bytes(data))
-    places = {address: count * at for at, address in enumerate(ascending)}
-    return [word for address in addresses for word in words[places[address] : places[address] + count]]
+    return target.arch.unpack(bytes(read_scattered(target, engine, addresses, count * target.arch.word)[0]))
 
 
 def _select_referenced(target: Target, engine: Engine, directory: Directory, made: Objects, data: set[int]) -> set[int]:
