@@ -23,7 +23,7 @@ from findleaks.api.snapshots import Snapshot
 from findleaks.arg_types import SizeRange, check_choice, parse_size_range
 from findleaks.audit import suppressions as rules
 from findleaks.audit.address_info import STATES
-from findleaks.audit.block_rows import BlockFilters, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
+from findleaks.audit.block_rows import BlockFilters, check_allocator_name, parse_kinds, parse_states
 from findleaks.audit.untyped_blocks import find_untyped
 from findleaks.engine.terms import Kind
 from findleaks.errors import TargetError, UsageError
@@ -46,9 +46,6 @@ from findleaks.types.hints import AddressHint, UserHints
 
 Address = Union[int, Block]
 """An address, or a block. A block means its start."""
-
-KIND_WORDS = map_words_to_kinds()
-"""Maps names to kinds of blocks."""
 
 
 class Process:
@@ -168,7 +165,7 @@ class Process:
         "4k-". `type`: a pattern with * and ?. `allocator`: the name of an allocator. `site`: the
         number of an allocation site. `limit`: the number of blocks (0: all)."""
         session = self._session
-        kinds = parse_kinds(kind, KIND_WORDS)
+        kinds = parse_kinds(kind)
         check_choice(state, [*STATES.values(), "all"], "state")
         allocator = check_allocator_name(session, allocator)
         if site and not 1 <= site <= len(session.sites):

@@ -81,16 +81,15 @@ class BlockFilters:
         return self.kinds is not None and State.IN_USE not in self.states
 
 
-def map_words_to_kinds() -> dict[str, set[int]]:
-    """Map the words of --kind to kinds."""
-    return {**{kind.name.lower(): {kind} for kind in Kind if kind}, "leaked": {Kind.DEFINITE, Kind.INDIRECT}}
+KINDS: dict[str, set[int]] = {**{kind.name.lower(): {kind} for kind in Kind if kind}, "leaked": {Kind.DEFINITE, Kind.INDIRECT}}
+"""Maps the words of --kind to kinds."""
 
 
-def parse_kinds(words: str | None, known: dict[str, set[int]]) -> set[int] | None:
+def parse_kinds(words: str | None) -> set[int] | None:
     """Return the kinds named by comma-separated `words`; None if `words` is None. "lost" means
     "leaked". Raises UsageError for an unknown word."""
     named = ["leaked" if word == "lost" else word for word in words.split(",")] if words is not None else []
-    return None if words is None else set[int]().union(*(known[check_choice(word, known, "kind")] for word in named))
+    return None if words is None else set[int]().union(*(KINDS[check_choice(word, KINDS, "kind")] for word in named))
 
 
 def parse_states(word: str) -> set[State]:

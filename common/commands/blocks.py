@@ -11,7 +11,7 @@ from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import SizeRange, parse_count, parse_size_range
 from findleaks.audit.address_info import STATES, BlockInfo
 from findleaks.audit.block_contents import describe_untyped
-from findleaks.audit.block_rows import BlockFilters, BlockRows, check_allocator_name, map_words_to_kinds, parse_kinds, parse_states
+from findleaks.audit.block_rows import KINDS, BlockFilters, BlockRows, check_allocator_name, parse_kinds, parse_states
 from findleaks.commands import Invocation, command
 from findleaks.commands.limits import add_limit, in_text
 from findleaks.commands.options import add_allocator, add_debug_types
@@ -27,7 +27,6 @@ from findleaks.results.record import SCHEMA
 from findleaks.results.written import WrittenFile, written_json
 from findleaks.session import Session
 
-KINDS = map_words_to_kinds()  # Maps the words of --kind to kinds.
 FILES = (*BLOCKS, *STACKS, "heap")  # Formats of files.
 SHOWN = 50  # Maximum number of blocks printed as text without --limit.
 TYPES = 30  # Maximum number of rows of --by type printed as text without --limit.
@@ -55,7 +54,7 @@ def _filters(session: Session, args: argparse.Namespace) -> BlockFilters:
     """Return the filters that the options describe."""
     sizes = parse_size_range(args.size) if args.size else None
     allocator = check_allocator_name(session, args.allocator)
-    return BlockFilters(parse_kinds(args.kind, KINDS), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site))
+    return BlockFilters(parse_kinds(args.kind), parse_states(args.state), sizes, args.type, allocator, _site(session, args.site))
 
 
 class Listing:
