@@ -8,7 +8,7 @@ from typing import Optional
 
 from findleaks.engine.terms import Exclusion
 from findleaks.runtimes.base import Exclusions
-from findleaks.runtimes.exclusion_table import MOST_EXCLUSIONS
+from findleaks.runtimes.exclusion_table import MOST_EXCLUSIONS, ExclusionTable
 
 
 def merge_exclusions(several: Iterable[Exclusions]) -> Optional[Exclusions]:
@@ -20,15 +20,13 @@ def merge_exclusions(several: Iterable[Exclusions]) -> Optional[Exclusions]:
         if merged is None:
             merged = one
             continue
-        exclusions, table = list(merged.exclusions), bytearray(256)
+        known, table = ExclusionTable(merged.exclusions), bytearray(256)
         for number, exclusion in enumerate(one.exclusions):
-            if exclusion not in exclusions and len(exclusions) < MOST_EXCLUSIONS:
-                exclusions.append(exclusion)
-            table[number] = exclusions.index(exclusion) if exclusion in exclusions else 0
+            table[number] = known.add(exclusion) or 0
         free = int.from_bytes(merged.patterns.translate(b"\xff" + bytes(255)), "little")
         added = int.from_bytes(one.patterns.translate(table), "little") & free
         patterns = (int.from_bytes(merged.patterns, "little") | added).to_bytes(len(merged.patterns), "little")
-        merged = Exclusions(bytearray(patterns), exclusions)
+        merged = Exclusions(bytearray(patterns), known.exclusions)
     return merged
 
 
