@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
+from typing import Optional
 
 from findleaks.engine.dominators import Dominators
 from findleaks.target.base import Range, Target
@@ -36,13 +37,13 @@ def find_absent_memory(target: Target, objects: Sequence[Range]) -> dict[int, in
     return found
 
 
-def sum_absent_memory(tree: Dominators, node: int, absent: Mapping[int, int]) -> int:
-    """Return how many bytes of the objects that a node of a tree retains are neither resident nor
-    in swap. `absent`: these bytes by the index of the object."""
+def find_resident_bytes(tree: Dominators, node: int, retained: int, absent: Mapping[int, int]) -> Optional[int]:
+    """Return how many of the `retained` bytes of a node of a tree are resident or in swap. None if
+    nearly all are, or if this is unknown. `absent`: the other bytes, by the index of the object."""
     total = 0
     for first in count(0, _SLICE) if absent else ():
         members = tree.members(node, first, _SLICE)
         total += sum(absent[index] for index in absent.keys() & members)
         if len(members) < _SLICE:
             break
-    return total
+    return retained - total if total else None

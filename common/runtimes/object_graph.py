@@ -17,7 +17,7 @@ from typing import Optional
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.runtimes.absent_memory import sum_absent_memory
+from findleaks.runtimes.absent_memory import find_resident_bytes
 from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.referrers import ReferrerSearch
 from findleaks.runtimes.root_groups import RootGroup, RootTree, compute_root_tree
@@ -246,8 +246,7 @@ class ObjectGraph(ReferrerSearch):
     def resident_of(self, index: int, retained: Totals) -> Optional[int]:
         """Return the resident bytes of what a live object retains (`retained`). None if nearly all
         is resident, or if this is unknown."""
-        absent = sum_absent_memory(self.dominators, index, self.absent) if self.dominators is not None else 0
-        return retained.bytes - absent if absent else None
+        return find_resident_bytes(self.dominators, index, retained.bytes, self.absent) if self.dominators is not None else None
 
     def is_split(self, index: int) -> bool:
         """Whether `retainers` returns the parts of an object instead of the object, because the

@@ -9,7 +9,7 @@ from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.quoting import shell_quoted
-from findleaks.runtimes.absent_memory import sum_absent_memory
+from findleaks.runtimes.absent_memory import find_resident_bytes
 from findleaks.runtimes.base import Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.joint_members import JointRetainer
@@ -152,8 +152,7 @@ def _find_largest_root(graph: ObjectGraph, live: int, is_any: bool) -> Optional[
     group, most = tree.groups[at], tree.totals[at]
     if 2 * most.bytes < live or not (is_any or group.members):
         return None
-    absent = sum_absent_memory(tree.tree, root_node(at), graph.absent)
-    return group.name, most, most.bytes - absent if absent else None
+    return group.name, most, find_resident_bytes(tree.tree, root_node(at), most.bytes, graph.absent)
 
 
 def _rank(types: Sequence[Type]) -> list[Type]:

@@ -214,7 +214,7 @@ def describe_goroutines(
     state = "are blocked for good" if forever == count else "wait"
     title = f"{number(count)} goroutines {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
-    resident = held.bytes - retained.absent if retained is not None and retained.absent else None
+    resident = retained.resident if retained is not None else None
     sentences = [advice.cause] if advice.cause else []
     if forever and not advice.cause:
         who = "They" if forever == count else f"{number(forever)} of them"

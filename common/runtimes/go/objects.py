@@ -25,7 +25,7 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.dominators import Dominators, root_node
 from findleaks.engine.terms import Heuristic, State, Totals
 from findleaks.errors import Interrupted
-from findleaks.runtimes.absent_memory import sum_absent_memory
+from findleaks.runtimes.absent_memory import find_resident_bytes
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
@@ -74,11 +74,12 @@ class ObjectType(NamedTuple):
 
 class Retained(NamedTuple):
     """Objects that only a group of goroutines reaches: their number and bytes, and the types with
-    the most bytes. `absent`: their bytes that are not resident, as far as this is known."""
+    the most bytes. `resident`: their resident bytes; None if nearly all are, or if this is
+    unknown."""
 
     totals: Totals
     types: Sequence[tuple[str, Totals]]
-    absent: int
+    resident: Optional[int]
 
 
 class HeapObjects:
@@ -270,7 +271,9 @@ class HeapObjects:
         self._add_stacks(tree, [one for one in self.stacks.threads() if one.number not in every], len(groups))
         run_in_slices(tree.compute, self._memory.target)
         nodes = [(root_node(root), total) for root, total in enumerate(tree.by_root()[:-1])]
-        return [Retained(total, self.types_below(tree, node), sum_absent_memory(tree, node, absent)) for node, total in nodes]
+        return [
+            Retained(total, self.types_below(tree, node), find_resident_bytes(tree, node, total.bytes, absent)) for node, total in nodes
+        ]
 
     def _add_stacks(self, tree: Dominators, threads: Sequence[UserThread], root: int) -> None:
         for words in self.stacks.words(threads):

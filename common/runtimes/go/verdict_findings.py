@@ -11,7 +11,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
-from findleaks.runtimes.absent_memory import sum_absent_memory
+from findleaks.runtimes.absent_memory import find_resident_bytes
 from findleaks.runtimes.base import Part, Site, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
@@ -217,7 +217,6 @@ def retained_by(graph: GoGraph, name: str, live: int, any_amount: bool = False) 
             "retained_bytes": totals.bytes,
             "types": [{"type": title, "objects": one.blocks, "bytes": one.bytes} for title, one in types],
         }
-        absent = sum_absent_memory(found.tree, root_node(at), graph.absent)
-        resident = totals.bytes - absent if absent else None
+        resident = find_resident_bytes(found.tree, root_node(at), totals.bytes, graph.absent)
         amount = f"{format_amount(totals.bytes, resident)} in {format_count(totals.blocks, 'object')} of Go"
         yield Held(totals, rows, amount, some(largest, _MOST_TYPES), facts, partial(found.tree.members, root_node(at), 0))
