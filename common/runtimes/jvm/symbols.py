@@ -14,12 +14,12 @@ src/hotspot/share/oops/symbol.hpp and utilities/concurrentHashTable.hpp (Node)."
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into, read_scattered
 from findleaks.allocators.directory import Directory
-from findleaks.engine.contract import Engine
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import NO_BLOCK
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.virtual_spaces import metaspace_nodes
@@ -71,7 +71,7 @@ def list_stale_ends(tables: Tables, engine: Engine, directory: Directory) -> Ite
     if tables.memory.size != 8:
         return
     heaps = merge_to_most(directory.ranges(), MOST_RANGES)
-    for size, ascending in _list_named_blocks(tables, engine, directory).items():
+    for size, ascending in _list_named_blocks(tables, engine, directory.blocks, heaps).items():
         count = min(_LAST, size // tables.memory.size)
         first = size - count * tables.memory.size
         data, _ = read_scattered(tables.target, engine, [start + first for start in ascending], count * tables.memory.size)
@@ -83,16 +83,15 @@ def list_stale_ends(tables: Tables, engine: Engine, directory: Directory) -> Ite
                     yield Range(place, place + tables.memory.size)
 
 
-def _list_named_blocks(tables: Tables, engine: Engine, directory: Directory) -> dict[int, list[int]]:
-    """Return the starts of small blocks to which the metaspace refers, by size."""
+def _list_named_blocks(tables: Tables, engine: Engine, blocks: Blocks, heaps: Sequence[Range]) -> dict[int, list[int]]:
+    """Return the starts of small blocks in `heaps` to which the metaspace refers, by size."""
     writable = merge_ranges(Range(region.start, region.end) for region in tables.target.regions() if region.writable)
-    heaps = merge_to_most(directory.ranges(), MOST_RANGES)
     found: dict[int, set[int]] = {}
     for part in interruptible(tables.target, intersection(writable, merge_ranges(metaspace_nodes(tables))), 1):
         for piece in tables.target.pieces(*part):
             words = array("Q", sorted(set(find_pointers_into(engine, piece, heaps)[1])))
-            indices = directory.blocks.find_all(words)[0]
-            known = directory.blocks.columns_of(indices)
+            indices = blocks.find_all(words)[0]
+            known = blocks.columns_of(indices)
             for word, index, start, size in zip(words, indices, known.address, known.size):
                 if index != NO_BLOCK and size < _MOST and word - start in _OFFSETS:
                     found.setdefault(size, set()).add(start)
