@@ -53,7 +53,7 @@ def describe_block_type(session: Session, index: int) -> Optional[TypeOfBlock]:
     start, size = blocks.address(index), blocks.size(index)
     word = session.target.arch.word
     first = session.target.arch.unpack(session.target.read(start, word))[0] if size >= word and start % word == 0 else 0
-    known = known_types(session)
+    known = known_types(session)  # this sets session.types.embedded, on which is_class() depends
     is_class = bool(first) and session.types.is_class(first)
     found = known.of(index, size) if known is not None and not is_class else None
     if known is not None and found is not None:

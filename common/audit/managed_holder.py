@@ -16,6 +16,7 @@ from findleaks.audit.references import find_root_references
 from findleaks.engine.terms import NO_BLOCK, Kind, State
 from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_to_most
 
 _TRIED = 16  # maximum number of root words that are tried for one block
@@ -78,8 +79,8 @@ def _find_longer_path(session: Session, size: int, count: int) -> Optional[Manag
     have this size by chance."""
     graph, blocks, places = session.graph(), session.directory.blocks, _list_owned_blocks(session)
     origins, waiting, last, left = {index: index for index in places}, deque(places), -1, min(max(count // 2, 1), _REACHED)
-    for number in range(_SEARCHED):
-        if not waiting or not left or (number % _FEW == 0 and session.target.is_interrupted()):
+    for _ in interruptible(session.target, range(_SEARCHED), _FEW):
+        if not waiting or not left:
             break
         one = waiting.popleft()
         if blocks.size(one) == size:
