@@ -37,7 +37,7 @@ LEAST = 4  # fewest claims or headers of a region that show how to divide it
 # between them
 MANY = 8
 BESIDE = 4  # words before and after an address that may be the size or the end of its mapping
-HEADER = 8  # words of a header in which the size of the mapping is looked for
+HEADER = 8  # words of a header that may contain the size of the mapping
 MOST_PARTS = 1 << 16
 CLUSTERS = 4  # ranges of addresses that are searched for references to regions
 MOST_WORDS = 1 << 18  # words that refer to regions; if there are more, nothing is divided

@@ -51,8 +51,8 @@ def find_unreferenced(session: Session, parts: Sequence[Range]) -> list[Range]:
 
 
 def _find_reservations(anonymous: Sequence[Range], words: Iterable[int]) -> Iterator[Range]:
-    """Yield the range that each word refers to, if there is one. The end of a range counts as an
-    address in it."""
+    """Yield the range to which each word refers. Words that refer to no range are skipped. The end
+    of a range counts as an address in the range."""
     for word in words:
         found = range_at(anonymous, word) or range_at(anonymous, word - 1)
         if found is not None:

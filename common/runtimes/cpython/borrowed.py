@@ -64,7 +64,7 @@ class Borrowed:
 
     @property
     def exclusions(self) -> Sequence[Exclusion]:
-        """The exclusions, by pattern."""
+        """The exclusions. The index of an exclusion is the number of its pattern."""
         return self._table.exclusions
 
     def pair(self, end: int) -> int:
