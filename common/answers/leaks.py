@@ -82,7 +82,7 @@ def _describe_truncation(session: Session) -> list[str]:
     """Return what a truncated core lacks, as `verdict` reports it; [] for a complete core."""
     if not session.target.truncated:
         return []
-    # Few cores are truncated, and this imports all findings.
+    # The import loads all findings, and few cores are truncated.
     from findleaks.audit.findings.truncation import find_truncation
 
     return [f"{finding.title} {finding.cause}" for finding in find_truncation(session)]

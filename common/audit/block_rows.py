@@ -32,7 +32,7 @@ from findleaks.wildcards import matches
 CHUNK = 4096  # blocks that are described between two checks for Ctrl-C
 # Bytes of heap that are copied at a time, if the target's memory is not mapped.
 WINDOW = 64 << 20
-MANY_ODD = 500  # rows that the engine could not format; then it gets `character_table`
+MANY_ODD = 500  # after so many rows that the engine could not format, it gets `character_table`
 NO_LIMIT = 1 << 62  # more than any number of rows
 ANY_SIZE = (1 << 64) - 1  # largest address or size
 TYPE_WORDS = 5  # words at the start of a block that may identify its type

@@ -14,16 +14,16 @@ from findleaks.engine.dominators import Dominators
 from findleaks.session import Session
 from findleaks.session.known_types import known_types
 
-MOST = 0.5  # fraction of a container's bytes that the node must retain, without other nodes
+MOST = 0.5  # fraction of a container's bytes that the node must retain; other nodes do not count
 _LONGEST = 1 << 16  # nodes of the largest container that is examined
-_STEPS = 64  # nodes of a list that are passed before the node
+_STEPS = 64  # maximum number of nodes of a list that are examined
 _CHUNK = 1 << 18  # nodes read between two checks for Ctrl-C
 
 
 def find_heavy_node(reader: ContainerReader, container: Container, tree: Dominators, node: int, total: int) -> int:
-    """Return the index of the block of the node that retains at least MOST of the container's
-    `total` bytes without the nodes after it; -1 if there is none. `node`: the number in `tree` of
-    the field that refers to the container, or of its first node."""
+    """Return the block index of the node that retains at least the fraction MOST of the container's
+    `total` bytes; -1 if there is none. Memory that the following nodes retain does not count.
+    `node`: the number in `tree` of the field that refers to the container, or of the first node."""
     if not 0 < len(container.nodes) <= _LONGEST:
         return -1
     nodes = set(reader.blocks.find_all(container.nodes)[0])

@@ -75,8 +75,8 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
 
 def _find_longer_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
     """Search for blocks of this usable size from all live managed objects at once. Return the path
-    to an object from which one of the last blocks of the search is reachable: the first ones may
-    have this size by chance."""
+    to the object from which the search reached the last of several blocks. The first blocks may be
+    other memory that has this size by chance."""
     graph, blocks, places = session.graph(), session.directory.blocks, _list_owned_blocks(session)
     origins, waiting, last, left = {index: index for index in places}, deque(places), -1, min(max(count // 2, 1), _REACHED)
     for _ in interruptible(session.target, range(_SEARCHED), _FEW):
@@ -95,8 +95,8 @@ def _find_longer_path(session: Session, size: int, count: int) -> Optional[Manag
 
 
 def _list_owned_blocks(session: Session) -> dict[int, int]:
-    """Return the blocks to whose start a live managed object refers, by index, each with the
-    address of such a word."""
+    """Return the indices of the blocks to whose start a live managed object refers, each with the
+    address of the word that refers to it."""
     heaps = merge_to_most(session.heap_ranges(), MOST_RANGES)
     found: dict[int, int] = {}
     for runtime in session.runtimes:

@@ -153,8 +153,8 @@ def is_leaked(session: Session, tree: Dominators, index: int) -> bool:
 
 
 def describe_leaked_retainer(builder: TreeBuilder, index: int) -> str:
-    """Return what retains a block in the tree of build_leaked_tree: the name and address of a
-    block; "" for a leak head."""
+    """Return the name and address of the block that retains a block in the tree of
+    build_leaked_tree; "several leaks" if several retain it together; "" for a leak head."""
     holder = builder.tree.idom(index)
     if holder is None or node_root(holder) >= 0:
         return ""

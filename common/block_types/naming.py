@@ -34,8 +34,8 @@ class Types:
         self._target, self.memory = target, Memory(target)
         self._names: dict[int, str] = {}
         self.embedded: set[int] = set()
-        """First words of objects of classes with which objects of other types begin, too. Only
-        debug information shows this."""
+        """First words (vtables) that do not determine the type of a block, because other types may
+        begin with an object of the class. Only debug information shows this."""
 
     @cached_property
     def _ranges(self) -> TypeRanges:
@@ -118,8 +118,9 @@ class Types:
         return range_at(self._ranges.code, address) is not None
 
     def is_class(self, word: int) -> bool:
-        """Whether `word` points to a vtable (not to code or to a C function table), and a block
-        that begins with it is an object of this class, not of a type that begins with one."""
+        """Whether `word` points to a vtable (not to code or to a C function table), and each block
+        that begins with it is an object of this class. False if another type may begin with such an
+        object."""
         if word in self.embedded:
             return False
         looks, info = self._rtti.vtable(word)

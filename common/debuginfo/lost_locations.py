@@ -26,7 +26,7 @@ _SIBLING, _LOCATION, _NAME, _TYPE, _LINKAGE_NAME = 0x01, 0x02, 0x03, 0x49, 0x6E
 _OBJECT, _THREAD_LOCAL = 1, 6  # STT_OBJECT, STT_TLS
 _GLOBAL, _WEAK = 1 << 4, 2 << 4  # STB_GLOBAL, STB_WEAK
 _LOST = ".ltrans.dwo"  # end of the names of .dwo files that link-time optimisation writes
-_PRIVATE = ".lto_priv."  # is between the name and a number in symbols of static variables
+_PRIVATE = ".lto_priv."  # separates the name from a number in symbols of static variables
 
 
 def has_lost_locations(sources: TypeSources) -> bool:
@@ -83,8 +83,9 @@ def _add_rows(table: TypeTable, columns: Sequence[array[int]], rows: dict[int, l
 
 
 def _read_symbols(data: elf.Buffer) -> dict[str, set[tuple[int, int, int]]]:
-    """Return the type, value and size of the symbols of variables, by name and by demangled name:
-    static variables of C++ have no linkage name in debug information."""
+    """Return the type, value and size of the symbols of variables, by name and by demangled name.
+    The demangled name is necessary for C++: its static variables have no linkage name in debug
+    information."""
     found: dict[str, set[tuple[int, int, int]]] = {}
     for table in elf.tables_of_file(data, elf.header(data)):
         for entry in struct.iter_unpack(table.form, table.symbols):

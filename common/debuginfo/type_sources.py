@@ -50,8 +50,8 @@ class Skeleton(NamedTuple):
 
 
 class TypeSources:
-    """The sources of one debug file, whose content is `data`. `open_file` opens a .dwo or .dwp file
-    by its path."""
+    """The sources of one debug file. `data`: the content of the file. `open_file` opens a .dwo or
+    .dwp file by its path."""
 
     def __init__(
         self,

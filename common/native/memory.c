@@ -72,8 +72,8 @@ void release_zeros(void *memory, size_t bytes) {
 #endif
 }
 
-/* Return freed memory to the kernel if it may be much, because there are many blocks. glibc keeps
- * freed arrays of up to 32 MiB below memory that is still used. */
+/* Return freed memory to the kernel if the heap has many blocks: there may then be much of it.
+ * glibc keeps freed arrays of up to 32 MiB if memory above them is still used. */
 void trim_memory(uint64_t blocks) {
 #ifdef __GLIBC__
     if (blocks >= MANY_BLOCKS)

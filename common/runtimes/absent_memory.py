@@ -1,5 +1,5 @@
-"""Find large objects of which much memory is not resident, such as an array that the program
-created with a large size and never used. A heap's own figures count the whole array."""
+"""Find objects that have much memory that is not resident, such as a large array that the program
+created and never used. The heap itself counts the whole array."""
 
 from __future__ import annotations
 

@@ -239,8 +239,8 @@ class ObjectGraph(ReferrerSearch):
 
     @cached_property
     def absent(self) -> Mapping[int, int]:
-        """By index of a live object: its bytes that are neither resident nor in swap, if they are
-        many. {} if this is not known for the runtime."""
+        """The number of bytes that are neither resident nor in swap, by index of the live object.
+        Objects with few such bytes are left out. {} if this is not known for the runtime."""
         return {}
 
     def resident_of(self, index: int, retained: Totals) -> Optional[int]:

@@ -71,7 +71,8 @@ def find_retainer(
     live = sum(one.bytes for one in types)
     if live < least:
         return
-    # Memory that was never used does not make a process large. It counts only if little else does.
+    # Memory that was never used is not resident, so it does not make a process large. It counts
+    # only if less than `least` is resident.
     resident_live = live - sum(graph.absent.values())
     by_residency = bool(graph.absent) and resident_live >= least
     live = resident_live if by_residency else live

@@ -133,7 +133,7 @@ def list_candidates(session: Session) -> list[Mapping]:
         before, after = below.get(start), above.get(end)
         beside = [one for one in (before, after) if one is not None]
         if any(one.executable and not one.name for one in beside):
-            continue  # generated code may refer to the memory by distance
+            continue  # generated code may refer to this memory by its distance from the code
         if any(is_reservation(one, reserved) for one in beside):
             parts.append(Range(start, end))
         else:
@@ -184,9 +184,9 @@ def _without(runs: Sequence[Range], known: Sequence[Range]) -> list[Range]:
 
 
 def is_reservation(region: Region, reserved: Sequence[Range]) -> bool:
-    """Whether a region is a reservation, so that the program may refer to the memory beside it by
-    numbers. `reserved`: the reservations of known owners, ascending and disjoint, which do not
-    count."""
+    """Whether a region is a reservation. The program may refer to the memory next to a reservation
+    by numbers. `reserved`: the reservations of known owners, which do not count; ascending and
+    disjoint."""
     if not _is_inaccessible(region) or region.end - region.start <= LARGEST_GUARD:
         return False
     before = bisect_left(reserved, Range(region.end, 0)) - 1

@@ -90,8 +90,9 @@ def find_leaked_mappings(session: Session, found: Sequence[Mapping]) -> LeakedMa
 
 
 def _divide(session: Session, found: Sequence[Mapping]) -> tuple[Sequence[Mapping], frozenset[Range], frozenset[Range]]:
-    """Return the candidates, the largest ones divided into the mappings that the program created;
-    the ranges of which this is not certain; and those to whose starts, not ends, words refer."""
+    """Divide the largest candidates into the mappings that the program created. Return all
+    candidates; the ranges whose limits are not certain; and the ranges to whose starts, not ends,
+    words refer."""
     whole = {Range(one.start, one.end): one for one in found if one.end - one.start >= LEAST}
     regions = sorted(sorted(whole, key=lambda one: one.start - one.end)[:DIVIDED])
     divided = divide_regions(session, regions) if regions else {}
@@ -211,9 +212,9 @@ class MappingSearch:
 
 
 def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: MappingSearch, started: Collection[Range]) -> list[Range]:
-    """Return the ranges that may be in use without a reference in memory. The kernel or a device
-    may know them, or they may be alternate signal stacks, of which each thread has one. `started`:
-    ranges to whose starts the program refers."""
+    """Return the ranges that may be in use without a reference in memory. Only the kernel or a
+    device may have their addresses, or they may be alternate signal stacks: each thread can have
+    one. `started`: ranges to whose starts the program refers."""
     if any(map(_is_device, session.target.regions())) or _are_numbered(session, leaked):
         return [Range(one.start, one.end) for one in leaked]
     sizes: dict[int, int] = {}

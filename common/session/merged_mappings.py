@@ -9,7 +9,7 @@ mmap. The program's own data shows where the calls' mappings begin and end:
 - Chains: each mapping begins with a header that contains the size of the mapping. The first one is
   at the start of the region, and each one leads to the next.
 - Strides: words contain addresses at multiples of one distance. This is no proof: a mapping may be
-  twice as large as the others. So the parts to which no word refers are only possibly leaked.
+  twice as large as the others. Therefore, parts to which no word refers are only possibly leaked.
 
 If parts contradict each other, the region is not divided. A reference to any part of it then keeps
 all of it alive."""
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from findleaks.session import Session
 
 LEAST = 4  # fewest claims or headers of a region that show how to divide it
-# Fewest claims of one size, or addresses at one distance, that show the parts between them
+# Fewest claims of equal size, or addresses at equal distances, that show how to divide the memory
+# between them
 MANY = 8
 BESIDE = 4  # words before and after an address that may be the size or the end of its mapping
-HEADER = 8  # words of a header in which the size of the mapping is looked for
+HEADER = 8  # words of a header that may contain the size of the mapping
 MOST_PARTS = 1 << 16
 CLUSTERS = 4  # ranges of addresses that are searched for references to regions
 MOST_WORDS = 1 << 18  # words that refer to regions; if there are more, nothing is divided
@@ -44,8 +45,9 @@ PHASE = "looking for references to mappings"
 
 
 class Parts(NamedTuple):
-    """The parts of a region, ascending and without gaps. `doubtful`: those that are not certain.
-    `has_starts`: whether the program has the starts of mappings, and not their ends."""
+    """The parts of a region, ascending and without gaps. `doubtful`: the parts that are not
+    certain. `has_starts`: whether the program's words contain the starts of the parts, not their
+    ends."""
 
     ranges: Sequence[Range]
     doubtful: Collection[Range] = ()
@@ -53,8 +55,9 @@ class Parts(NamedTuple):
 
 
 class References:
-    """The page addresses in words that refer to a region. `claims`: by place of the second word,
-    the claimed mappings. A place is (distance in words, whether it is the end)."""
+    """Words that refer to pages of a region, and the mappings that pairs of words claim. The first
+    word of a pair is the start of the mapping. `claims`: the mappings by the position of the second
+    word: its distance from the first one in words, and whether it is the end (True) or the size."""
 
     def __init__(self) -> None:
         self.starts: set[int] = set()  # also the end of the region, if a word contains it
@@ -80,18 +83,18 @@ class References:
                 continue
             if start + word <= region.end:
                 claim(distance, start + word, False)
-            # In a table of addresses, the next one is no end.
+            # In a table of addresses, the next address is not the end of a mapping.
             is_table = is_page(at - distance) or is_page(at + 2 * distance)
             if start < word <= region.end and not is_table:
                 claim(distance, word, True)
 
     def covers_several(self, region: Range, claimed: Sequence[Range]) -> bool:
-        """Whether a claim includes several of these mappings: they are then parts of one mapping,
-        such as the slots of a pool.
+        """Whether a claim includes several mappings of `claimed`. They are then parts of one
+        mapping, such as the slots of a pool.
 
-        Two addresses beside each other may be the starts of two mappings. So a claimed end counts
-        only if no claimed mapping starts there, and if the claim covers more than half of the
-        region."""
+        Two adjacent words may contain the starts of two mappings. Therefore, a claim with an end
+        counts only if no claimed mapping starts at this end, and if the claim covers more than half
+        of the region."""
         half, starts = (region.end - region.start) // 2, {one.start for one in claimed}
         for (_, is_end), claims in self.claims.items():
             every = (one for one in claims if not is_end or (one.end - one.start > half and one.end not in starts))
@@ -101,7 +104,7 @@ class References:
 
 
 def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range, Parts]:
-    """Return the parts of those of the regions, ascending and disjoint, that can be divided."""
+    """Return the parts of each region that can be divided. `regions`: ascending and disjoint."""
     target = session.target
     memory, page, size = Memory(target), target.arch.page, target.arch.word
     found, blocks = {region: References() for region in regions}, session.directory.blocks
@@ -131,18 +134,20 @@ def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range,
 
 
 def find_inside(own: Sequence[Range], region: Range) -> list[Range]:
-    """Return those of the ranges, ascending, that are in a region."""
+    """Return the ranges that begin in a region. `own`: ascending."""
     return list(own[bisect_left(own, Range(region.start, 0)) : bisect_left(own, Range(region.end, 0))])
 
 
 def divide(memory: Memory, region: Range, found: References, page: int, own: Sequence[Range] = ()) -> Parts:
-    """Return the parts of a region; only one if it cannot be divided. `own`: the mappings that the
-    kernel has there. It does not merge mappings that mremap moved."""
+    """Return the parts of a region; a single part if it cannot be divided. `own`: the mappings that
+    the kernel lists in the region. There are several if mremap moved mappings: the kernel does not
+    merge them."""
     parts = _follow_headers(memory, region, page)
     if parts:
-        # The program refers to the headers of its arenas. In an allocator's list of chunks, most of
-        # which it reaches only by their sizes, or all of which are in a pool, unused ones are no
-        # leaks.
+        # If the program refers to the headers, the parts are arenas, and an arena without a
+        # reference is leaked. The parts may also be the chunks of an allocator. The allocator finds
+        # most chunks only by the size of the previous chunk, or all chunks are in one pool. Then an
+        # unused chunk is not a leak.
         has_headers = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
         is_sure = has_headers and not found.covers_several(region, parts)
         return Parts(parts, () if is_sure else parts, region.end not in found.starts)
@@ -150,7 +155,7 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
         claimed = _choose_claims(region, claims)
         if claimed and not found.covers_several(region, claimed):
             parts = _fill_gaps(region, claimed)
-            # If the words contained ends, there would be no claim of the lowest mapping.
+            # If handles contain ends instead of starts, the lowest mapping has no claim.
             has_starts = claimed[0].start == region.start or claimed[-1].end not in found.starts
             # Without a handle in use, a part may also be an unused slot of a pool.
             return Parts(parts, [one for one in parts if one not in found.in_use], has_starts)
@@ -212,8 +217,8 @@ def _choose_claims(region: Range, claims: Collection[Range]) -> list[Range]:
 
 def _fill_gaps(region: Range, claimed: Sequence[Range]) -> list[Range]:
     """Return the claimed mappings, and the parts of the gaps between them. If the parts of a gap
-    are unknown, it is one part with the mappings beside it, as one of them may be larger than its
-    claim."""
+    are unknown, the gap and the mappings before and after it become one part, because one of these
+    mappings may be larger than its claim."""
     sizes = {one.end - one.start for one in claimed}
     size = sizes.pop() if len(sizes) == 1 and len(claimed) >= MANY else 0
     inner = claimed[-1].end - claimed[0].start - sum(one.end - one.start for one in claimed)
@@ -245,7 +250,7 @@ def _divide_by_stride(region: Range, starts: Sequence[int]) -> Parts:
     count = (region.end - region.start) // size
     if size != gcd(*distances) or 2 * number < len(starts) - 1 or not 1 < count <= min(2 * len(starts), MOST_PARTS):
         return Parts([region])
-    # Other memory may precede the first one, or follow the last one.
+    # Other memory may precede the first part, or follow the last one.
     cuts = range(region.start + (starts[0] - region.start) % size, region.end - size + 1, size)
     inner = [cut for cut in cuts if cut - region.start >= size]
     parts = [Range(*one) for one in zip([region.start, *inner], [*inner, region.end])]

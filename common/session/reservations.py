@@ -23,8 +23,8 @@ PHASE = "looking for references to mappings"
 
 
 def find_unreferenced(session: Session, parts: Sequence[Range]) -> list[Range]:
-    """Return those of the accessible parts, ascending, to whose reservations no word refers. The
-    words of a part count only if another word refers to the part's own reservation. The kernel
+    """Return the accessible parts to whose reservations no word refers. `parts`: ascending. Words
+    in a part count only if a word outside its reservation refers to this reservation. The kernel
     merges adjacent reservations, so a word that refers to one of them counts for all."""
     regions = session.target.regions()
     anonymous = merge_ranges(Range(one.start, one.end) for one in regions if one.private and not one.executable and not one.name)
@@ -51,8 +51,8 @@ def find_unreferenced(session: Session, parts: Sequence[Range]) -> list[Range]:
 
 
 def _find_reservations(anonymous: Sequence[Range], words: Iterable[int]) -> Iterator[Range]:
-    """Yield the range that each word refers to, if there is one. The end of a range counts as an
-    address in it."""
+    """Yield the range to which each word refers. Words that refer to no range are skipped. The end
+    of a range counts as an address in the range."""
     for word in words:
         found = range_at(anonymous, word) or range_at(anonymous, word - 1)
         if found is not None:

@@ -28,7 +28,8 @@ def name_import(target: Target, module: Module, slot: int) -> str:
             return ""
 
         def place(tag: int) -> int:
-            # ld.so has added the load address to the addresses, but not on every platform.
+            # On some platforms, ld.so adds the load address to the addresses in the dynamic
+            # section.
             return tags[tag] if tags[tag] >= module.start else tags[tag] + module.bias
 
         for table, length in ((_JMPREL, _PLTRELSZ), (_RELA, _RELASZ)):

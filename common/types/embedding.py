@@ -43,8 +43,8 @@ stores the value. The type of the value is the template argument of the control 
 (__memory/shared_ptr.h, 19)."""
 
 CALLABLE, _CALLABLE_WORDS = "std::__1::__function::__func<", 3
-"""libc++'s polymorphic owner of a callable, and the most words of one that std::function stores in
-its buffer (__functional/function.h, 19, __value_func)."""
+"""libc++'s class template for objects that store a callable, and the maximum number of words of
+such an object in the buffer of std::function (__functional/function.h, 19, __value_func)."""
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::", "hashbrown::")
 _STORAGE = (
     *STORAGE,
@@ -107,8 +107,8 @@ class Embedding:
 
     def is_first_member(self, number: int) -> bool:
         """Whether a type of the program that is not derived from a class may begin with an object
-        of the class. Such a type has the class's vtable in its first word, but none of its own.
-        libc++'s std::function has small callables in a buffer at its start."""
+        of the class. The first word of such a type is the class's vtable, although the type itself
+        has no vtable. libc++'s std::function stores small callables in a buffer at its start."""
         table = self.table
         if table.text(table.names[number]).startswith(CALLABLE) and table.sizes[number] <= _CALLABLE_WORDS * table.word:
             return True

@@ -89,8 +89,8 @@ class Spreading:
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> set[int]:
         """Claim objects of C++ classes. `words`: the first word of such objects, and the name of
-        their class. Return the words of classes whose objects are not claimed, because another type
-        may begin with such an object."""
+        their class. Return the first words of those classes whose objects are not claimed because
+        another type may begin with such an object."""
         known = {_plain(self.table.name(number)): number for number in self.embedding.polymorphic()}
         rows, embedded = [], set()
         for word, name in sorted(words):

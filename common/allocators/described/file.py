@@ -41,7 +41,7 @@ Number = Union[int, Place]
 
 
 def decode_number(place: Place, data: bytes, order: Literal["little", "big"]) -> int:
-    """Return the number at a place, which contains these bytes."""
+    """Return the number that a place contains. `data`: the bytes at the place."""
     return (int.from_bytes(data, order) & place.mask) + place.add
 
 

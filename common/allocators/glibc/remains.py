@@ -107,21 +107,22 @@ def _find_spans(memory: Memory, engine: Engine, main: GlibcArena, parts: Sequenc
                 piece = next(iter(memory.target.pieces(min(at + page, end), end)), None)
                 at = piece.address // page * page if piece is not None else end
                 continue
-            # Chunks of a long run lead to the same header that ended it, so the search continues
-            # after them. The size of the last one may be wrong.
+            # All chunks of a long run lead to the header that ended the run, so the search
+            # continues after the start of the last chunk. The size of this chunk may be wrong.
             at = (run.previous if run.headers >= LEAST_CHUNKS else at) // page * page + page
 
 
 def _follow_chunks(memory: Memory, engine: Engine, chunk: int, end: int) -> SoundChunks:
-    """Find the run of headers from `chunk` on that agree with each other, in all pieces of memory
-    up to `end`. The result does not list free chunks."""
+    """Follow the chunks from `chunk` on, up to `end`, while the header of each agrees with that of
+    the next. The chunks may be in several pieces of memory. The result does not list free
+    chunks."""
     previous, headers = 0, 0
     while chunk < end:
         head = memory.word(chunk + memory.size)
         if head is None:
             break
         if head & FLAG_BITS == 0 and previous and memory.word(chunk) == chunk - previous and 4 * memory.size <= head <= end - chunk:
-            # The chunk before is free, and its header is in another piece.
+            # The previous chunk is free, and its header is in another piece of memory.
             previous, chunk, headers = chunk, chunk + head, headers + 1
             continue
         piece = next(iter(memory.target.pieces(chunk, end)), None) if head & FLAG_BITS == PREV_INUSE else None
@@ -135,15 +136,15 @@ def _follow_chunks(memory: Memory, engine: Engine, chunk: int, end: int) -> Soun
 
 
 def _make_span(memory: Memory, main: GlibcArena, part: Range, first: int, run: SoundChunks) -> Optional[GlibcSpan]:
-    """Return the span at the start of a part of a mapping; None if the run of headers from `first`
-    on does not identify one. The span ends with the top, with a fencepost, or where the core
-    ends."""
+    """Return the span of the main arena at the start of a part of a mapping. `run`: the chunks from
+    `first` on, as _follow_chunks returns them. The span ends with the top, with a fencepost, or
+    where the core ends. Return None if the chunks do not identify a span."""
     start, end = part
     words = memory.words(first, 4)
     if words is None or words[1] == words[3]:
-        return None  # in an array of equal numbers, such as 65, each number leads to another one
+        return None  # an array of equal numbers, such as 65, looks like headers of chunks
     if _is_mmapped(memory, run.chunk, end):
-        end = run.chunk  # the kernel has merged the mappings
+        end = run.chunk  # the kernel merged the mapping of the heap with that of the mmapped chunk
     fence = measure_fencepost(memory, run.chunk, main.layout.align) if run.chunk < end else 0
     behind = run.chunk + fence
     if fence and behind % memory.arch.page == 0 and run.headers >= LEAST_FENCED:

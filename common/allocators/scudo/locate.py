@@ -92,9 +92,9 @@ def has_records(memory: Memory, hit: int) -> bool:
     """Whether the word at `hit` may belong to an array of RegionInfo with an unknown layout.
 
     In such an array, each record has the start of another region of 4 GiB, and together these
-    regions have no gaps. Each region begins at a random page of its first MOST_OFFSET pages. The
-    addresses in a program's own table differ from that: the reservations have one distance, or the
-    table has few of them."""
+    regions have no gaps. Each region begins at a random page of its first MOST_OFFSET pages. In a
+    program's own table of reserved addresses, either all distances are multiples of 4 GiB, or there
+    are few addresses."""
     low = memory.word(hit) or 0
     slack = MOST_OFFSET * memory.target.arch.page
     for stride in STRIDES:
@@ -106,7 +106,8 @@ def has_records(memory: Memory, hit: int) -> bool:
                 at += way
                 word = memory.word(at)
         regions = {(one - low + slack) // REGION for one in starts}
-        # No two records refer to one region, and at most two regions between them have no record.
+        # Each record refers to another region, and at most two regions between the lowest and the
+        # highest have no record.
         if len(starts) >= LEAST_RECORDS and len(regions) == len(starts) and max(regions) - min(regions) < len(starts) + 2:
             return len({(one - low) % REGION for one in starts}) > 1
     return False

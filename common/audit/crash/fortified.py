@@ -23,8 +23,8 @@ def find_failed_check(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     """Return the name of the function without its affixes: "sprintf"; "" if it is unknown.
     `frames`: the frames of the thread, as many as the tracer has, the innermost first."""
     level = next((at for at, frame in enumerate(frames) if not frame.module.startswith(_LIBC)), 0)
-    # The program calls the outermost one: __sprintf_chk may call __vsprintf_chk. In a static
-    # program, functions of libc are in the module of the program.
+    # The program calls the outermost of the functions that check: __sprintf_chk may call
+    # __vsprintf_chk. In a static program, functions of libc are in the module of the program.
     found = ""
     for frame in frames[: level or len(frames)]:
         name = _name_checked(frame.function)

@@ -107,8 +107,9 @@ def _find_crash(session: Session) -> Iterator[Finding]:
 
 
 def exclude_leaked_blocks(graph: Graph, blocks: Blocks, finding: Finding) -> Iterator[Finding]:
-    """Yield a finding of a runtime without its leaked blocks, which the finding about leaks covers.
-    Nothing is left of a finding about a leaked pool, or about pools most of which are leaked."""
+    """Yield a finding of a runtime without its leaked blocks, because the finding about leaks
+    reports them. Yield nothing if the finding is about a leaked block, or if at least half of its
+    memory is leaked."""
     if not finding.members:
         address = finding.facts.get("address")
         index = blocks.find(int(address, 16)) if isinstance(address, str) else -1

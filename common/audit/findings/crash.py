@@ -94,8 +94,8 @@ def _access(found: Crash) -> str:
 
 def _describe(found: Crash, address: int, target: Target) -> str:
     if address < target.arch.page:
-        # A pointer to a member of a null structure is not null itself. Neither is a random value,
-        # nor the address of an element before a mapped array.
+        # Only an instruction that adds an offset to a null pointer is certain. Without one, the
+        # small address may also be a random value, or that of an element before a mapped array.
         is_sure = found.fault is not None and found.fault.kind == "pointer" and not found.fault.value
         return f"{'' if is_sure else 'probably '}an offset from a null pointer"
     if found.below_stack:

@@ -12,8 +12,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection, merge_ranges, range_at, region_index
 
 LEAST_PART = 0.1
-"""If a smaller part of the writable memory is missing, and no stacks and no variables of modules, a
-warning reports it, but no finding."""
+"""The fraction of the writable memory that must be missing for a finding, unless stacks or
+variables of modules are missing. Below this fraction, only a warning reports the missing memory."""
 
 _REMEDIES = (
     "compare the size of a copied core with that of the original",

@@ -64,7 +64,7 @@ class Borrowed:
 
     @property
     def exclusions(self) -> Sequence[Exclusion]:
-        """The exclusions, by pattern."""
+        """The exclusions. The index of an exclusion is the number of its pattern."""
         return self._table.exclusions
 
     def pair(self, end: int) -> int:
@@ -90,9 +90,9 @@ class Borrowed:
 
     def with_end(self, number: int, offset: int) -> int:
         """Return a pattern that excludes the words of pattern `number`, and the link at `offset`
-        wherever it leads: the first and last objects of a list refer to the list's head, which is
-        in no object. Returns `number` if there are too many patterns, or if a mask has no bit for
-        this word."""
+        wherever it leads. In the first or last object of a list, this link refers to the list's
+        head, which is not an object. Returns `number` if there are too many patterns, or if a mask
+        has no bit for this word."""
         if not 0 <= offset < LAST_WORD * self._word:
             return number
         plain, link = self.exclusions[number], 1 << offset // self._word

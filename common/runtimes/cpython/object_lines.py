@@ -98,8 +98,8 @@ class ObjectLines:
                     self._referrers[index] += count
 
     def _reserve_storage(self, keys: array[int], targets: array[int]) -> None:
-        """Set the owner of each block to which a word for storage refers. If several words do, the
-        block belongs to the first object."""
+        """Set the owner of each block to which a word for storage refers. If several objects have
+        such words, the block belongs to the first of these objects."""
         found, storage = self._tally.found, self._storage
         for key, target in zip(keys, targets):
             if found[target] == NO_OBJECT and storage[target] == NO_ROOT:
@@ -149,8 +149,8 @@ class ObjectLines:
 
     def _follow(self, index: int, number: int, word: int, target: int, offset: int, parts: list[str]) -> int:
         """Add the references of the memory of an object that begins with block `target`. Returns
-        the bytes of this memory. Each block is followed once, so that the time is limited. Storage
-        of other objects is left out: stale words may refer to it."""
+        the bytes of this memory. Each block is followed only once, which limits the time. Storage
+        of other objects is left out, because stale words may refer to it."""
         is_storage = self._members.is_storage(number, index, word)
         waiting, total = [target] if is_storage is not False else [], 0
         while waiting:

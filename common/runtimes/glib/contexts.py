@@ -121,7 +121,7 @@ class Contexts:
 
     def _links(self, context: int, sources: Container[int]) -> Iterator[Range]:
         """Yield the links of a context's lists that refer to these sources."""
-        seen = set[int]()  # of all lists: damaged lists may share their sources
+        seen = set[int]()  # sources of all lists: damaged lists may have sources in common
         for head in self._lists(context):
             places = [head, head + 8]  # the first and the last source
             at = self._memory.word(head) or 0

@@ -17,7 +17,7 @@ _ENDS = (".so", ".dylib")
 _OTHERS = ("libjli.", "libjemalloc", "libmimalloc", "libtcmalloc")
 
 _LAUNCHER = "java"
-_ARENAS_FROM = 22  # the version of the JDK in which java.lang.foreign is no preview any more
+_ARENAS_FROM = 22  # first version of the JDK in which java.lang.foreign is not a preview
 
 
 def list_loaded_libraries(target: Target, libjvm: Module) -> list[str]:

@@ -24,9 +24,9 @@ _MOST_EXAMINED, _MOST_SEARCHED = 1 << 27, 96
 
 
 class NamedPaths:
-    """Begins paths in a marked graph at named objects. `numbers`: the number of each object's
-    class. `named`: for each class, whether its objects are java.lang.Class, threads or class
-    loaders. `is_live`: whether a root reaches an object."""
+    """Extends paths in a marked graph so that they begin at named objects. `numbers`: the number of
+    each object's class. `named`: for each class, whether its objects are java.lang.Class, threads
+    or class loaders. `is_live`: whether a root reaches an object."""
 
     def __init__(self, target: Target, graph: Graph, numbers: Sequence[int], named: Sequence[bool], is_live: Callable[[int], bool]) -> None:
         self._target, self._graph, self._numbers, self._named, self._is_live = target, graph, numbers, named, is_live
@@ -34,10 +34,10 @@ class NamedPaths:
         self._extensions: dict[int, Sequence[int]] = {}  # by the first object of a path
 
     def extend(self, path: Sequence[int]) -> Sequence[int]:
-        """Return the path with a chain of references from a named object in front of it, and the
-        path to this object. If no such chain leads to the first object, the path begins at the next
-        one to which a chain leads: a stack may refer to one of many tasks, and each task to the
-        object that a static variable retains. Return the path unchanged if no chain is found
+        """Find a chain of references from a named object to the path's first object. Return the
+        path to the named object, the chain and the path. If there is no such chain, objects at the
+        start of the path are replaced: a stack may refer to one of many tasks, and each task refers
+        to an object that a static variable retains. Return the path unchanged if no chain is found
         nearby."""
         if any(map(self._is_named, path)):
             return path

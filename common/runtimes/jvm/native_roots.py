@@ -319,7 +319,7 @@ class NativeRoots:
         return known
 
     def _fits_regions(self, words: Sequence[int]) -> bool:
-        """Return whether each word is 0, or an address in the region of the same place."""
+        """Return whether each word is 0, or an address in the region with the same index."""
         step = self._regions.step
         return all(not word or low <= word <= low + step for low, word in zip(self._regions, words))
 

@@ -1,11 +1,11 @@
-"""Find words in the JVM's own blocks that look like pointers to other blocks, but are none.
+"""Find words in the JVM's own blocks that look like pointers to other blocks, but are not pointers.
 
 - Words of free chunks, and of the unused parts of arenas.
 - Words of arena chunks in use that point into a block. The compilers keep many structures in
-  arenas, and do not write all their bytes. A half of a word often has an earlier content: then the
-  word looks like a pointer into a large block. The JVM refers to a block by its start, except to
-  chunks of its arenas. Words that refer to the start of a block count, and so do words that refer
-  to another chunk.
+  arenas, and do not write all their bytes. Half of a word often has stale contents, so the word
+  looks like a pointer into a large block. The JVM refers to a block by its start, except to chunks
+  of its arenas. Words that refer to the start of a block count, and so do words that refer to
+  another chunk.
 - Words with hash codes in tables (hash_tables.py) that point into a block.
 - The last words of names (symbols.py): malloc's blocks are longer than the names.
 

@@ -96,7 +96,7 @@ class Unused:
 
     @property
     def exclusions(self) -> Sequence[Exclusion]:
-        """The exclusions, by pattern."""
+        """The exclusions. The index of an exclusion is the number of its pattern."""
         return self._table.exclusions
 
     @property

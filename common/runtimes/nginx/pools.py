@@ -39,8 +39,8 @@ LONGEST = 200  # bytes of a request line
 
 class Pool(NamedTuple):
     """A pool. `used` is the bytes used in its blocks, and of its large requests. `blocks` and
-    `large` are indices of blocks of malloc. `unused` are the ends of its blocks that it has not
-    handed out."""
+    `large` are indices of blocks of malloc. `unused` are the parts at the ends of its blocks that
+    the pool has not allocated yet."""
 
     address: int
     owner: str

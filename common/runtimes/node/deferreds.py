@@ -25,8 +25,8 @@ from findleaks.value_classes import NamedTuple
 
 _PROMISE = "type_JSPromise__JS_PROMISE_TYPE"
 _LARGEST = 24  # bytes of the smallest block of glibc
-# Strings of an addon: any function of Node-API, the one that makes deferreds, and the function of
-# V8 without which no other deferreds can be made.
+# Strings in an addon's file: the prefix of Node-API's functions, the function that makes deferreds,
+# and the function of V8 that an addon needs to make the same structure by itself.
 _API, _CREATE, _OTHER = b"napi_", b"napi_create_promise", b"GlobalizeReference"
 _MOST_CODE = 1 << 26  # bytes of an addon that are searched for these strings
 

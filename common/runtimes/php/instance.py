@@ -221,7 +221,7 @@ class Php(Runtime):
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offset of the function in a closure. The frame of a generator or of a running
-        function refers to this function, and to no other word of the closure."""
+        function contains the address of this function, and no other address in the closure."""
         size, numbers = self._directory.blocks.size, zip(self._objects.blocks, self._objects.numbers)
         sizes = {size(index) for index, number in numbers if self._objects.names[number] == CLOSURE}
         return [(one, FUNCTION) for one in sorted(sizes)] if self._memory.size == 8 else ()

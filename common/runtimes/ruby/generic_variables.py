@@ -49,7 +49,7 @@ class GenericVariables:
         """Yield the variables of the object at this address. Variables that refer to no object are
         left out."""
         flags, klass = self._memory.words(value, 2) or (0, 0)
-        # Finding the table takes long, so it is only looked for if an object has variables.
+        # The search for the table takes long, so it runs only if an object has variables.
         start = self._table.get(value, 0) if flags & HAS_VARIABLES else 0
         number = self._count(flags, start)
         if number:
