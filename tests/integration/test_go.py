@@ -1,5 +1,5 @@
-"""Go programs, stripped and not, live and in both kinds of core: the heap has the figures of the Go runtime, and lost blocks of C code
-are found."""
+"""Go programs, stripped and not, live and in both kinds of core: findleaks reports the same heap figures as the Go runtime, and finds lost
+blocks of C code."""
 
 from __future__ import annotations
 

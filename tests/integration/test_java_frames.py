@@ -1,4 +1,4 @@
-"""Frames of Java methods are those that the JVM lists, for waiting threads and at random stops."""
+"""findleaks lists the same frames of Java methods as the JVM, for waiting threads and at random stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of the Java heap by class: the numbers are those of jcmd in the same process, and those of the program."""
+"""Objects of the Java heap by class: the numbers equal those that jcmd and the program print for the same process."""
 
 from __future__ import annotations
 

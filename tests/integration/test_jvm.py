@@ -1,4 +1,4 @@
-"""`runtime` on a JVM has the figures that jcmd prints for the same process."""
+"""For a JVM, `runtime` reports the same figures as jcmd for the same process."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def parse_summary(text: str) -> dict[str, tuple[int, int]]:
 
 
 def at_stop(running: cores.Running, folder: Path, function: str, *words: str, version: str = jvms.SYSTEM) -> tuple[str, str]:
-    """Run a jcmd command that makes the JVM call this function. Return the output of jcmd, and that of GDB, which runs findleaks at the
-    call."""
+    """Run a jcmd command that makes the JVM call this function. GDB runs findleaks at this call. Return the output of jcmd and the output
+    of GDB."""
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]

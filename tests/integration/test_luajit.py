@@ -96,7 +96,7 @@ def test_debuggers(blocks: cores.Running, debugger: Any) -> None:
 
 
 def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
-    """LuaJIT counts requested bytes: those of the blocks that the program recorded, and those of older blocks."""
+    """LuaJIT counts requested bytes. They are the bytes of the blocks that the program recorded, plus the bytes of older blocks."""
     (bytes_,) = re.findall(r"bytes (\d+)", blocks.output)
     (lua,) = run_json("runtime", "--pid", str(blocks.pid))["runtimes"]
     assert lua["counters"]['collectgarbage("count")'] == int(bytes_)
@@ -113,7 +113,7 @@ def newer() -> list[str]:
 
 @pytest.mark.parametrize("command", [lambda: [real.executable("luajit")], pytest.param(newer, marks=pytest.mark.matrix)])
 def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
-    """Objects by type, garbage, and variables are those of test_lua.py."""
+    """findleaks reports the same objects by type, garbage and variables as in test_lua.py."""
     words = [*command(), str(truth.PROGRAMS / "objects.lua"), "drop"]
     with cores.Running(words, tmp_path / "run", stdin=-1) as made:
         where = ["--pid", str(made.pid)]

@@ -1,4 +1,5 @@
-"""`runtime` on Node has the counts of the process itself: C++ objects by class, ArrayBuffers, V8's heap and its external memory."""
+"""For Node, `runtime` reports the same counts as the process itself: C++ objects by class, ArrayBuffers, V8's heap and its external
+memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files, lines and inlined functions of stacks are those that the program prints, and those of GDB's backtrace and addr2line, in all
-three front ends."""
+"""Files, lines and inlined functions of stacks equal those that the program, GDB's backtrace and addr2line print, in all three front
+ends."""
 
 from __future__ import annotations
 

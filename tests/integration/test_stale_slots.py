@@ -1,4 +1,4 @@
-"""Words in slots of containers after the length are not references. Words of memory that only looks like a container are."""
+"""Words in slots of containers after the length are not references. If memory only looks like a container, its words are references."""
 
 from __future__ import annotations
 

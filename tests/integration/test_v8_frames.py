@@ -1,4 +1,4 @@
-"""The frames of JavaScript functions are those that V8 prints at the same stop. At random stops, they are possible frames."""
+"""findleaks and V8 list the same frames of JavaScript functions at the same stop. At random stops, each listed frame is possible."""
 
 from __future__ import annotations
 

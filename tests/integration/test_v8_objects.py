@@ -1,4 +1,4 @@
-"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program created."""
+"""Objects of V8's heap by constructor equal those in the snapshot that V8 writes at the same stop, and those that the program created."""
 
 from __future__ import annotations
 
