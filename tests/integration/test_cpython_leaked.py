@@ -21,7 +21,7 @@ import cores
 
 COUNT = 1000
 LEAST = 0.9
-"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to some."""
+"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to the other objects."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 

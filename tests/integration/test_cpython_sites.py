@@ -67,7 +67,7 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
         if not row["site"] or row["size"] < size or stacks.get(row["site"], frames) != frames:
             wrong.append((size, frames, row, stacks.get(row["site"])))
     assert len(said["lost"]) == 2700 and not wrong, wrong[:3]
-    assert definite > 1500  # if it were scanned, the table would refer to all of them
+    assert definite > 1500  # if findleaks scanned the table, all blocks would be reachable
     for (address, frames), answer in zip(some, answers):
         assert [site_of(site["frames"]) for site in answer["sites"]] == [frames], hex(address)
     counts = {tuple(site_of(site["frames"])): site["live"] for answer in answers for site in answer["sites"]}

@@ -54,7 +54,7 @@ PARTS = (
 Key = tuple[str, str, str]
 """Section, whole and name."""
 Amount = tuple[Optional[int], Optional[int]]
-"""Number and bytes; None for what the command does not report."""
+"""Number and bytes. A value is None if the command does not report it."""
 
 
 def run_json(session: Session, word: str) -> Any:

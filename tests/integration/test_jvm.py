@@ -84,7 +84,8 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
-    """GDB stops the JVM just before it prints its counts. Since it counted, only the memory of NMT has grown, by the copy of the counts."""
+    """GDB stops the JVM just before it prints its counts. After the JVM has counted, only the memory of NMT grows, by the size of the copy
+    of the counts."""
     with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
@@ -160,7 +161,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
             permanent = set(runtime.permanent_blocks())
         after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
-    # Chunks of arenas are recognised by their layout. Functions of Arena and ChunkPool requested them.
+    # Chunks of arenas are recognised by their layout. Functions of Arena and ChunkPool allocate the chunks.
     takes = [(stack[:1] and stack[0] in INLINED) or any("Arena::" in name or "ChunkPool::" in name for name in stack) for stack in names]
     usual = [length for chunk in (1 << 10, 10 << 10, 32 << 10) for length in range(chunk - 64, chunk + 64)]
     rows = zip(recording.addresses, recording.site_of, sizes)

@@ -236,7 +236,7 @@ def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monke
 
 def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
     """If another debug server traces the process, findleaks reads it through LLDB's API, like a process on another machine. The results
-    lack only what /proc shows."""
+    lack only information that /proc has."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

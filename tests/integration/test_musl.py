@@ -93,7 +93,7 @@ def test_truth_of_every_version(compiled, tmp_path: Path, version: str, link: st
 @pytest.mark.parametrize("options", [pytest.param("ab", id="break blocked")])
 @pytest.mark.parametrize("version", [HERE_OLD, pytest.param(HERE, marks=pytest.mark.matrix)])
 def test_heaps_of_other_shapes(compiled, tmp_path: Path, version: str, options: str) -> None:
-    """If the break cannot grow, oldmalloc continues its heap in mappings, and mallocng its metadata."""
+    """If the break cannot grow, oldmalloc continues its heap in mappings, and mallocng places its metadata in mappings."""
     check(compiled(version, "static"), tmp_path, 3, "kernel", options, 2)
 
 
