@@ -45,9 +45,7 @@ ALSO_UNTRUSTED = ("full", "modified-memory")  # minidumps of LLDB lack some vect
 class Seen(NamedTuple):
     """The results for a program in one kind of core, or live."""
 
-    kinds: dict[
-        str, set[str]
-    ]  # by kind of mapping: the kinds of the blocks that it refers to; the key "lost" has the kinds of the lost blocks
+    kinds: dict[str, set[str]]  # by kind of mapping: kinds of blocks that it refers to; "lost": kinds of lost blocks
     trusted: bool
     warnings: list[str]
 

@@ -1,4 +1,4 @@
-"""Cores of processes with managed heaps: if the mapping of a native library is missing, a warning names the mapping, and the result is not
+"""Cores of processes with managed heaps: if the mapping of a native library is missing, a warning is printed, and the result is not
 trusted. Complete cores are trusted."""
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def examples(wanted: Callable[[list[str]], bool]) -> list[tuple[Example, list[str]]]:
-    """Return the examples that have output, or the examples with a command that begins with the words `wanted`."""
+    """Return each example with the words of its command, if `wanted` returns true for these words."""
     found = [(example, words) for example in documented.examples() if example.prompt == "$" for words in documented.calls(example)]
     return [(example, words) for example, words in found if words[0] not in (*FRONT, *SETUP) and wanted(words)]
 

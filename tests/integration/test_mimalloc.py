@@ -44,9 +44,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
         if key not in made:
             output = folder / f"truth-{len(made)}{'-static' if '-static' in more else ''}"
             objects = [str(mallocs_mimalloc.get_object(version))] if version else []
-            if (
-                "-static" in more or "-static-pie" in more
-            ):  # libc.a contains another malloc, so the linker uses the first malloc that it finds
+            if "-static" in more or "-static-pie" in more:  # libc.a contains another malloc; the linker uses the first
                 objects.append("-Wl,-z,muldefs")
             subprocess.run(["gcc", *FLAGS, "-O1", *more, "-o", str(output), str(SOURCE), *objects, "-pthread"], check=True)
             made[key] = output
