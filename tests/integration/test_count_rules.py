@@ -164,7 +164,7 @@ def test_a_jvm_without_symbols(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_jvm_with_checked_jni(tmp_path: Path) -> None:
-    """With -Xcheck:jni, the JVM has a second table, whose functions call those of the first one."""
+    """With -Xcheck:jni, the JVM has a second table. Its functions call the functions of the first table."""
     for home in (None, strip_jdk(tmp_path)):
         folder = tmp_path / ("stripped" if home else "whole")
         folder.mkdir()

@@ -124,7 +124,7 @@ def test_debuggers_read_the_same_frames(crash: Crash) -> None:
 
 
 def test_damaged_frames(crash: Crash) -> None:
-    """findleaks reads the frames of a damaged core without an error. Each name is that of a function or file of the program."""
+    """findleaks reads the frames of a damaged core without an error. Each name is the name of a function or file of the program."""
     with findleaks.open(crash[0]) as process:
         target = process._session.target
         reader = find_frame_reader(target)

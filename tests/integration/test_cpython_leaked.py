@@ -27,7 +27,7 @@ VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for
 
 
 class Leaked(NamedTuple):
-    """Two cores of one process, the second with twice as many leaked objects, and the addresses of some objects by class."""
+    """Two cores of one process, and the addresses of some objects by class. The second core has twice as many leaked objects."""
 
     before: Path
     after: Path

@@ -35,8 +35,9 @@ def site_of(frames: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str) -> None:
-    """The stacks of the lost blocks, both objects and arrays, are those of tracemalloc, and the table of traces does not keep any block
-    reachable. Stale words do keep some, because neither Python nor glibc clears the last bytes of a block before it is used again."""
+    """The stacks of the lost blocks, both objects and arrays, equal those of tracemalloc. The table of traces does not keep any block
+    reachable. Stale words keep some blocks reachable, because neither Python nor glibc clears the last bytes of a block before it is used
+    again."""
     python = mallocs_python.get(version)
     (headers,) = Path("/usr/include").glob("python3.*/Python.h")
     mallocs_python.extension(truth.PROGRAMS / "python_lose.c", tmp_path, (f"-I{headers.parent}",))

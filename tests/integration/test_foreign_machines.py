@@ -162,7 +162,7 @@ MAIN = ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 @pytest.mark.platform("ARM", "whole stacks")
 def test_stacks_of_arms_threads(tmp_path: Path) -> None:
-    """Threads that stop in code without unwind tables, where GDB's stacks end, and threads of musl, which has no tables."""
+    """Some threads stop in code without unwind tables, where GDB's stacks end. Other threads use musl, which has no unwind tables."""
     machine = foreign.ARMHF
     tree = foreign_truth.tree(machine, "bookworm")
     built = foreign_truth.compile_for_glibc(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")

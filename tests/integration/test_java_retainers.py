@@ -64,7 +64,7 @@ BUFFERS = 1000
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", "21.0.4", "25.0.2"))])
 def test_cleaner_that_waits(version: str, tmp_path: Path) -> None:
     """The collector has cleared the references to the dropped objects, but the thread of the Cleaner has not run their actions. Therefore
-    the buffers of these actions are no garbage, and the finding names the cause."""
+    the buffers of these actions are not garbage, and the finding names the cause."""
     jvms.compile_java(truth.PROGRAMS / "BlockedCleaner.java", tmp_path, "--release", "11")
     command = jvms.command(version, tmp_path, "BlockedCleaner", str(BUFFERS), options=("-Xmx64m", "-XX:+UseSerialGC"))
     with Running(command, tmp_path / "run") as running:

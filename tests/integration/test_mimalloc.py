@@ -1,5 +1,5 @@
-"""mimalloc: findleaks reports the state that the truth program expects for every block, and the areas and blocks that mimalloc itself
-lists."""
+"""mimalloc: findleaks reports the state that the truth program expects for every block, and lists the same areas and blocks as mimalloc
+itself."""
 
 from __future__ import annotations
 

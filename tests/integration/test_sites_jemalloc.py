@@ -111,7 +111,8 @@ def test_front_ends(every: recorded.Picture, build) -> None:
 
 
 def test_python_engine(every: recorded.Picture) -> None:
-    """The Python reference engine reads the stacks in one second. Its search for leaks takes ten, and is compared in the next test."""
+    """The Python reference engine reads the stacks in one second. Its search for leaks takes ten seconds, and the next test compares the
+    results."""
     words = ["caches", "--sites", "--size", "1k-", "--json", str(every.core)]
     assert debuggers.findleaks(*words, FINDLEAKS_PURE="1") == debuggers.findleaks(*words)
 
@@ -170,7 +171,7 @@ def test_damaged(every: recorded.Picture) -> None:
     session = Session(open_core(str(every.core)))
     jemalloc = next(one for one in session.directory.allocators if isinstance(one, Jemalloc))
     victim, offset = max(jemalloc.profiler.contexts.items())
-    jemalloc.profiler.contexts[victim] = offset + 8  # the following words are no stack
+    jemalloc.profiler.contexts[victim] = offset + 8  # the following words are not a stack
     count = next(at for at, words in jemalloc.profiler.counts.items() if words[12] != victim and words[4])
     del jemalloc.profiler.counts[count]
     before = own(every)

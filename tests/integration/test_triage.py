@@ -116,7 +116,7 @@ def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = FILES)
 
 
 def test_the_same_leak_is_one_group(made: Made) -> None:
-    """Two builds at other addresses, with heaps full of stale words, have one group."""
+    """A leak in two builds with different addresses, and with heaps full of stale words, has one group."""
     rows, last = triaged.parse_rows(run("--json", *(one.path for one in made.cores)))
     by_way = triaged.check_groups(rows, last, made.cores)
     assert len({row["build_id"] for row in rows.values()}) == 2

@@ -318,7 +318,8 @@ def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
 
 
 def test_scopes_with_many_handles(tmp_path: Path) -> None:
-    """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. This is fixed in 0.10.22."""
+    """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. Version 0.10.22 does not have the
+    leak."""
     for version, more in (("0.10.21", 200_000), ("0.10.22", 0)):
         words = [nodes.get(version), str(ROOT / "tests/programs/node_closing.js"), "200000"]
         with Running(words, tmp_path / version) as run:

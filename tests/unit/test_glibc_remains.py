@@ -1,4 +1,4 @@
-"""Heaps of glibc in a truncated core without main_arena, which are identified by their chunks alone."""
+"""findleaks identifies heaps of glibc in a truncated core without main_arena by their chunks alone."""
 
 from __future__ import annotations
 

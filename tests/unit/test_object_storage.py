@@ -1,4 +1,4 @@
-"""In a dump of Python's objects, memory that is surely the storage of one object belongs to no other object."""
+"""In a dump of Python's objects, if memory is certainly the storage of one object, it belongs to no other object."""
 
 from __future__ import annotations
 
