@@ -68,8 +68,8 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             program.resume(tid)
             text = program.read_until("end\n")
             printed = java_frames.parse_traced(text)
-            # If the JVM considers the frames unsafe, it lists none, or it lists frames of a wrong stack. In a system call, it receives the
-            # signal too late.
+            # The JVM lists no frames if it considers them unsafe. Sometimes it lists frames of a wrong stack. In a system call, it receives
+            # the signal too late.
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
                 continue
             assert stack.complete, stack

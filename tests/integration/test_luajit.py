@@ -44,7 +44,8 @@ def rows(output: str, word: str) -> dict[int, int]:
 
 
 def check(output: str, early: int, where: list[str]) -> None:
-    """Check that the blocks in use are those that the program recorded, and older ones. Garbage is reported, and nothing else."""
+    """Check that the blocks in use are the blocks that the program recorded and older blocks. findleaks reports all garbage, and no other
+    block."""
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "LuaJIT" in warning]
     found = {int(block["address"], 16): block for block in answer if block["allocator"] == "LuaJIT"}
@@ -67,7 +68,7 @@ def check(output: str, early: int, where: list[str]) -> None:
     assert len(lights) == 240 and {address for address, kind in lights.items() if kind == "lost"} == {
         address for address in lights if kinds[address] in truth.LOST
     }
-    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to other objects
+    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few objects that refer to other objects
 
 
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:

@@ -144,7 +144,7 @@ def program_blocks(output: str) -> dict[int, int]:
 
 
 def identities(allocator: Allocator, directory: Directory) -> None:
-    """Check that the rows of a table of caches, and those of arenas, have all blocks in sum."""
+    """Check that the rows of the table of caches add up to all blocks, and that the rows of arenas do, too."""
     rows = allocator.caches(directory.blocks)
     for state, count, size in (
         (State.IN_USE, sum(row.in_use for row in rows), sum(row.in_use_bytes for row in rows)),
