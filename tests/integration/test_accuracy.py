@@ -110,7 +110,8 @@ def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
 
 @pytest.mark.parametrize("version", mark_matrix_except({"host": "", **{version: version for version in libcs.SUITES}}, "host", "2.43"))
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """The TLS of dlopen'ed libraries is in blocks that libc allocates and the DTVs refer to. dlopen allocates more blocks that it keeps."""
+    """The TLS of dlopen'ed libraries is in blocks that libc allocates and the DTVs refer to. dlopen also allocates and keeps other
+    blocks."""
     source, library, program = truth.PROGRAMS / "dynamic_tls.c", tmp_path / "library.so", tmp_path / "program"
     subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
     if version:
@@ -159,12 +160,12 @@ def test_every_libc_and_setting(build, tmp_path: Path, version: str, environment
 
 
 class LeakSanitizer(NamedTuple):
-    """The output of LeakSanitizer: leaked blocks as {address: "Direct" or "Indirect"}, and for each other block the reference through
+    """Parsed output of LeakSanitizer: leaked blocks as {address: "Direct" or "Indirect"}, and for each other block the reference through
     which it was found."""
 
     leaked: dict[int, str]
     found_by: dict[int, tuple[str, int]]
-    """By start address of a block: the kind of memory of the first word that points into the block, and the address of this word."""
+    """A dictionary from the start address of a block to the kind of memory and the address of the first word that points into the block."""
 
 
 def read_report(report: str) -> LeakSanitizer:
@@ -231,7 +232,7 @@ def test_leak_sanitizer_agrees(build, tmp_path: Path, compiler: str, threads: in
 
 
 def find_blocks_held_by_stale_words(report: LeakSanitizer, listed: dict[int, truth.Record]) -> dict[int, str]:
-    """Return the lost blocks that LeakSanitizer reached through a register, a word on a stack, or another such block. They are few."""
+    """Return the few lost blocks that LeakSanitizer reached through a register, a word on a stack, or another block in this list."""
     kinds = {
         at: classify_by_lsan_rules(one, one.kind in truth.LOST, one.kind == "definite")
         for at, one in listed.items()

@@ -1,4 +1,4 @@
-"""`runtime` lists APR's pools by tag. The number of pools is the program's, and their bytes are at most a little more than the program
+"""`runtime` lists APR's pools by tag. The program prints the same number of pools. Their bytes are at most a little more than the program
 requested."""
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def test_leaks_equal_those_of_leaksanitizer(stopped: Stopped) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", asan.RELEASES)
 def test_other_releases(tmp_path: Path, release: str) -> None:
-    """Runtimes of other releases are preloaded. findleaks reports every block, and the stack of every lost block. It refuses older
-    releases with another header."""
+    """The test preloads runtimes of other releases. findleaks reports every block, and the stack of every lost block. findleaks refuses
+    older releases, whose blocks have another header."""
     program = asan.build_plain("asan_sites.c", tmp_path / "asan_sites")
     environment = {**asan.environment(), "LD_PRELOAD": str(asan.library(release))}
     with cores.Running([str(program), "300"], tmp_path, environment) as running:
@@ -86,7 +86,7 @@ def test_other_releases(tmp_path: Path, release: str) -> None:
     ],
 )
 def test_state_of_each_block(tmp_path: Path, build: str, picture: str) -> None:
-    """findleaks reports the state of each block that the program expects, also with fake stacks (clang's default)."""
+    """findleaks reports the state of each block that the program expects, also if fake stacks are enabled, as clang does by default."""
     program = asan.build(build, SOURCE.name, tmp_path / "truth", "-O1")
     environment = asan.environment(detect_leaks="0")
     check(program, tmp_path, 5, picture, "a", ASAN_OPTIONS=environment["ASAN_OPTIONS"])

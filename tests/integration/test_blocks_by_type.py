@@ -1,4 +1,4 @@
-"""`blocks --by type` has the sums of the rows of `blocks`, in each front end."""
+"""`blocks --by type` prints the sums of the rows of `blocks`, in each front end."""
 
 from __future__ import annotations
 

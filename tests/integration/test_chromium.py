@@ -70,7 +70,7 @@ def at_rest(chromium: Chromium, pid: int) -> tuple[dict[str, Any], dict[str, dic
 
 @pytest.mark.platform("x86-64", "PartitionAlloc", of="Chromium 156")
 def test_statistics(chromium: Chromium) -> None:
-    """Each bucket of the partitions that do not change has the figures of memory-infra."""
+    """For each bucket of the partitions that do not change, findleaks reports the same figures as Chromium's memory-infra."""
     found, dump = at_rest(chromium, find_page(chromium))
     assert found["warnings"] == [] or all("unattributed" in warning for warning in found["warnings"])
     compared = 0

@@ -117,7 +117,7 @@ def test_build_ids_agree_with_readelf(pictures: dict[str, tuple[Path, dict[str, 
 
 
 def test_the_stripped_program_can_be_named(program: Path, tmp_path: Path) -> None:
-    """With --exe, symbols come from a file at another path. A file that is not the program of the core is not used."""
+    """With --exe, symbols come from a file at another path. findleaks does not use a file that is not the program of the core."""
     hidden = tmp_path / "elsewhere" / "program"
     hidden.parent.mkdir()
     run_here = tmp_path / "program"

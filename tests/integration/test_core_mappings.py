@@ -45,7 +45,7 @@ ALSO_UNTRUSTED = ("full", "modified-memory")  # minidumps of LLDB lack some vect
 class Seen(NamedTuple):
     """The results for a program in one kind of core, or live."""
 
-    kinds: dict[str, set[str]]  # by kind of mapping: the kinds of the blocks that it refers to; "lost": kinds of the lost blocks
+    kinds: dict[str, set[str]]  # by kind of mapping: kinds of blocks that it refers to; "lost": kinds of lost blocks
     trusted: bool
     warnings: list[str]
 
@@ -183,13 +183,13 @@ FILTERS = {
     "0x3f": (),
     "0x03": (),
 }
-"""Filters of the kernel, and the kinds that cores lack in addition. 0x31 lacks anonymous shared memory. Filters with bit 3 replace the
+"""Filters of the kernel, and the kinds of mappings that cores also lack. 0x31 lacks anonymous shared memory. Filters with bit 3 replace the
 default."""
 
 
 @pytest.mark.parametrize("filter_", FILTERS)
 def test_coredump_filter(program: Path, tmp_path: Path, filter_: str) -> None:
-    """coredump_filter controls the kernel's cores, and also those of gcore."""
+    """coredump_filter controls the cores that the kernel writes, and also the cores that gcore writes."""
     with start_program(program, tmp_path, SHARED) as account:
         Path(f"/proc/{account.run.pid}/coredump_filter").write_text(filter_)
         by_default = ("shared-excluded",) if int(filter_, 16) & 8 else LACKED["kernel"]

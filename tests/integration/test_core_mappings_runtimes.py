@@ -1,5 +1,5 @@
-"""Cores of processes with managed heaps: if the mapping of a native library is missing, a warning says so, and the result is not trusted.
-Complete cores are trusted."""
+"""Cores of processes with managed heaps: if the mapping of a native library is missing, a warning is printed, and the result is not
+trusted. Complete cores are trusted."""
 
 from __future__ import annotations
 

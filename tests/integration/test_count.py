@@ -218,8 +218,8 @@ def test_ctrl_c_ends_with_the_table(running: Running, at: Places) -> None:
 
 
 def test_signals_that_a_background_job_ignores(running: Running, at: Places) -> None:
-    """nohup ignores SIGHUP, and scripts ignore SIGINT in background jobs. With these ignored, neither signal ends the counting, but
-    SIGTERM does."""
+    """nohup ignores SIGHUP, and scripts ignore SIGINT in background jobs. If both signals are ignored, neither signal ends the counting,
+    but SIGTERM does."""
 
     def ignoring(pid: int, words: Sequence[str]) -> list[str]:
         return ["sh", "-c", 'trap "" INT HUP; exec "$@"', "sh", *by_command_line(pid, words)]

@@ -22,7 +22,8 @@ GUILTY = ["node::MakeCallback", "node::HandleWrap::OnClose", "uv_run", "node::St
 
 
 def list_functions(stack: Any) -> list[str]:
-    """Return the names of the functions of a stack, without inlined functions, which only Node's debug information has."""
+    """Return the names of the functions of a stack, without inlined functions, because only Node's debug information contains inlined
+    functions."""
     return [frame["function"].split("(")[0] for frame in stack["frames"] if not frame.get("inlined")]
 
 

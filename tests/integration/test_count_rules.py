@@ -116,8 +116,8 @@ def outside(subject: Subject, front_end: Words) -> None:
 
 
 def always(make: object, front_end: str) -> bool:
-    """Whether this combination always runs. The matrix tests the others: front ends do not differ by runtime, except that LLDB sees the
-    signals of a JVM."""
+    """Return whether `make test` runs this combination. The matrix tests the other combinations: front ends do not differ by runtime,
+    except that LLDB sees the signals of a JVM."""
     return make is python or (make, front_end) in ((node, "command line"), (java, "lldb"))
 
 
@@ -164,7 +164,7 @@ def test_a_jvm_without_symbols(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_jvm_with_checked_jni(tmp_path: Path) -> None:
-    """With -Xcheck:jni, the JVM has a second table, whose functions call those of the first one."""
+    """With -Xcheck:jni, the JVM has a second table. Its functions call the functions of the first table."""
     for home in (None, strip_jdk(tmp_path)):
         folder = tmp_path / ("stripped" if home else "whole")
         folder.mkdir()

@@ -153,6 +153,6 @@ def test_verdict_names_the_objects_that_hold_native_memory(tmp_path: Path, pictu
     (held,) = said["managed"]
     assert (held["types"][0]["name"], held["types"][0]["objects"]) == ("zlib.Compress", 200)
     assert 260 << 10 <= held["types"][0]["native_bytes"] / 200 <= 280 << 10
-    assert held["reported_bytes"] is held["unreported_bytes"] is None  # CPython does not count these
+    assert held["reported_bytes"] is held["unreported_bytes"] is None  # CPython does not count these bytes
     assert said["findings"][0]["finding"] == "held-by-managed-objects"
     assert said["findings"][0]["bytes"] == held["native_bytes"] + held["object_bytes"]

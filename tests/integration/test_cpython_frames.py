@@ -50,7 +50,7 @@ def test_frames_are_those_of_faulthandler(version: str, stops: int, tmp_path: Pa
 
 @pytest.mark.matrix
 def test_frames_in_greenlets(tmp_path: Path) -> None:
-    """The frames are those of the current greenlet. Frames of the interpreter that belong to other greenlets do not get them."""
+    """findleaks lists the frames of the current greenlet, and does not attribute them to interpreter frames of other greenlets."""
     folder = debian.cache() / "pythons" / "greenlet-3.9"
     debian.unpack_packages("bullseye", ("python3-greenlet",), folder, GREENLETS)
     modules = folder / "root/usr/lib/python3/dist-packages"
@@ -104,7 +104,7 @@ def test_threads_in_different_functions(crash: Crash) -> None:
     text = debuggers.findleaks("stacks", str(core))
     assert re.search(rf"Reader\.read_header at programs/python_crash\.py:{printed[1][1]}  \[Python\]\n", text)
     waiting = debuggers.run_cli("stacks", "-c", "waits_for_work", "--json", str(core), check=True)
-    # The instructions at which the two were stopped may differ.
+    # The two processes may have stopped at different instructions.
     assert sum(stack["count"] for stack in json.loads(waiting.stdout)["stacks"]) == 3
 
 
@@ -124,7 +124,7 @@ def test_debuggers_read_the_same_frames(crash: Crash) -> None:
 
 
 def test_damaged_frames(crash: Crash) -> None:
-    """findleaks reads the frames of a damaged core without an error. Each name is that of a function or file of the program."""
+    """findleaks reads the frames of a damaged core without an error. Each name is the name of a function or file of the program."""
     with findleaks.open(crash[0]) as process:
         target = process._session.target
         reader = find_frame_reader(target)

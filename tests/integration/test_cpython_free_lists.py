@@ -87,7 +87,7 @@ SIZES = [10] * 40 + [100] * 4 + [1000]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_unused_slots_of_lists_are_no_references(version: str, tmp_path: Path) -> None:
-    """Links of the incremental collector, in which one bit marks young objects, are not references either."""
+    """In links of the incremental collector, one bit marks young objects. These links are not references."""
     python = other_pythons.incremental() if version == INCREMENTAL else mallocs_python.get(version)
     with cores.Running(python.command("-c", POPPED.replace("SIZES", str(SIZES))), tmp_path, python.environment()) as one:
         held = int(one.output.split()[0])

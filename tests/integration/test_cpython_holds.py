@@ -182,7 +182,7 @@ while True:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_queue_owns_its_parts(version: str, tmp_path: Path) -> None:
-    """The queue also owns its parts if a stale word refers to one of them, because each part refers to all others."""
+    """The queue also owns its parts if a stale word refers to one part, because each part refers to all other parts."""
     python = mallocs_python.get(version)
     with cores.Running(python.command("-c", QUEUE), tmp_path, python.environment()) as run:
         core = run.kernel_core()

@@ -21,13 +21,13 @@ import cores
 
 COUNT = 1000
 LEAST = 0.9
-"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to some."""
+"""Minimum share of the leaked objects that must be definitely lost. Stale words refer to the other objects."""
 
 VERSIONS = [pytest.param(v, marks=() if v == "3.11" else pytest.mark.matrix) for v in SUITES]
 
 
 class Leaked(NamedTuple):
-    """Two cores of one process, the second with twice as many leaked objects, and the addresses of some objects by class."""
+    """Two cores of one process, and the addresses of some objects by class. The second core has twice as many leaked objects."""
 
     before: Path
     after: Path

@@ -35,8 +35,9 @@ def site_of(frames: list[dict[str, Any]]) -> list[str]:
     ],
 )
 def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str) -> None:
-    """The stacks of the lost blocks, both objects and arrays, are those of tracemalloc, and the table of traces does not keep any block
-    reachable. Stale words do keep some, because neither Python nor glibc clears the last bytes of a block before it is used again."""
+    """The stacks of the lost blocks, both objects and arrays, equal those of tracemalloc. The table of traces does not keep any block
+    reachable. Stale words keep some blocks reachable, because neither Python nor glibc clears the last bytes of a block before it is used
+    again."""
     python = mallocs_python.get(version)
     (headers,) = Path("/usr/include").glob("python3.*/Python.h")
     mallocs_python.extension(truth.PROGRAMS / "python_lose.c", tmp_path, (f"-I{headers.parent}",))
@@ -67,7 +68,7 @@ def test_every_block(tmp_path: Path, version: str, picture: str, allocator: str)
         if not row["site"] or row["size"] < size or stacks.get(row["site"], frames) != frames:
             wrong.append((size, frames, row, stacks.get(row["site"])))
     assert len(said["lost"]) == 2700 and not wrong, wrong[:3]
-    assert definite > 1500  # if it were scanned, the table would refer to all of them
+    assert definite > 1500  # if findleaks scanned the table, all blocks would be reachable
     for (address, frames), answer in zip(some, answers):
         assert [site_of(site["frames"]) for site in answer["sites"]] == [frames], hex(address)
     counts = {tuple(site_of(site["frames"])): site["live"] for answer in answers for site in answer["sites"]}

@@ -1,4 +1,4 @@
-"""The chains of coroutines that `stacks` lists for asyncio tasks are those that the program itself prints."""
+"""The chains of coroutines that `stacks` lists for asyncio tasks equal the chains that the program itself prints."""
 
 from __future__ import annotations
 

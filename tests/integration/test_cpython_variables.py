@@ -31,7 +31,7 @@ while True:
 def names(address: str, *where: str) -> set[str]:
     """Return the names of the references to an object from blocks in use, if they are variables or values of dictionaries."""
     found: dict[str, Any] = json.loads(debuggers.findleaks("refs", "--json", address, *where))
-    # Without a block: the reference is in a register.
+    # A reference without a block is in a register.
     texts = [row["from"]["text"].rpartition("; ")[2] for row in found["references"] if row["live"] and "from" in row]
     return {text for text in texts if text.startswith(("Python variable", "value of"))}
 

@@ -41,7 +41,7 @@ CAUSES = {
     "killed": ("SIGSYS", "it made system call {call} in getppid(), which a seccomp filter refused.", "", ""),
     "refused-handled": ("SIGSYS", "it made system call {call} in getppid(), which a seccomp filter refused.", "", ABORTED),
 }
-_SLOW = ("nodefer", "trap", "deep", "killed", "thread")  # the test of front ends uses the last one
+_SLOW = ("nodefer", "trap", "deep", "killed", "thread")  # the test of front ends uses "thread"
 
 
 def check(program: Path, word: str, folder: Path) -> tuple[Path, dict[str, Any]]:

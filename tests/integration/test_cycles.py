@@ -31,8 +31,8 @@ def run_json(core: Path, *words: str, **environment: str) -> Any:
 
 
 def test_each_leak_is_one_group(core: tuple[Path, int, int]) -> None:
-    """The leak head is an object with a class rather than a plain block, then the largest block, then the one with the lowest vtable.
-    Lost bytes are those of memcheck."""
+    """The leak head is an object with a class rather than a plain block, then the largest block, then the one with the lowest vtable. The
+    numbers of lost bytes equal those that Valgrind's memcheck reports."""
     path, lost, size = core
     found = run_json(path, "find")
     groups = [group for group in found["groups"] if group["kind"] == "definite"]

@@ -147,12 +147,12 @@ def test_completion_in_gdb(program: Path, cores: list[Path]) -> None:
 
 
 def diff_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a diff that must be the same in every front end: all but the names of the samples."""
+    """Return the part of a diff that must be the same in every front end: everything except the names of the samples."""
     return {**answer, "samples": [{**one, "name": ""} for one in answer["samples"]]}
 
 
 def test_front_ends_agree(program: Path, cores: list[Path], tmp_path: Path) -> None:
-    """Snapshots and diffs have the same figures and JSON in each front end, and are exact where the program prints the truth."""
+    """Snapshots and diffs have the same figures and JSON in each front end, and equal the numbers that the program prints."""
     before, after = cores[0], cores[2]
     line = json.loads(run_cli("diff", "--json", "--exe", str(program), str(before), str(after), check=True).stdout)
     rows = {row["name"]: row for row in line["grown"]}
@@ -208,6 +208,6 @@ def test_debugger_runs_suggested_commands(ask: Ask, prog: str, program: Path, co
 
 
 def test_truth_of_the_program(program: Path, tmp_path: Path) -> None:
-    """The program's rounds, on which the other tests depend, are correct."""
+    """The rounds of the program are correct. The other tests depend on the rounds."""
     with Running([str(program), "2"], tmp_path) as running:
         assert counts(running.output) == (8000, 6000)

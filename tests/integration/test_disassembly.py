@@ -54,7 +54,8 @@ def start_nested(folder: Path, version: str) -> Running:
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", [nodes.NEWEST, *OLDER])
 def test_code_of_node(version: str, tmp_path: Path) -> None:
-    """Read from Node's code in a core: handles, scopes, global handles and V8's heap. test_breakpoints_are_not_code uses a live process."""
+    """findleaks derives the places of handles, scopes, global handles and V8's heap from Node's code in a core.
+    test_breakpoints_are_not_code uses a live process."""
     program = nodes.get(version)
     with start_nested(tmp_path, version) as running:
         output, core = running.output, str(running.kernel_core())

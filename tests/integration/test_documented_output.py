@@ -35,7 +35,7 @@ SNAPSHOTS = {"kept": 2, "series": 2, "before.snapshot": 1, "after.snapshot": 1}
 """Names of snapshots in examples, and of folders with two of them."""
 ROOTS = {"g_agent", "sessions", "Ruby's heap pages"}
 ELSEWHERE = ("--scheduler",)
-"""Options that need other machines. Other tests start these."""
+"""Options that need other machines. Other tests cover these options."""
 REASONS = (
     "no managed runtime",
     "no debug information was found",
@@ -74,7 +74,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def examples(wanted: Callable[[list[str]], bool]) -> list[tuple[Example, list[str]]]:
-    """Return the examples that have output, or a command whose words are `wanted`."""
+    """Return each example with the words of its command, if `wanted` returns true for these words."""
     found = [(example, words) for example in documented.examples() if example.prompt == "$" for words in documented.calls(example)]
     return [(example, words) for example, words in found if words[0] not in (*FRONT, *SETUP) and wanted(words)]
 

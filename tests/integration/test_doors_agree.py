@@ -58,7 +58,7 @@ def test_core_without_its_program_given(running: Running, gcore: Path) -> None:
 
 
 def test_program_that_was_moved(program: Path, tmp_path: Path) -> None:
-    """A program that the user gives to the debugger is used like that of `--exe`."""
+    """findleaks uses a program that the user gives to the debugger in the same way as the program of `--exe`."""
     old, new = tmp_path / "old", tmp_path / "moved" / "new"
     new.parent.mkdir()
     shutil.copy(program, old)

@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cores]:
 
 
 def addresses(core: Path) -> dict[str, str]:
-    """Return the addresses of the global variable, of the block that it points to, of a lost block that has the type, and of the mapped
+    """Return four addresses: of the global variable, of the block that it points to, of a lost block with the type, and of the mapped
     file."""
     roots = ask("roots", "--limit", "0", "--json", str(core)).objects()[0]["roots"]
     by_name = {row["name"]: row for row in roots}

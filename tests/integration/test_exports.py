@@ -1,4 +1,4 @@
-"""Files of `-o` have the figures of the JSON, whichever front end wrote them. Other programs read the files."""
+"""Files that `-o` writes contain the same figures as the JSON, in each front end. Other programs can read the files."""
 
 from __future__ import annotations
 

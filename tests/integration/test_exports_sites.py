@@ -1,4 +1,5 @@
-"""Profiles of blocks by allocation stack: jeprof and `go tool pprof` print for our files what they print for jemalloc's own."""
+"""Profiles of blocks by allocation stack: jeprof and `go tool pprof` print the same output for files of findleaks as for files of
+jemalloc."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def test_sites_in_a_database_are_those_of_its_blocks(every: recorded.Picture, tm
 
 
 def test_samples_are_scaled_once(program: Path, tmp_path: Path) -> None:
-    """Our file has estimates, and jemalloc's has samples, which jeprof scales. Both give the same estimates."""
+    """The file of findleaks has estimates. The file of jemalloc has samples, and jeprof scales the samples. Both files give the same
+    estimates."""
     picture = take(program, tmp_path / "run", 12)
     ours = tmp_path / "ours.heap"
     answer = run_cli("blocks", "-o", str(ours), "--json", str(picture.core), check=True).stdout

@@ -1,4 +1,4 @@
-"""The stacks of `track` as files have the figures of the JSON of the same run."""
+"""Files with the stacks of `track` contain the same figures as the JSON of the same run."""
 
 from __future__ import annotations
 

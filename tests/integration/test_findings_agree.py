@@ -34,7 +34,7 @@ def unread(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 PARTS = {"-".join(map(str, parts)): parts for parts in itertools.product((0, AMOUNT), repeat=4)}
-# Each kind of memory alone, none, all, and two pairs. The matrix has the other pairs and triples.
+# The cases are each kind of memory alone, no kind, all kinds, and two pairs. The matrix tests the other pairs and triples.
 KEPT = ["24-0-24-0", "0-24-0-24", *(name for name, parts in PARTS.items() if parts.count(AMOUNT) in (0, 1, 4))]
 
 

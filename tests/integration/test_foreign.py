@@ -1,7 +1,7 @@
 """Cores of other machines, read on this machine. Debian's kernels wrote them under qemu (tests/support/foreign.py).
 
-findleaks reports the state that the truth program expects for every block, with each malloc. Each front end gives the same result. The
-host's libc is not used in place of the core's.
+findleaks reports the state that the truth program expects for every block, with each malloc. Each front end gives the same result.
+findleaks does not use the host's libc in place of the libc of the core.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def test_front_ends_agree(kept: tuple[Path, list[truth.Record]]) -> None:
 
 
 def without_files(lines: list[str]) -> list[str]:
-    """Return the lines without those about missing files, because each front end gives its own advice."""
+    """Return the lines. Omit lines about missing files, because each front end gives its own advice about missing files."""
     return [re.sub(r'"warnings": \[("[^"]*not on this machine[^"]*"(, )?)', '"warnings": [', line) for line in lines]
 
 

@@ -44,7 +44,8 @@ def is_typed(version: str) -> bool:
 @pytest.mark.parametrize("flags", [(STRIPPED,), (STRIPPED, "-buildmode=pie"), ()], ids=["stripped", "pie", "symbols"])
 @pytest.mark.parametrize("version", ["", *VERSIONS])
 def test_goroutines_counters_and_objects(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Goroutines are those of pprof, counters are those of runtime.MemStats, and the numbers of objects are those of the program."""
+    """The goroutines equal those that pprof lists, the counters equal those of runtime.MemStats, and the program prints the same numbers of
+    objects."""
     program = build(tmp_path, version, *flags, machine="arm64")
     made = picture(program, str(COUNT), "goroutines")
     where = ("--exe", str(program), str(made.core))

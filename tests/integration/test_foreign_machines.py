@@ -1,4 +1,5 @@
-"""Machines other than AArch64 (for which see test_foreign.py): each libc and malloc, and stacks, which must be those of GDB."""
+"""Machines other than AArch64 (for which see test_foreign.py): each libc and malloc, and stacks. The stacks must equal those that GDB
+prints."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ def test_tcmalloc_and_mimalloc(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.platform("ARM", "whole stacks")
 @of_each(MORE)
 def test_stacks(machine: Machine, tmp_path: Path) -> None:
-    """Complete stacks, with a signal frame and a call to an unmapped address, are those of GDB."""
+    """findleaks and GDB print the same complete stacks, including a signal frame and a call to an unmapped address."""
     suite, flags = foreign_truth.OLDEST[machine], ("-O2", "-g", "-fasynchronous-unwind-tables")
     built = foreign_truth.compile_for_glibc(machine, suite, truth.PROGRAMS / "stacks.c", tmp_path / "stacks", *flags)
     check_stacks(machine, foreign_truth.tree(machine, suite), [built])
@@ -133,8 +134,8 @@ def test_stacks_of_arms_code(tmp_path: Path) -> None:
 
 
 def test_stacks_of_arm_in_every_front_end(tmp_path: Path) -> None:
-    """If the program's files are available, each front end gives the same stacks. In debuggers, symbols and registers are those of the
-    debugger."""
+    """If the program's files are available, each front end gives the same stacks. In a debugger, findleaks uses the symbols and registers
+    of the debugger."""
     machine, tree = foreign.ARMHF, foreign_truth.tree(foreign.ARMHF, "bookworm")
     built = foreign_truth.compile_for_glibc(machine, "bookworm", truth.PROGRAMS / "stacks.c", tmp_path / "thumb", "-O2", *ARM_CODE["thumb"])
     core = foreign.picture(machine, foreign.Program(tree, (f"./{built.name}",), (built,))).core
@@ -161,7 +162,7 @@ MAIN = ["main", "__libc_start_call_main", "__libc_start_main", "_start"]
 
 @pytest.mark.platform("ARM", "whole stacks")
 def test_stacks_of_arms_threads(tmp_path: Path) -> None:
-    """Threads that stop in code without unwind tables, where GDB's stacks end, and threads of musl, which has no tables."""
+    """Some threads stop in code without unwind tables, where GDB's stacks end. Other threads use musl, which has no unwind tables."""
     machine = foreign.ARMHF
     tree = foreign_truth.tree(machine, "bookworm")
     built = foreign_truth.compile_for_glibc(machine, "bookworm", SOURCE, tmp_path / "truth", *FLAGS, "-O1")
@@ -201,7 +202,7 @@ def whole_stacks(program: Path, tree: Path, core: Path) -> list[dict[str, Any]]:
 
 
 def check_stacks(machine: Machine, tree: Path, built: Sequence[Path]) -> None:
-    """Check that the frames of stacks.c are GDB's for each thread, both while it waits and when it crashes."""
+    """Check that findleaks and GDB print the same frames for each thread of stacks.c, both while it waits and when it crashes."""
     programs = {
         (file, words): foreign.Program(tree, (f"./{file.name}", *words.split()), (file,)) for file in built for words in ("", "crash")
     }

@@ -1,4 +1,5 @@
-"""roots and thread-local variables in cores of other machines: the programs print what each variable and field retains."""
+"""roots and thread-local variables in cores of other machines. The programs print the number of bytes that each variable and field
+retains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtimes on other machines, in cores of them (tests/support/foreign.py), have the figures that they print themselves. findleaks also
+"""Runtimes in cores of other machines (tests/support/foreign.py): findleaks reports the same figures as the runtime prints. findleaks also
 runs inside the machine."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.matrix
 
 @pytest.mark.platform("AArch64", "CPython", of="3.11")
 def test_cpython() -> None:
-    """Objects are those that the interpreter counts, sites are those of tracemalloc, and the heap has no errors."""
+    """findleaks counts the same objects as the interpreter and lists the same allocation sites as tracemalloc. The heap has no errors."""
     made = run_by("/usr/bin/python3.11", truth.PROGRAMS / "cpython_objects.py", "trace")
     said, found = json.loads(made.output.splitlines()[0]), runtime(made, "--no-native")
     types = {row["name"]: row for row in found["types"]}
@@ -41,7 +41,7 @@ def test_cpython() -> None:
 
 @pytest.mark.platform("AArch64", "Ruby", of="3.1")
 def test_ruby() -> None:
-    """Counters are those of GC.stat, minus the objects that printing them creates."""
+    """The counters equal those of GC.stat, minus the objects that the program creates to print them."""
     made = run_by("/usr/bin/ruby3.1", truth.PROGRAMS / "ruby_counts.rb")
     said = {name: int(value) for name, value in (pair.split("=") for pair in made.output.split()[:-1])}
     counters = runtime(made)["counters"]
@@ -129,7 +129,7 @@ JAVA = "/usr/lib/jvm/java-17-openjdk-arm64/bin/java"
 
 @pytest.mark.platform("AArch64", "JVM", of="17")
 def test_jvm(tmp_path: Path) -> None:
-    """Code cache, heap and native memory are those that the JVM prints, except for memory that printing allocates."""
+    """The JVM prints the same figures for the code cache, the heap and native memory, except for memory that it allocates to print them."""
     jvms.compile_java(truth.PROGRAMS / "Figures.java", tmp_path, "--release", "17")
     tree = foreign.tree(ARM64, "bookworm", ("openjdk-17-jre-headless", "libstdc++6"), "jvm-17", dependencies=True)
     options = ("-Xmx64m", "-Xint", "-XX:+UseSerialGC", "-XX:NativeMemoryTracking=summary", "-cp", ".")
@@ -154,7 +154,7 @@ def test_jvm(tmp_path: Path) -> None:
 
 @pytest.mark.platform("AArch64", "Go")
 def test_go(tmp_path: Path) -> None:
-    """The heap has the figures of runtime.MemStats, minus memory that Go allocates while it prints the crash."""
+    """The figures of the heap equal those of runtime.MemStats, minus memory that Go allocates while it prints the crash."""
     built = go_programs.build(tmp_path, "", go_programs.STRIPPED, name="go_stacks", machine="arm64")
     variables = {**VARIABLES, "GOTRACEBACK": "crash"}
     program = foreign.Program(foreign_truth.tree(ARM64, "bookworm"), ("./go_stacks", "500", "400"), (built,), variables)

@@ -59,7 +59,7 @@ def counter(programs: Path) -> Iterator[Callable[..., Counter]]:
 
 
 def answers(target: CopiedProcess) -> list[Any]:
-    """Return the results of the commands for the process."""
+    """Run find, blocks, roots and stacks with --json on the process. Return the parsed output."""
     found = []
     for words in (["find"], ["blocks"], ["roots"], ["stacks"]):
         out = io.StringIO()
@@ -73,7 +73,8 @@ def answers(target: CopiedProcess) -> list[Any]:
 
 @pytest.mark.platform("x86-64", "`--fork`")
 def test_results_equal_those_of_a_copy(programs: Path, tmp_path: Path) -> None:
-    """A program that prints its blocks and sleeps: each block, root, stack, byte and register is that of a copy."""
+    """A program that prints its blocks and sleeps: results from a clone (blocks, roots, stacks, memory, registers) equal results from a
+    copy."""
     with Running([str(programs / "truth"), "3", "4", "1", ""], tmp_path / "run") as run:
         records = truth.parse(run.output)
         with attach(run.pid) as copy, fork(run.pid) as forked:
@@ -239,7 +240,8 @@ def test_threads_that_only_wait_for_a_processor_are_waited_for(counter: Callable
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a pid namespace, which only root can make")
 def test_a_process_in_a_pid_namespace(programs: Path) -> None:
-    """The process is process 1 of the namespace: orphans would become its children, and its clone has another number there."""
+    """The process has number 1 in its pid namespace, so orphaned processes would become its children. Its clone has another number in the
+    namespace."""
     one = Watched(["unshare", "--fork", "--pid", "--kill-child", str(programs / "forked")])
     try:
         (one.pid,) = one.children()

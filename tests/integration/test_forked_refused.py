@@ -84,7 +84,7 @@ def test_another_tracer_and_findleaks_itself(watched: Callable[..., Watched]) ->
 
 
 def test_a_userfaultfd_is_refused() -> None:
-    """The handler of the userfaultfd is a stopped thread of the process, which might have to answer before a fork can end."""
+    """The handler of the userfaultfd is a stopped thread of the process, and a fork may need an answer of this thread before it can end."""
     script = """if True:
         import ctypes, fcntl, mmap, struct, sys, time
         libc = ctypes.CDLL(None, use_errno=True)

@@ -37,7 +37,7 @@ def test_calls_through_the_global_offset_table(function: str, without_plt: Path,
 
 
 def test_memory_that_calloc_refused(without_plt: Path, tmp_path: Path) -> None:
-    """The function has its public name, and not that of glibc's source."""
+    """`verdict` prints the public name of the function, not the name in glibc's source."""
     core, _ = run_until_crash([str(without_plt), "calloc"], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it accessed address 0x8, an offset from a null pointer.")

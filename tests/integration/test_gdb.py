@@ -274,8 +274,8 @@ def test_return_does_not_repeat(program: Path, core: Path) -> None:
 
 
 def test_a_process_behind_gdbserver(program: Path, tmp_path: Path) -> None:
-    """findleaks reads a process behind gdbserver through GDB's API. The results are the same as for a local process, except for what only
-    /proc shows."""
+    """findleaks reads a process behind gdbserver through GDB's API. The results are the same as for a local process, except for information
+    that only /proc has."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

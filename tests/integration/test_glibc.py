@@ -1,4 +1,5 @@
-"""glibc heaps in unusual states, on live processes and cores of several releases: the results are those that the programs print."""
+"""glibc heaps in unusual states, on live processes and cores of several releases: findleaks reports the same results as the programs
+print."""
 
 from __future__ import annotations
 

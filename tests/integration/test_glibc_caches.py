@@ -1,4 +1,5 @@
-"""glibc's size classes, arenas and thread caches have the figures that mallinfo and malloc_info print at the same stop."""
+"""For glibc's size classes, arenas and thread caches, findleaks reports the figures that mallinfo and malloc_info print at the same
+stop."""
 
 from __future__ import annotations
 

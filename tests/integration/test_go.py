@@ -1,5 +1,5 @@
-"""Go programs, stripped and not, live and in both kinds of core: the heap has the figures of the Go runtime, and lost blocks of C code
-are found."""
+"""Go programs, stripped and not, live and in both kinds of core: findleaks reports the same heap figures as the Go runtime, and finds lost
+blocks of C code."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def kinds(*where: str) -> dict[int, str]:
 
 
 def list_errors(output: str, found: dict[int, str]) -> list[str]:
-    """Return the blocks whose kind is not what the program expects: lost blocks must be definitely lost, except for one in a register,
-    and kept blocks reachable."""
+    """Return the blocks whose kind is wrong. Lost blocks must be definitely lost, except for one block to which a register refers. Kept
+    blocks must be reachable."""
     said = [(line.split()[0], int(line.split()[1], 16)) for line in output.splitlines() if line.startswith(("kept ", "lost "))]
     assert [what for what, _ in said].count("kept") == 3 * KEPT
     assert [what for what, _ in said].count("lost") == LOST
@@ -89,7 +89,8 @@ def list_errors(output: str, found: dict[int, str]) -> list[str]:
 
 
 def without_details(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the result without details, which have the bytes of free pages. Go returns these to the kernel in the background."""
+    """Return the result without details, because details contain the bytes of free pages. Go returns free pages to the kernel in the
+    background."""
     return [{**part, "detail": None, "parts": without_details(part["parts"])} for part in parts]
 
 

@@ -54,7 +54,7 @@ PARTS = (
 Key = tuple[str, str, str]
 """Section, whole and name."""
 Amount = tuple[Optional[int], Optional[int]]
-"""Number and bytes; None for what the command does not report."""
+"""Number and bytes. A value is None if the command does not report it."""
 
 
 def run_json(session: Session, word: str) -> Any:
@@ -263,7 +263,7 @@ def test_two_of_one_allocator_are_named_apart(tmp_path: Path) -> None:
             cores.append(write_core(one, tmp_path / f"{number}.core"))
     figures = check(cores[0], cores[1], tmp_path)
     counts = {key[1:]: row["counts"] for key, row in figures.items() if key[0] == "cache"}
-    # The loader decides which of the two libraries is at the lower address, and is therefore the first one.
+    # The loader decides which library has the lower address. This library is listed first.
     both = {name: {size: counts.get((name, size), [0, 0]) for size in ("40", "104")} for name in ("glibc", "glibc (second)")}
     assert sorted(max(held, key=lambda size: held[size][1]) for held in both.values()) == ["104", "40"]
     assert all(max(held.values())[1] >= 1_600 for held in both.values())

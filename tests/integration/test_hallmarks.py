@@ -1,4 +1,4 @@
-"""Objects of known libraries are recognised by their contents, and other blocks are not mistaken for them."""
+"""Objects of known libraries are recognised by their contents, and findleaks does not take other blocks for such objects."""
 
 from __future__ import annotations
 

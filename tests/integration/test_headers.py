@@ -1,4 +1,5 @@
-"""Blocks with a header of the program: the state of each block is what the program prints. Also tests libraries that use such headers."""
+"""Blocks with a header of the program: findleaks reports the state that the program prints for each block. The file also tests libraries
+that use such headers."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def step_to_partial_change(stepped: Stepped) -> None:
 
 
 def test_damage_elsewhere_is_reported(program: Path, tmp_path: Path) -> None:
-    """The size of another block is overwritten, which the thread inside malloc does not use. This damage is reported."""
+    """The test overwrites the size of another block. The thread inside malloc does not use this block. findleaks reports the damage."""
     with Stepped([str(program), "step", "large"]) as stepped:
         step_to_partial_change(stepped)
         session = stepped.session()
@@ -233,8 +233,8 @@ def ticks(pid: int, tid: int) -> int:
 
 
 def test_version_comes_from_the_file(program: Path, tmp_path: Path) -> None:
-    """The name of the file says 2.17, but its structures are those of a later release, as in RHEL 7. The core does not have its version
-    string."""
+    """The name of the file says 2.17, but its structures are those of a later release, as in RHEL 7. The core does not contain the version
+    string of the file."""
     with Stepped([str(program), "step", "small"]) as stepped:
         core = stepped.core(tmp_path / "core", old="/libc.so.6", new="/libc-2.17.so")
         other = stepped.core(tmp_path / "other", old="/libc.so.6", new="/libc-old.so")

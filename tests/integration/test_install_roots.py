@@ -52,7 +52,7 @@ def test_a_clean_root(suite: str, wheel: Path, tmp_path: Path) -> None:
     for folder in (wheels, home, root / "tmp"):
         folder.mkdir()
     os.chown(home, NOBODY, NOBODY)
-    certificates = root / "etc/ssl/certs/ca-certificates.crt"  # pip does not start without this; a script of the package would create it
+    certificates = root / "etc/ssl/certs/ca-certificates.crt"  # pip needs this file; a script of the package would create it
     certificates.parent.mkdir(parents=True, exist_ok=True)
     certificates.write_bytes(b"".join(file.read_bytes() for file in sorted(root.glob("usr/share/ca-certificates/**/*.crt"))))
     (root / "dev").mkdir()

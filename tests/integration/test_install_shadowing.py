@@ -204,7 +204,7 @@ def ask(front_end: str, layout: Layout, folder: Path, env: dict[str, str]) -> li
 @pytest.mark.parametrize("front_end", DOORS)
 def test_libraries_of_the_environment(front_end: str, layout: Layout, source: Path, tmp_path: Path, home: dict[str, str]) -> None:
     """Debuggers use the libraries that pip or pipx installed with findleaks; for an editable checkout, those of the environment of
-    `findleaks init`. If there are none, the message says so."""
+    `findleaks init`. If neither library is available, a message says that it is missing."""
     *answer, files = ask(front_end, layout, tmp_path, home)
     if layout.name == "bare":
         assert [*answer, files] == MISSING

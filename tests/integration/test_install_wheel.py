@@ -147,7 +147,7 @@ def test_editable_install_builds_the_c_engine(tmp_path: Path) -> None:
 
 
 def test_make_native_builds_the_c_engine_in_a_checkout(tmp_path: Path) -> None:
-    """The test builds one of the four libraries, because all have the same rule. `make test` has already built all four."""
+    """The test builds one of the four libraries, because all four are built by the same rule. `make test` has already built all four."""
     source = layouts.checkout(tmp_path / "checkout")
     layout = layouts.bare(source)
     library = source / "common/engine/native/_native.so"

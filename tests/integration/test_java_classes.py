@@ -1,4 +1,4 @@
-"""Classes that a program generates: findleaks reports which of their class loaders are garbage, and what retains the others."""
+"""Classes that a program generates: findleaks reports which class loaders are garbage, and what retains the other class loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of Java methods are those that the JVM lists, for waiting threads and at random stops."""
+"""findleaks lists the same frames of Java methods as the JVM, for waiting threads and at random stops."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_frames_at_any_stop(version: str, mode: str, stops: int, tmp_path: Path)
             program.resume(tid)
             text = program.read_until("end\n")
             printed = java_frames.parse_traced(text)
-            # The JVM lists no frames if it considers them unsafe, or lists those of a wrong stack. In a system call, it receives the signal
-            # too late.
+            # The JVM lists no frames if it considers them unsafe. Sometimes it lists frames of a wrong stack. In a system call, it receives
+            # the signal too late.
             if not printed or not printed[-1][0].startswith("java.lang.Thread.run") or not stack.frames[0].kind:
                 continue
             assert stack.complete, stack

@@ -203,7 +203,7 @@ HOLDERS = {
     "thread": (("java.lang.Thread.contextClassLoader → ", 'stack of Java thread "Thread-'), "end "),
     "bean": (("java.lang.management.ManagementFactory static .platformMBeanServer → ",), "MBeanServer.unregisterMBean()"),
 }
-"""By leak: what the finding of `verdict` names (one of these), and the beginning of the remedy."""
+"""For each leak: the names of which the finding of `verdict` contains one, and the beginning of the remedy."""
 
 
 @pytest.mark.parametrize("leak", HOLDERS)

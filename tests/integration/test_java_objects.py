@@ -1,4 +1,4 @@
-"""Objects of the Java heap by class: the numbers are those of jcmd in the same process, and those of the program."""
+"""Objects of the Java heap by class: the numbers equal those that jcmd and the program print for the same process."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def check_reachability(found: Mapping[str, Any], version: str) -> None:
 
 
 def check_old(found: Mapping[str, Any]) -> None:
-    """Check as `check_reachability` does, without the classes whose garbage JDK 8 or 11 may still reach."""
+    """Call `check_reachability`, without the classes of which JDK 8 or 11 may still refer to garbage objects."""
     for name, kept, forgotten in (("JavaHeap$Kept", COUNT, 0), ("JavaHeap$Forgotten", 0, COUNT), ("JavaHeap$Weak", 0, COUNT)):
         live, garbage = live_and_garbage(found, name)
         assert live + garbage == kept + forgotten and 0 <= live - kept <= (1 if forgotten else 0), name

@@ -88,8 +88,8 @@ def test_frames_of_recorded_calls(version: str, mode: str, way: str, tmp_path: P
 @pytest.mark.parametrize("version", java_frames.VERSIONS)
 @pytest.mark.parametrize("options", [(), ("-Xint",), ("-XX:TieredStopAtLevel=1",)])
 def test_classes_that_are_unloaded(version: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    """Code and methods are unloaded, and their addresses are used again. A name is correct, or missing with the reason. The blocks of
-    each class have a different size."""
+    """Code and methods are unloaded, and their addresses are used again. Each name is correct, or the name is missing and the reason is
+    given. The blocks of each class have a different size."""
     limits = ("-Xmx64m", "-XX:MaxMetaspaceSize=40m", "-XX:ReservedCodeCacheSize=8m", *options)
     with calling(version, tmp_path, "JavaChangingClasses", "3000", options=limits) as program:
         working = subprocess.run(

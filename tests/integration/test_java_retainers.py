@@ -64,7 +64,7 @@ BUFFERS = 1000
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", "21.0.4", "25.0.2"))])
 def test_cleaner_that_waits(version: str, tmp_path: Path) -> None:
     """The collector has cleared the references to the dropped objects, but the thread of the Cleaner has not run their actions. Therefore
-    the buffers of these actions are no garbage, and the finding names the cause."""
+    the buffers of these actions are not garbage, and the finding names the cause."""
     jvms.compile_java(truth.PROGRAMS / "BlockedCleaner.java", tmp_path, "--release", "11")
     command = jvms.command(version, tmp_path, "BlockedCleaner", str(BUFFERS), options=("-Xmx64m", "-XX:+UseSerialGC"))
     with Running(command, tmp_path / "run") as running:
@@ -81,8 +81,8 @@ WAITING = 10_000
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", ["21.0.4", "25.0.2"])
 def test_virtual_threads_that_wait(version: str, tmp_path: Path) -> None:
-    """A static variable of the program and one of the JDK refer to each virtual thread, so that none of the two retains it. As many
-    virtual threads have ended, and have no frames."""
+    """A static variable of the program and one of the JDK refer to each virtual thread, so neither variable retains it alone. The same
+    number of virtual threads have ended and have no frames."""
     jvms.compile_java(truth.PROGRAMS / "JavaVirtualThreads.java", tmp_path, "--release", "17")
     with Running(jvms.command(version, tmp_path, "JavaVirtualThreads", str(WAITING), options=("-Xmx128m",)), tmp_path / "run") as running:
         held = finding(verdict("--pid", str(running.pid)), "retained-objects")

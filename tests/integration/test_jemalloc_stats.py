@@ -1,4 +1,4 @@
-"""Statistics of jemalloc at the same stop: the table of bins, the large classes and the totals are those of findleaks."""
+"""Statistics of jemalloc at the same stop: jemalloc and findleaks report the same table of bins, large classes and totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`runtime` on a JVM has the figures that jcmd prints for the same process."""
+"""For a JVM, `runtime` reports the same figures as jcmd for the same process."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def parse_summary(text: str) -> dict[str, tuple[int, int]]:
 
 
 def at_stop(running: cores.Running, folder: Path, function: str, *words: str, version: str = jvms.SYSTEM) -> tuple[str, str]:
-    """Run a jcmd command that makes the JVM call this function. Return the output of jcmd, and that of GDB, which runs findleaks at the
-    call."""
+    """Run a jcmd command that makes the JVM call this function. GDB runs findleaks at this call. Return the output of jcmd and the output
+    of GDB."""
     commands = [f"handle {signal} nostop noprint pass" for signal in QUIET]
     commands += [f"break {function}", "shell touch stopping", "continue", "leaks runtime --no-native --json", "detach"]
     line = ["gdb", "-nx", "-batch", *debuggers.INDEXED, "-ex", f"source {debuggers.GDB_LOADER}", *(w for c in commands for w in ("-ex", c))]
@@ -84,7 +84,8 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")
 @pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(name, marks=pytest.mark.matrix) for name in jvms.VERSIONS)])
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
-    """GDB stops the JVM just before it prints its counts. Since it counted, only the memory of NMT has grown, by the copy of the counts."""
+    """GDB stops the JVM just before it prints its counts. After the JVM has counted, only the memory of NMT grows, by the size of the copy
+    of the counts."""
     with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
@@ -160,7 +161,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
             permanent = set(runtime.permanent_blocks())
         after = malloc_sites(running.pid, version)
     assert recording.warnings == [] and len(recording.addresses) > 3000
-    # Chunks of arenas are recognised by their layout. Functions of Arena and ChunkPool requested them.
+    # Chunks of arenas are recognised by their layout. Functions of Arena and ChunkPool allocate the chunks.
     takes = [(stack[:1] and stack[0] in INLINED) or any("Arena::" in name or "ChunkPool::" in name for name in stack) for stack in names]
     usual = [length for chunk in (1 << 10, 10 << 10, 32 << 10) for length in range(chunk - 64, chunk + 64)]
     rows = zip(recording.addresses, recording.site_of, sizes)

@@ -96,8 +96,8 @@ def test_gcores_core(tmp_path: Path, collector: str) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("collector", mark_matrix_except(["Z", "Shenandoah"], "Z"))
 def test_other_collectors_report_no_leaks(tmp_path: Path, collector: str) -> None:
-    """These collectors may move objects at any time. The blocks that the program kept are reachable, and so are most of the blocks that it
-    dropped."""
+    """These collectors may move objects at any time. All blocks that the program kept and most of the blocks that it dropped are
+    reachable."""
     with jvms.addresses(tmp_path, jvms.SYSTEM, COUNT, f"-XX:+Use{collector}GC", "-Xmx64m") as running:
         truth = jvms.parse_states(running.output)
         found = kinds(debuggers.findleaks("blocks", "--json", "--pid", str(running.pid)))

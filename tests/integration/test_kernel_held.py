@@ -44,7 +44,7 @@ def own_core(running: cores.Running) -> Path:
 
 
 def list_blocks(running: cores.Running) -> dict[int, tuple[str, str]]:
-    """Return by address: "held" or "lost", and the kind of reference."""
+    """Map the address of each block to "held" or "lost" and the kind of reference."""
     rows = (line.split() for line in running.output.splitlines() if " 0x" in line)
     return {int(address, 16): (kind, what) for kind, what, address in rows}
 

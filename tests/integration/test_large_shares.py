@@ -1,4 +1,5 @@
-"""Findings about memory outside heaps: stacks, shared memory, mapped files. The arguments of each program say what it fills."""
+"""Findings about memory outside heaps: stacks, shared memory, mapped files. The arguments of each program select the kind of memory that it
+fills."""
 
 from __future__ import annotations
 

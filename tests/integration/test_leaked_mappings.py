@@ -118,7 +118,7 @@ def test_merged_mappings_are_divided(kind: str, program: Path, tmp_path: Path) -
 
 
 def test_reservations_to_which_no_word_refers(program: Path, tmp_path: Path) -> None:
-    """Their parts are only possibly lost, because the program may compute the address."""
+    """Parts of a mapping are only possibly lost, because the program may compute the address."""
     body, lost = find_mappings(program, tmp_path, "reservations")
     assert (lost, mappings(body), mappings(body, "possible_mappings")) == (COUNT, 0, COUNT)
 

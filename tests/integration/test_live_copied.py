@@ -1,4 +1,4 @@
-"""The copy of a live process has the memory of the process at the stop. The process continues at once."""
+"""The copy of a live process contains the memory that the process had when it was stopped. The process continues at once."""
 
 from __future__ import annotations
 

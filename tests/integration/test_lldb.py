@@ -117,8 +117,8 @@ ENDED = "(no process or core|pid [0-9]+: (there is no such process|the process (
 
 
 def test_a_process_that_ended(program: Path, tmp_path: Path) -> None:
-    """The process ended, or was killed outside LLDB, which has not noticed. It is exiting, a zombie, or gone. The script waits until the
-    kernel has unmapped its memory."""
+    """The process ended or was killed outside LLDB, and LLDB has not noticed. The process is exiting, a zombie, or gone. The script waits
+    until the kernel has unmapped its memory."""
     somebody = (
         "script import os, time; pid = lldb.debugger.GetSelectedTarget().process.GetProcessID(); os.kill(pid, 9); "
         "[time.sleep(0.01) for _ in iter(lambda: 'VmSize' in os.popen(f'cat /proc/{pid}/status 2>&1').read(), False)]"
@@ -167,7 +167,7 @@ def test_thread_and_frame_of_the_user_stay(running: Running) -> None:
     shown = [line for line in output.splitlines() if line.startswith(("thread #", "frame #"))]
     assert [line.split()[1].rstrip(":") for line in shown] == ["#2", "#0", "#2", "#0", "#1", "#1", "#1", "#1", "#1"]
     assert shown[:2] == shown[2:4]
-    assert shown[5:7] == shown[7:]  # the previous one is that of `up`
+    assert shown[5:7] == shown[7:]  # the previous result belongs to `up`
 
 
 def test_changes_are_read(program: Path, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_completion_of_what_a_command_takes(program: Path, tmp_path: Path, monke
 
 def test_a_process_behind_a_server(program: Path, tmp_path: Path) -> None:
     """If another debug server traces the process, findleaks reads it through LLDB's API, like a process on another machine. The results
-    lack only what /proc shows."""
+    lack only information that /proc has."""
 
     def without_proc(lines: list[str]) -> list[Any]:
         return [{key: value for key, value in json.loads(line).items() if key not in ("unread", "kernel")} for line in lines]

@@ -44,7 +44,8 @@ def rows(output: str, word: str) -> dict[int, int]:
 
 
 def check(output: str, early: int, where: list[str]) -> None:
-    """Check that the blocks in use are those that the program recorded, and older ones. Garbage is reported, and nothing else."""
+    """Check that the blocks in use are the blocks that the program recorded and older blocks. findleaks reports all garbage, and no other
+    block."""
     answer, warnings = truth.ask(*where)
     assert not [warning for warning in warnings if "LuaJIT" in warning]
     found = {int(block["address"], 16): block for block in answer if block["allocator"] == "LuaJIT"}
@@ -67,7 +68,7 @@ def check(output: str, early: int, where: list[str]) -> None:
     assert len(lights) == 240 and {address for address, kind in lights.items() if kind == "lost"} == {
         address for address in lights if kinds[address] in truth.LOST
     }
-    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few, which refer to other objects
+    assert not leaked & set(kept) and len(set(garbage) - leaked) <= 50  # stale words may refer to a few objects that refer to other objects
 
 
 def test_blocks_of_a_live_process(blocks: cores.Running, early: int) -> None:
@@ -96,7 +97,7 @@ def test_debuggers(blocks: cores.Running, debugger: Any) -> None:
 
 
 def test_totals_are_those_of_luajit(blocks: cores.Running) -> None:
-    """LuaJIT counts requested bytes: those of the blocks that the program recorded, and those of older blocks."""
+    """LuaJIT counts requested bytes. They are the bytes of the blocks that the program recorded, plus the bytes of older blocks."""
     (bytes_,) = re.findall(r"bytes (\d+)", blocks.output)
     (lua,) = run_json("runtime", "--pid", str(blocks.pid))["runtimes"]
     assert lua["counters"]['collectgarbage("count")'] == int(bytes_)
@@ -113,7 +114,7 @@ def newer() -> list[str]:
 
 @pytest.mark.parametrize("command", [lambda: [real.executable("luajit")], pytest.param(newer, marks=pytest.mark.matrix)])
 def test_objects(command: Callable[[], list[str]], tmp_path: Path) -> None:
-    """Objects by type, garbage, and variables are those of test_lua.py."""
+    """findleaks reports the same objects by type, garbage and variables as in test_lua.py."""
     words = [*command(), str(truth.PROGRAMS / "objects.lua"), "drop"]
     with cores.Running(words, tmp_path / "run", stdin=-1) as made:
         where = ["--pid", str(made.pid)]

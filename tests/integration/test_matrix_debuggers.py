@@ -128,7 +128,7 @@ def test_front_ends_on_a_process(debugger: Debugger, running: Running) -> None:
 
 
 def test_text(debugger: Debugger, program: Path, running: Running) -> None:
-    """Text output is also that of the command line."""
+    """The debugger also prints the same text as the command line."""
     output = no_traceback(debugger.run(["leaks find", "findleaks"], pid=running.pid))
     reported = findleaks("find", "--pid", str(running.pid)).splitlines()
     summary = next(line for line in reported if "leaked: " in line)

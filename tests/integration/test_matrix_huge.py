@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.slow]
 
 LINEAR = 4.8
 """Maximum factor of the cost if the target is four times as large."""
-HELD = {"lost": "definite"}  # what each word of the program means in `blocks`; all other words mean reachable
+HELD = {"lost": "definite"}  # the kind in `blocks` for each word of the program; for all other words, the kind is reachable
 
 
 class Answer(NamedTuple):

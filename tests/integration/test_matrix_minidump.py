@@ -24,8 +24,8 @@ def in_use(image: Path) -> dict[str, str]:
 
 
 def test_breakpads_of_the_truth_program(tmp_path: Path) -> None:
-    """The dump has all writable memory. Results differ from those of the core only for blocks to which upper halves of vector registers
-    refer."""
+    """The dump has all writable memory. The results for the dump and the core differ only for blocks to which upper halves of vector
+    registers refer."""
     program = building.compile_program(tmp_path, "truth.c", "-std=gnu11", "-g", "-O1", "-pthread")
     dumps = {"all": tmp_path / "all.dmp", "": tmp_path / "stacks.dmp"}
     with Running([str(program), "5", "12", "1"], tmp_path / "run") as run:

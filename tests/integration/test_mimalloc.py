@@ -1,5 +1,5 @@
-"""mimalloc: findleaks reports the state that the truth program expects for every block, and the areas and blocks that mimalloc itself
-lists."""
+"""mimalloc: findleaks reports the state that the truth program expects for every block, and lists the same areas and blocks as mimalloc
+itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build(tmp_path_factory: pytest.TempPathFactory):
         if key not in made:
             output = folder / f"truth-{len(made)}{'-static' if '-static' in more else ''}"
             objects = [str(mallocs_mimalloc.get_object(version))] if version else []
-            if "-static" in more or "-static-pie" in more:  # libc.a contains another malloc, so the first one is used
+            if "-static" in more or "-static-pie" in more:  # libc.a contains another malloc; the linker uses the first
                 objects.append("-Wl,-z,muldefs")
             subprocess.run(["gcc", *FLAGS, "-O1", *more, "-o", str(output), str(SOURCE), *objects, "-pthread"], check=True)
             made[key] = output

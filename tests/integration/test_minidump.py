@@ -1,4 +1,5 @@
-"""Minidumps of real processes: those of LLDB, compared with the kernel's core of the same process, which did not run between them."""
+"""Minidumps that LLDB writes of real processes, compared with the kernel's core of the same process. The process does not run between the
+minidump and the core."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def of_core(pictures: Pictures) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["full", "modified-memory"])
 def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dict[str, Any]], kind: str) -> None:
-    """The blocks are those of the core, except blocks to which only a vector register refers. LLDB does not write these registers, so
-    findleaks warns and does not trust the result."""
+    """The minidump and the core give the same blocks, except blocks to which only a vector register refers. LLDB does not write vector
+    registers, so findleaks warns and does not trust the result."""
     found = blocks(pictures.dumps[kind])
     other = {address for address in of_core if found.get(address) != of_core[address]}
     held = {hex(record.address) for record in pictures.records if record.category == "register" and record.kind == "reachable"}
@@ -70,7 +71,8 @@ def test_blocks_are_those_of_the_core(pictures: Pictures, of_core: dict[str, dic
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stacks_are_those_of_the_core(pictures: Pictures, kind: str) -> None:
-    """Also if the dump has only the stacks, because the call frame information is in the files."""
+    """findleaks unwinds stacks also if the dump contains only the stacks, because the call frame information is in the files of the
+    program."""
     of_dump, of_core = (
         json.loads(run_cli("stacks", "--json", str(image), check=True).stdout) for image in (pictures.dumps[kind], pictures.core)
     )

@@ -93,7 +93,7 @@ def test_truth_of_every_version(compiled, tmp_path: Path, version: str, link: st
 @pytest.mark.parametrize("options", [pytest.param("ab", id="break blocked")])
 @pytest.mark.parametrize("version", [HERE_OLD, pytest.param(HERE, marks=pytest.mark.matrix)])
 def test_heaps_of_other_shapes(compiled, tmp_path: Path, version: str, options: str) -> None:
-    """If the break cannot grow, oldmalloc continues its heap in mappings, and mallocng its metadata."""
+    """If the break cannot grow, oldmalloc continues its heap in mappings, and mallocng places its metadata in mappings."""
     check(compiled(version, "static"), tmp_path, 3, "kernel", options, 2)
 
 
@@ -144,7 +144,7 @@ def program_blocks(output: str) -> dict[int, int]:
 
 
 def identities(allocator: Allocator, directory: Directory) -> None:
-    """Check that the rows of a table of caches, and those of arenas, have all blocks in sum."""
+    """Check that the rows of the table of caches add up to all blocks, and that the rows of arenas do, too."""
     rows = allocator.caches(directory.blocks)
     for state, count, size in (
         (State.IN_USE, sum(row.in_use for row in rows), sum(row.in_use_bytes for row in rows)),

@@ -21,8 +21,7 @@ import cores
 COUNT = 400
 MADE = {"kept": 3 * (2 * COUNT + COUNT // 10), "forgotten": 3 * 2 * COUNT}
 LOST = 0.9
-"""Minimum number of dropped blocks that must be lost. V8's own lists, which are in blocks of malloc, and the stack may contain stale
-words."""
+"""Minimum number of dropped blocks that must be lost. Stale words may be on the stack and in V8's own lists, which malloc allocates."""
 
 VERSIONS = [nodes.NEWEST, *(pytest.param(version, marks=pytest.mark.matrix) for version in ("18.20.8", "20.20.0", "22.12.0"))]
 

@@ -1,4 +1,5 @@
-"""`runtime` on Node has the counts of the process itself: C++ objects by class, ArrayBuffers, V8's heap and its external memory."""
+"""For Node, `runtime` reports the same counts as the process itself: C++ objects by class, ArrayBuffers, V8's heap and its external
+memory."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_counts_equal_those_of_node(tmp_path: Path, version: str, picture: str) 
         found = debuggers.runtime_page("node", *where)
         (mapped,) = json.loads(debuggers.findleaks("map", "--json", "--limit", "1", *where))["managed"][:1]
         answers = json.loads(debuggers.findleaks("whatis", "--json", *(start for start, _ in mapped["ranges"]), *where))["answers"]
-    # Other names are those of JavaScript objects. Their name may be that of the C++ class without its namespace.
+    # Other names are names of JavaScript objects. Such a name may be the name of the C++ class without its namespace.
     native = [row for row in found["types"] if "::" in row["name"] or row["name"] == STORE]
     types = {row["name"].split("::", 1)[-1].removeprefix("(anonymous namespace)::").removeprefix("crypto::"): row for row in native}
     assert {name: types[name]["objects"] for name in said["classes"]} == said["classes"]

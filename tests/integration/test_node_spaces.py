@@ -1,4 +1,5 @@
-"""V8's spaces have the figures that V8 reports at the same stop. The addon node_spaces.c reads them in a copy of the process."""
+"""findleaks reports the same figures for V8's spaces as V8 at the same stop. The addon node_spaces.c reads them in a copy of the
+process."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def core(values: cores.Running) -> Path:
 
 
 def check(output: str, *where: str) -> None:
-    """Check that each object has the class and the kind that the program printed. No other object is leaked, and each freed object is
-    free.
+    """Check that each object has the class and the kind that the program printed. No other object is leaked, and each freed
+    object is reported as free.
 
     Perl leaves words on the C stack. If such a word refers to a leaked object, the object has a path.
     """
@@ -64,7 +64,7 @@ def check(output: str, *where: str) -> None:
     assert lost <= {address for address, (kind, _) in wanted.items() if kind == "leaked"}
     assert counted["held", "reachable"] == 1203 and counted["freed", "free"] == 203 and counted["leaked", "leaked"] > 430
     assert {kind for kind, _ in set(counted) - {("held", "reachable"), ("freed", "free"), ("leaked", "leaked")}} <= {"leaked"}
-    assert len(named) == 863 + 750 + 101  # includes the closure that the other closures are copies of
+    assert len(named) == 863 + 750 + 101  # includes the closure from which the other closures are copied
 
 
 def test_objects_of_a_live_process(values: cores.Running) -> None:
@@ -97,7 +97,7 @@ def test_leaks_are_explained(values: cores.Running) -> None:
 
 
 def test_counts_by_type(values: cores.Running) -> None:
-    """The total of all values is the number that Perl itself counts."""
+    """The total number of values equals Perl's own count."""
     (one,) = run_json("runtime", "--limit", "0", "--pid", str(values.pid))["runtimes"]
     types = {row["name"]: row["objects"] for row in one["types"]}
     assert (types["Order"], types["Point"], types[CLOSURE]) == (863, 750, 101)

@@ -83,7 +83,7 @@ def test_blocks_in_a_core_by_the_kernel(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_php(blocks: cores.Running) -> None:
-    """The figures are those that PHP printed. PHP allocated a little memory after it read its figures."""
+    """findleaks reports the figures that PHP printed. PHP allocated a little memory after it read its figures."""
     (line,) = [line for line in blocks.output.splitlines() if line.startswith("usage")]
     usage, real_usage, peak, real_peak = map(int, line.split()[1:])
     answer = run_json("caches", "--pid", str(blocks.pid))

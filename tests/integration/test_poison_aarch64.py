@@ -60,8 +60,8 @@ def test_overwritten_live_words_are_detected(tmp_path: Path) -> None:
 
 
 def test_instructions_read_only_declared_registers(tmp_path: Path) -> None:
-    """Each instruction is executed twice, with different contents of what findleaks says it does not read: two of every form in glibc,
-    and a list of others."""
+    """Each instruction is executed twice, with different values in the registers that it does not read according to findleaks. The test
+    covers two instructions of every form in glibc, and a list of other instructions."""
     program, root, main = build_program("-O2 of bullseye", tmp_path)
     library = tmp_path / "instructions.so"
     source = truth.PROGRAMS / "instructions_aarch64.S"

@@ -87,7 +87,7 @@ chunk = { size = { slab = 8 } }
 
 
 def test_size_classes_and_large_blocks(tmp_path: Path) -> None:
-    """Each size class is an entry. Large blocks have another header, which contains their size without the header."""
+    """Each size class is an entry of the file. The header of a large block contains the size of the block without the header."""
     built = building.compile_program(tmp_path, "pool_classes.c", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
     file = tmp_path / "classes.toml"
     file.write_text(CLASSES)
@@ -100,7 +100,8 @@ def test_size_classes_and_large_blocks(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_fit(program: Path, tmp_path: Path) -> None:
-    """The result is not trusted, and a message gives the reason. Suggested commands include the file."""
+    """If the file does not fit the program, the result is not trusted, and a message gives the reason. Suggested commands include the
+    file."""
     file = tmp_path / "other.toml"
     file.write_text(documented.pool_file().replace("session_pool", "no_such_pool"))
     with cores.Running([str(program)], tmp_path / "run") as running:

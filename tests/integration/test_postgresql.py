@@ -1,4 +1,4 @@
-"""PostgreSQL's memory contexts: names, numbers and bytes are those that PostgreSQL prints at the same stop."""
+"""PostgreSQL's memory contexts: findleaks reports the names, numbers and bytes that PostgreSQL prints at the same stop."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_the_context_is_the_finding(backend: Backend) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("release", [postgresqls.INSTALLED, *(one for one in postgresqls.RELEASES if not one.startswith("13."))])
 def test_a_new_user_finds_the_caches_of_a_backend(release: str, tmp_path: Path) -> None:
-    """A session reads many tables and keeps the description of each. The finding has the bytes that PostgreSQL counts."""
+    """A session reads many tables and keeps the description of each table. The finding has the bytes that PostgreSQL counts."""
     tables = 400
     with postgres(tmp_path, archive(release)) as port:
         ask(port, f"do $$ begin for i in 1..{tables} loop execute format('create table t%s(id int primary key)', i); end loop; end $$")

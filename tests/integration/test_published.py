@@ -135,8 +135,8 @@ def test_unprepared_pyproj_is_reported_first(tmp_path: Path) -> None:
 
 
 def test_core_outlives_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a library was deleted, the core lacks only those of its pages that were never written, which contain no references. The count is
-    the same, and the result is trusted."""
+    """If a library was deleted, the core lacks only the library's pages that were never written. These pages contain no references. The
+    count is the same, and the result is trusted."""
     monkeypatch.setenv("FINDLEAKS_TEST_FRESH", "1")  # a session that the test process keeps would have the library open
     leak = replace(LEAKS["pyproj"], times=20)
     python, short = interpreter()

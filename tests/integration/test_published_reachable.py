@@ -22,7 +22,8 @@ CONNECTIONS = 0.85
 
 @contextmanager
 def start_program(leak: Kept, version: str, folder: Path) -> Iterator[tuple[Running, dict[str, Any]]]:
-    """Start the program with this release. Return it with what it prints: the number of objects, with which the report is compared."""
+    """Start the program with this release. Return the program and the number of objects that it prints. The tests compare the report with
+    this number."""
     python, short = interpreter()
     path = [install(leak.project, version, short), *(install(*need, short) for need in leak.needs)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
@@ -65,7 +66,7 @@ def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     assert json.loads(findleaks("find", "--json", core))["totals"]["definite"]["blocks"] == 0, (
         "there is no leak: all of the memory is reachable"
     )
-    # The largest block is the table of a dictionary. What refers to the dictionary has a name.
+    # The largest block is the table of a dictionary. The variable that refers to the dictionary has a name.
     tables = [json.loads(line) for line in findleaks("blocks", "--json", "--kind", "reachable", "--size", "300000-", core).splitlines()]
     # A stale word in another block may refer to the table, too.
     largest = max((one for one in tables if "size" in one), key=lambda one: one["size"])
@@ -91,7 +92,8 @@ def test_connections_that_sqlobject_keeps_are_reported(picture: str, tmp_path: P
         rows, packages = types("--no-native", *where), types("--by", "package", *where)
     _, row = find_row(rows, leak.type)
     assert row["objects"] == said["objects"]
-    # Statements also refer to a connection's memory: no type of them retains it alone, but the package does. The package comes first.
+    # Statements also refer to a connection's memory: no type of statement retains this memory alone, but the package does. The package
+    # comes first.
     place, package = find_row(packages, "sqlite3")
     assert place == 0
     assert package["objects"] == sum(row["objects"] for row in rows if row["name"].startswith("sqlite3."))

@@ -31,7 +31,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def own_files(modules: Path) -> list[str]:
-    """Return the file of this module. Nothing else writes to its data."""
+    """Return the file of this module. No other code writes to the data of the module."""
     return [file.name for file in modules.iterdir()]
 
 

@@ -13,7 +13,7 @@ from native_calls import Calls
 from other_pythons import PYTHONS
 
 ROUNDS, SIZES, KIND = 3, "48-2000", "Python"
-CALLS = 40  # in one round, and one for each code object that is freed
+CALLS = 40  # calls in one round, plus one for each code object that is freed
 VERSIONS = [version for version in PYTHONS if not version.endswith("t")]
 QUICK = [("3.11", "track")]
 EACH = [

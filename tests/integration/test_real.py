@@ -24,7 +24,7 @@ GLIBC = sorted(set(PROGRAMS) - {"redis"})
 QUICK = [name for name in GLIBC if name not in ("java", "node", "ruby")]
 COMPARED = mark_matrix_except(GLIBC, *QUICK)
 CONFIRMED = mark_matrix_except(GLIBC, *(name for name in QUICK if name != "python"))
-"""The programs that `make test` also checks with Valgrind. Each of the others needs ten seconds of CPU time or more."""
+"""The programs that `make test` also checks with Valgrind. Each of the other programs needs ten seconds of CPU time or more."""
 
 
 def _find(*target: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`runtime` on Ruby has the figures of the interpreter at the same stop, and those of libpq for its results."""
+"""For Ruby, `runtime` reports the same figures as the interpreter at the same stop, and the sizes that libpq reports for its results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_equal(found: Mapping[str, Any], said: Mapping[str, str], version: str)
     objects = {row["name"].partition(" [")[0]: str(row["objects"]) for row in found["types"]}
     classes = {name: count for name, count in said.items() if name not in counters and name != "version"}
     assert len(classes) == 14
-    if version == "2.7":  # a class in an anonymous module has no name, in Ruby either
+    if version == "2.7":  # for a class in an anonymous module, Ruby has no name either
         assert not [name for name in classes if "::Named" in name]
     assert {name: objects.get(name, "0") for name in classes} == classes
     assert len(counters) >= 40

@@ -1,4 +1,4 @@
-"""The lines of `runtime -o FILE.json` are those of ObjectSpace.dump_all at the same stop, and heapy can read them."""
+"""The lines of `runtime -o FILE.json` equal the lines of ObjectSpace.dump_all at the same stop, and heapy can read the file."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def read_with_heapy(dumps: Dumps, version: str) -> None:
 
 
 def test_what_classes_retain(tmp_path: Path) -> None:
-    """The Hash of a constant retains its objects, and these retain their texts."""
+    """The Hash of a constant retains its objects, and the objects retain their texts."""
     with rubies.Pausing(rubies.SYSTEM, PROGRAM, tmp_path / "run", str(tmp_path / "own.json")) as program:
         answer = json.loads(debuggers.findleaks("runtime", "--only", "ruby", "--json", "--pid", str(program.pid)))
     (found,) = answer["runtimes"]
@@ -118,6 +118,6 @@ def test_what_classes_retain(tmp_path: Path) -> None:
     item = rows["Item"]
     assert item["objects"] == 801 - 1
     assert item["objects"] * (40 + 40 + 40 + 40 + 40) * 0.9 <= item["retained_bytes"]
-    # A stale word on the stack may refer to an object from which many of them are reachable. The Hash does not retain these alone.
+    # A stale word on the stack may refer to an object from which many of them are reachable. The Hash alone does not retain such objects.
     assert rows["Hash"]["retained_bytes"] >= item["retained_bytes"] / 3
     assert all(row["retained_bytes"] is not None for row in rows.values())

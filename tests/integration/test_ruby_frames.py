@@ -1,4 +1,4 @@
-"""The frames of Ruby methods are those of Ruby's backtrace, and those of rb_profile_frames at random stops."""
+"""findleaks lists the frames of Ruby methods that Ruby's backtrace lists, or at random stops, that rb_profile_frames lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
 LONG = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES]
 UNCHOSEN = [pytest.param(version, 200, marks=pytest.mark.matrix) for version in rubies.SUITES if version != "2.7"]
-"""Versions whose rb_profile_frames can be called at any instruction. That of 2.7 crashes while a frame is pushed."""
+"""Versions whose rb_profile_frames can be called at any instruction. In Ruby 2.7, rb_profile_frames crashes while a frame is pushed."""
 
 
 @pytest.mark.parametrize(("version", "stops"), [(rubies.SYSTEM, 4), *UNCHOSEN])

@@ -15,7 +15,7 @@ import truth
 from native_calls import Calls, Frames
 
 ROUNDS, SIZES, KIND = 3, "48-2000", "Ruby"
-CALLS = 26  # in one round, and one for each method that is removed
+CALLS = 26  # calls in one round, plus one for each method that is removed
 CHANGING = 100
 QUICK = [(rubies.SYSTEM, "track")]
 EACH = [
@@ -67,7 +67,7 @@ def test_frames_of_recorded_calls(version: str, way: str, tmp_path: Path) -> Non
 @pytest.mark.matrix
 @pytest.mark.parametrize("version", rubies.SUITES)
 def test_sequences_that_are_freed(version: str, tmp_path: Path) -> None:
-    """The address of a freed instruction sequence is reused for others, with other labels, paths and lines."""
+    """The address of a freed instruction sequence is reused for other instruction sequences, with other labels, paths and lines."""
     with calling(version, tmp_path, 3000) as program:
         found = native_calls.record(program, "track", ROUNDS, 0, SIZES)
     recorded = {as_caller(frames, version) for frames in native_calls.count_recorded(found, KIND) if frames}

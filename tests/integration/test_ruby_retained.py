@@ -160,5 +160,5 @@ def test_heap_pages_and_root_fibers_are_reachable(version: str, tmp_path: Path) 
     assert storage == (["main thread's fiber storage :requests"] if version in ("3.3", "3.4") else [])
     assert found["totals"]["possible"]["bytes"] < 64 << 10, found["totals"]
     assert found["heuristics"]["held"]["blocks"] > (100 if version == "2.7" else 0)
-    # These conventions are not the program's.
+    # findleaks, not the program, defines these conventions.
     assert "behind their start" not in text

@@ -78,7 +78,7 @@ def test_every_collection_has_its_length_and_its_objects(program: Rounds) -> Non
             inner = what == "Set"  # the elements of a Set are in a Hash
             assert row["objects"] == {"runtime": "Ruby", "count": said[name] + 1 + inner, "bytes": row["objects"]["bytes"]}, (picture, name)
             assert row["objects"]["bytes"] >= 40 * said[name]
-            # The variable does not retain a block to which a stale word refers, too.
+            # If a stale word also refers to a block, the variable does not retain the block.
             assert 0.9 * said[name] <= row["retained_blocks"] <= said[name] + 8, (picture, name)
             assert 0.9 * said[name] * 700 <= row["retained_bytes"] <= said[name] * 900
         assert rows["$old"]["container"]["length"] == said["$old"] == 300 - len(ALL) - 1

@@ -41,6 +41,6 @@ def test_rows_of_two_builds_match(tmp_path: Path) -> None:
     grown = json.loads(run_cli("diff", "--json", str(first.core), str(last.core)).stdout)["grown"]
     (row,) = [one for one in grown if "CARTS" in one["name"]]
     assert row["name"] == "shop::CARTS (shop, data)"
-    # Stale words on the stack may refer to a few blocks, which the variable then does not retain.
+    # If stale words on the stack refer to a few blocks, the variable does not retain these blocks.
     for counted, made in zip(row["counts"], (first.blocks, last.blocks)):
         assert made - 50 <= counted <= made

@@ -48,7 +48,7 @@ def live(pid: int) -> dict[str, Any]:
 
 
 def check_consistent(isolate: dict[str, Any]) -> None:
-    """Check that every handle is in one scope and has one kind, and that the number of open scopes is that of the isolate."""
+    """Check that every handle is in one scope and has one kind, and that the number of open scopes equals the counter of the isolate."""
     assert sum(scope["handles"] for scope in isolate["scopes"]) == isolate["handles"]
     assert sum(value["handles"] for value in isolate["values"]) == isolate["handles"]
     assert len(isolate["scopes"]) == isolate["level"]
@@ -181,7 +181,7 @@ def build_addon(folder: Path, name: str, addon: str) -> Path:
 @pytest.mark.platform("x86-64", "Node: stacks, scopes, V8's heap", of="18 to 24")
 @pytest.mark.parametrize("version", versions(*nodes.VERSIONS))
 def test_nested_callbacks(version: str, tmp_path: Path) -> None:
-    """The number of handles is that of V8's own function. Scopes have the frames up to the outermost one."""
+    """The number of handles equals the result of V8's own function. Scopes have the frames up to the outermost one."""
     addon = build_addon(tmp_path, "node_counts.c", "counts.node")
     with Running([nodes.get(version), str(truth.PROGRAMS / "node_nested.js"), str(addon)], tmp_path / "run") as running:
         found = live(running.pid)
@@ -261,7 +261,7 @@ def test_scopes_on_the_heap(version: str, addon: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", versions(*WITH_ADDONS))
 def test_references(version: str, addon: Path, tmp_path: Path) -> None:
-    """The number of global handles is that of V8, if V8 reports it, plus those created since."""
+    """If V8 reports a number of global handles, findleaks reports this number plus the handles created since."""
     with calling(version, addon, tmp_path, "references", "100000") as running:
         (isolate,) = live(running.pid)["isolates"]
         before = running.output.splitlines()[0].split()[1]

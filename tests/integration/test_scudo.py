@@ -85,7 +85,7 @@ def run_json(*words: str) -> dict[str, Any]:
 
 
 def compare_statistics(said: str, found: dict[str, Any]) -> None:
-    """Compare everything that __scudo_print_stats prints of size classes, large blocks and the quarantine."""
+    """Compare all figures that __scudo_print_stats prints about size classes, large blocks and the quarantine."""
     rows = {row["name"]: row for row in found["caches"] if row["allocator"] == "scudo"}
     lines = [line for line in LINE.findall(said) if line[0] != "00"]  # class 0 contains scudo's own batches
     assert len(lines) > 20
@@ -175,7 +175,7 @@ def process(stats: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 def test_overwritten_headers(process: Process) -> None:
-    """The headers of a small and of a large block are overwritten. Each is reported, and counts as in use."""
+    """The headers of a small and of a large block are overwritten. findleaks reports each block, and counts it as in use."""
     lines = run_cli("blocks", "--json", "--pid", str(process.pid)).stdout.splitlines()
     in_use = [int(json.loads(line)["address"], 16) for line in lines]
     small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # size class, and the state "in use"

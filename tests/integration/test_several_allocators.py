@@ -57,7 +57,7 @@ def one_owner(directory: Directory) -> None:
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 def test_arenas_from_malloc(embedded: Sequence[str], tmp_path: Path, picture: str) -> None:
-    """pymalloc's arenas are blocks of malloc. Each is allocator metadata, and contains blocks of pymalloc."""
+    """pymalloc's arenas are blocks of malloc. Each arena counts as allocator metadata, and contains blocks of pymalloc."""
     environment = mallocs_python.get(VERSION).environment()
     with cores.Running([*embedded, str(CHURN)], tmp_path, environment) as running:
         session = Session(attach(running.pid) if picture == "live" else open_core(str(running.kernel_core())))
@@ -92,8 +92,8 @@ def test_lost_blocks_in_arenas_from_malloc(embedded: Sequence[str], tmp_path: Pa
 
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 def test_a_plugin_with_an_allocator_of_its_own(tmp_path: Path, picture: str) -> None:
-    """The process uses glibc's malloc, and a jemalloc in a library that does not export it. Blocks of each retain and lose blocks of the
-    other."""
+    """The process uses glibc's malloc, and a jemalloc in a library that does not export it. Blocks of each allocator refer to blocks of the
+    other allocator. Some of the blocks are leaked."""
     source, plugin, program = truth.PROGRAMS / "plugin.c", tmp_path / "plugin.so", tmp_path / "plugin"
     exported = tmp_path / "exported"
     exported.write_text("{ global: plugin_*; local: *; };\n")

@@ -89,8 +89,8 @@ def test_a_leak_of_blocks_of_that_size_is_not_hidden(build, tmp_path: Path, libc
 
 
 def test_stack_of_a_handled_signal_is_recognised(build, tmp_path: Path) -> None:
-    """A signal that a thread has handled leaves a frame on its signal stack. Such a stack is recognised, whatever its size and whatever
-    leaks exist."""
+    """A signal that a thread has handled leaves a frame on its signal stack. Such a stack is recognised, for any size of the stack and with
+    any leaks."""
     printed, kinds, found = answers(build("glibc"), tmp_path, "3", "5", "used")
     assert kinds_of(printed["stack"], kinds) == {"reachable"}
     assert kinds_of(printed["lost"], kinds) == {"definite"}

@@ -1,4 +1,4 @@
-"""jemalloc's heap profile in a core: every block has its stack, and the figures are those of prof.dump at the same stop."""
+"""jemalloc's heap profile in a core: every block has its stack, and the figures equal those that prof.dump writes at the same stop."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_profile_equals_the_dump(every: recorded.Picture) -> None:
 
 
 def test_find_names_the_next_command(every: recorded.Picture) -> None:
-    """The next command is in the syntax of the front end, like that after `find --by site`."""
+    """Each front end prints the suggested command in its own syntax, as it does after `find --by site`."""
     answer, by_site = every.ask("find"), every.ask("find", "--by", "site")
     assert answer["next"][-1] == "find --by site"
     assert f"findleaks find --by site {every.core}" in " ".join(every.text("find").split())
@@ -111,7 +111,8 @@ def test_front_ends(every: recorded.Picture, build) -> None:
 
 
 def test_python_engine(every: recorded.Picture) -> None:
-    """The Python reference engine reads the stacks in one second. Its search for leaks takes ten, and is compared in the next test."""
+    """The Python reference engine reads the stacks in one second. Its search for leaks takes ten seconds, and the next test compares the
+    results."""
     words = ["caches", "--sites", "--size", "1k-", "--json", str(every.core)]
     assert debuggers.findleaks(*words, FINDLEAKS_PURE="1") == debuggers.findleaks(*words)
 
@@ -170,7 +171,7 @@ def test_damaged(every: recorded.Picture) -> None:
     session = Session(open_core(str(every.core)))
     jemalloc = next(one for one in session.directory.allocators if isinstance(one, Jemalloc))
     victim, offset = max(jemalloc.profiler.contexts.items())
-    jemalloc.profiler.contexts[victim] = offset + 8  # the following words are no stack
+    jemalloc.profiler.contexts[victim] = offset + 8  # the following words are not a stack
     count = next(at for at, words in jemalloc.profiler.counts.items() if words[12] != victim and words[4])
     del jemalloc.profiler.counts[count]
     before = own(every)
@@ -194,7 +195,7 @@ def test_other_releases(build, tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", ["5.2.1", "5.3.0", pytest.param("5.3.1", marks=pytest.mark.matrix)])
 def test_sampled(build, tmp_path: Path, version: str) -> None:
-    """The samples are those of the dump, and each sampled block has its stack."""
+    """findleaks reads the same samples as the dump contains, and each sampled block has its stack."""
     raw = "" if version == "5.2.1" else ",prof_unbias:false"
     picture = take(build(version), tmp_path, version, f"prof:true,lg_prof_sample:12{raw}", 400)
     found = own(picture)

@@ -1,4 +1,4 @@
-"""gperftools' heap profile and samples in a core: every block has its stack, and the figures are those that the profiler wrote at the
+"""gperftools' heap profile and samples in a core: every block has its stack, and the figures equal those that the profiler wrote at the
 same stop."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process is copied repeatedly while its threads work, and stays unchanged. test_forked.py tests the same with clones."""
+"""A process is copied repeatedly while its threads work, and stays unchanged. test_forked.py does the same test with clones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_hundred_copies(busy: Watched) -> None:
 
 @pytest.mark.matrix
 def test_snapshots_one_after_the_other(busy: Watched, tmp_path: Path) -> None:
-    """Run whole commands: those that store figures, and those that write cores."""
+    """Run whole commands: commands that store figures, and commands that write cores."""
     before = lasting(busy)
     for words in (["--count", "4"], ["--weight", "core", "--count", "6"]):
         done = run_cli("snapshot", "--every", "0.05", "-o", str(tmp_path / words[0]), *words, "--pid", str(busy.pid), check=True)

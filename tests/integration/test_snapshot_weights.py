@@ -34,8 +34,8 @@ def list_growth(found: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def test_each_form_of_a_sample(running: Running) -> None:
-    """The forms are a summary, a summary of a clone, a core, and a compressed core of a clone. Each has the state of its time, whatever
-    the process does later. A core counts as the core, also while the process lives."""
+    """The forms are a summary, a summary of a clone, a core, and a compressed core of a clone. Each has the state of its time, whatever the
+    process does later. findleaks reads a core as the saved state, also while the process lives."""
     folder, pid = running.folder, running.pid
     before = truth(running)
     made = {

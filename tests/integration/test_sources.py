@@ -1,5 +1,5 @@
-"""Files, lines and inlined functions of stacks are those that the program prints, and those of GDB's backtrace and addr2line, in all
-three front ends."""
+"""Files, lines and inlined functions of stacks equal those that the program, GDB's backtrace and addr2line print, in all three front
+ends."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def debug_file_without_symbols(program: Path, folder: Path) -> Form:
 def test_functions_without_symbols_are_named_by_debug_information(
     form: Callable[[Path, Path], Form], built: Stopped, tmp_path: Path
 ) -> None:
-    """Names, places and offsets are the same as with symbols, except for _start, which is in neither."""
+    """Names, places and offsets are the same as with symbols, except for _start. The debug information does not describe _start."""
     program, _ = form(built.program, tmp_path)
     printed = subprocess.run(["nm", program], capture_output=True, text=True)
     assert "main" not in printed.stdout
@@ -192,7 +192,7 @@ def test_functions_without_symbols_are_named_by_debug_information(
 
 
 def test_a_debug_file_of_another_build_is_not_used(built: Stopped, tmp_path: Path) -> None:
-    """findleaks does not use it by its file name, nor in the folder of its build-id."""
+    """findleaks does not use a debug file of another build, neither by its file name nor in the folder of the build-id."""
     stripped, _ = split(built.program, tmp_path)
     (tmp_path / "other").mkdir()
     subprocess.run(["g++", "-O1", "-g", "-o", tmp_path / "other" / PROGRAM, SOURCE], check=True)

@@ -1,4 +1,4 @@
-"""Stacks of real programs: those that the program prints, those of GDB, and those of Node through code made at run time."""
+"""Stacks of real programs, compared with stacks that the program or GDB prints. The stacks of Node pass through code made at run time."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_a_system_call_without_frame_information(tmp_path: Path) -> None:
 
 
 def test_gdb_sees_the_same(program: Path, tmp_path: Path) -> None:
-    """Return addresses are GDB's, frame by frame, in an interpreter with threads. (libc's debug symbols, which would add inlined frames,
-    are not used.)"""
+    """findleaks and GDB find the same return address in each frame, in an interpreter with threads. (libc's debug symbols, which would add
+    inlined frames, are not used.)"""
     code = "import threading, time, sys\ndef f(n):\n f(n - 1) if n else time.sleep(600)\n"
     code += "[threading.Thread(target=f, args=(5,), daemon=True).start() for _ in range(3)]\nprint('ready', flush=True)\nf(20)"
     with cores.Running(["/usr/bin/python3", "-c", code], tmp_path) as running:

@@ -1,4 +1,4 @@
-"""Vectors, deques and maps whose heads are in blocks: words in unused slots are not references, and words in used slots are."""
+"""Vectors, deques and maps whose heads are in blocks: words in used slots are references, and words in unused slots are not references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words in slots of containers after the length are not references. Words of memory that only looks like a container are."""
+"""Words in slots of containers after the length are not references. If memory only looks like a container, its words are references."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_all_commands_agree(parked: Parked) -> None:
 
 
 def test_vectors_need_debug_information(parked: Parked) -> None:
-    """Three pointers alone may be those of a cursor, so the words in their slots are references."""
+    """Three pointers alone may be a cursor instead of a container, so the words in their slots are references."""
     subprocess.run(["strip", "-g", str(parked.program)], check=True)
     found = kinds(parked.core)
     reachable = [address for address, fate in parked.blocks.items() if fate == "lost" and found[address] not in LOST]

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.matrix
 
 
 def check_section(number: int, **pids: int) -> None:
-    """Run the commands of a section. `pids`: the process to use in place of that of the page, by subcommand; `every` for all other
+    """Run the commands of a section. `pids`: by subcommand, the process to use instead of the process on the page; `every` for all other
     subcommands."""
     lines = (documented.ROOT / "docs/stories.md").read_text(encoding="utf-8").split("\n")
     start = next(at for at, line in enumerate(lines) if line.startswith(f"## {number}. "))

@@ -78,7 +78,8 @@ def findleaks(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_live_snapshots_and_a_core(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For few blocks, counts by size are exact. New blocks of the leak survive, and blocks that are freed and allocated again do not."""
+    """For few blocks, counts by size are exact. New blocks of the leak survive, but blocks that are freed and allocated again do not
+    survive."""
     samples, files = [], []
     with rounds(program, tmp_path, 500, 4) as (pid, on):
         for number in range(4):

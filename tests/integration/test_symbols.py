@@ -1,4 +1,4 @@
-"""A symbol names the memory that it covers, and not what follows."""
+"""A symbol names only the memory that it covers, not the memory after it."""
 
 from __future__ import annotations
 

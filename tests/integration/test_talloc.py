@@ -1,4 +1,4 @@
-"""talloc's chunks by name: their numbers and bytes are those that talloc counts. Leaked trees have the name of a chunk."""
+"""talloc's chunks by name: findleaks reports the numbers and bytes that talloc counts. Leaked trees have the name of a chunk."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
             assert cache.cached == cache.own["thread"] + cache.own["transfer"]
             assert cache.free == cache.own["central"]
         assert sum(cache.cached + cache.free for cache in rows.values()) == sum(objects for _, _, objects in table)
-        own = len(allocator.replaced)  # the block that 2.7 to 2.15 leak: metadata
+        own = len(allocator.replaced)  # gperftools 2.7 to 2.15 leak this block; it counts as metadata
         assert own == (version in ("2.8.1", "2.10"))
         for number, cache in rows.items():
             assert (cache.total + own * (number == 1)) * cache.size + cache.own["overhead"] == cache.memory, number
@@ -154,7 +154,7 @@ def test_counts_are_those_it_prints(tmp_path: Path, version: str, link: str, ful
             find_numbers(r"^MALLOC: \+ +(\d+) .* page heap", text),
         )
         caches = allocator.caches(blocks)
-        # A sampled block with its own span may be smaller than the span, all of which counts as allocated.
+        # A sampled block with its own span may be smaller than the span. The whole span counts as allocated.
         apart = sum(cache.memory - cache.in_use_bytes for cache in caches if cache.name == "large")
         assert apart == 0 or "TCMALLOC_SAMPLE_PARAMETER" in environment
         assert sum(cache.in_use_bytes for cache in caches) + apart + 8 * own == used[0] == counted["generic.current_allocated_bytes"]

@@ -1,4 +1,4 @@
-"""If a debugger does not report thread pointers, findleaks finds them in memory. They are those of the kernel."""
+"""If a debugger does not report thread pointers, findleaks finds them in memory. They equal those that the kernel reports."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tracking import JEMALLOC, Note, Tracked, build, by_gdb, by_line, read_resul
 
 
 class Run(NamedTuple):
-    """The result of `track` over one round of the program."""
+    """The result of `track` for one round of the program."""
 
     program: Tracked
     notes: list[Note]
@@ -41,7 +41,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
 def test_every_site_has_its_blocks(run: Run) -> None:
-    """Numbers and bytes of freed, kept and lost blocks are those that the program prints."""
+    """`track` reports the numbers and bytes of freed, kept and lost blocks that the program prints."""
     truth: dict[str, Counter[str]] = {}
     for note in run.notes:
         truth.setdefault(note.site, Counter()).update({note.fate: 1, f"{note.fate} bytes": note.size})

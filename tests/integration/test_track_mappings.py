@@ -17,7 +17,7 @@ PART = 64 << 10
 
 program = building.fixture("tracked_maps.c", "-std=gnu11", "-O1")
 SITES = ("forget_the_size", "map_again", "leave_behind", "unmap_both")
-TURNS = 60  # as in tracked_remaps.c; more mappings than `track` records while the probe records all sizes
+TURNS = 60  # same value as in tracked_remaps.c; more mappings than `track` records while the probe records all sizes
 
 
 @pytest.mark.parametrize("front_end", [by_line, by_gdb])

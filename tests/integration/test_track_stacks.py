@@ -1,4 +1,4 @@
-"""Stacks of `track` are those of GDB's backtraces, for the same calls of the same process, frame by frame."""
+"""`track` records the same stacks as GDB's backtraces for the same calls of the same process, frame by frame."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JEMALLOCS = pytest.param(JEMALLOC, 17, id="jemalloc", marks=pytest.mark.matrix) 
 
 @pytest.mark.parametrize(("preload", "number"), [LIBCS, JEMALLOCS])
 def test_stacks_are_those_of_gdb(preload: str, number: int, tmp_path: Path) -> None:
-    """A program without symbols and frame pointers: the stacks of all its calls are GDB's, and so are the printed ones."""
+    """A program without symbols and frame pointers: findleaks records and prints the same stacks as GDB for all its calls."""
     with start_tracked([str(build(tmp_path, "tracked", "-s", "-fomit-frame-pointer"))], preload) as program:
         program.round()
         working = recording(by_line(program.pid, "--json"), program.pid)

@@ -17,7 +17,7 @@ program = building.fixture("tracked_threads.c", "-std=gnu11", "-O1", "-fno-built
 
 @pytest.mark.parametrize("preload", ["", pytest.param(JEMALLOC, marks=pytest.mark.matrix)], ids=["glibc", "jemalloc"])
 def test_every_event_of_threads(preload: str, program: Path) -> None:
-    """The report has all calls of each site, and all remaining blocks."""
+    """The report contains all calls of each site, and all remaining blocks."""
     with start_tracked([str(program)], preload) as running:
         working = recording(by_line(running.pid, "--json", "--until-full", "--limit", "0"), running.pid)
         notes = {note.site: note.size for note in running.round()}

@@ -1,4 +1,5 @@
-"""The stubs of `track` are inserted and removed under load, and findleaks is killed. Also tests what `track` refuses."""
+"""The stubs of `track` are inserted and removed under load, and findleaks is killed. The file also tests which programs and requests
+`track` refuses."""
 
 from __future__ import annotations
 

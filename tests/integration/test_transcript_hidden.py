@@ -43,7 +43,7 @@ KERNEL: dict[str, tuple[Sequence[str], str]] = {
     "unread_data.c": (("-lrt",), r"Leaked: 12 KiB in 40 blocks"),
     "kernel_held.c": (("-pthread", "-lrt"), r"10 leaked blocks .*1 io_uring descriptor.*Leaked: 2\.0 KiB in 10 blocks"),
 }
-"""What these programs count as lost: EACH blocks that are plainly lost, and EACH blocks whose pointer the kernel dropped."""
+"""These programs count two sets as lost: EACH blocks that the program simply leaks, and EACH blocks whose pointer the kernel dropped."""
 
 
 def answer(command: Sequence[str], folder: Path) -> str:

@@ -116,7 +116,7 @@ def check_mixed(made: Made, rows: dict[str, dict[str, Any]], count: int = FILES)
 
 
 def test_the_same_leak_is_one_group(made: Made) -> None:
-    """Two builds at other addresses, with heaps full of stale words, have one group."""
+    """A leak in two builds with different addresses, and with heaps full of stale words, has one group."""
     rows, last = triaged.parse_rows(run("--json", *(one.path for one in made.cores)))
     by_way = triaged.check_groups(rows, last, made.cores)
     assert len({row["build_id"] for row in rows.values()}) == 2
@@ -269,7 +269,7 @@ def test_where_it_crashed(tmp_path: Path, word: str, signal_name: str, frame: st
 
 
 def test_core_that_needs_too_much_memory_has_a_row(tmp_path: Path) -> None:
-    """The core that needs more memory than there is has a row with the error. The other cores are not affected."""
+    """A core that needs more memory than is available gets a row with the error. The other cores are not affected."""
     program = tmp_path / "leaky"
     subprocess.run(["gcc", "-O0", "-o", program, Path(__file__).parents[1] / "programs" / "leaky.c"], check=True)
     with Running([str(program), "1500000"], tmp_path / "run") as process:

@@ -1,4 +1,4 @@
-"""`triage` on leaks of published libraries that users cause: 20 runs of each leak in each build give one group for each leak."""
+"""`triage` on leaks of published libraries, caused by their users: 20 runs of each leak in each build give one group for each leak."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CHANGED = {"curl_handle", "expat_parser", "pq_options", "tls_connection"}
 """Objects whose size differs in the other release: curl's handle, expat's parser, libpq's options, OpenSSL's connection."""
 RUNS = 20
 LEAST = 0.95
-"""Minimum share of a leak's blocks that must be in its group, and of a group's blocks that must be of its leak. Libraries leave stale
-words in memory. If these point to lost blocks, blocks look like others, or several leaks form one cycle."""
+"""Minimum share of a leak's blocks that must be in its group, and of a group's blocks that must be of its leak. Libraries leave stale words
+in memory. If such words point to lost blocks, a block may look like a block of another leak, or several leaks may form one cycle."""
 
 
 def runs(build: library_leaks.Build, folder: Path, port: int, seed: int) -> list[library_leaks.Core]:

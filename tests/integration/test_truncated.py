@@ -29,15 +29,15 @@ def end_before_data_of_libc(core: Path) -> int:
 
 
 def list_blocks_of_arenas(blocks: list[dict[str, Any]]) -> dict[int, tuple[int, str]]:
-    """Return the size and state of each block by its address, without those that have mappings of their own: if mp_ is
-    missing, it is unknown how many there are."""
+    """Return the size and state of each block by its address, without blocks that have their own mapping: if mp_ is missing, the number of
+    such blocks is unknown."""
     return {int(block["address"], 16): (block["size"], block["state"]) for block in blocks if block["arena"] != "mmapped"}
 
 
 @pytest.mark.parametrize("options", ["", "b"], ids=["contiguous", "break blocked"])
 def test_heaps_without_main_arena(options: str, tmp_path: Path) -> None:
-    """The program's blocks, of the main arena and of thread arenas, are those of the whole core. Only blocks in fastbins
-    of the main arena, which are free, count as in use."""
+    """The program's blocks, of the main arena and of thread arenas, are the same as in the whole core. The only exception: free blocks in
+    fastbins of the main arena count as in use."""
     program = tmp_path / "truth"
     subprocess.run(["gcc", *accuracy.FLAGS, "-o", str(program), str(accuracy.SOURCE), "-pthread"], check=True)
     with cores.Running([str(program), "3", "5", "2", options], tmp_path) as running:

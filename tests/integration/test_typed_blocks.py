@@ -111,8 +111,8 @@ def test_wrappers(flags: str, tmp_path: Path) -> None:
 
 
 def check_wrappers(figures: Figures, sure: float = 0.9) -> None:
-    """Check that at least this part of the reachable blocks has a certain type. Only a local variable of main refers to 8 % of them,
-    whose types are inferred."""
+    """Check that at least this part of the reachable blocks has a certain type. The types of 8 % of them are inferred, because only a local
+    variable of main refers to them."""
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     # The first elements of a boost::container::small_vector are in bytes of the vector itself.
@@ -225,8 +225,8 @@ def test_slots(flags: str, tmp_path: Path) -> None:
     ("units", "flags"), [(20, "-O2"), *(pytest.param(150, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_flexible_nodes(units: int, flags: str, tmp_path: Path) -> None:
-    """A list link does not distinguish a struct of this size from one that ends with an array. Void pointers, unions, and short text in a
-    union give few blocks a wrong type, and no certain type is wrong."""
+    """A list link does not distinguish a struct of this size from one that ends with an array. Because of void pointers, unions, and short
+    text in a union, a few inferred types are wrong. No certain type is wrong."""
     figures = measure("typed_compiler.c", tmp_path, units, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
@@ -253,8 +253,8 @@ def test_alternatives(rooms: int, flags: str, tmp_path: Path) -> None:
     ("clients", "flags"), [(100, "-O2"), *(pytest.param(2000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
 def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
-    """A third of the leaked blocks has types of which no block is reachable. They get a type if no other type fits. They get no type if a
-    type with reachable blocks fits, too. Blocks that are an array of two structs, or a struct with two members, get no type."""
+    """No reachable block has the types of one third of the leaked blocks. Such a block gets its type if no other type fits. It gets no type
+    if a type with reachable blocks fits, too. Blocks that are an array of two structs, or a struct with two members, get no type."""
     figures = measure("typed_daemon.c", tmp_path, clients, 1, *flags.split())
     assert not figures.wrong, figures.wrong[:12]
     assert figures.part(figures.held, "none") < 0.05, figures.held

@@ -18,7 +18,8 @@ def test_structs_that_begin_with_a_class(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_callables_in_the_buffer_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """libc++ stores small callables at the start of std::function. Their class is not certainly the type of the block around."""
+    """libc++ stores small callables at the start of std::function. The class of such a callable is not reported as the certain type of the
+    block that contains it."""
     monkeypatch.setitem(COMPILERS, ".cpp", "clang++-19")
     figures = measure("typed_members.cpp", tmp_path, 100, 1, *LIBCXX)
     every = figures.held + figures.leaked

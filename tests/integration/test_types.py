@@ -1,4 +1,4 @@
-"""Types of blocks in cores of C++ programs are those that the program allocated."""
+"""For cores of C++ programs, findleaks reports the types that the program allocated."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_buffers_of_c_are_not_strings(tmp_path: Path) -> None:
 
 
 def test_types_without_the_program_files(tmp_path: Path) -> None:
-    """In a core from another machine, names among the program's constants are missing. The core has vtables, names of the C++ library,
-    and those symbols of a small library that are in its first page."""
+    """In a core from another machine, names among the program's constants are missing. The core has vtables, names of the C++ library, and
+    the symbols in the first page of a small library."""
     core, blocks = core_of(tmp_path, Build("g++", stripped=True))
     (tmp_path / "prog").unlink()
     (tmp_path / "libshape.so").unlink()

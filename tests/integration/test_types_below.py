@@ -1,4 +1,4 @@
-"""Types below the variable that retains most memory: the bytes of an object include its characters, items and buffers."""
+"""`roots` lists the types below the variable that retains most memory. The bytes of an object include its characters, items and buffers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Stacks of threads that ended and were not joined are distinguished from those of live, joined and detached threads. The program prints
-what it did."""
+the state of each thread."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def test_a_signal_interrupts_a_leaf_function(build, tmp_path: Path, how: str, st
 @pytest.mark.platform("x86-64", "dead words of frames")
 @pytest.mark.parametrize(("how", "function"), [("live", "plain"), ("kernel", "plain"), ("live", "address")])
 def test_dead_words_of_frames_are_no_references(build, tmp_path: Path, how: str, function: str) -> None:
-    """Words that the function will read again are references. All words of a frame are, if the function has passed on the address of
-    one."""
+    """Words that the function will read again are references. If the function has passed on the address of one word, all words of the frame
+    are references."""
     with cores.Running([str(build("slots")), function], tmp_path) as running:
         lost = [line.split()[1] for line in running.output.splitlines() if line.startswith("lost")]
         where = picture(running, how)
@@ -161,7 +161,7 @@ def test_code_is_read_if_only_a_register_refers_to_a_block(build, tmp_path: Path
 
 
 def test_code_is_not_read_for_blocks_with_other_references(build, tmp_path: Path) -> None:
-    """It does not import what it does not need. Reading no code in `find` does not change later results."""
+    """`find` does not import modules that it does not need. `find` reads no code here, and later commands still give the same results."""
     with cores.Running([str(build("reread")), "known"], tmp_path) as running:
         core = running.gcore()
         known = dict(line.split() for line in running.output.splitlines() if " " in line)

@@ -42,7 +42,7 @@ def readable(program: Path) -> Iterator[cores.Running]:
 
 @pytest.fixture(scope="module")
 def partly(program: Path) -> Iterator[cores.Running]:
-    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read these two."""
+    """This process has a second message in a packet socket, and a message in a POSIX queue. findleaks cannot read the two messages."""
     with cores.Running([str(program), "all"], program.parent / "partly") as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""The frames of JavaScript functions are those that V8 prints at the same stop. At random stops, they are possible frames."""
+"""findleaks and V8 list the same frames of JavaScript functions at the same stop. At random stops, each listed frame is possible."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_frames_at_calls(version: str, mode: str, stops: int, flags: tuple[str, 
 
 @pytest.mark.parametrize(("version", "stops"), STOPS)
 def test_frames_at_any_stop(version: str, stops: int, tmp_path: Path) -> None:
-    """If a thread stops at an instruction that is not a call, the line and the inlined functions are unknown. This happens at one of 15
-    stops, so the test needs many stops."""
+    """If a thread stops at an instruction that is not a call, the line and the inlined functions are unknown. About one stop in 15 is at
+    such an instruction, so the test needs many stops."""
     with_lines = compared = 0
     with v8_frames.busy(version, tmp_path, "free", 1, 3) as program:
         program.read_line("ready\n")

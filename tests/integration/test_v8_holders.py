@@ -140,7 +140,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, mon
 )
 def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) -> None:
     """JavaScript objects own the native blocks. Each block has 20,008 usable bytes. The addon also has global handles in a list, and
-    thread-safe functions that it never releases: findleaks distinguishes the handles of both from those of Node."""
+    thread-safe functions that it never releases: findleaks distinguishes the addon's handles from Node's handles."""
     file, each = addon(tmp_path), 2000
     command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, str(each), str(file)]
     with cores.Running(command, tmp_path) as running:
@@ -194,7 +194,7 @@ BEFORE_FINALIZERS = ("12.22.12", "14.21.3")
 """Versions in which memory of an ArrayBuffer does not have the function of the addon that frees it."""
 
 BEFORE_WRAPPERS = ("12.22.12", "14.21.3", "16.20.2", "18.20.8")
-"""Versions in which an External has no ExternalWrapper, but the address of the data."""
+"""In these versions, an External contains the address of the data and has no ExternalWrapper."""
 
 CONTENT = [
     ("buffers", 3000, r"3,0\d\d objects of ArrayBuffer .* one of them is reached by .*global variable audit → .* → Buffer → ArrayBuffer\."),

@@ -1,4 +1,4 @@
-"""Objects of V8's heap by constructor are those of the snapshot that V8 writes at the same stop, and those that the program created."""
+"""Objects of V8's heap by constructor equal those in the snapshot that V8 writes at the same stop, and those that the program created."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ NATIVE = ("ArrayBuffer (its memory)", "node::")
 """Beginnings of the names of memory outside V8's heap."""
 
 UNLIKE = {
-    # A snapshot divides these by what refers to an object. Symbols that scripts cannot see are system objects in a snapshot.
+    # A snapshot divides objects of these names by what refers to the object. Symbols that scripts cannot see are system objects in a
+    # snapshot.
     "(system)", "(compiled code)", "(array)", "(object shape)", "(symbol)",
     # Objects that the embedder created, and prototypes of wrappers of primitive values.
     "global",
@@ -43,7 +44,7 @@ OLD = {
     # Up to V8 9.4, a snapshot gives objects of a subclass of Map the name Map, and uses the names of the embedder's templates.
     "16.20.2": TEMPLATES,
     "14.21.3": TEMPLATES,
-    # V8 7.8 has no constants for the types of the objects of async functions, and of those of maps and sets.
+    # V8 7.8 has no constants for the types of maps, sets, and objects of async functions.
     "12.22.12": {*TEMPLATES, "Generator"},
 }
 
@@ -70,7 +71,7 @@ NOTHING = Found(0, 0, 0, 0, 0)
 
 
 def get_name(version: str, name: str) -> str:
-    """Return the name that this version of V8 gives an object of our snapshot. Only since Node 24, oddballs have their own names."""
+    """Return the name that this version of V8 gives an object of our snapshot. Oddballs have their own names only since Node 24."""
     return "system / Oddball" if version != nodes.NEWEST and name in ("null", "undefined", "true", "false") else name
 
 
@@ -129,7 +130,7 @@ def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bo
     for name, output in reported.items():
         assert parse_counts(output)[0] == found, name
     truths = heapsnapshots.read(snapshot)
-    # Prototypes of subclasses are objects of the superclass: that of Special is an Order.
+    # The prototype of a subclass is an object of the superclass: the prototype of Special is an Order.
     assert {name: found[name].live for name in made} == {**made, "Order": made["Order"] + 1}
     for name in (*made, *OTHERS):
         if name not in OLD.get(version, ()):

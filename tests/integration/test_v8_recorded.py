@@ -63,8 +63,8 @@ def parse_stacks(printed: str, way: str) -> Counter[Frames]:
 
 
 def make_comparable(frames: Frames, way: str) -> Frames:
-    """Remove names that cannot always be read: those of inlined closures. With injected code, also remove the names of functions that are
-    not inlined and were renamed after V8 created them."""
+    """Remove the names of inlined closures, because they cannot always be read. With injected code, also remove the names of other
+    functions that were renamed after V8 created them."""
     removed = (*CLOSURES, RENAMED) if way in INJECTED else CLOSURES
     return tuple(("" if name in removed else name, script, line) for name, script, line in frames)
 

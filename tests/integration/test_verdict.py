@@ -110,8 +110,8 @@ int main(void) {
 
 
 def test_one_interior_pointer_gives_one_group(tmp_path: Path) -> None:
-    """The block, the word that points into it and the offset are named. `find` has one group, and not one for each block that is
-    reachable from it."""
+    """The block, the word that points into it and the offset are named. `find` lists one group, although other lost blocks are reachable
+    from this block."""
     compile_sources(tmp_path, one=_ONE)
     with Running([str(tmp_path / "one")], tmp_path / "run") as run:
         found = verdict("--pid", str(run.pid))
@@ -150,8 +150,8 @@ def test_several_causes_are_all_reported(program: Path, tmp_path: Path) -> None:
 
 
 def test_list_that_grows(program: Path, tmp_path: Path) -> None:
-    """The list is reachable, and the finding names the variable. In a stripped program, the variable has no name, and the rest is the
-    same."""
+    """The list is reachable, and the finding names the variable. In a stripped program, the variable has no name, and the other output is
+    the same."""
     bare = tmp_path / "bare"
     subprocess.run(["strip", "-o", str(bare), str(program)], check=True)
     for path in (program, bare):
@@ -318,7 +318,8 @@ def test_healthy_idle_server(name: str, tmp_path: Path) -> None:
 
 
 def test_scopes_with_many_handles(tmp_path: Path) -> None:
-    """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. This is fixed in 0.10.22."""
+    """Node 0.10.21 leaks a handle for each TCP handle that is closed with a callback, and ten more. Version 0.10.22 does not have the
+    leak."""
     for version, more in (("0.10.21", 200_000), ("0.10.22", 0)):
         words = [nodes.get(version), str(ROOT / "tests/programs/node_closing.js"), "200000"]
         with Running(words, tmp_path / version) as run:

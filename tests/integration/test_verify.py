@@ -122,8 +122,8 @@ def test_sound_heaps_of_every_libc(build: Build, tmp_path: Path, version: str, t
 
 @pytest.mark.parametrize("scenario", ["overrun 64 8 text", "header 64 8 pointers", "uaf 64 16 text", "double 64", "uaf 5000 16 pointers"])
 def test_programs_for_any_malloc(build: Build, tmp_path: Path, scenario: str) -> None:
-    """The programs that run with any malloc, with glibc's malloc: the first problem is in the damaged block, or in the block before which
-    the freed one was."""
+    """Run the programs for any malloc with glibc's malloc. The first problem is in the damaged block, or in the block after the freed
+    block."""
     with cores.Running([str(build(ANY)), *scenario.split()], tmp_path) as running:
         said = story(running.output)
         reported, status = ask("--pid", str(running.pid))

@@ -175,7 +175,7 @@ def leaves_traces(malloc: Malloc, scenario: str) -> bool:
 
 DAMAGED = [(malloc, scenario) for malloc in HERE for scenario in SCENARIOS]
 BLIND = (HERE[0], "overrun 64 8 text")
-"""One kind of damage that leaves no trace. The others are in the matrix."""
+"""Check one kind of damage that leaves no trace. The matrix checks the other kinds."""
 
 
 @pytest.mark.parametrize(

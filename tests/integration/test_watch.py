@@ -76,7 +76,7 @@ def find_sessions_row(item: dict[str, object]) -> dict[str, object]:
 
 
 def test_json_has_one_object_for_each_interval(running: Running, tmp_path: Path) -> None:
-    """Each object has the form of `diff`, with exact counts of nodes, and the bytes of the added nodes."""
+    """Each JSON object has the same fields as the output of `diff`, with exact counts of nodes and the bytes of the added nodes."""
     before, _ = truth(running)
     with Started("watch", "--every", "0.2", "--json", "-o", str(tmp_path / "kept"), "--pid", str(running.pid)) as started:
         first = json.loads(started.line())

@@ -33,7 +33,7 @@ not used. With generations, copies on a page that was released at the time of th
 limit of the number of garbage copies."""
 GENERATIONS = ("-XX:+ZGenerational",)
 NARROW = ("-Xmx24m",)
-"""There is so little memory that objects are moved within their page."""
+"""The heap is so small that ZGC moves objects within their page."""
 
 
 @contextmanager
@@ -61,8 +61,8 @@ def noted_garbage(jvm: HotSpot) -> int:
 
 
 def check_stop(pid: int) -> tuple[bool, bool]:
-    """Check the objects at one stop: all that the program keeps are live, unless a problem says that some cannot be read. Return whether
-    all were found, and whether a relocation was running."""
+    """Check the objects at one stop: all objects that the program keeps are live, unless a reported problem says that some objects cannot
+    be read. Return whether findleaks found all objects, and whether a relocation was running."""
     with findleaks.attach(pid) as process:
         jvm = jvm_of(process)
         types = {one.name: one for one in jvm.types()}

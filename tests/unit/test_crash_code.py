@@ -164,6 +164,6 @@ def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: st
     [(Fault("pointer", value=0), True), (Fault("pointer", value=0x64), False), (Fault("index", value=-0x3F9C), False), (None, False)],
 )
 def test_offset_from_a_null_pointer(fault: Optional[Fault], certain: bool) -> None:
-    """It is certain only if a null pointer is in a register of the instruction."""
+    """The cause is certain only if a null pointer is in a register of the instruction."""
     text = "an offset from a null pointer"
     assert _describe(cast(Crash, SimpleNamespace(fault=fault)), 0x64, FakeTarget({})) == (text if certain else f"probably {text}")

@@ -1,4 +1,4 @@
-"""The function whose check of _FORTIFY_SOURCE failed, by the names of frames."""
+"""findleaks finds the function whose _FORTIFY_SOURCE check failed from the names of frames."""
 
 from __future__ import annotations
 

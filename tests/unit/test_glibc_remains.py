@@ -1,4 +1,4 @@
-"""Heaps of glibc in a truncated core without main_arena, which are identified by their chunks alone."""
+"""findleaks identifies heaps of glibc in a truncated core without main_arena by their chunks alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START, PAGE, SIZE = 0x10000, 4096, 0x40
 
 
 def make_chunks(count: int) -> bytearray:
-    """Return `count` chunks of SIZE bytes. Each seventh one is free. The rest of the last page is the top."""
+    """Return `count` chunks of SIZE bytes. Every seventh chunk is free. The rest of the last page is the top."""
     data = bytearray()
     for number in range(count):
         after_free = number % 7 == 1
@@ -50,7 +50,7 @@ def test_heap_before_an_mmapped_chunk() -> None:
 
 
 def test_damaged_heap_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks begin at all pages. Those before the damage are not read again for each page."""
+    """Chunks begin at all pages. Chunks before the damage are read only once, and not again for each page."""
     headers = 0
 
     def count_headers(*words: Any) -> SoundChunks:

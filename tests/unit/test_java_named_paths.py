@@ -51,7 +51,7 @@ def make_paths(referrers: Mapping[int, Sequence[int]], numbers: Mapping[int, int
         ({1: [DEAD], DEAD: [3]}, {3: NAMED}, [1, 0], [1, 0]),  # garbage
         ({1: [2], 2: [0], 0: [3]}, {3: NAMED}, [1, 0], [3, 0]),  # the chain to the first object leads through the second one
         ({2: [5], 1: [3]}, {3: NAMED}, [2, 1, 0], [3, 1, 0]),  # a stack refers to 2, whose referrers have no name
-        ({1: [2], 2: [3]}, {3: NAMED}, [9, 8, 7, 6, 1], [9, 8, 7, 6, 1]),  # only the first four objects are tried
+        ({1: [2], 2: [3]}, {3: NAMED}, [9, 8, 7, 6, 1], [9, 8, 7, 6, 1]),  # findleaks tries only the first four objects
         ({1: [2], 2: [3]}, {1: NAMED, 3: NAMED}, [1, 0], [1, 0]),
         ({}, {}, [], []),
     ],

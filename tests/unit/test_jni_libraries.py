@@ -35,7 +35,7 @@ def test_loaded_libraries(path: str, name: str) -> None:
 
 @pytest.mark.parametrize(("program", "version", "count"), [("java", 17, 1), ("java", 25, 3), ("java (deleted)", 25, 3), ("server", 25, 0)])
 def test_allocating_functions(program: str, version: int, count: int) -> None:
-    """Another program than `java` may call malloc itself."""
+    """A program other than `java` may call malloc itself."""
     target = FakeTarget({}, modules=[Module(f"/opt/jdk/bin/{program}", 0, 0, 0), Module(LIBJVM, 0, 0, 0)])
     tables: Any = SimpleNamespace(target=target, int32=lambda kind, field: version)
     assert len(list_allocating_functions(tables)) == count

@@ -115,7 +115,7 @@ def hash_table(kind: str) -> tuple[Image, list[Listed]]:
 
 
 def list_found(image: Image, blocks: Sequence[Listed]) -> tuple[list[int], list[Range]]:
-    """Return the words with hash codes, and all words that are no references."""
+    """Return the words that contain hash codes, and all words that are not references."""
     target = image.target()
     given = session(target, [ListAllocator(OBJECTS, OBJECTS + 0x10000, sorted(blocks))])
     tables, module = Tables(target, target.modules()[0]), target.modules()[0]
@@ -125,20 +125,21 @@ def list_found(image: Image, blocks: Sequence[Listed]) -> tuple[list[int], list[
 
 @pytest.mark.parametrize("kind", ["basic", "resource"])
 def test_words_with_hash_codes(kind: str) -> None:
-    """A word that contains the start of a block counts. In the first entry, the hash code is changed to one of the same bucket."""
+    """A word that contains the start of a block counts as a reference. The hash code of the first entry is changed to another hash code of
+    the same bucket."""
     image, blocks = hash_table(kind)
     places = [ENTRIES + 64 * number for number in range(5)]
     assert list_found(image, blocks) == (places, [Range(place, place + 8) for place in places])
     image.words(ENTRIES, VICTIM)
     assert list_found(image, blocks) == (places, [Range(place, place + 8) for place in places[1:]])
-    image.words(ENTRIES, STALE | 0x41)  # a hash code of another bucket: this is no table of the JVM
+    image.words(ENTRIES, STALE | 0x41)  # with a hash code of another bucket, the memory is not a table of the JVM
     assert list_found(image, blocks) == ([], [])
     image.words(ENTRIES, VICTIM, *((places[0], 0, 0) if kind == "basic" else (0, 0, places[0])))  # a cyclic list
     assert list_found(image, blocks) == ([], [])
 
 
 def test_damaged_hash_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The size of a table is no multiple of a word; many tables refer to one array of buckets."""
+    """The size of a table is not a multiple of a word, or many tables refer to one array of buckets."""
     image, blocks = hash_table("basic")
     image.sizes["BasicHashtable<mtInternal>"] = 25
     assert list_found(image, blocks) == ([], [])
@@ -153,7 +154,7 @@ def test_damaged_hash_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_of_arena_chunks() -> None:
-    """Words that refer to the start of a block, or into another chunk, count."""
+    """Words that refer to the start of a block, or into another chunk, count as references."""
     image = Image("Serial", [(0, 0, 0)] * 4, [])
     first, second = OBJECTS + 0xA000, OBJECTS + 0xA400
     length = (1 << 10) - 40
@@ -161,7 +162,7 @@ def test_words_of_arena_chunks() -> None:
     image.words(second, 0, length, 0, VICTIM + 0x300)
     blocks = [Listed(first, 1000, State.IN_USE), Listed(second, 1000, State.IN_USE), Listed(VICTIM, 0x400, State.IN_USE)]
     assert list_found(image, blocks)[1] == [Range(place, place + 8) for place in (first + 16, first + 48, second + 24)]
-    image.words(first + 8, length + 8)  # this is no chunk
+    image.words(first + 8, length + 8)  # the memory is not a chunk
     assert list_found(image, blocks)[1] == [Range(second + 24, second + 32)]
 
 
@@ -263,8 +264,8 @@ def test_last_words_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = [
         b"\1\0\0\0\4\0AB" + address,
         b"\1\0\0\0\2\0AB" + address,
-        b"\1\0\0\0\0\0\0\0" + address,  # a number and a reference
-        b"\1\0\0\0\4\0A\0" + address,  # no text
+        b"\1\0\0\0\0\0\0\0" + address,  # a number, followed by a reference
+        b"\1\0\0\0\4\0A\0" + address,  # the content is not text
         b"\1\0\0\0\4\0AB" + address,
         b"\1\0\0\0\x0c\0ABCDEFGHIJ" + address,
     ]

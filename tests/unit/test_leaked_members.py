@@ -1,4 +1,4 @@
-"""Findings of runtimes about blocks of which some are leaked."""
+"""Findings about the blocks of a runtime if some of the blocks are leaked."""
 
 from __future__ import annotations
 

@@ -28,26 +28,26 @@ def make_handles(numbers: range, size: int = PART) -> list[int]:
 
 def test_claims() -> None:
     assert divide_by(make_handles(range(10))) == Parts(PARTS, [], True)
-    # A gap of the same size is a mapping whose handle was freed, or an unused slot of a pool.
+    # A gap of this size is either a mapping whose handle was freed, or an unused slot of a pool.
     gap = divide_by(make_handles(range(4)) + make_handles(range(5, 10)))
     assert (gap.ranges, gap.doubtful) == (PARTS, [PARTS[4]])
     assert divide_by(make_handles(range(10)), in_use=False).doubtful == PARTS
 
 
 def test_parts_of_one_mapping() -> None:
-    """If the size or the end of all parts is in a word beside the address, they are slots of a pool."""
+    """If a word beside the address contains the size or the end of all parts together, the parts are slots of a pool."""
     for second in (10 * PART, TEN.end):
         pool = [START, second, 7, 7, 7, 7, 7, 7]
         assert divide_by(pool + make_handles(range(10))).ranges == [TEN]
     # The first and the last mapping of a list are not the start and the end of a pool.
     ends_of_list = [START, PARTS[9].start, 7, 7, 7, 7, 7, 7]
     assert divide_by(ends_of_list + make_handles(range(10))).ranges == PARTS
-    # A few used bytes of each part, in whole pages, are no size: the rest of a part is in use, too.
+    # A number of used bytes, rounded to whole pages, is not the size of a part: the rest of the part is in use, too.
     assert divide_by(make_handles(range(10), PAGE)).ranges in ([TEN], [Range(one.start, one.end) for one in PARTS])
 
 
 def test_other_memory_beside_the_mappings() -> None:
-    """Memory without a claim is one part with the mapping beside it."""
+    """Memory that no handle claims belongs to the same part as the mapping beside it."""
     larger = Range(START - PAGE, START + 10 * PART + PAGE)
     found = divide_by(make_handles(range(10)), larger)
     assert (found.ranges[0], found.ranges[1], found.ranges[-1]) == (
@@ -71,7 +71,7 @@ def test_headers() -> None:
     # If the program does not refer to the headers, they may be chunks of an allocator.
     assert divide_by(table[:1], content=content).doubtful == PARTS
     assert divide_by(table[:1], content=content[: 9 * PART]).ranges == [TEN]
-    # If a word has the size of all of them, they are parts of a pool.
+    # If a word contains the size of all mappings together, the mappings are parts of a pool.
     assert divide_by([*table, 7, 7, 7, 7, 7, START, 10 * PART], content=content).doubtful == PARTS
 
 

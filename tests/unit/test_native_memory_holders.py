@@ -19,7 +19,7 @@ from findleaks.target.arch import X86_64
 
 
 class Descriptions:
-    """Describes no object."""
+    """A stand-in for object descriptions that gives every object the same empty description."""
 
     def describe(self, addresses: array[int], sizes: Iterable[int]) -> Iterator[Description]:
         return (Description(0, ', "type":"DATA"', None) for _ in addresses)

@@ -1,4 +1,4 @@
-"""In a dump of Python's objects, memory that is surely the storage of one object belongs to no other object."""
+"""In a dump of Python's objects, if memory is certainly the storage of one object, it belongs to no other object."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from findleaks.runtimes.heap_dump import BlockReferences
 from findleaks.target.arch import X86_64
 
 TYPE = 0x9D8000
-STORAGE, OTHER = 2, 3  # words of an object: its storage, and memory that is only perhaps its own
+STORAGE, OTHER = 2, 3  # offsets in an object, in words: the pointer to its storage, and a pointer to memory that it may own
 
 
 class Members:
-    """Names nothing."""
+    """A stand-in for the names of members: no member has a name, and only the word STORAGE refers to storage."""
 
     def of_object(self, number: int, index: int) -> dict[int, str]:
         return {}
@@ -49,7 +49,7 @@ def build_lines(engine: Engine, memory: Memory, blocks: Blocks) -> ObjectLines:
     graph.scan_blocks(piece)
     while not (graph.mark(1 << 20) and graph.classify(1 << 20)):
         pass
-    # As if an object dominated each block
+    # The references are built as if an object dominated each block.
     references = BlockReferences(graph, array("Q", bytes(8 * len(blocks))), array("I", bytes(4 * len(blocks))), {})
     return ObjectLines(engine, blocks, tally, ["thing"], cast(MemberLines, Members()), references, lambda: [piece])
 

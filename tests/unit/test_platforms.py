@@ -41,7 +41,7 @@ def test_three(n): pass
 
 
 def test_a_run_proves_what_passed(tmp_path: Path) -> None:
-    """A row of the table that several tests prove is removed if one of these tests fails."""
+    """If several tests prove a row of the table, the row is removed when one of the tests fails."""
     file = tmp_path / "tests" / "test_some.py"
     file.parent.mkdir()
     file.write_text(SOME)

@@ -100,7 +100,8 @@ def test_first_nodes_of_apr() -> None:
 
 
 def test_lists_of_sources_of_glib_that_lead_to_one_chain() -> None:
-    """A main context with 200 lists of sources. Each leads to the same chain of 3,000 sources, of which the last one was destroyed."""
+    """A main context has 200 lists of sources. Each list leads to the same chain of 3,000 sources. The last source of the chain was
+    destroyed."""
     size, table, variable = 128, POOLS + 0x10000, POOLS + 0x20000
     last = NODES + size * (LENGTH - 1)
     sources = bytearray(size * LENGTH)

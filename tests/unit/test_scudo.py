@@ -98,13 +98,13 @@ def test_groups_of_mappings() -> None:
 @pytest.mark.parametrize(
     ("starts", "stride", "expected"),
     [
-        # Regions in random order, each with a random offset, as scudo has them
+        # As in scudo, regions are in random order, and each has a random offset.
         ([BASE + (number * 7 % 45 << 32) + number % 16 * 0x1000 for number in range(45)], 0xB0, True),
         # Tables of programs: reservations of 64 MiB and of 4 GiB, and handles with one such address each
         ([BASE + (number << 26) for number in range(200)], 8, False),
         ([BASE + (number << 32) for number in range(100)], 8, False),
         ([BASE + (number << 32) for number in range(100)], 0x80, False),
-        # Few reservations with other distances
+        # A few reservations have other distances.
         ([BASE + (number << 32) + number % 3 * 0x1000 for number in range(12)], 0x80, False),
     ],
 )

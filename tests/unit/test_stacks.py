@@ -37,7 +37,7 @@ def frame(function: str, module: str = "prog") -> NamedFrame:
 
 
 def test_the_short_name_of_a_block_of_ruby_is_complete() -> None:
-    """The parentheses in Ruby's labels have no parameters."""
+    """Parentheses in Ruby's labels do not contain parameters."""
     label = "block (2 levels) in Pool#work"
     assert NamedFrame(0, label, 0, "", "pool.rb", 20, kind="Ruby").short_name() == label
     assert NamedFrame(0x1000, "node::Start(int, char**)", 4, "node").short_name() == "node::Start"

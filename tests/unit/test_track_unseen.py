@@ -86,7 +86,7 @@ def test_samples() -> None:
 
 
 def test_all_sizes_are_recorded_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)  # on a busy machine, a poll more would become due during the test
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)  # on a busy machine, one more poll would become due during the test
     taken, closed, states = [0], [], iter("SttTTTT")
     probe = Probe(lambda: taken[0], lambda: closed.append(True), lambda: next(states))
     probe()

@@ -21,8 +21,8 @@ def whole() -> bytes:
 
 
 def measure_writable_memory(core: bytes, length: int) -> tuple[int, int]:
-    """Return the bytes of writable memory that the first `length` bytes of a core lack, and those of the whole core, by
-    the program headers (elf(5), Elf64_Phdr)."""
+    """Return the bytes of writable memory that the first `length` bytes of a core lack, and the number of bytes in the whole core,
+    according to the program headers (elf(5), Elf64_Phdr)."""
     (first,), (size, count) = struct.unpack_from("<Q", core, 32), struct.unpack_from("<2H", core, 54)
     lacking = total = 0
     for number in range(count):
@@ -46,7 +46,7 @@ def test_missing_memory_is_the_first_finding(part: float, whole: bytes, tmp_path
     assert lacking > total / 10
     first = json.loads(run(capsys, "verdict", "--json", str(core)))["findings"][0]
     assert first["finding"] == "truncated-core"
-    assert first["evidence"]["missing"] == pytest.approx(lacking, abs=4096)  # the last page may be in the file in part
+    assert first["evidence"]["missing"] == pytest.approx(lacking, abs=4096)  # the file may contain only a part of the last page
     assert first["evidence"]["writable"] == total
     assert run(capsys, "verdict", str(core)).startswith("The core is cut off: it lacks ")
     assert json.loads(run(capsys, "find", "--json", str(core)))["notes"][0] == f"{first['text']} {first['cause']}"

@@ -123,7 +123,8 @@ def test_split_types_are_those_in_one_file(tmp_path: Path, form: str) -> None:
 
 
 def test_variables_without_an_address_are_those_of_symbols(tmp_path: Path) -> None:
-    """With -flto and -gsplit-dwarf, gcc's debug information has no addresses of variables. Variables without a symbol are not added."""
+    """With -flto and -gsplit-dwarf, gcc's debug information has no addresses of variables. findleaks does not add variables without a
+    symbol."""
     form = "gcc -gdwarf-5 -O1 -flto"
     (tmp_path / "whole").mkdir()
     whole = read_file(build(tmp_path / "whole", form))

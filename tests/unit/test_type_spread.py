@@ -292,7 +292,7 @@ def test_an_address_of_characters_is_no_text(engine: Engine) -> None:
 
 @ENGINES
 def test_a_flexible_array_of_characters_is_no_address(engine: Engine) -> None:
-    """A block with the address of a block in place of characters contradicts the type. Text, and an address in a block, do not."""
+    """An array of characters does not contain the start address of a block. It may contain text, or an address within a block."""
     for value, fits in ((0x10000, 0), (0x10008, 1), (int.from_bytes(b"abcdefgh", "little"), 1)):
         spread = one_heap(engine, {0x10000: value})
         text = spread.add_layout((0, 8, 1, 0, 0, 0, 1), (), (0, Role.CHARACTERS))
