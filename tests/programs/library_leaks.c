@@ -369,7 +369,7 @@ static APART void lose(int which, unsigned count) {
     way = which + 1;
     for (unsigned i = 0; i < count; i++) ways[which].use(1);
     way = 0;
-    for (int i = 0; i < 3; i++) ways[which].use(0); /* a library may remember the last object: that one is not lost */
+    for (int i = 0; i < 3; i++) ways[which].use(0); /* a library may keep the last object, which is then not lost */
     wipe();
 }
 
