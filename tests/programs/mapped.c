@@ -15,7 +15,7 @@
  * adjacent: the kernel merges the mappings; every second handle {start, size} is lost.
  * adjacent_ends: the kernel merges the mappings; the handles are {end, size}, and none is lost.
  * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
- * adjacent_slots: parts of one mapping; a table refers to every second one. An index selects the unused ones.
+ * adjacent_slots: parts of one mapping; a table refers to every second part. The program finds the unused parts by an index.
  * reservations: the start of each reservation is accessible, and no word refers to any of them.
  * reserved_chain: the start of each reservation is accessible, and contains the address of the next one's inaccessible part, or of its end.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */

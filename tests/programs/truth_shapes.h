@@ -9,7 +9,7 @@
 
 enum { GLOBAL_HEAPS, GLOBAL_GIVEN, GLOBAL_LEAVER, GLOBAL_OTHER };
 
-/* What a thread keeps. Pointers are only in `global` (if there are several, as a chain of blocks); all others are complemented. */
+/* The addresses that a thread stores: as pointers in `global` (several pointers form a chain of blocks), elsewhere complemented. */
 struct thread {
     unsigned index;
     struct rng rng;
@@ -174,7 +174,7 @@ static NOINLINE void lost_cycles(struct rng *r) {
             note_indirect(nodes[i], leader, "cycle");
 }
 
-/* Two lost heads share a tail, which counts under the one with the lower address. */
+/* Two leak heads share a tail. The tail counts under the head with the lower address. */
 static NOINLINE void lost_shared(struct rng *r) {
     struct block heads[2] = {make_any(r), make_any(r)}, tail = make_any(r);
     for (int i = 0; i < 2; i++) {

@@ -41,8 +41,7 @@ def examples() -> list[Example]:
 
 
 def parse(page: str, text: str) -> Iterator[Example]:
-    """Parse the commands of a page: those after a prompt in a code block, those at the beginning of a line there, and those in
-    sentences."""
+    """Parse the commands of a page: after a prompt in a code block, at the beginning of a line in a code block, and in sentences."""
     inside = set()
     for block in blocks(text):
         inside.update(line for line, _ in block)

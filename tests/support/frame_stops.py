@@ -264,7 +264,7 @@ def as_profile(frame: tuple[str, int, str]) -> tuple[str, int, str]:
 
 
 def is_sorting(stack: ThreadGroup) -> bool:
-    """Return whether a block that Array#sort calls is being executed. Its frames precede the C function, and those of its caller follow."""
+    """Return whether a block that Array#sort calls is being executed. The block's frames precede the C function; the caller's follow."""
     frames = list(stack.frames)
     at = next((at for at, one in enumerate(frames) if one.function == "rb_ary_sort_bang"), -1)
     if at < 0:
