@@ -34,10 +34,10 @@ PRELOADED = {
     "tcmalloc": ("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
     "mimalloc": ("libmimalloc2.0", "libmimalloc.so.2.0"),
 }
-"""By allocator: the package of Debian 12 and the library in it."""
+"""For each allocator: the package of Debian 12, and the library in it that is preloaded."""
 
 MUSL = {"musl": "1.2.5", "musl, old": "1.2.5-old"}
-"""musl's mallocs by their names in mallocs_musl, linked statically."""
+"""For each of musl's mallocs, which are linked statically: its name in `mallocs_musl`."""
 
 GOOGLE, BUILD = "google-tcmalloc", "8k"
 

@@ -40,8 +40,8 @@ COMMANDS = {
     "listing": ["blocks", "--json", "--no-debug-types"],
 }
 TIMES = {"types": 2.6, "verify": 1.5, "verdict": 1.6, "listing": 8.0}
-"""The largest allowed multiple of the time of `find`, for 10 M blocks. `blocks --json` takes about 0.7 µs per block. `types` is `find` with
-the types of debug information, which are in the cache."""
+"""The largest allowed multiple of the time of `find`, for 10 M blocks. `blocks --json` takes about 0.7 µs per block. `types` stands for
+`find` with types from debug information, which are already in the cache."""
 
 Figures = dict[str, float]
 
@@ -204,8 +204,8 @@ def again(words: Sequence[str], env: dict[str, str]) -> Figures:
 
 
 def limits(core: str, blocks: int) -> dict[str, Figures]:
-    """Stream the core once for the first time in this process, and once more; and wait for one cache miss per block, with misses that
-    overlap."""
+    """Measure three ways of reading the core: as a stream, for the first time in this process; as a stream again; and with one cache miss
+    per block, where several misses overlap."""
     library = ctypes.CDLL(os.environ["FINDLEAKS_LIMITS"])
     library.stream.restype = library.misses.restype = ctypes.c_uint64
     with open(core, "rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped:

@@ -24,7 +24,7 @@ import bench
 
 LIMIT, HARD = 1.8, 8.0
 BYTES = 30.0
-"""Maximum bytes of memory per block of any state, in addition to the memory of `find`."""
+"""Maximum memory in addition to that of `find`, in bytes per block. Blocks in use and free blocks both count."""
 
 SHAPES = ("list", "parents", "owners", "digraph", "ends")
 

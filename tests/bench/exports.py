@@ -36,7 +36,7 @@ TIMED = """<script>
 
 
 def make_stacks(count: int) -> Profile:
-    """Return different stacks of up to DEEPEST frames. Like a server's, they have common outer frames."""
+    """Return different stacks of up to DEEPEST frames. As in a server, many stacks have the same outer frames."""
     chance = random.Random(7)
     files = ["shop", "libc.so.6", "libssl.so.3", "libstdc++.so.6", "libruby.so.3.1", "libpq.so.5"]
     verbs = ["parse", "read", "handle", "make", "visit", "encode", "std::vector<Item>::push_back", "Session::load"]

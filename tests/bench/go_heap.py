@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="findleaks-bench-") as scratch:
         program, folder = f"{scratch}/many_objects", Path(scratch)
         subprocess.run(["go", "build", "-o", program, str(HERE / "many_objects.go")], check=True)
-        crash = {**os.environ, "GOTRACEBACK": "crash"}  # a core for SIGABRT
+        crash = {**os.environ, "GOTRACEBACK": "crash"}  # SIGABRT writes a core
         with cores.Running([program, str(args.objects)], folder, crash, subprocess.PIPE) as running:
             core = running.kernel_core()
         runs = [command([sys.executable, "-m", "findleaks", "runtime", str(core)], env) for _ in range(args.runs)]

@@ -93,7 +93,7 @@ def printed(out: Path) -> list[float]:
 
 
 def counted(words: Sequence[str], pid: int, out: Path) -> tuple[str, list[float]]:
-    """Return the output of `count`, and the rates of the intervals during which the stub was always there."""
+    """Return the output of `count`, and the rates of the intervals during which the stub was installed from beginning to end."""
     first = last = 0
     with subprocess.Popen(list(words), stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:

@@ -17,7 +17,8 @@ import bench
 
 LIMIT, BYTES = 3.0, 100.0
 MANY = 1_000_000
-"""The number of blocks from which on memory is checked: on a smaller heap, most memory is that of the program itself."""
+"""Memory is checked if a heap has at least this number of blocks. On a smaller heap, most memory does not depend on the number of
+blocks."""
 
 SHAPES = {"array": 3_000_000, "register": 3_000_000, "lost": 106_000}
 

@@ -47,7 +47,7 @@ class RedisPair:
             server.wait()
 
     def _batch(self, commands: int) -> bytes:
-        """Return commands whose last reply is END, which no other reply contains."""
+        """Return commands. The reply to the last one is END; no other reply contains this text."""
         choose, number = self._random.choice, self._random.randrange
         made = []
         for _ in range(commands):

@@ -67,7 +67,7 @@ def environment(allocator: str) -> dict[str, str]:
 
 
 def measure(program: Path, words: Sequence[str], settings: Mapping[str, str]) -> tuple[int, int]:
-    """Return kB when the process is idle, and after the allocator's call."""
+    """Return two sizes in kB that the process prints when it is idle: before and after the allocator's call."""
     with subprocess.Popen([str(program), *words], env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

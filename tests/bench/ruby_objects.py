@@ -22,7 +22,7 @@ $stdout.flush
 $stdin.read
 """
 OF_EACH = 5
-"""The number of objects for each element of the array."""
+"""The number of objects that PROGRAM makes for each element of its array."""
 
 
 def main() -> None:

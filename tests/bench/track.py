@@ -114,7 +114,7 @@ def median_of_lines(out: Path) -> float:
     return statistics.median(found) if found else float("nan")
 
 
-# -- used by both
+# -- used by both measurements
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Measure how many blocks of a process or core have a type: of all blocks, of those that refer to other blocks, and of the latter without
-text and buffers. The unused rest of a text or buffer may still contain pointers of the block's former content.
+"""Measure how many blocks of a process or core have a type: of all blocks; of the blocks that refer to other blocks; and of the blocks that
+do so and are neither text nor buffers. The unused rest of a text or buffer may still contain pointers of the block's former content.
 
 python tests/bench/type_coverage.py PID|CORE [FILE.hints]
 """

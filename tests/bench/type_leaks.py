@@ -1,10 +1,10 @@
-"""How many leaked blocks get a type: remove the references to some typed blocks of a core, and compare the types of the blocks that
-leak then with those that they had.
+"""How many leaked blocks get a type: remove the references to some typed blocks of a core, and compare the types of these leaked blocks
+with the types that they had before.
 
 python tests/bench/type_leaks.py CORE [--part 0.1] [--seed 1] [--hints FILE]
 
 The core is copied to a temporary file, in which the words that lead to the blocks are set to zero. Only blocks that are typed in the
-core are compared: their types are the reference, so this does not show whether those are right."""
+core are compared: their types are the reference, so the result does not show whether the types in the core are right."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the C engine's loops over memory, with libFuzzer under sanitizers, for each word size and byte order.
 
-usage: python tests/fuzz/native.py [SECONDS [RUNS]]     SECONDS: for all four variants together; RUNS: for each
+usage: python tests/fuzz/native.py [SECONDS [RUNS]]     SECONDS: time for all four variants; RUNS: inputs for each variant
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def write_seeds(folder: Path, word: int, order: Literal["little", "big"]) -> None:
-    """Write initial inputs that are glibc heaps (glibc_chunks.c) whose words refer to each other. Random bytes rarely are."""
+    """Write initial inputs that are glibc heaps (glibc_chunks.c) whose words refer to each other. Random bytes are rarely a valid heap."""
     for number in range(SEEDS):
         chance, heap = random.Random(number), b""
         sizes = [2 * word * chance.randint(2, 40) for _ in range(chance.randint(4, 60))]

@@ -32,7 +32,7 @@ public class Figures {
             threads[i].start();
         }
         String said = "";
-        for (int round = 0; round < 2; round++) // the first round also loads classes and allocates; the second round counts this
+        for (int round = 0; round < 2; round++) // round 1 loads classes and allocates; only the text of round 2 is used
             said = ask("compilerCodecache") + ask("gcHeapInfo") + ask("vmNativeMemory", "summary", "scale=b");
         System.out.println(said);
         System.out.println("ready");

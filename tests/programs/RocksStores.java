@@ -10,7 +10,7 @@ import org.rocksdb.Options;
 import org.rocksdb.RocksDB;
 import org.rocksdb.RocksIterator;
 
-/** Keeps three databases with 10 MB each, in memtables ("tables") or in a block cache that they share ("cache"). Arguments: that, a folder. */
+/** Keeps three databases of 10 MB each. Arguments: "tables" (data in memtables) or "cache" (in a shared block cache), and a folder. */
 public class RocksStores {
     static final Map<String, RocksDB> STORES = new HashMap<>();
     static Cache cache;

@@ -46,7 +46,7 @@ __attribute__((noinline, unused)) static void scribble(volatile char *at, size_t
     }
 }
 
-/* Let scribble begin with another byte than the one that is at `at`, so that each overwritten byte changes. */
+/* Let scribble begin with a byte that differs from the byte at `at`, so that each overwritten byte changes. */
 __attribute__((unused)) static void differ(const volatile char *at, const char *what) {
     char first = 0;
     skipped = 0;

@@ -1,7 +1,7 @@
 /* Threads that call `event` through known stacks, inside and outside of scopes, and print the number of calls.
  * usage: counting THREADS: prints "ready", waits for a file "go" in its folder, makes its calls, prints them as "FRAMES COUNT OUTSIDE"
- * (innermost function first), then "done". For a file "again" it calls `event` once more, and prints "alive". For one named "crash" it
- * calls it, and ends by SIGSEGV; for "end" it calls it, and ends. */
+ * (innermost function first), then "done". For a file "again" it calls `event` once more, and prints "alive". For a file
+ * "crash" it calls `event`, and ends by SIGSEGV. For a file "end" it calls `event`, and ends. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>

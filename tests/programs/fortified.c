@@ -1,5 +1,5 @@
 /* A program whose check of _FORTIFY_SOURCE fails in the function that its argument names.
- * calloc, small, index: it crashes without such a check. */
+ * With the arguments calloc, small and index, no check fails; the program crashes in another way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

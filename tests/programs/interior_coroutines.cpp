@@ -22,7 +22,7 @@
 
 static constexpr int COUNT = 40, LOST = 25;
 
-// -- a list of awaiters, like those of mutexes and events in coroutine libraries
+// -- a list of awaiters, as mutexes and events in coroutine libraries have it
 
 struct Task {
     struct promise_type {

@@ -2,7 +2,7 @@
  *
  *   jemalloc_stats THREADS
  *
- * Every thread allocates blocks of every small class and of some large ones, frees some of them, and some of its neighbour's. */
+ * Every thread allocates blocks of every small class and of some large ones, frees some of them, and some of another thread's blocks. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

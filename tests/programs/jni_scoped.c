@@ -25,7 +25,7 @@ NOINLINE void nested(JNIEnv *env, jobject it) {
   (*env)->PopLocalFrame(env, 0);
 }
 
-/* Its frame no longer exists. */
+/* Its own frame of local references no longer exists when it makes its reference. */
 NOINLINE void after(JNIEnv *env, jobject it) {
   (*env)->PushLocalFrame(env, 4);
   (*env)->PopLocalFrame(env, 0);

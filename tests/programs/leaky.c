@@ -18,7 +18,7 @@ static void __attribute__((noinline)) lose(void) {
         strcpy(text, "GET /lost HTTP/1.1");
         __asm__ volatile("" ::"r"(text) : "memory");
     }
-    for (int i = 0; i < 5; i++) { /* 5 heads of 104 usable bytes, from each of which 2 blocks hang */
+    for (int i = 0; i < 5; i++) { /* 5 leak heads of 104 usable bytes; 2 blocks are reachable from each head */
         struct node *head = NULL;
         for (int j = 0; j < 3; j++) {
             struct node *one = calloc(1, 100);

@@ -1,5 +1,5 @@
-/* Forgets what libraries gave it, in the ways that their users do, as often of each as a random number says, among work that forgets nothing.
-   It stands between the libraries and malloc, and prints each block that was made meanwhile and not freed: "WAY ADDRESS BYTES" (usable),
+/* Leaks objects of libraries, as other programs leak them. Random numbers say how often. Between the leaks, it does other work.
+   Its own malloc is called by the libraries. It prints each block that a leak allocated and did not free: "WAY ADDRESS BYTES" (usable),
    then "ready".
    usage: library_leaks SEED CONNECTION MOST [WAY…]: in these ways, or in up to 8 of all, each up to MOST times; CONNECTION: of a PostgreSQL
    server */
@@ -369,7 +369,7 @@ static APART void lose(int which, unsigned count) {
     way = which + 1;
     for (unsigned i = 0; i < count; i++) ways[which].use(1);
     way = 0;
-    for (int i = 0; i < 3; i++) ways[which].use(0); /* a library may remember the last object: that one is not lost */
+    for (int i = 0; i < 3; i++) ways[which].use(0); /* a library may keep the last object, which is then not lost */
     wipe();
 }
 

@@ -1,4 +1,4 @@
-/* What library_leaks.c is built on: a malloc that remembers for which way of losing each block was made, and random numbers. */
+/* Parts of library_leaks.c: a malloc that records for which way of leaking it allocated each block, and random numbers. */
 #ifndef LIBRARY_LEAKS_H
 #define LIBRARY_LEAKS_H
 
@@ -22,7 +22,7 @@ void __libc_free(void *);
 enum { SLOTS = 1 << 20 };
 struct slot {
     uint64_t hidden; /* the complement of the address, so that it is not a pointer */
-    int way;         /* 0: the block belongs to none */
+    int way;         /* 0: the block belongs to no way of leaking */
 };
 static struct slot *slots; /* a hash table by address: if a slot is taken, the next one is used */
 static int way;            /* the way whose blocks are allocated now; 0: none */

@@ -13,9 +13,9 @@
  * crossing: like arenas, but each word contains an address in the mapping before the previous one.
  * chained: mappings to which handles refer. Tagged pointers in a table, and in the mappings of the first handles, refer to the handles.
  * adjacent: the kernel merges the mappings; every second handle {start, size} is lost.
- * adjacent_ends: the kernel merges the mappings; handles {end, size}, none lost.
+ * adjacent_ends: the kernel merges the mappings; the handles are {end, size}, and none is lost.
  * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
- * adjacent_slots: parts of one mapping; a table refers to every second one. An index selects the unused ones.
+ * adjacent_slots: parts of one mapping; a table refers to every second part. The program finds the unused parts by an index.
  * reservations: the start of each reservation is accessible, and no word refers to any of them.
  * reserved_chain: the start of each reservation is accessible, and contains the address of the next one's inaccessible part, or of its end.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
@@ -194,7 +194,7 @@ static void use(const char *kind, int number) {
         if (mprotect(made, PART, PROT_READ | PROT_WRITE)) _exit(3);
         memset(made, 1, PART);
     } else if (!strcmp(kind, "reserved_chain")) {
-        /* One page is unmapped, so that the kernel does not merge it with the previous one. */
+        /* One page is unmapped, so that the kernel does not merge this mapping with the previous one. */
         char *made = mmap(NULL, (16L << 20) + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (munmap(made + (16L << 20), PAGE) || mprotect(made, PART, PROT_READ | PROT_WRITE)) _exit(3);
         *(char **)made = reserved;

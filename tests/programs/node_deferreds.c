@@ -1,4 +1,4 @@
-/* An addon of Node.js whose function `request` returns a promise that is never settled, and loses its deferred except for the last KEPT ones.
+/* An addon of Node.js. Its function `request` returns a promise that is never settled. Only the last KEPT deferreds are kept.
  * The promise of `answer` is settled. With OTHER, the addon has the name of a function that makes other global handles. */
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* A Node-API addon whose functions make handles, and stop inside: objects(N), scopes(N, DEPTH), references(N).
  *
- * Declared here as js_native_api.h of Node-API version 1 has it, so that no headers are needed; node itself exports the functions. */
+ * The declarations are copied from js_native_api.h of Node-API version 1, so no headers are needed. Node itself exports the functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ __attribute__((noinline)) static void stop(void) {
     for (;;) pause();
 }
 
-/* Makes this number of objects in the scope that Node opened for the callback. */
+/* Makes N objects in the scope that Node opened for the callback. */
 static napi_value objects(napi_env env, napi_info info) {
   unsigned count;
   numbers(env, info, &count, 1);
@@ -64,7 +64,7 @@ static napi_value objects(napi_env env, napi_info info) {
   return 0;
 }
 
-/* Opens this number of nested scopes, and makes this number of objects in each. */
+/* Opens DEPTH nested scopes, and makes N objects in each. */
 static napi_value scopes(napi_env env, napi_info info) {
   unsigned wanted[2];
   napi_scope opened;
@@ -79,7 +79,7 @@ static napi_value scopes(napi_env env, napi_info info) {
   return 0;
 }
 
-/* Makes this number of references, which are persistent handles. */
+/* Makes N references. They are persistent handles. */
 static napi_value references(napi_env env, napi_info info) {
   unsigned count;
   numbers(env, info, &count, 1);

@@ -52,7 +52,7 @@ NOINLINE void escapes(napi_env env) {
   need(napi_close_escapable_handle_scope(env, scope), "napi_close_escapable_handle_scope");
 }
 
-/* Its scope is already closed. */
+/* Its own scope is already closed when it makes its object. */
 NOINLINE void after(napi_env env) {
   napi_scope scope;
   napi_value object;

@@ -1,8 +1,8 @@
 /* A Node-API addon: told() prints V8's own statistics of the spaces of this thread's isolate as one line of JSON, and never returns.
  *
  * A child of fork() asks V8, because V8 then closes the areas in which it allocates. V8 excludes its heap from children
- * (MADV_DONTFORK); this is undone first. Declared here as
- * js_native_api.h and v8-statistics.h have it, so that no headers are needed; node itself exports the functions. */
+ * (MADV_DONTFORK), so the addon first makes it available to children again. The declarations are copied from
+ * js_native_api.h and v8-statistics.h, so that no headers are needed; node itself exports the functions. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

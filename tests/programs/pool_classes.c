@@ -11,7 +11,7 @@ struct slab {
     struct slab *next;
 };
 struct chunk {
-    size_t class; /* then the memory of the program; in a free chunk, it begins with the next free chunk */
+    size_t class; /* the program's memory follows; in a free chunk, it begins with the address of the next free chunk */
 };
 struct size_class {
     struct slab *slabs;

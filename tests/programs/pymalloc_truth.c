@@ -63,7 +63,7 @@ static void put(hidden block, size_t offset, hidden target, size_t into) {
 
 static void hold_it(hidden block, size_t into) { held[holders++] = (char *)reveal(block) + into; }
 
-/* Of one size: a lost block, a held one, one held by its middle, a lost pair, a lost cycle, freed ones and blocks that these held. */
+/* Blocks of one size: lost; held by their start or middle; a lost pair; a lost cycle; freed; held only by freed blocks. */
 static NOINLINE void shapes(size_t size, int domain) {
     hidden single = obtain(size, domain), kept = obtain(size, domain);
     say(single, size, "definite", single, "single");

@@ -100,7 +100,7 @@ def many_lines
   %w[a b].inject("") { |text, part| PROBED.call(note(184)); text + part }
 end
 
-# Methods whose instruction sequences are freed. Later ones get the same addresses.
+# Methods whose instruction sequences are freed. Later instruction sequences get the same addresses.
 def changing
   CHANGING.times do |number|
     name = "made_#{number % 50}"

@@ -99,7 +99,7 @@ NOINLINE static void one(const Site &site, int turn) {
     size_t size = aligned ? 64 : 40;
     static_assert(sizeof(Node) == 40);
     void *block = site.allocate(size);
-    memset(block, 0, malloc_usable_size(block)); /* the former content of the block */
+    memset(block, 0, malloc_usable_size(block)); /* overwrites the former content of the block */
     switch (turn % 3) {
     case 0:
         note(site.name, "freed", block, size);

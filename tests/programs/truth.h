@@ -122,7 +122,7 @@ static HELPER void learn_key(void) {
 /* ---- allocation ---------------------------------------------------------------------------------------------------- */
 
 struct rng {
-    uintptr_t parts[4]; /* of 16 bits each: a word of them might look like an address */
+    uintptr_t parts[4]; /* 16 bits in each word, because a word with more bits might look like an address */
 };
 
 static inline void seed(struct rng *r, uint64_t state) {

@@ -5,7 +5,7 @@
 #include "truth_shapes.h"
 
 /* A block that will be freed. After the allocator's links, it still contains
- * a reference to a block, which is then lost, and refers to another one. */
+ * a reference to a lost block. The lost block refers to another block. */
 static NOINLINE void prepare(struct rng *r, hidden *list, unsigned *count, size_t size) {
     if (*count == MAX_FREES) return;
     struct block b = {malloc(size), size, 0};

@@ -9,7 +9,7 @@
 
 enum { GLOBAL_HEAPS, GLOBAL_GIVEN, GLOBAL_LEAVER, GLOBAL_OTHER };
 
-/* What a thread keeps. Pointers are only in `global` (if there are several, as a chain of blocks); all others are complemented. */
+/* The addresses that a thread stores: as pointers in `global` (several pointers form a chain of blocks), elsewhere complemented. */
 struct thread {
     unsigned index;
     struct rng rng;
@@ -136,7 +136,7 @@ static struct block grow_lost(struct rng *r, struct block leader, int depth) {
     return node;
 }
 
-/* A cycle of `n` blocks; `tail` more blocks hang from it. With `head`, a chain of two leads to it. */
+/* A cycle of `n` blocks; `tail` more blocks are reachable from it. With `head`, a chain of two blocks refers to it. */
 static NOINLINE void lost_cycle(struct rng *r, unsigned n, unsigned tail, int head) {
     struct block nodes[8], tails[4], heads[2];
     for (unsigned i = 0; i < n; i++) nodes[i] = make_any(r);
@@ -174,7 +174,7 @@ static NOINLINE void lost_cycles(struct rng *r) {
             note_indirect(nodes[i], leader, "cycle");
 }
 
-/* Two lost heads share a tail, which counts under the one with the lower address. */
+/* Two leak heads share a tail. The tail counts under the head with the lower address. */
 static NOINLINE void lost_shared(struct rng *r) {
     struct block heads[2] = {make_any(r), make_any(r)}, tail = make_any(r);
     for (int i = 0; i < 2; i++) {
@@ -202,7 +202,7 @@ static NOINLINE void lost_singles(struct rng *r) {
     struct block zero = {malloc(nothing), 0, 0};
     fill(zero.p, malloc_usable_size(zero.p));
     note_definite(zero, "zero-size");
-    for (int i = 0; i < 2; i++) { /* refers to its own start and inside */
+    for (int i = 0; i < 2; i++) { /* the block refers to its own start, and to its own inside */
         struct block self = make_any(r);
         link_to(r, self, 0, self.p);
         link_to(r, self, 1, (void *)interior(r, self));
@@ -210,7 +210,7 @@ static NOINLINE void lost_singles(struct rng *r) {
     }
     /* Not a multiple of the granule: after the requested bytes, LeakSanitizer's allocator has a gap, as glibc has its size word. */
     struct block past = make(r, 41 + 16 * draw(r, 40)), odd = make_any(r), coded = make_any(r), wiped = make_any(r);
-    /* Directly after the block: belongs to no block. In a slab, it would be the start of the next block. */
+    /* The address directly after the block belongs to no block. In a slab, it would be the start of the next block. */
     if (!truth_other) root((char *)past.p + malloc_usable_size(past.p));
     note_definite(past, "past-end");
     static _Alignas(16) char unaligned[64 * 16];

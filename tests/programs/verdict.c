@@ -2,9 +2,9 @@
  *
  *   verdict LOST KEPT UNJOINED [STRIDE] [LISTED]
  *
- * LOST blocks of 104 bytes are forgotten. KEPT blocks of 2,000 bytes are freed again, but for each STRIDE-th (0: the last one, so that the
- * end of the heap stays). LISTED blocks of 104 bytes are in a list that no_owner cleans. UNJOINED threads end and are never joined. On SIGUSR1 the allocator's own call to give memory back is made, and
- * the anonymous resident size printed before and after it, in kB. */
+ * LOST blocks of 104 bytes are forgotten. KEPT blocks of 2,000 bytes are freed, except each STRIDE-th (0: except the last, to keep the
+ * heap's end). LISTED blocks of 104 bytes are in a list that no_owner cleans. UNJOINED threads end and are never joined. On SIGUSR1, the
+ * program calls the allocator's function to return memory, and prints the anonymous resident size before and after the call, in kB. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

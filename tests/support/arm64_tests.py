@@ -147,7 +147,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _show(path: Path, done: threading.Event) -> None:
-    """Print what is appended to a file, until `done`."""
+    """Print text as it is appended to a file, until `done` is set."""
     at, last = 0, False
     while not last:
         last = done.wait(1)

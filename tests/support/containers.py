@@ -117,8 +117,8 @@ class Building:
 
     def btree(self, head: int, rust: bool = True, fan: int = 4, levels: int = 3) -> tuple[list[int], int]:
         """Build a B-tree whose inner nodes have `fan` children and whose leaves have `fan` - 1 entries. Return its nodes, root first, and
-        the number of entries. Rust's tree has its height in the head. Abseil's has the rightmost leaf there, and the parent of its root is
-        the leftmost leaf."""
+        the number of entries. In Rust's tree, the head contains the height. In Abseil's tree, the head contains the rightmost leaf, and the
+        parent of the root is the leftmost leaf."""
         root = self.block(8 * (1 + 2 * fan))
         nodes = level = [root]
         for depth in range(1, levels):

@@ -133,7 +133,7 @@ def count_calls(table: dict[str, Any], whole: bool = True, frames: int = 2) -> C
 
 
 def parse_expected(running: Running, column: int) -> Counter[str]:
-    """Return the calls that the program reports, by stack: all calls (1), or those outside a scope (2)."""
+    """Return the calls that the program reports, by stack. `column`: 1 for all calls, 2 for the calls outside a scope."""
     until(lambda: "done" in read_stdout(running), "the program to say what it did")
     rows = [line.split() for line in read_stdout(running).splitlines() if ";" in line]
     return Counter({row[0]: int(row[column]) for row in rows if row[column] != "0"})

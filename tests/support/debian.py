@@ -1,7 +1,7 @@
 """Packages of other Debian releases, unpacked outside the system; nothing is installed.
 
-The machine's apt downloads them, with its mirror (from `apt-get indextargets`), proxies and keys. Only the suite differs, and lists and
-archives are in a private folder.
+The machine's apt downloads them, with its mirror (from `apt-get indextargets`), proxies and keys. Only the suite differs. Lists and
+archives are stored in a private folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 Pins = Mapping[tuple[str, str], str]
 """SHA-256 of packages by name and version. apt checks every package against the signed index. These hashes also ensure that tests use the
-same bytes as when they were written, for as long as the suites have those versions."""
+same bytes as when they were written, for as long as the suites have these versions."""
 
 _IDLE = re.compile(
     r".*-dev$|.*-dev-bin$|llvm-.*|debconf|dpkg|perl-base|tar|tzdata|ucf|procps|sensible-utils|media-types|icu-devtools|rpcsvc-proto|ncurses-bin"

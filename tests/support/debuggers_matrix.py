@@ -51,7 +51,7 @@ PINNED: debian.Pins = {
     ("python3-lldb-19", "1:19.1.7-3~deb12u1"): "466f509d83cb790eb88afeabfda4e9f122fc5944e536720c0dd195b0f2611a19",
     ("python3-lldb-23", "1:23.1.4-2"): "caaf4d884dcd61ebf8287346886d6845ed81318b531c8310e2153edf24e3e7ce",
 }
-"""SHA-256 of the debuggers by package and version. Their dependencies are the current ones of the suites."""
+"""SHA-256 of the debuggers by package and version. Their dependencies have no fixed versions: each suite provides its current versions."""
 
 
 @dataclass(frozen=True)

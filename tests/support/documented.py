@@ -41,8 +41,7 @@ def examples() -> list[Example]:
 
 
 def parse(page: str, text: str) -> Iterator[Example]:
-    """Parse the commands of a page: those after a prompt in a code block, those at the beginning of a line there, and those in
-    sentences."""
+    """Parse the commands of a page: after a prompt in a code block, at the beginning of a line in a code block, and in sentences."""
     inside = set()
     for block in blocks(text):
         inside.update(line for line, _ in block)
@@ -183,7 +182,7 @@ def differences(shown: Iterable[str], printed: Iterable[str]) -> str:
 
 
 def likeness(shown: Iterable[str], printed: Iterable[str]) -> float:
-    """Return which part of an example's words the command prints in the same order, from 0 to 1. All numbers, units and bars count as
+    """Return the fraction (0 to 1) of an example's words that the command prints in the same order. All numbers, units and bars count as
     equal."""
     want, got = (list(_plain_words(lines)) for lines in (shown, printed))
     found = difflib.SequenceMatcher(None, want, got, autojunk=False).get_matching_blocks()

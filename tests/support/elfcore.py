@@ -1,4 +1,4 @@
-"""Write ELF cores as the kernel or GDB write them, and damaged ones.
+"""Write ELF cores as the kernel or GDB write them, and damaged cores.
 
 Layouts: Linux include/linux/elfcore.h (elf_prstatus, elf_prpsinfo), fs/binfmt_elf.c (NT_FILE); System V gABI for the rest.
 """

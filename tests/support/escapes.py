@@ -32,7 +32,8 @@ ACTING = (
     b"'\";&$(x)`<script>"
 )
 ACTING_TYPE = b"\xc2\x9b3J\x9b2J\xe2\x80\xae\xe2\x81\xa6\xe2\x80\x8f\xd8\x9c\xe2\x80\xa8\xe2\x80\x8b\xef\xbb\xbf\xf3\xa0\x81\x81"
-"""Escapes that may be in the name of a type: only ASCII letters, digits and the like. Otherwise it is not recognised as a name."""
+"""Escapes that may be in the name of a type: only ASCII letters, digits and similar characters. With other characters, findleaks does not
+recognise the text as a name."""
 
 LONG = 132
 SHORT = "escapes_program"
@@ -115,7 +116,7 @@ class Printed(NamedTuple):
     err: bytes
 
     def objects(self) -> list[Any]:
-        """Return the JSON objects, which any parser accepts. UTF-8 cannot encode lone surrogates."""
+        """Parse the JSON objects, and check that any parser accepts their strings. Lone surrogates raise UnicodeEncodeError."""
         found = [json.loads(line) for line in self.out.splitlines()]
         json.dumps(found, ensure_ascii=False).encode()
         return found

@@ -1,5 +1,6 @@
-"""Execute single instructions of a program's libraries twice, with other contents in all registers that the instruction is said not to
-read: the result must be the same. Registers that it is said not to change must keep their values."""
+"""Execute single instructions of a program's libraries twice, with different contents in the registers that, according to findleaks, the
+instruction does not read. Both results must be the same. Registers that, according to findleaks, it does not change must keep their
+values."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from findleaks.disasm.aarch64_effects import AARCH64
 from findleaks.disasm.capstone_loader import require_capstone
 from findleaks.disasm.machine import Effect
 
-_EXAMPLES = 2  # instructions that are tested of one mnemonic with the same kinds of operands
+_EXAMPLES = 2  # tested instructions with the same mnemonic and the same kinds of operands
 _CORE = 31 * 8
 _ROOM = 2048  # bytes around the address that memory operands point to
 
 
 class Checked(NamedTuple):
-    """The number of instructions that were executed, and of those that had a fault; the errors as sentences; the mnemonics."""
+    """The number of executed instructions, and of instructions that caused a fault; the errors as sentences; the mnemonics."""
 
     executed: int
     faults: int

@@ -148,7 +148,7 @@ def tree(machine: Machine, suite: str, packages: Sequence[str], name: str = "", 
 
 
 def pictures(machine: Machine, programs: Mapping[str, Program]) -> dict[str, Picture]:
-    """Return a picture of each program. Missing ones are made, one after another, in one machine for each tree."""
+    """Return the output and the core of each program. Missing cores are made one after another, in one machine for each tree."""
     kept = {name: debian.cache() / machine.name / "cores" / _hash(machine, one) for name, one in programs.items()}
     for root in dict.fromkeys(one.tree for one in programs.values()):
         with debian.hold_lock(debian.cache() / machine.name / "cores"):

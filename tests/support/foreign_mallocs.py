@@ -1,5 +1,6 @@
-"""Mallocs of other machines that Debian does not package, or that compilers contain. They are cross-compiled from the same sources as in
-the x86-64 tests (mallocs_musl.py, mallocs_google.py). Each is built at the first use, which takes minutes, and cached in debian.cache()."""
+"""Mallocs for other machines. Debian does not package them, or they are part of a compiler. They are cross-compiled from the same sources
+as in the x86-64 tests (mallocs_musl.py, mallocs_google.py). Each is built at the first use, which takes minutes, and cached in
+debian.cache()."""
 
 from __future__ import annotations
 

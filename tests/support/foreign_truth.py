@@ -121,7 +121,7 @@ def unpack_kept_core(name: str, folder: Path) -> tuple[Path, str]:
 
 
 def keep(name: str, made: Picture) -> None:
-    """Store a picture in cores/."""
+    """Store a program's core and output in cores/."""
     for kind, data in (("core", made.core.read_bytes()), ("truth", made.output.encode())):
         (CORES / f"{name}.{kind}.xz").write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
 

@@ -37,7 +37,7 @@ _TGKILL = 234  # of x86-64
 EVALUATOR = "_PyEval_EvalFrameDefault"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
 _QUALIFIER = r"(?:(?<=^)|(?<= ))[A-Z][\w:]*[#.](?=\S+$)"
-"""The name of the class before the name of a method, since Ruby 3.4."""
+"""Matches the class that Ruby 3.4 and newer writes before the name of a method."""
 _INVALID = "  <invalid frame>\n"
 _OUTERMOST = ("<module>", "_bootstrap")
 _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
@@ -204,7 +204,8 @@ def check_python_order(stack: ThreadGroup, in_greenlet: bool = False) -> None:
 
 @contextmanager
 def busy_ruby(version: str, folder: Path, stops: int = 0) -> Iterator[Busy]:
-    """Start the program. If `stops` is not 0, it prints its own backtrace at every seventh of this number of places, and stops there."""
+    """Start the program. If `stops` is not 0, the program passes this number of places. At every seventh one, it prints its own backtrace
+    and stops."""
     shim = "-" if stops else str(building.compile_program(folder, "ruby_frames_shim.c", "-shared", "-fPIC", name="ruby_frames_shim.so"))
     ruby = rubies.get(version)
     program = Busy([*ruby.words, str(truth.PROGRAMS / "ruby_busy_frames.rb"), shim, str(stops)], ruby.environment, folder / "output")
@@ -263,7 +264,7 @@ def as_profile(frame: tuple[str, int, str]) -> tuple[str, int, str]:
 
 
 def is_sorting(stack: ThreadGroup) -> bool:
-    """Return whether a block that Array#sort calls is being executed. Its frames precede the C function, and those of its caller follow."""
+    """Return whether a block that Array#sort calls is being executed. The block's frames precede the C function; the caller's follow."""
     frames = list(stack.frames)
     at = next((at for at, one in enumerate(frames) if one.function == "rb_ary_sort_bang"), -1)
     if at < 0:

@@ -37,7 +37,7 @@ class Case:
     """A file of the corpus, with a copy in `folder` that is damaged and repaired for each trial."""
 
     def __init__(self, name: str, folder: Path, reading: Sequence[str] = READING) -> None:
-        """The words that the commands `reading` read in the sound core are preferred for damage."""
+        """`reading`: commands. Words that they read in the sound core are damaged more often than other words."""
         self.name, self.folder = name, folder
         self.sound = fuzz_corpus.get(name)
         self.commands = OF_SAVED.get(name, COMMANDS)
@@ -65,7 +65,7 @@ class Case:
         return Asked(core, core, self.sound), core
 
     def _add_clean(self, asked: Asked) -> None:
-        """Add the snapshot with which that of a damaged core is compared."""
+        """Save a snapshot of the sound core. Commands compare a snapshot of the damaged core with it."""
         clean = self.sound.with_name("clean.snapshot")
         if self.commands is COMMANDS:
             if not clean.exists():
@@ -93,7 +93,7 @@ class Case:
         try:
             return trials.run(self.asked, commands, limits)
         finally:
-            if undo is None or self.commands is not COMMANDS:  # some of them write to the file
+            if undo is None or self.commands is not COMMANDS:  # some commands write to the file
                 self._copy()
             else:
                 apply(self.path, undo)

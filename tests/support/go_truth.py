@@ -33,7 +33,8 @@ def profile(text: str) -> dict[int, tuple[str, tuple[Place, ...], Place]]:
 
 
 def crash_message(text: str) -> dict[int, tuple[Place, ...]]:
-    """Return the functions of package main in a message of GOTRACEBACK=crash, by goroutine, without those that the compiler generated."""
+    """Return the functions of package main in a message of GOTRACEBACK=crash, by goroutine. Leave out functions that the compiler
+    generated."""
     parts = [part.split("\n-----", 1)[0] for part in text.split("\n\n") if re.match(r"goroutine [1-9]", part)]
     plain = [re.sub(r"^(\t.*?:\d+).*$", r"\1", part, flags=re.M) for part in parts if "\n\t" in part]
     found = {number: _of_main(own) for part in plain for number, (_, own, _) in profile(part).items()}

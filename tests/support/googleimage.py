@@ -26,7 +26,7 @@ from findleaks.allocators.tcmalloc_google.layout import (
 from findleaks.target.base import Module
 
 SIZES = [0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
-LISTED, MAPPED = SIZES.index(16), SIZES.index(2048)  # in every layout, one has lists of free blocks and one has bitmaps
+LISTED, MAPPED = SIZES.index(16), SIZES.index(2048)  # in every layout, LISTED has lists of free blocks, and MAPPED has bitmaps
 IMAGE, HEAP, METADATA, STACK = 0x7F0000000000, 0x100000000000, 0xC0000000000, 0x7FFF00000000
 CPUS, HEADS, SHARDS, ROOT = IMAGE + 0x80000, IMAGE + 0x81000, IMAGE + 0x82000, IMAGE + 0x90000
 SHIFT = 14
@@ -164,7 +164,7 @@ class Image:
         return at
 
     def shard(self, number: int, blocks: list[int]) -> None:
-        """Use the second of two shards."""
+        """Make two shards of caches. The one with this number contains these free blocks."""
         shards, caches = self.allocate(32), self.allocate(self.layout.classes * SHARD_TRANSFER)
         self.words.update({SHARDS: shards, SHARDS + 8: 2 | 1 << 32, shards + 16: caches, shards + 24: 1 << 32})
         for index in range(self.layout.classes):

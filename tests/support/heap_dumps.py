@@ -1,4 +1,4 @@
-"""Read heap dumps (HPROF 1.0.2): those of findleaks, and those that a JVM writes itself."""
+"""Read heap dumps (HPROF 1.0.2) that findleaks or a JVM wrote."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def last(function: str) -> str:
 
 
 def check(found: Sequence[Seen], one: Stopped) -> None:
-    """Check that the frames and lines are those that the program printed, and that those between wait_here, outer and main are inlined."""
+    """Check that the frames and lines are those that the program printed, and that the frames between wait_here, outer and main are
+    inlined."""
     (top, *rest), apart = found, ("outer", "main")
     assert (top.function, top.file, top.inlined) == ("wait_here", SOURCE.name, False) and top.line
     assert [(one.function, one.line) for one in rest] == list(one.truth)

@@ -24,7 +24,7 @@ MODES = {
     "compiled": (3000, "-Xcomp"),
     "C2": (30_000, "-XX:-TieredCompilation"),
 }
-"""How the JVM executes methods, with the number of calls until it does that, and JVM options."""
+"""For each way in which the JVM executes methods: the number of calls after which it uses this way, and JVM options."""
 
 Frames = list[tuple[str, str, int]]
 """Method, file ("": unknown) and line (0: unknown) of each frame, innermost first."""

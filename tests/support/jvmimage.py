@@ -30,7 +30,7 @@ YOUNG, OLD, SPACES = OBJECTS + 0x1000, OBJECTS + 0x1100, OBJECTS + 0x1200
 
 class Image:
     """`bounds`: (bottom, top, end) of eden, from, to and the old generation, or of G1's regions. `buffers`: (start, top, end) of each
-    thread's buffer. `flag`: the field that says that a collection is running; it is one if `active`."""
+    thread's buffer. `flag`: the field that says whether a collection is running. `active`: set this field to 1."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ def _apart(one: str, other: str) -> bool:
 
 
 def _imports(source: Source) -> Iterator[tuple[int, str]]:
-    """Return line and module of each import from findleaks, without those of a file that is run as a script."""
+    """Return line and module of each import from findleaks, without the imports that are executed only if the file is run as a script."""
     for line, module, names in source.imports_as_module:
         modules = [f"findleaks.{name}" for name in names] if module == "findleaks" else [module]
         yield from ((line, module) for module in modules if module.startswith("findleaks."))

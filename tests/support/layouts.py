@@ -50,7 +50,7 @@ def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]
 
 
 def checkout(folder: Path, whole: bool = False) -> Path:
-    """Copy the files that a clone of the checkout would have, without built ones, and return the folder. Compiling the C engine takes half
+    """Copy the files that a clone of the checkout would have, without built files, and return the folder. Compiling the C engine takes half
     a minute, so the copy has one small source with the same functions, which do nothing. `whole`: copy the real sources."""
     for name in tree.files(ROOT):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""mimalloc of several versions: Debian's libraries, wheels with a library and an object to link, and crates with the source.
+"""Get several versions of mimalloc from three sources. Debian's packages contain a shared library. Wheels contain a shared library, and an
+object to link. Rust's crates contain the source.
 
 The source of a crate is compiled here, as a library to preload or as an object to link statically, in release, secure and debug builds.
 """

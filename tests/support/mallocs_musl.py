@@ -165,8 +165,8 @@ def old(version: str) -> Musl:
 
 
 def choose(name: str, link: str) -> Musl:
-    """Return the musl with this name: "1.2.5", or "1.2.5-old" for oldmalloc. For oldmalloc, use the form that is built faster and allows
-    `link`."""
+    """Return the musl with this name: "1.2.5", or "1.2.5-old" for oldmalloc. Of the two forms of oldmalloc, use the form that is built
+    faster and allows `link`."""
     version, _, malloc = name.partition("-")
     if not malloc:
         return get(version)

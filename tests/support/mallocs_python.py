@@ -30,7 +30,7 @@ SHARED = {"3.11": ("libpython3.11",), "3.13": ("libpython3.13",)}
 """Versions that are also installed as a library, for embedding."""
 
 LIBRARY = {"3.9": ("libpython3.9-stdlib",), "3.14": ("libpython3.14-stdlib",)}
-"""Packages with modules that the tests' programs import (json, ctypes) and the interpreter's package does not have."""
+"""Packages with modules (json, ctypes) that the tests' programs import. The interpreter's own package does not contain these modules."""
 
 PINNED: debian.Pins = {
     ("python3.9-minimal", "3.9.2-1"): "5d6003c5c20223a2547ac4976e09a9ec778dbe351507a6292bef3b60df5f4aa7",

@@ -1,6 +1,7 @@
 """scudo of several versions: clang's standalone runtimes, preloaded or linked into a program.
 
-That of LLVM 19 is installed. The others are in packages of Debian's suites; those of newer suites need the glibc of their suite.
+The runtime of LLVM 19 is installed. Other runtimes come from packages of Debian's suites. Runtimes of newer suites need the glibc of their
+suite.
 """
 
 from __future__ import annotations

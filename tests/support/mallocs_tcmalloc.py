@@ -57,7 +57,7 @@ class Tcmalloc:
             flags = (*flags, "-Wl,--no-as-needed", str(self.library(full)), "-Wl,--allow-shlib-undefined")
         elif link:
             archive = self.root / LIBRARIES / ("libtcmalloc.a" if full else "libtcmalloc_minimal.a")
-            # tcmalloc lacks malloc_trim. If glibc's is linked, glibc's malloc comes with it; the first definition of each name counts.
+            # tcmalloc lacks malloc_trim. If glibc's malloc_trim is linked, so is glibc's malloc. The first definition of a name is used.
             how = (f"-{link}", "-Wl,-z,muldefs") if link.startswith("static") else ("-Wl,--allow-shlib-undefined",)
             flags = (*flags, *how, "-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive", "-lstdc++", "-lm")
         # Static programs also contain part of the compiler's libraries, which may need a newer libc than 2.31.

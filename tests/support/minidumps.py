@@ -1,4 +1,4 @@
-"""Write minidumps in the forms of Breakpad, Crashpad and LLDB, and damaged ones.
+"""Write minidumps in the forms of Breakpad, Crashpad and LLDB, and damaged minidumps.
 
 Layouts: Microsoft's minidumpapiset.h; for the rest, Breakpad's src/google_breakpad/common/minidump_format.h, minidump_cpu_amd64.h and
 minidump_cpu_arm64.h.

@@ -27,7 +27,7 @@ class Edit(NamedTuple):
 
 
 class Mutation:
-    """The edits of a file that belong to a seed."""
+    """Chooses the edits of a file. The same seed always gives the same edits."""
 
     def __init__(self, core: Subject, seed: int, names: Sequence[str] = ()) -> None:
         """`names`: paths that replace file names in the core (of a FIFO, a device …)."""
@@ -47,7 +47,7 @@ class Mutation:
         return at + self.rng.randrange(max(1, size // 8)) * 8
 
     def focused(self) -> int:
-        """Return the offset of a word that findleaks reads by itself."""
+        """Return the offset of a word that findleaks reads as a single word."""
         if not self.core.focus:
             return self.place()
         return self.core.offset(self.rng.choice(self.core.focus)) or self.place()
@@ -102,7 +102,7 @@ def _focused_words(made: Mutation) -> None:
 
 
 def _neighbours(made: Mutation) -> None:
-    """Change several adjacent words, as those of one structure."""
+    """Change several adjacent words, such as the words of one structure."""
     at = made.focused() & -8
     for _ in range(made.rng.choice((2, 4, 8))):
         made.change_word(at + 8 * made.rng.randrange(-8, 8))
@@ -187,7 +187,7 @@ def _note_headers(data: bytes) -> list[int]:
 
 
 def _strings(made: Mutation) -> None:
-    """Replace texts by ones with control characters, or by names of files that must not be opened."""
+    """Replace texts by texts with control characters, or by names of files that must not be opened."""
     wanted = made.rng.choice((b"/lib/", b"/usr/", b"/root", b".so", b"/tmp/", b"example", b"worker", b"shop", b"main", b"lib"))
     loud = made.rng.choice([LOUD.encode(), b"\xff\xfe\x9b31m<img src=x onerror=alert(1)>", b"A" * 3000, *map(os.fsencode, made.names)])
     for _ in range(made.rng.choice((1, 8))):

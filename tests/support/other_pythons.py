@@ -15,7 +15,7 @@ import mallocs_python
 import maven
 
 INCREMENTAL = "org.bytedeco:cpython:3.14.3-1.5.13:jar:linux-x86_64"
-"""The last packaged release that has this collector. Its interpreter is a library."""
+"""The last packaged release with the incremental garbage collector. Its interpreter is a library."""
 
 INCREMENTAL_HASH = "eb5f1a6fe2dc498ac18927189a37f28a47b0ba06ae6bd85112eff023fe2eb46f"
 

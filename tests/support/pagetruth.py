@@ -55,7 +55,7 @@ def truth(output: str) -> Truth:
         word, *rest = line.split()
         if word in ("block", "cached"):
             start = int(rest[0], 16)
-            # The last usable word is the first of the next chunk's two header words. Add the second one: up to the next block.
+            # The last usable word is the first of the next chunk's two header words. The range also includes the second one.
             (made.used if word == "block" else made.cached).append((start, start + int(rest[1]) + 8))
         elif word == "pages":
             start = int(rest[0], 16)

@@ -18,7 +18,7 @@ from debuggers import PATIENCE, environment
 from cores import states
 
 MOVED = {"reads": 18000, "compares": 9000, "stores": 9000, "branches": 18000, "jumps": 9000, "loops": 27000, "carries": 9000}
-"""Calls of each function by the threads; `loops` passes its first instruction at each iteration."""
+"""How often the threads execute the first instruction of each function: once per call, but in `loops` once per iteration."""
 NAMES = ("event", "faults", "down", *(f"moved_{name}" for name in MOVED))
 
 

@@ -146,7 +146,7 @@ class Recorder:
             self._failed.add(report.nodeid)
 
     def proofs(self) -> set[Proof]:
-        """Return the proofs of tests that passed, without those that also have a test that did not pass."""
+        """Return the proofs of tests that passed, without proofs for which another test did not pass."""
         refuted = {proof for test in self._failed for proof in self._marks.get(test, ())}
         return {proof for test in self._passed for proof in self._marks.get(test, ())} - refuted
 

@@ -1,4 +1,5 @@
-"""Press Ctrl-C again and again while a debugger counts, at times that a seed determines. Each must end the counting, with its table.
+"""Press Ctrl-C again and again while a debugger counts, at times that a seed determines. Each key press must end the counting, and the
+table of results must be printed.
 
 python tests/support/pressed.py gdb|lldb TRIES [SEED]: prints the failures and the number of successful tries.
 """

@@ -53,8 +53,8 @@ HASHES = {
         "f75caed5b6d1fc271bb720a780c4199914267f7b865f9bf17826c4feccea582c",
     ],
 }
-"""SHA-256 by (project, version) of the wheels, for any machine or for manylinux on x86-64. If wheels are for a single CPython, there is one
-for 3.10 and one for 3.11."""
+"""SHA-256 by (project, version) of the wheels, for any machine or for manylinux on x86-64. If a wheel supports only one version of CPython,
+there is a wheel for 3.10 and a wheel for 3.11."""
 
 PATIENCE = 1200
 """Seconds after which pip counts as hung. A download over a slow connection takes less."""
@@ -150,8 +150,8 @@ def interpreter() -> tuple[str, str]:
 
 
 def install(project: str, version: str, python: str, built: bool = False) -> Path:
-    """Return the folder (for PYTHONPATH) with exactly this release, which is downloaded once. `built`: build the release from source with
-    the Python that runs the tests, because there is no wheel for `python`."""
+    """Return a folder for PYTHONPATH that contains only this release. The release is downloaded at the first use. `built`: build the
+    release from source with the Python that runs the tests, because there is no wheel for `python`."""
     folder = cache() / "published" / f"{project}-{version}-cp{python.replace('.', '')}"
     if folder.is_dir():
         return folder

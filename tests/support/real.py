@@ -1,5 +1,5 @@
-"""Real programs that are idle, on 127.0.0.1 or without network, started directly or under Valgrind, which lists the lost blocks for
-comparison."""
+"""Start real programs, use each of them once, and leave them idle. They use no network except 127.0.0.1. They run directly or under
+Valgrind, and Valgrind lists the lost blocks for comparison."""
 
 from __future__ import annotations
 
@@ -193,10 +193,10 @@ def _number(digits: str) -> int:
 
 
 def count_unconfirmed(sizes: Sequence[int], records: Sequence[Record]) -> Counter[int]:
-    """Count those of these usable sizes for which Valgrind has no lost block with a matching requested size."""
+    """Count the usable sizes for which Valgrind reports no lost block with a matching requested size."""
     left = Counter(size for record in records for size in record.sizes)
     missing = Counter(sizes)
-    for choose in (min, max):  # first those with the usual size, then those with 16 bytes more
+    for choose in (min, max):  # first blocks with the usual size, then blocks with 16 bytes more
         for size in sorted(missing.elements()):
             match = next((request for request in left if left[request] and size == choose(usable(request))), None)
             if match is not None:

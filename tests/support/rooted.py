@@ -21,7 +21,7 @@ WHAT = {
     "waiting": "std::deque",
 }
 KNOWN = {"names": "std::map", "sites": "std::map", "words": "std::set", "counts": "std::unordered_map"}
-"""Words that debug information adds."""
+"""Names of containers that are known only with debug information; for other fields, WHAT has the name."""
 
 BYTES = ("samples", "waiting")
 """Fields whose length is reported in bytes: elements have 8 bytes."""

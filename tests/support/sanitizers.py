@@ -12,12 +12,19 @@ from hypothesis import settings
 from findleaks.engine.native.sources import checksum, options
 
 ROOT = Path(__file__).parents[2]
-CLANG = "clang-19"  # compiles it in half of GCC's time
-FLAGS = ("-fsanitize=address,undefined", "-shared-libasan", "-fno-sanitize-recover=all", "-O0", "-g1")  # -O1: 3 times the compile time
+CLANG = "clang-19"  # takes half of GCC's time
+FLAGS = (
+    "-fsanitize=address,undefined",
+    "-shared-libasan",
+    "-fno-sanitize-recover=all",
+    "-O0",
+    "-g1",
+)  # compiling with -O1 takes three times as long
 
 
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
-"""The path of a C engine that was built with a sanitizer. If it is set, this library is tested."""
+"""The path of a C engine that was built with a sanitizer, or "". If there is a path, tests load this library instead of the usual C
+engine."""
 
 SOME = ("_native.so",)
 """The variants of the C engine that `make test` builds with a sanitizer; each needs ten seconds of CPU time. The matrix and `make fuzz`

@@ -16,7 +16,7 @@ class Stopwatch:
         self._start, self._queued = self._look()
 
     def seconds(self) -> float:
-        """Return the seconds since the start, without those in which threads were ready to run and no processor was free. The waits of
+        """Return the seconds since the start, without the time in which threads were ready to run but no processor was free. The waits of
         threads that have ended are not known, and are included."""
         now, delays = self._look()
         return now - self._start - sum(max(delay - self._queued.get(task, 0.0), 0.0) for task, delay in delays.items())

@@ -39,14 +39,14 @@ from findleaks.target.core import open_core
 from findleaks.triage import examine
 
 TIMES = 10
-"""How many times the processor time of the sound core a command may take."""
+"""The limit of processor time, as a multiple of the time that the command takes on the sound core."""
 FLOOR, HANGS = 3, 30
 """Processor seconds that each core may take in any case; and the limit until the time of the sound core is known."""
 MEMORY = 4
 SPARE = 128 << 20
-"""How many times the memory of the sound core a command may take, and how much more."""
+"""The limit of memory: a multiple of the memory that the command takes on the sound core, and additional bytes."""
 LITTLE, MUCH = 192 << 20, 2 << 30
-"""Likewise, of memory."""
+"""Bytes of memory that each core may take in any case; and the limit until the memory for the sound core is known."""
 SANITIZED = os.environ.get("FINDLEAKS_TEST_KERNEL", "")
 """The C engine built with sanitizers, which need additional time and memory; "" for the usual one."""
 SLOWER = 6

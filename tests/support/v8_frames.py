@@ -67,8 +67,8 @@ def busy(version: str, folder: Path, mode: str, stops: int, seed: int, *flags: s
 
 
 def parse_printed(line: str) -> tuple[Frames, Frames]:
-    """Return the frames that V8 printed: those on the stack, and those of functions that wait for them. Builtins have neither script nor
-    line."""
+    """Return the frames that V8 printed: the frames on the stack, and the frames of functions that wait for them. Builtins have neither
+    script nor line."""
     every = [(name or ANONYMOUS, _path(script), line, waits) for name, script, line, waits in json.loads(line) if script or line]
     return [one[:3] for one in every if not one[3]], [one[:3] for one in every if one[3]]
 

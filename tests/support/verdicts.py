@@ -84,7 +84,7 @@ def anonymous(pid: int) -> int:
 
 
 def near(one: float, other: float, part: float) -> bool:
-    """Return whether two numbers differ by at most this part of the second."""
+    """Return whether two numbers differ by at most this fraction of the second number."""
     return abs(one - other) <= part * abs(other)
 
 
