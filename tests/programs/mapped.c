@@ -1,4 +1,4 @@
-/* Anonymous mappings that are lost or in use. They are not adjacent. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits.
+/* Anonymous mappings that are lost or in use. Usage: mapped KIND COUNT. Prints "lost N" and "ready", and waits. Kinds:
  * coroutines, switched: suspended coroutines on mapped stacks (by makecontext, or by switch_to); every second handle is lost.
  * malloced: suspended coroutines whose stacks are blocks of malloc; every second handle is lost.
  * numbered: chunks of an allocator; a table has their page numbers, not their addresses.
