@@ -26,7 +26,9 @@ ENDS = 512  # leaked blocks that are examined as ends of lists: the first and th
 HELD_ENDS = 128  # reachable blocks of each of MOST_SIZES sizes that are examined as ends
 MOST_SIZES = 4
 LARGEST = 1 << 16  # bytes of these blocks
-MOST_BLOCKS = 1 << 20  # blocks of one size among which reachable ones are looked for
+# Numbers of blocks of one size among which reachable blocks are looked for: the larger number only
+# if there are too few among the first ones.
+MOST_BLOCKS = (1 << 10, 1 << 20)
 TAIL = 1 << 16  # number of blocks at the end of the heap among which the last ones are searched for
 STEPS = 200_000  # maximum number of nodes that are visited, which takes 2 s
 
@@ -96,8 +98,12 @@ def _held_ends(graph: Graph, blocks: Blocks) -> Iterator[int]:
     kinds = graph.kinds()
     for size, count in Counter(graph.leader_sizes()).most_common(MOST_SIZES):
         if count >= LEAST and size <= LARGEST:
-            some = blocks.of_sizes(size, size, MOST_BLOCKS)
-            yield from islice((index for index in some if kinds[index] == Kind.REACHABLE), HELD_ENDS)
+            for most in MOST_BLOCKS:
+                some = blocks.of_sizes(size, size, most)
+                found = list(islice((index for index in some if kinds[index] == Kind.REACHABLE), HELD_ENDS))
+                if len(found) == HELD_ENDS or len(some) < most:
+                    break
+            yield from found
 
 
 def _list_from(graph: Graph, blocks: Blocks, end: int, word: int, read: ReadWord, most: int) -> tuple[list[_Node], int]:
