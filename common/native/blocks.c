@@ -7,6 +7,7 @@
 
 #define LIKELY_BLOCK 64u /* bytes: the mean block of most programs is larger */
 #define MAX_RESERVED (UINT64_C(1) << 28) /* blocks */
+#define LEAST_RESERVED ((size_t)8 << 20) /* bytes: smaller arrays grow on demand */
 #define CHUNK (1u << 12) /* blocks added up together: their sizes and marks fit in the L1 cache */
 #define ADDED (1u << 17) /* blocks that one thread adds up at a time */
 #define SUMMED (1u << 13) /* blocks that share one stored total */
@@ -130,16 +131,15 @@ int grow_blocks(blocks *b) {
     return DONE;
 }
 
-/* Reserve space, in huge pages, for the blocks of a heap of `bytes` bytes. Call before appending
- * any. Growing arrays would be moved often, and would use small pages. Unused space is never
- * resident. */
+/* Reserve space for the blocks of a heap of `bytes` bytes. Call before appending any. Growing
+ * arrays would be moved often. Unused space is never resident. */
 API void fl_reserve(blocks *b, uint64_t bytes) {
     uint64_t likely = bytes / LIKELY_BLOCK;
     likely = likely < MAX_RESERVED ? likely : MAX_RESERVED;
-    if (b->capacity || likely * sizeof *b->sizes < LARGE_ARRAY)
+    if (b->capacity || likely * sizeof *b->sizes < LEAST_RESERVED)
         return;
-    b->sizes = alloc_large(likely * sizeof *b->sizes);
-    b->states = alloc_large(likely * sizeof *b->states);
+    b->sizes = malloc(likely * sizeof *b->sizes);
+    b->states = malloc(likely * sizeof *b->states);
     if (b->sizes && b->states) {
         b->capacity = likely;
     } else { /* on failure, the arrays grow on demand */

@@ -36,10 +36,7 @@ API dominators *fl_dominators_new(graph *g, uint32_t roots, bool only_lost, cons
     d->roots = roots;
     d->only_lost = only_lost;
     d->definite = d->possible = NO_ROOT;
-    size_t bytes = ((size_t)g->count + 1) * sizeof *d->numbers;
-    d->numbers = calloc(1, bytes); /* UNSEEN, inverted */
-    if (d->numbers && bytes >= LARGE_ARRAY)
-        prefer_huge_pages(d->numbers, bytes);
+    d->numbers = calloc((size_t)g->count + 1, sizeof *d->numbers); /* UNSEEN, inverted */
     d->seen = calloc((size_t)g->count / 64 + 1, sizeof *d->seen);
     d->priorities = priorities + 1;
     d->lasts = malloc(((size_t)priorities + 1) * sizeof *d->lasts);
@@ -172,10 +169,10 @@ static int list(dominators *d, int64_t *budget) {
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
     d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
-    if (!d->places || ((!d->leaf_trees || d->containers) && !(d->nodes = alloc_large(most * sizeof *d->nodes))))
+    if (!d->places || ((!d->leaf_trees || d->containers) && !(d->nodes = malloc(most * sizeof *d->nodes))))
         return NO_MEMORY;
-    d->parents = alloc_large(most * sizeof *d->parents);
-    d->semis = alloc_large(most * sizeof *d->semis);
+    d->parents = malloc(most * sizeof *d->parents);
+    d->semis = malloc(most * sizeof *d->semis);
     d->outward = calloc(most / 64 + 1, sizeof *d->outward);
     if (!d->parents || !d->semis || !d->outward)
         return NO_MEMORY;

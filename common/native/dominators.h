@@ -11,6 +11,8 @@
 
 #include "graph.h"
 
+#include <stdlib.h>
+
 /* numbers[block] before a block is visited: HELD | group if roots refer to it, BARRED if it must
  * not be visited, else UNSEEN. Lower values are depth-first numbers, and at the end places in
  * preorder. Until count_groups (or keep_numbers, if leaf trees are left out), the bits of each
@@ -155,7 +157,7 @@ uint32_t many_at(const dominators *d, uint32_t place);
 uint64_t sizes_at(const dominators *d, uint32_t first, uint32_t end);
 
 /* Allocate an array by number unless it exists; false if out of memory. */
-INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = alloc_large(((size_t)count + 1) * sizeof **array)); }
+INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = malloc(((size_t)count + 1) * sizeof **array)); }
 
 /* Return whether the node is the top block of a collapsed tree: it is numbered, but its edges
  * are not followed. */

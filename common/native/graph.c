@@ -33,15 +33,13 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     g->b = b;
     g->count = b->count;
     g->kinds = kinds;
-    prefer_huge_pages(kinds, b->count);
-    size_t groups_size = (groups * sizeof *g->groups + 63) & ~(size_t)63;
-    g->groups = groups_size < LARGE_ARRAY ? aligned_alloc(64, groups_size) : alloc_large(groups_size);
+    g->groups = aligned_alloc(64, (groups * sizeof *g->groups + 63) & ~(size_t)63);
     g->group_end = GROUP;
     g->root_starts = calloc(bits, sizeof *g->root_starts);
     g->root_interiors = calloc(bits, sizeof *g->root_interiors);
     /* memory is allocated only for edges that are used */
     g->edge_capacity = 2 * (uint64_t)b->count + STRETCH;
-    if (!(g->edges = alloc_large(g->edge_capacity * sizeof *g->edges))) {
+    if (!(g->edges = malloc(g->edge_capacity * sizeof *g->edges))) {
         g->edge_capacity = 0; /* address space is limited: reserve only as much as the edges need */
         (void)grow(&g->edges, 0, &g->edge_capacity, sizeof *g->edges);
     }

@@ -62,7 +62,7 @@ static int forget_kinds(graph *g) {
 API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     if (g->edge_count + count > MAX_EDGES)
         return TOO_MANY_EDGES;
-    connecting c = {alloc_large((g->edge_count + count) * sizeof *c.edges), 1, references, 0, count};
+    connecting c = {malloc((g->edge_count + count) * sizeof *c.edges), 1, references, 0, count};
     if (!c.edges)
         return NO_MEMORY;
     c.edges[0] = g->edges[0];

@@ -84,7 +84,7 @@ static int list_free(piece_reader *r, uint64_t info, uint64_t most, words *chunk
 }
 
 static int reserve(words *list, uint64_t count) {
-    list->items = count ? alloc_large(count * sizeof *list->items) : NULL;
+    list->items = count ? malloc(count * sizeof *list->items) : NULL;
     list->capacity = count;
     return list->items || !count ? DONE : NO_MEMORY;
 }

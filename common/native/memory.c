@@ -1,4 +1,8 @@
-/* Growing arrays, and large allocations. */
+/* Growing arrays, and pages of memory.
+ *
+ * Large arrays do not ask for huge pages. In a virtual machine that returns free memory to its host,
+ * each huge page is new memory for the host: 10 M blocks took 2 s of system CPU time, and saved 3 %
+ * of 2.7 s of user CPU time. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "native.h"
 
@@ -8,7 +12,6 @@
 #include <malloc.h>
 #endif
 
-#define HUGE_PAGE ((size_t)2 << 20)
 #define MANY_BLOCKS (UINT64_C(1) << 20)
 #define SMALL_PAGE ((uintptr_t)64 << 10) /* largest page size of a supported host */
 
@@ -28,26 +31,6 @@ bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
 void free_all(void *const *all, size_t count) {
     for (size_t at = 0; at < count; at++)
         free(all[at]);
-}
-
-void prefer_huge_pages(void *memory, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-    uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(HUGE_PAGE - 1);
-    if (first < end)
-        (void)madvise((void *)first, end - first, MADV_HUGEPAGE); /* if refused, small pages do */
-#else
-    (void)memory, (void)bytes;
-#endif
-}
-
-void *alloc_large(size_t bytes) {
-    if (bytes < LARGE_ARRAY)
-        return malloc(bytes);
-    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    void *found = aligned_alloc(HUGE_PAGE, bytes);
-    if (found)
-        prefer_huge_pages(found, bytes);
-    return found;
 }
 
 /* Make the pages of memory resident that will be written soon, if the system supports this. */

@@ -159,13 +159,6 @@ INLINE const uint8_t *memory_near(piece_reader *r, uint64_t address, uint64_t si
  * `count` fits: false without memory, with the array intact. */
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
 
-/* Huge pages, if the system has them, save page faults and TLB misses. prefer_huge_pages requests
- * them for memory that was not used yet. alloc_large allocates at least LARGE_ARRAY bytes in huge
- * pages; the caller frees them with free. */
-void prefer_huge_pages(void *memory, size_t bytes);
-void *alloc_large(size_t bytes);
-#define LARGE_ARRAY ((size_t)8 << 20) /* bytes */
-
 /* Make pages of memory resident that will be written soon, so that another thread need not wait
  * for them. */
 void ready_pages(void *memory, size_t bytes);

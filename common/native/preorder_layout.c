@@ -60,7 +60,7 @@ static int move_nodes(dominators *d, int64_t *budget) {
 /* Move the nodes and their `outward` bits to their places. Record the places of roots and of
  * numbered blocks. dominators_grow and dominators_attach put the other blocks below these. */
 int dominators_move(dominators *d, int64_t *budget) {
-    if (!d->placed && !(d->placed = alloc_large(d->all * sizeof *d->placed)))
+    if (!d->placed && !(d->placed = malloc(d->all * sizeof *d->placed)))
         return NO_MEMORY;
     if (!d->moved && !(d->moved = calloc((size_t)d->all / 64 + 1, sizeof *d->moved)))
         return NO_MEMORY;
@@ -89,9 +89,9 @@ static int begin_counts(dominators *d) {
     for (uint32_t number = 0; number < d->count; number++)
         large += d->semis[number] >= MANY_NODES;
     if (d->leaf_trees && large <= all / LARGE_SHARE)
-        d->few = alloc_large(all * sizeof *d->few);
+        d->few = malloc(all * sizeof *d->few);
     else
-        d->counts = alloc_large(all * sizeof *d->counts);
+        d->counts = malloc(all * sizeof *d->counts);
     return d->few || d->counts ? DONE : NO_MEMORY;
 }
 
@@ -152,9 +152,9 @@ static int begin_sums(dominators *d) {
         return (d->some_sums = calloc(d->count / SUMMED + 2, sizeof *d->some_sums)) ? DONE : NO_MEMORY;
     d->unit = d->all_sizes ? (unsigned)__builtin_ctzll(d->all_sizes) : 0;
     if (d->all_bytes >> d->unit <= UINT32_MAX)
-        d->narrow = alloc_large(count * sizeof *d->narrow);
+        d->narrow = malloc(count * sizeof *d->narrow);
     else
-        d->wide_sums = alloc_large(count * sizeof *d->wide_sums);
+        d->wide_sums = malloc(count * sizeof *d->wide_sums);
     return d->narrow || d->wide_sums ? DONE : NO_MEMORY;
 }
 
@@ -229,7 +229,7 @@ int dominators_sum(dominators *d, int64_t *budget) {
 int dominators_find_idoms(dominators *d) {
     if (d->idoms)
         return DONE;
-    if (!(d->idoms = alloc_large((size_t)d->count * sizeof *d->idoms)))
+    if (!(d->idoms = malloc((size_t)d->count * sizeof *d->idoms)))
         return NO_MEMORY;
     uint32_t above = d->idoms[0] = 0;
     for (uint32_t place = 1; place < d->count; place++) {

@@ -58,8 +58,8 @@ API shared_roots *fl_shared_roots_new(const dominators *d, uint32_t first, uint3
     s->references = references;
     s->at = s->end = 1;
     s->mask = 255;
-    s->ranks = alloc_large(((size_t)d->count + 1) * sizeof *s->ranks);
-    s->places = alloc_large(((size_t)d->count + 1) * sizeof *s->places);
+    s->ranks = malloc(((size_t)d->count + 1) * sizeof *s->ranks);
+    s->places = malloc(((size_t)d->count + 1) * sizeof *s->places);
     s->table = calloc(s->mask + 1, sizeof *s->table);
     if (!s->ranks || !s->places || !s->table || PUSH(s->found, (root_set){{0}, 0, 0}) || PUSH(s->found, (root_set){{0}, MOST + 1, 0})) {
         fl_shared_roots_free(s);
@@ -144,7 +144,7 @@ static int count_edges(shared_roots *s, int64_t *budget) {
         return 1;
     for (uint32_t rank = 0; rank < s->tops; rank++)
         s->firsts[rank + 2] += s->firsts[rank + 1];
-    s->sources = alloc_large(((size_t)s->firsts[s->tops + 1] + 1) * sizeof *s->sources);
+    s->sources = malloc(((size_t)s->firsts[s->tops + 1] + 1) * sizeof *s->sources);
     return s->sources ? DONE : NO_MEMORY;
 }
 

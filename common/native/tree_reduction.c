@@ -127,9 +127,9 @@ static void follow(dominators *d, int64_t *budget) {
 
 static bool begun(dominators *d) {
     size_t capacity = (size_t)d->count + d->roots + 2, bits = (size_t)d->g->count / 64 + 1;
-    d->order = alloc_large(capacity * sizeof *d->order);
-    d->above = alloc_large(capacity * sizeof *d->above);
-    d->weights = alloc_large(capacity * sizeof *d->weights);
+    d->order = malloc(capacity * sizeof *d->order);
+    d->above = malloc(capacity * sizeof *d->above);
+    d->weights = malloc(capacity * sizeof *d->weights);
     d->joins = calloc(capacity / 64 + 1, sizeof *d->joins);
     d->join_blocks = calloc(bits, sizeof *d->join_blocks);
     d->earlier = malloc(bits * sizeof *d->earlier);

@@ -22,8 +22,6 @@ API spread *fl_spread_new(const blocks *b, uint32_t *claims, uint32_t *origins) 
     spread *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    prefer_huge_pages(claims, (size_t)b->count * sizeof *claims);
-    prefer_huge_pages(origins, (size_t)b->count * sizeof *origins);
     memset(origins, 0xFF, (size_t)b->count * sizeof *origins);
     s->b = b;
     s->claims = claims;
