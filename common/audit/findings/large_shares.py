@@ -14,7 +14,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
-from findleaks.audit.unread_memory import SHARED
+from findleaks.audit.unread_memory import is_shared
 from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
@@ -58,7 +58,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     # it.
     if share is None or share.count < _MANY or not is_large(share.bytes, accounting.total):
         return
-    regions = [one for one in session.target.regions() if one.name.startswith(SHARED) or not (one.private or one.name.startswith("/"))]
+    regions = [one for one in session.target.regions() if is_shared(one)]
     names = [region.name for region in regions]
     kinds = Counter(map(classify_shared_memory, names))
     title = f"{size(share.bytes)} are shared memory: {some([_count_mappings(count, kind) for kind, count in kinds.most_common()], 3)}."
