@@ -13,6 +13,7 @@ from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
+from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.fault import Fault, find_fault, find_resent_fault
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
@@ -110,6 +111,7 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
+    stream: Optional[ClosedStream] = None  # the stream that was used after fclose()
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -153,6 +155,7 @@ def read_crash(session: Session) -> Optional[Crash]:
     word = origin.address if origin is not None and origin.sort == "memory" else None
     word = fault.address if fault is not None and fault.kind == "return" else word
     source = describe_source(session, tracer, frames[first:], origin)
+    stream = find_closed_stream(session, tracer, frames[first:]) if not (exception or panic or said) else None
     below = address is not None and not is_jump and 0 < sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     recursion = _find_recursion(frames[first:]) if below else None
     frames = frames[first + is_jump :]
@@ -190,6 +193,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         handled.call if handled is not None else target.refused_call,
         frames[0].function if frames else "",
         find_failed_check(tracer, frames) if message.startswith(OVERFLOW) else "",
+        stream,
     )
 
 
