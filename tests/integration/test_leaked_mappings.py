@@ -73,7 +73,7 @@ def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
     assert body["totals"]["definite"]["blocks"] == 0
 
 
-@pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1)])
+@pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1), ("adjacent_chunks", COUNT // 2)])
 def test_doubtful_mappings_are_only_possibly_lost(kind: str, most: int, program: Path, tmp_path: Path) -> None:
     body, _ = find_mappings(program, tmp_path, kind)
     assert mappings(body) == 0

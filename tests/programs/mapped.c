@@ -15,6 +15,8 @@
  * adjacent: the kernel merges the mappings; every second handle {start, size} is lost.
  * adjacent_ends: the kernel merges the mappings; the handles are {end, size}, and none is lost.
  * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
+ * adjacent_chunks: the kernel merges the mappings, which an allocator divides into chunks. Each begins with its size. The program has the
+ *   addresses of the lowest chunk and of every second one; the others are free, and the allocator finds them by following the sizes.
  * adjacent_slots: parts of one mapping; a table refers to every second part. The program finds the unused parts by an index.
  * reservations: the start of each reservation is accessible, and no word refers to any of them.
  * reserved_chain: the start of each reservation is accessible, and contains the address of the next one's inaccessible part, or of its end.
@@ -184,6 +186,12 @@ static void use(const char *kind, int number) {
         made[0] = (size_t)number;
         made[1] = PART;
         table[number] = number % 2 ? NULL : made;
+    } else if (!strcmp(kind, "adjacent_chunks")) {
+        size_t *made = (size_t *)map_adjacent(PART);
+        made[0] = PART;
+        made[1] = number % 2;
+        table[number] = number % 2 ? NULL : made;
+        pool = (char *)made;
     } else if (!strcmp(kind, "huge")) {
         char *wanted = (char *)0x200000000000 + 2L * HUGE * number; /* not beside the previous one */
         char *made = mmap(wanted, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
