@@ -8,13 +8,13 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.fortified import LIBC
+from findleaks.audit.crash.imported_calls import name_called
 from findleaks.audit.crash.value_origin import Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.registers import RCX, RDI, RDX, RSI
 from findleaks.engine.terms import State
 from findleaks.session import Session
 from findleaks.target.arch import X86_64
-from findleaks.target.imports import name_import
 from findleaks.target.ranges import region_at
 from findleaks.unwind.stacks import NamedFrame
 from findleaks.value_classes import NamedTuple
@@ -66,7 +66,8 @@ def find_closed_stream(session: Session, tracer: Tracer, frames: Sequence[NamedF
     if not level or level >= len(tracer.frames) or tracer.target.arch.name != X86_64.name:
         return None
     try:
-        function = _called_function(tracer, level)
+        # The name without the affixes of variants: "fprintf" for __fprintf_chk
+        function = name_called(tracer, level).lstrip("_").removeprefix("IO_").removesuffix("_chk").removesuffix("_unlocked")
         register = next((one for one, names in _FUNCTIONS.items() if function in names), None)
         address = tracer.value(level, register) if register is not None else None
     except CapstoneMissing:
@@ -78,15 +79,6 @@ def find_closed_stream(session: Session, tracer: Tracer, frames: Sequence[NamedF
     is_freed = blocks.state(index) != State.IN_USE
     is_closed = is_freed or blocks.size(index) < _LEAST or not _is_in_module(session, address + _VTABLE)
     return ClosedStream(function, address, is_freed) if is_closed else None
-
-
-def _called_function(tracer: Tracer, level: int) -> str:
-    """Return the name of the imported function that a frame calls, without the affixes of its
-    variants: "fprintf" for __fprintf_chk; "" if it is unknown."""
-    slot = tracer.called_slot(level)
-    module = next((one for one in tracer.target.modules() if slot and one.start <= slot < one.end), None)
-    name = name_import(tracer.target, module, slot) if module is not None else ""
-    return name.lstrip("_").removeprefix("IO_").removesuffix("_chk").removesuffix("_unlocked")
 
 
 def _is_in_module(session: Session, address: int) -> bool:

@@ -77,7 +77,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
 
 
 def _describe_forgotten(session: Session, unreferenced: int) -> str:
-    """Return a sentence about the mappings to which no word refers. `unreferenced`: their number."""
+    """Return a sentence about mappings without a reference. `unreferenced`: their number."""
     memory = "memory" if is_trusted(session) else "the memory that was read"
     return f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
 
