@@ -83,6 +83,7 @@ CAUSES = {
         "which is not a valid address.",
         r"loaded from list \d+ of thread \d+'s cache, .* malloc took it from the first word of the block at {freed}, which was overwritten",
     ),
+    "counted": ("SIGABRT", None, r"Probable cause: a reference count in a block was decremented after the block was freed; malloc"),
     # malloc read zeros as a link, because the program wrote to the block after it was freed. Other blocks begin with zeros too, so
     # findleaks cannot tell which block it was.
     "zeroed": (

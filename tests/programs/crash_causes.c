@@ -145,6 +145,15 @@ int main(int count, char **words) {
         }
         kept[5] = allocate(200);
     }
+    if (!strcmp(word, "counted")) { /* a reference count in a freed block, which malloc has returned since */
+        kept[6] = malloc(136);
+        kept[7] = malloc(136);
+        release((void *)kept[6]);
+        release((void *)kept[7]);
+        --*(volatile int *)kept[7];
+        kept[4] = allocate(136);
+        kept[5] = allocate(136);
+    }
     if (!strcmp(word, "interior")) release((char *)kept[1] + 16);
     if (!strcmp(word, "stack")) { /* the size before the pointer is 0, which is invalid */
         struct { _Alignas(16) long head[2]; char text[64]; } local = {{0, 0}, "text"};
