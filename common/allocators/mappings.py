@@ -12,8 +12,6 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, subtract
 from findleaks.value_classes import NamedTuple
 
-HUGE = "/anon_hugepage"  # the kernel's name for anonymous huge pages (glibc.malloc.hugetlb)
-
 NOT_HEAP = ("/", "[stack", "[vvar", "[vdso", "[vsyscall")
 
 MMAPPED = "mmapped"  # the label of heaps of mapped blocks
@@ -36,7 +34,7 @@ def find_unclaimed(target: Target, claimed: Iterable[Range]) -> list[Range]:
         Range(region.start, region.end)
         for region in target.regions()
         if region.writable and region.readable and region.private
-        if not region.name.startswith(NOT_HEAP) or region.name.startswith(HUGE)
+        if not region.name.startswith(NOT_HEAP) or region.has_huge_pages
     ]
     return subtract(merge_ranges(anonymous), [*claimed, *thread_stacks(target).values()])
 

@@ -21,7 +21,7 @@ from findleaks.allocators.retention import ArenaUse
 from findleaks.audit.live_stacks import live_stacks
 from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.mappings import name_mapping_kind, name_shared_memory
-from findleaks.audit.unread_memory import SHARED
+from findleaks.audit.unread_memory import is_shared
 from findleaks.engine.terms import State
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
@@ -378,12 +378,12 @@ def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemo
         module = region_at(modules, region.start)
         if region.name.startswith(KERNELS):
             kernel += held
-        elif region.name.startswith(SHARED) or not (region.private or region.name.startswith("/")):
+        elif is_shared(region):
             before = shared.get(region.name, NamedMemory(region.start, region.name, 0))
             shared[region.name] = before._replace(bytes=before.bytes + held)
             shared_mappings += 1
             kinds[ShareSort.SHARED].add(name_shared_memory(region), held)
-        elif region.name.startswith("/") or module is not None:
+        elif not region.anonymous or module is not None:
             path = region.name if region.name.startswith("/") or module is None else module.path
             files[os.path.basename(path.removesuffix(DELETED))] += held
             kinds[ShareSort.FILES].add(os.path.basename(path.removesuffix(DELETED)), held)

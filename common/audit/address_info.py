@@ -317,7 +317,9 @@ class Describer:
         """Describe the content of an anonymous mapping: 'begins with "GET /"'. The result is ""
         for other memory and for content that is not recognised."""
         region = answer.region
-        if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable or region.name:
+        if answer.sort != "mapping" or region is None or not region.anonymous or not region.readable:
+            return ""
+        if region.name and not region.has_huge_pages:
             return ""
         beginning = find_hint(self.session, region.start, region.size)
         function = find_stack_function(self.session, region.start, region.end)

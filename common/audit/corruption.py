@@ -138,7 +138,8 @@ class Explainer:
             past_end = changed.start - before.end
             if written is not None and written.start < before.end:
                 overrun = min(written.end, place.end) - before.end
-        cause = self._explain_count(place, at, problem.expected) or _explain_cause(before, at, after, written, changed, overrun)
+        cause = self._explain_count(place, at, problem.expected) or self._explain_list(place, at, allocator, problem)
+        cause = cause or _explain_cause(before, at, after, written, changed, overrun)
         damaged = changed if changed.end > changed.start else None
         return Damage(problem, allocator, before, at, after, damaged, written, past_end, overrun, cause)
 
@@ -183,6 +184,27 @@ class Explainer:
             links = (before, before ^ place.start >> 12)
             if before == expected or (expected is None and any(map(self._is_block, links))):
                 return f"a reference count in the block was {change} after the block was freed"
+        return ""
+
+    def _explain_list(self, place: Range, at: Optional[Neighbour], allocator: str, problem: Problem) -> str:
+        """Return the cause if the first entry of a thread cache's list is what malloc computes from
+        a link that is too low or too high by one.
+
+        malloc takes the first block of a list, and stores link ^ address >> 12 of this block as the
+        new start of the list (glibc 2.32 and newer). Then the block itself is in use again. It is
+        assumed to be in the same page as the next block of the list."""
+        arch = self.target.arch
+        if allocator != "glibc" or not problem.what.startswith("thread cache") or place.end - place.start != arch.word:
+            return ""
+        if at is not None and at.info.state in ("cached", "free"):
+            return ""
+        word, blocks = int.from_bytes(self._read(place.start, arch.word), arch.byteorder), self.session.directory.blocks
+        page = word >> 12
+        for step, change in ((1, "decremented"), (-1, "incremented")):
+            start = ((word ^ page) + step & arch.mask) ^ page
+            index = blocks.find(start)
+            if index >= 0 and blocks.address(index) == start:
+                return f"a reference count in a block was {change} after the block was freed; malloc has returned this block since"
         return ""
 
     def _is_block(self, address: int) -> bool:

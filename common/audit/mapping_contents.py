@@ -11,15 +11,19 @@ from findleaks.target.ranges import region_at
 from findleaks.unwind.frames import CALL_BYTES, follows_call
 
 TOP = 2048  # bytes at the upper end of a stack that are searched for its outermost frames
+STACK, HUGE_PAGES = f"{TYPE} with a stack of", f"{TYPE} with huge pages"
 _LIBRARIES = ("libc.so", "libc-", "ld-", "libpthread", "libboost_context")
 
 
 def name_mapping(session: Session, start: int) -> str:
-    """Return the type of the leaked mapping that starts here: "anonymous mapping", or "anonymous
-    mapping with a stack of serve"."""
+    """Return the type of the leaked mapping that starts here: "anonymous mapping", "anonymous
+    mapping with a stack of serve", or "anonymous mapping with huge pages"."""
     index = session.directory.blocks.find(start)
     name = find_stack_function(session, start, start + session.directory.blocks.size(index))
-    return f"{TYPE} with a stack of {name}" if name else TYPE
+    region = region_at(session.target.regions(), start)
+    if name:
+        return f"{STACK} {name}"
+    return HUGE_PAGES if region is not None and region.has_huge_pages else TYPE
 
 
 def find_stack_function(session: Session, start: int, end: int, in_block: bool = False) -> str:

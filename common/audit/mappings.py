@@ -53,9 +53,10 @@ def name_mapping_kind(region: Region) -> str:
     """Return a path or a label. For anonymous memory, return its permissions and its size, rounded
     up to a power of two.
     If many mappings of one size are added, they appear as the growth of one row."""
-    if region.name:
+    if region.name and not region.has_huge_pages:
         return region.name
     allowed = "".join(
         letter if given else "-" for letter, given in (("r", region.readable), ("w", region.writable), ("x", region.executable))
     )
-    return f"anonymous {allowed}, up to {size(1 << max(region.size - 1, 1).bit_length())} each"
+    huge = f"{'' if region.private else 'shared '}huge pages " if region.has_huge_pages else ""
+    return f"anonymous {huge}{allowed}, up to {size(1 << max(region.size - 1, 1).bit_length())} each"

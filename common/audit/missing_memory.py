@@ -25,7 +25,7 @@ from findleaks.formatting import number, size
 from findleaks.graph.roots import register_words
 from findleaks.libc.random_states import random_states
 from findleaks.libc.stacks import thread_stacks
-from findleaks.target.base import Range, is_shared_memory
+from findleaks.target.base import Range
 from findleaks.target.layout import STACK
 from findleaks.target.missing import PROTECTED, READ_ONLY, UNDUMPED, UNNAMED, UNWRITTEN, Uncertain, format_ranges
 from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
@@ -118,7 +118,7 @@ def _is_guard(session: Session, protected: Uncertain) -> bool:
     if protected.end - protected.start > max(_LARGEST_GUARD, session.target.arch.page):
         return False
     region = region_at(session.target.regions(), protected.end)
-    own = region is not None and region.writable and region.private and not is_shared_memory(region.name)
+    own = region is not None and region.writable and region.private and not region.is_shared_memory
     return own and any(True for _ in session.target.pieces(protected.end, protected.end + 1))
 
 

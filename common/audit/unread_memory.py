@@ -15,12 +15,12 @@ from findleaks.results import notes
 from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
-from findleaks.target.base import Range, Region
+from findleaks.target.base import HUGE, Range, Region
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 from findleaks.value_classes import NamedTuple
 
-SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", "/anon_hugepage", "/[aio]")
-"""Prefixes of the names of shared memory."""
+_SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", HUGE, "/[aio]")
+"""Prefixes of the names of shared memory. Huge pages may also be private."""
 
 MOST = 0.5
 """If at least this fraction of the writable memory is not read, `find` and `verdict` report it
@@ -111,10 +111,17 @@ def find_unread_memory(session: Session) -> UnreadMemory:
     return session.once(find_unread_memory, lambda: _compute(session))
 
 
+def is_shared(region: Region) -> bool:
+    """Whether a mapping is shared memory, or memory of the kernel such as an io_uring."""
+    if region.private:
+        return region.name.startswith(_SHARED) and not region.has_huge_pages
+    return region.name.startswith(_SHARED) or not region.name.startswith("/")
+
+
 def _compute(session: Session) -> UnreadMemory:
     # Pages of mapped files are left out: reading them would make them resident.
     regions = [region for region in session.target.regions() if region.readable and region.writable]
-    writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(SHARED)]
+    writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(_SHARED)]
     known = session.presence is not None or all(
         session.target.resident(region.start, region.end) is not None for region in writable if region.private
     )
@@ -169,9 +176,9 @@ def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[t
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     others = merge_ranges([*others, *managed])
     named = [region for region in writable if not region.name.startswith("[stack")]
-    shared = [region for region in named if region.name.startswith(SHARED) or not (region.private or region.name.startswith("/"))]
+    shared = [region for region in named if is_shared(region)]
     yield "shared memory", subtract(_in_roots(session, shared), others)
-    private = [region for region in named if region.private and not region.name.startswith("/")]
+    private = [region for region in named if region.anonymous]
     yield "", subtract(_in_roots(session, private), others)
 
 

@@ -111,7 +111,9 @@ def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
 def list_candidates(session: Session) -> list[Mapping]:
     """Return the mappings of data that have no known owner, ascending."""
     regions = session.target.regions()
-    runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in regions if _is_data(one)))
+    data = [one for one in regions if _is_data(one)]
+    runs = _split_at_libc(session.target, merge_ranges(Range(one.start, one.end) for one in data if not one.has_huge_pages))
+    runs = sorted([*runs, *(Range(one.start, one.end) for one in data if one.has_huge_pages)])
     if sum(end - start for start, end in runs) < LEAST:
         return []
     known = [Range(module.start, module.end) for module in session.target.modules()]
@@ -120,7 +122,7 @@ def list_candidates(session: Session) -> list[Mapping]:
         return []
     # Stacks of ended threads are searched for only in the candidates.
     starts = [one.start for one in runs]
-    places = [one for one in regions if _is_data(one) and any(find_overlaps(runs, starts, one.start, one.end))]
+    places = [one for one in data if any(find_overlaps(runs, starts, one.start, one.end))]
     ended = [one.stack for one in unjoined_threads(session.target, session.engine, places)]
     runs = _without(runs, [*dead_stacks(session.target, session.engine, places), *ended])
     reserved = merge_ranges(part for one in session.reserved for part in one.ranges)
@@ -148,7 +150,7 @@ def list_candidates(session: Session) -> list[Mapping]:
 
 def _is_data(region: Region) -> bool:
     accessible = region.private and region.readable and region.writable and not region.executable
-    return accessible and not region.name and region.size <= LARGEST
+    return accessible and (not region.name or region.has_huge_pages) and region.size <= LARGEST
 
 
 def _split_at_libc(target: Target, runs: Sequence[Range]) -> list[Range]:

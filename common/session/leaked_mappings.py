@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Literal, Optional
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.mapped import LEAST, MANY, MUCH
+from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import Kind, State
 from findleaks.session.block_directory import Mapping, is_reservation
 from findleaks.session.merged_mappings import divide_regions
-from findleaks.target.base import Piece, Range, Region, is_shared_memory
+from findleaks.target.base import Module, Piece, Range, Region, is_shared_memory
 from findleaks.target.ranges import cut_out, intersection, merge_ranges, merge_to_most, range_at, subtract
 from findleaks.value_classes import NamedTuple
 
@@ -120,6 +121,10 @@ class MappingSearch:
         self._inside: set[int] = set()
         self.left = set(range(len(found)))
         self._blocks: dict[int, set[int]] = {}
+        self._memory = Memory(session.target)
+        ends = {one.end for one in found}
+        # Modules that begin at the end of a candidate, by this address
+        self._bases = {module.start: module for module in session.target.modules() if module.start in ends}
         self._search_roots()
         if self.left:
             self._search_blocks()
@@ -189,9 +194,19 @@ class MappingSearch:
                     if self._words > MOST_WORDS:
                         raise TooManyWords
                     for address, value in zip(addresses, values):
+                        if value in self._bases and self._is_in_link_map(address, self._bases[value]):
+                            continue
                         number = self._find(value)
                         if number is not None and number in self.left:
                             yield address, number
+
+    def _is_in_link_map(self, address: int, module: Module) -> bool:
+        """Whether a word is the base of a module in a table of the dynamic linker, and therefore
+        not the end of the candidate below the module. A word beside it is an address inside the
+        module, such as l_ld, l_phdr or l_map_end (struct link_map in glibc's include/link.h)."""
+        memory, size = self._memory, self._memory.size
+        words = (memory.word(address + place * size) or 0 for place in (-1, 1, 2))
+        return any(module.start < word <= module.end for word in words)
 
     def _outside(self, piece: Piece) -> Sequence[Range]:
         """Return the addresses of all candidates except the one that the piece is part of. A
@@ -234,6 +249,9 @@ def _select_doubtful(session: Session, leaked: Sequence[Mapping], search: Mappin
     # A candidate that was divided counts as a whole.
     whole = merge_ranges(Range(one.start, one.end) for one in search.found)
     reserved = [one for one in whole if one.start in edges or one.end in edges]
+    if not session.target.live:
+        # A core does not show whether another process shares huge pages.
+        reserved = merge_ranges([*reserved, *(Range(one.start, one.end) for one in session.target.regions() if one.has_huge_pages)])
     return [own for one in leaked for own in (Range(one.start, one.end),) if range_at(reserved, one.start) or may_be_in_use(one, own)]
 
 

@@ -16,6 +16,7 @@ all of it alive."""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from findleaks.allocators.bulk import find_pointers
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
 from findleaks.target.base import Range
 from findleaks.target.ranges import find_overlaps, merge_ranges, merge_to_most, range_at
@@ -116,21 +118,27 @@ def divide_regions(session: Session, regions: Sequence[Range]) -> Mapping[Range,
             count += len(addresses)
             if count > MOST_WORDS:
                 return {}
-            for address, value in zip(addresses, values):
-                region = range_at(regions, value) if value % page == 0 else None
-                if value in ends:
-                    found[ends[value]].starts.add(value)
-                if region is not None:
-                    place = address - piece.address
-                    first = max(place - 2 * BESIDE * size, place % size)
-                    words = target.arch.words(piece.data[first : place + (2 * BESIDE + 1) * size])
-                    index = blocks.find(address)
-                    in_use = index < 0 or blocks.state(index) == State.IN_USE
-                    found[region].add(region, page, words, (place - first) // size, in_use)
+            for value in ends.keys() & set(values):
+                found[ends[value]].starts.add(value)
+            pages = [(address, range_at(regions, value)) for address, value in zip(addresses, values) if value % page == 0]
+            inner = [(address, region) for address, region in pages if region is not None]
+            for (address, region), in_use in zip(inner, _are_in_use(blocks, [address for address, _ in inner])):
+                place = address - piece.address
+                first = max(place - 2 * BESIDE * size, place % size)
+                words = target.arch.words(piece.data[first : place + (2 * BESIDE + 1) * size])
+                found[region].add(region, page, words, (place - first) // size, in_use)
     own, starts = target.regions(), [one.start for one in target.regions()]
     inside = {one: [Range(low, high) for _, low, high in find_overlaps(own, starts, one.start, one.end)] for one in regions}
     divided = ((region, divide(memory, region, words, page, inside[region])) for region, words in found.items())
     return {region: parts for region, parts in divided if len(parts.ranges) > 1}
+
+
+def _are_in_use(blocks: Blocks, addresses: Sequence[int]) -> list[bool]:
+    """Return whether each address is outside of free blocks."""
+    if not addresses or not len(blocks):
+        return [True] * len(addresses)
+    found = blocks.columns_of(blocks.find_all(array("Q", addresses))[0])
+    return [not start or state == State.IN_USE for start, state in zip(found.address, found.state)]
 
 
 def find_inside(own: Sequence[Range], region: Range) -> list[Range]:
@@ -147,9 +155,11 @@ def divide(memory: Memory, region: Range, found: References, page: int, own: Seq
         # If the program refers to the headers, the parts are arenas, and an arena without a
         # reference is leaked. The parts may also be the chunks of an allocator. The allocator finds
         # most chunks only by the size of the previous chunk, or all chunks are in one pool. Then an
-        # unused chunk is not a leak.
+        # unused chunk is not a leak. An allocator can also find its unused chunks by following the
+        # sizes from the first chunk, if the program has the address of this chunk.
+        is_walked = region.start in found.starts
         has_headers = len(found.starts.intersection(one.start for one in parts)) >= max(LEAST, len(parts) // 4)
-        is_sure = has_headers and not found.covers_several(region, parts)
+        is_sure = has_headers and not is_walked and not found.covers_several(region, parts)
         return Parts(parts, () if is_sure else parts, region.end not in found.starts)
     for claims in sorted(found.claims.values(), key=lambda claims: -len(claims)):
         claimed = _choose_claims(region, claims)

@@ -52,7 +52,20 @@ class Region:
     @property
     def anonymous(self) -> bool:
         """Whether this is private memory without a file. Its missing pages read as zeros."""
-        return self.private and not self.name.startswith("/")
+        return self.private and (not self.name.startswith("/") or self.has_huge_pages)
+
+    @property
+    def has_huge_pages(self) -> bool:
+        """Whether the process mapped this memory with MAP_ANONYMOUS and MAP_HUGETLB. The kernel
+        never merges such mappings."""
+        return self.name.startswith(HUGE)
+
+    @property
+    def is_shared_memory(self) -> bool:
+        """Whether this is shared memory that is not in a file on disk. Cores do not show whether
+        huge pages are private; they count as private, because the kernel omits shared ones from
+        cores by default (core(5), coredump_filter)."""
+        return is_shared_memory(self.name) and not (self.private and self.has_huge_pages)
 
     @property
     def may_hold_data(self) -> bool:
@@ -64,9 +77,11 @@ class Region:
         return self.start <= address < self.end
 
 
-_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", "/anon_hugepage", "/secretmem")
+HUGE = "/anon_hugepage"
+"""The start of the name that the kernel gives to mappings with MAP_ANONYMOUS and MAP_HUGETLB
+(hugetlb_file_setup in fs/hugetlbfs/inode.c)."""
 
-
+_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", HUGE, "/secretmem")
 _ZEROS = "/dev/zero"
 
 
@@ -77,7 +92,8 @@ def anonymous_name(name: str) -> str:
 
 
 def is_shared_memory(name: str) -> bool:
-    """Whether a mapping of this name is shared memory that is not in a file on disk."""
+    """Whether a mapping of this name may be shared memory that is not in a file on disk. Huge pages
+    may also be private: see Region.is_shared_memory."""
     return name.startswith(_SHARED_MEMORY)
 
 

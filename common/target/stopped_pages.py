@@ -87,7 +87,7 @@ def _read(fd: int, proc: str, page: int, regions: Sequence[Region], progress: Ca
     for region in regions:
         if not region.private:
             shared += there.within(region.start, region.end)
-        elif not region.name.startswith("/"):
+        elif region.anonymous:
             own += there.within(region.start, region.end)
         else:
             for low, high in there.within(region.start, region.end):

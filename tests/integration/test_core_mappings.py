@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import building
 import debuggers
+import hugepages
 import pytest
 
 from cores import Running
@@ -226,11 +227,8 @@ HUGE = {"0x33": ("huge-shared",), "0x13": ("huge", "huge-shared"), "0x53": ("hug
 @pytest.fixture
 def huge_pages() -> Iterator[None]:
     """Reserve two huge pages for each mapping of huge pages."""
-    setting = Path("/proc/sys/vm/nr_hugepages")
-    before = setting.read_text()
-    setting.write_text(str(int(before) + 4))
-    yield
-    setting.write_text(before)
+    with hugepages.reserve(4):
+        yield
 
 
 @pytest.mark.matrix

@@ -57,6 +57,16 @@ CAUSES = {
         r"offset 8 of a cached .* at {task}\. Probable cause: the block was used after it was freed",
     ),
     "reused": ("SIGSEGV", '("ex.html "), which is not a valid address.', r'offset 8 of (?=.*"GET /index.html HTTP/1.1").* at {task}\.'),
+    "closed": (
+        "SIGABRT",
+        "free(): double free detected in tcache 2.",
+        r"fclose\(\) was called with the stream at {stream}, but its memory is free\.",
+    ),
+    "reopened": (
+        "SIGSEGV",
+        "an offset from a null pointer.",
+        r"fputs\(\) was called with the stream at {stream}, but .* other data now\. Probable cause: the stream was used after fclose\(\)",
+    ),
     "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
     "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is not a valid address.', "^The return address, at 0x"),
     "parent": ("SIGSEGV", "it used a null pointer.", r"loaded from (config\.parent, at )?offset 16 of .* at {config}\."),
@@ -73,6 +83,7 @@ CAUSES = {
         "which is not a valid address.",
         r"loaded from list \d+ of thread \d+'s cache, .* malloc took it from the first word of the block at {freed}, which was overwritten",
     ),
+    "counted": ("SIGABRT", None, r"Probable cause: a reference count in a block was decremented after the block was freed; malloc"),
     # malloc read zeros as a link, because the program wrote to the block after it was freed. Other blocks begin with zeros too, so
     # findleaks cannot tell which block it was.
     "zeroed": (

@@ -81,7 +81,11 @@ def test_the_stack_of_one_thread(kind: str, words: str, function: Optional[str],
 def test_shared_memory(kind: str, what: str, program: Path, tmp_path: Path) -> None:
     live, core = findings(program, tmp_path, kind)
     one = live["shared-memory"]
+    # Stale words may refer to a few of them.
+    assert COUNT - 2 <= one["evidence"].pop("unreferenced") <= COUNT
     assert one["evidence"] == {"mappings": COUNT, "kinds": {what: COUNT}}
+    assert re.search(r"No word in memory refers to \d+ of these mappings", one["cause"])
+    assert one["next"][0] == f"count {'shmat' if kind == 'sysv' else 'mmap'}"
     assert one["bytes"] == COUNT * PART
     assert f"{COUNT} {what}s" in one["text"]
     # No byte is in two findings: memory that is not read consists of this memory only.

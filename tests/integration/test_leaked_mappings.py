@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import building
+import hugepages
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
 
@@ -72,7 +73,7 @@ def test_mappings_in_use(kind: str, program: Path, tmp_path: Path) -> None:
     assert body["totals"]["definite"]["blocks"] == 0
 
 
-@pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1)])
+@pytest.mark.parametrize(("kind", "most"), [("numbered", COUNT), ("ends", 1), ("adjacent_chunks", COUNT // 2)])
 def test_doubtful_mappings_are_only_possibly_lost(kind: str, most: int, program: Path, tmp_path: Path) -> None:
     body, _ = find_mappings(program, tmp_path, kind)
     assert mappings(body) == 0
@@ -115,6 +116,25 @@ def test_merged_mappings_are_divided(kind: str, program: Path, tmp_path: Path) -
     assert lost == COUNT // 2 and lost - 1 <= mappings(body) <= lost  # a stale word may refer to one of them
     assert body["mappings"]["bytes"] == mappings(body) * PART
     assert mappings(body, "possible_mappings") == 0
+
+
+@pytest.mark.matrix
+@pytest.mark.alone
+def test_huge_pages(program: Path, tmp_path: Path) -> None:
+    """Live, huge pages are known to be private. A core does not show this, so they are only possibly lost."""
+    with hugepages.reserve(COUNT), cores.Running([str(program), "huge", str(COUNT)], tmp_path / "run") as running:
+        lost = int(running.output.split()[1])
+        for words, which, finding in (
+            (["--pid", str(running.pid)], "mappings", "leaked-mappings"),
+            ([str(running.gcore())], "possible_mappings", "possibly-leaked-mappings"),
+        ):
+            found = json.loads(run_cli("find", "--json", *words).stdout)
+            assert lost == COUNT // 2 and lost - 1 <= mappings(found, which) <= lost  # a stale word may refer to one of them
+            assert mappings(found, "mappings") + mappings(found, "possible_mappings") == mappings(found, which)
+            assert {one["type"] for one in found["groups"]} == {"anonymous mapping with huge pages"}
+            verdict = json.loads(run_cli("verdict", "--json", *words).stdout)
+            assert finding in {one["finding"] for one in verdict["findings"]}
+            assert not [one for one in verdict["shares"] if one["share"] == "shared"]
 
 
 def test_reservations_to_which_no_word_refers(program: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ found."""
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 import truth
 from accuracy import SOURCE, check
 from debuggers import run_cli
+from kernel_cores import run_until_crash
 
 import cores
 from findleaks.allocators.base import Allocator, Problem
@@ -252,3 +254,26 @@ def test_verify_quotes_the_written_text(compiled, tmp_path: Path) -> None:
     assert reported["sound"] is False
     assert any(f"{block:#x}" in problem["what"] for problem in reported["problems"])
     assert any("the block it was copied to" in (problem["written"] or {}).get("text", "") for problem in reported["problems"])
+
+
+# By argument of the program: the signal, the function, and a pattern of the text. {order} is the address of a block.
+CRASHES = {
+    "twice": ("SIGSEGV", "release", r"free\(\) was called with {order}: a free .*loaded from orders"),
+    "interior": ("SIGSEGV", "release", r"free\(\) was called with .*16 bytes into a reachable .* at {order} .*not the start of a block"),
+    "assert": ("SIGABRT", "check_order", r"Assertion failed: one->number == 3 \(.*musl_crashes\.c: check_order: \d+\)"),
+}
+
+
+@pytest.mark.parametrize("link", ["dynamic", pytest.param("static", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("word", [*CRASHES, "abort"])
+def test_crashes_in_libc(compiled, word: str, link: str, tmp_path: Path) -> None:
+    """musl's libc has no call frame information, and keeps no message."""
+    core, printed = run_until_crash([str(compiled(HERE, link, "musl_crashes", "-O1", "-g", "-Wl,--eh-frame-hdr")), word], tmp_path)
+    body = json.loads(run_cli("verdict", "--json", str(core)).stdout)
+    if word == "abort":
+        assert any(re.search(r"SIGABRT in stop .*, which called abort\(\) without", note) for note in body["notes"]), body["notes"]
+        return
+    found, (signal, function, pattern) = body["findings"][0], CRASHES[word]
+    assert (found["finding"], found["evidence"]["signal"]) == ("crash", signal)
+    assert f" in {function} (" in found["text"]
+    assert re.search(pattern.replace("{order}", printed.split("=")[1].strip()), f"{found['text']} {found['cause']}"), found

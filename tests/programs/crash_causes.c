@@ -39,6 +39,9 @@ SEPARATE static long recurse(long count) {
     frame[0] = (char)count;
     return count ? recurse(count - 1) + frame[0] : 0;
 }
+FILE *stream;
+SEPARATE static int close_stream(void) { return fclose(stream) + 1; }
+SEPARATE static int write_line(const char *line) { return fputs(line, stream) + 1; }
 __thread struct config *local_config;
 long results;
 SEPARATE static void count_result(struct command *one) { results += one->value; }
@@ -142,6 +145,15 @@ int main(int count, char **words) {
         }
         kept[5] = allocate(200);
     }
+    if (!strcmp(word, "counted")) { /* a reference count in a freed block, which malloc has returned since */
+        kept[6] = malloc(136);
+        kept[7] = malloc(136);
+        release((void *)kept[6]);
+        release((void *)kept[7]);
+        --*(volatile int *)kept[7];
+        kept[4] = allocate(136);
+        kept[5] = allocate(136);
+    }
     if (!strcmp(word, "interior")) release((char *)kept[1] + 16);
     if (!strcmp(word, "stack")) { /* the size before the pointer is 0, which is invalid */
         struct { _Alignas(16) long head[2]; char text[64]; } local = {{0, 0}, "text"};
@@ -169,6 +181,15 @@ int main(int count, char **words) {
         strcpy(text, "GET /index.html HTTP/1.1");
         kept[2] = text;
         return (int)run_task(one);
+    }
+    if (!strcmp(word, "closed") || !strcmp(word, "reopened")) { /* a stream is used after fclose() */
+        stream = tmpfile();
+        fprintf(stderr, "stream=%p ", (void *)stream);
+        fclose(stream);
+        if (word[0] == 'c') return close_stream();
+        kept[2] = malloc(472); /* the size of the stream */
+        memset((void *)kept[2], 0, 472);
+        return write_line("late");
     }
     if (!strcmp(word, "onstack")) { char local[32]; one->run = (long (*)(struct task *))(void *)local; return (int)run_task(one); }
     if (!strcmp(word, "returned")) return_elsewhere();

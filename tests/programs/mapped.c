@@ -15,9 +15,12 @@
  * adjacent: the kernel merges the mappings; every second handle {start, size} is lost.
  * adjacent_ends: the kernel merges the mappings; the handles are {end, size}, and none is lost.
  * adjacent_headers: the kernel merges the mappings; each one begins with its size, and every second one is lost.
+ * adjacent_chunks: the kernel merges the mappings, which an allocator divides into chunks. Each begins with its size. The program has the
+ *   addresses of the lowest chunk and of every second one; the others are free, and the allocator finds them by following the sizes.
  * adjacent_slots: parts of one mapping; a table refers to every second part. The program finds the unused parts by an index.
  * reservations: the start of each reservation is accessible, and no word refers to any of them.
  * reserved_chain: the start of each reservation is accessible, and contains the address of the next one's inaccessible part, or of its end.
+ * huge: mappings with MAP_HUGETLB; a table refers to every second one, the others are lost.
  * large: lost mappings; the main thread also has large thread-local variables, to which nothing refers. */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -32,6 +35,7 @@
 
 #define PAGE 4096
 #define PART (64 << 10)
+#define HUGE (2 << 20)
 
 struct handle {
     ucontext_t context;
@@ -182,6 +186,18 @@ static void use(const char *kind, int number) {
         made[0] = (size_t)number;
         made[1] = PART;
         table[number] = number % 2 ? NULL : made;
+    } else if (!strcmp(kind, "adjacent_chunks")) {
+        size_t *made = (size_t *)map_adjacent(PART);
+        made[0] = PART;
+        made[1] = number % 2;
+        table[number] = number % 2 ? NULL : made;
+        pool = (char *)made;
+    } else if (!strcmp(kind, "huge")) {
+        char *wanted = (char *)0x200000000000 + 2L * HUGE * number; /* not beside the previous one */
+        char *made = mmap(wanted, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+        if (made == MAP_FAILED) _exit(3);
+        memset(made, 1, HUGE);
+        table[number] = number % 2 ? NULL : made;
     } else if (!strcmp(kind, "adjacent_slots")) {
         if (!pool) pool = map_apart(1000 * PART);
         if (number % 2 == 0) {
@@ -211,7 +227,7 @@ static __attribute__((noinline)) void clear_stack(void) {
 
 int main(int count, char **words) {
     if (count < 3) return 2;
-    int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas") || !strcmp(words[1], "crossing") || !strcmp(words[1], "adjacent") || !strcmp(words[1], "adjacent_headers");
+    int number = atoi(words[2]), half = has_coroutines(words[1]) || !strcmp(words[1], "arenas") || !strcmp(words[1], "crossing") || !strcmp(words[1], "adjacent") || !strcmp(words[1], "adjacent_headers") || !strcmp(words[1], "huge");
     int lost = half ? number / 2 : !strcmp(words[1], "cycle") || !strcmp(words[1], "large") || !strcmp(words[1], "owned") || !strcmp(words[1], "reservations") ? number : 0;
     for (int i = 0; i < number; i++) use(words[1], i);
     variables[0] = 1;

@@ -5,17 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import fake
 import pytest
 
 from findleaks.audit.findings.figures import LEAKED
 from findleaks.audit.findings.large_shares import classify_shared_memory
 from findleaks.audit.findings.leaked_mappings import _find_example
+from findleaks.audit.mappings import name_mapping_kind
+from findleaks.audit.unread_memory import is_shared
 from findleaks.engine.terms import Kind
 from findleaks.session import Session
 from findleaks.session.block_directory import LARGEST_GUARD, is_reservation
 from findleaks.session.leaked_mappings import _is_device
 from findleaks.target.arch import X86_64
-from findleaks.target.base import Range, Region
+from findleaks.target.base import Module, Range, Region
 from findleaks.tracking.mappings import _what_is_left
 from findleaks.tracking.record_table import FREED, LIVE, UNSEEN, Record
 
@@ -42,6 +45,53 @@ def region(start: int, size: int, access: str = "rw-", name: str = "") -> Region
 )
 def test_memory_that_devices_share(name: str, expected: bool) -> None:
     assert _is_device(region(0x10000, PAGE, name=name)) is expected
+
+
+def find_leaked(name: str, live: bool) -> tuple[list[int], list[int]]:
+    """Place eight adjacent mappings with this name in a process whose data refers to the first four. Return the numbers of the leaked
+    mappings, and of those that are only possibly leaked."""
+    size, first, data = 1 << 20, 0x7F00_0000_0000, 0x5500_0000_0000
+    starts = [first + number * size for number in range(8)]
+    words = b"".join(start.to_bytes(8, "little") for start in starts[:4])
+    memory = {data: words.ljust(PAGE, b"\0"), **dict.fromkeys(starts, b"Z" * size)}
+    session = Session(fake.FakeTarget(memory, names={data: "/opt/server", **dict.fromkeys(starts, name)}, live=live))
+    found = session.directory.mappings
+    return [starts.index(one.start) for one in found.ranges], [starts.index(one.start) for one in found.doubtful]
+
+
+def test_huge_pages_are_candidates_and_are_never_merged() -> None:
+    """A core does not show whether another process shares them."""
+    assert find_leaked("/anon_hugepage (deleted)", live=True) == ([4, 5, 6, 7], [])
+    assert find_leaked("/anon_hugepage (deleted)", live=False) == ([4, 5, 6, 7], [4, 5, 6, 7])
+    assert find_leaked("/dev/zero (deleted)", live=True) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "leaked"),
+    [
+        ((0, 0x5500_0000_0800, 0x2000), True),  # l_addr, l_name, l_ld
+        ((0, 0x9000), True),  # l_map_start, l_map_end
+        ((0, 0x5500_0000_0800, 0x5500_0000_0900), False),  # the upper end of a stack
+        ((), True),
+    ],
+)
+def test_base_of_the_module_above_a_mapping(words: tuple[int, ...], leaked: bool) -> None:
+    """Words below 0x10000 are offsets in the module."""
+    data, start, size = 0x5500_0000_0000, 0x7F00_0000_0000, 8 << 20
+    base = start + size
+    content = b"".join((word if word > 0x10000 else base + word).to_bytes(8, "little") for word in words)
+    memory = {data: (bytes(64) + content).ljust(PAGE, b"\0"), start: b"Z" * size, base: bytes(0x9000)}
+    names, module = {data: "/opt/server", base: "/usr/lib/libz.so"}, Module("/usr/lib/libz.so", base, base, base + 0x9000)
+    target = fake.FakeTarget(memory, names=names, permissions={base: "r--"}, modules=[module])
+    assert bool(Session(target).directory.mappings.ranges) is leaked
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_huge_pages_are_shared_memory_only_if_they_are_shared(private: bool) -> None:
+    huge = Region(0x200000, 0x400000, True, True, False, "/anon_hugepage (deleted)", private=private)
+    assert is_shared(huge) is huge.is_shared_memory is not private
+    assert huge.anonymous is private
+    assert name_mapping_kind(huge) == f"anonymous {'' if private else 'shared '}huge pages rw-, up to 2.0 MiB each"
 
 
 def test_reservations_beside_candidates() -> None:

@@ -68,6 +68,8 @@ def test_headers() -> None:
     # The words are a table of addresses, from the highest to the lowest.
     table = [START + number * PART for number in range(9, -1, -2)]
     assert divide_by(table, content=content) == Parts(PARTS, (), True)
+    # An allocator that has the address of the first header can find all of them by their sizes.
+    assert divide_by([*table, START], content=content).doubtful == PARTS
     # If the program does not refer to the headers, they may be chunks of an allocator.
     assert divide_by(table[:1], content=content).doubtful == PARTS
     assert divide_by(table[:1], content=content[: 9 * PART]).ranges == [TEN]

@@ -13,6 +13,8 @@ from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
 from findleaks.audit.crash.abort_message import read_abort_message
+from findleaks.audit.crash.assertion import read_assertion
+from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.fault import Fault, find_fault, find_resent_fault
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
@@ -27,6 +29,7 @@ from findleaks.audit.crash.rust_panic import (
     find_panic,
     is_panic_frame,
 )
+from findleaks.audit.crash.uncovered_code import step_through_code
 from findleaks.audit.crash.value_origin import Tracer
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
@@ -57,6 +60,12 @@ RED_ZONE = 256  # a push may fault in an unmapped page up to this many bytes abo
 _LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
 """Prefixes of the names of libraries. If a process crashes in one of them, the fault is usually in
 its caller."""
+
+
+_HEAP_CALLS = ("free", "cfree", "__libc_free", "malloc", "__libc_malloc", "calloc", "__libc_calloc", "realloc", "__libc_realloc")
+_LIBC_CALLS = ("abort", "raise", "__assert_fail", "__assert_fail_base", "fclose", *_HEAP_CALLS)
+"""Functions of libc that end processes or examine the heap, and that call no function of the
+program."""
 
 
 class Recursion(NamedTuple):
@@ -110,6 +119,7 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
+    stream: Optional[ClosedStream] = None  # the stream that was used after fclose()
 
 
 def read_crash(session: Session) -> Optional[Crash]:
@@ -135,6 +145,9 @@ def read_crash(session: Session) -> Optional[Crash]:
     if target.signal in _ENDS and not (message or exception or said):
         panic = find_panic(session, thread)
     unexplained = aborted and not (message or exception or said or panic)
+    if unexplained:
+        message = read_assertion(tracing.tracer(0, False), frames)
+        unexplained = not message
     no_memory = describe_allocation_failure(functions) if unexplained else ""
     handled = find_handled_fault(target, trace) if is_resent or (unexplained and not no_memory) else None
     interrupted = find_aborted_frame(target, trace) if aborted else 0
@@ -153,6 +166,7 @@ def read_crash(session: Session) -> Optional[Crash]:
     word = origin.address if origin is not None and origin.sort == "memory" else None
     word = fault.address if fault is not None and fault.kind == "return" else word
     source = describe_source(session, tracer, frames[first:], origin)
+    stream = find_closed_stream(session, tracer, frames[first:]) if not (exception or panic or said) else None
     below = address is not None and not is_jump and 0 < sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     recursion = _find_recursion(frames[first:]) if below else None
     frames = frames[first + is_jump :]
@@ -190,6 +204,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         handled.call if handled is not None else target.refused_call,
         frames[0].function if frames else "",
         find_failed_check(tracer, frames) if message.startswith(OVERFLOW) else "",
+        stream,
     )
 
 
@@ -260,7 +275,7 @@ class _Tracing(NamedTuple):
 def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]:
     """Return the innermost frames of a thread; the stack pointer and the name of each; and the
     input of a Tracer."""
-    unwinder = Unwinder(target, code_tables_of(target))
+    unwinder = Unwinder(target, code_tables_of(target), step_through_code(target))
     namer = Namer(target, unwinder)
     registers: list[FrameRegisters] = []
     trace = unwinder.trace_with_registers(thread, registers, FRAMES)
@@ -320,8 +335,16 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     """Return the innermost frame that is not in a library of _LIBRARIES, and not a function of the
     C++ library that was compiled into the program. If there is none, return the innermost frame
     outside of these libraries, or else the innermost frame."""
+    frames = _outside_libc(frames)
     found = [frame for frame in frames if not is_library(frame.module)] or frames[:1]
     return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)
+
+
+def _outside_libc(frames: Sequence[NamedFrame]) -> Sequence[NamedFrame]:
+    """Return the frames that called libc if it is linked statically; otherwise all frames."""
+    inner = frames[0].module if frames else ""
+    calls = [at for at, frame in enumerate(frames) if frame.function.split(".")[0] in _LIBC_CALLS and frame.module == inner]
+    return frames[calls[-1] + 1 :] if calls and not is_library(inner) and calls[-1] + 1 < len(frames) else frames
 
 
 def _is_standard(function: str) -> bool:

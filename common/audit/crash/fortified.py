@@ -16,13 +16,13 @@ from findleaks.unwind.stacks import NamedFrame
 
 OVERFLOW = "*** buffer overflow detected ***"  # the start of glibc's message
 _SUFFIX = "_chk"
-_LIBC = ("libc.so", "libc-2")  # beginnings of the names of glibc's file
+LIBC = ("libc.so", "libc-2")  # beginnings of the names of glibc's file
 
 
 def find_failed_check(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     """Return the name of the function without its affixes: "sprintf"; "" if it is unknown.
     `frames`: the frames of the thread, as many as the tracer has, the innermost first."""
-    level = next((at for at, frame in enumerate(frames) if not frame.module.startswith(_LIBC)), 0)
+    level = next((at for at, frame in enumerate(frames) if not frame.module.startswith(LIBC)), 0)
     # The program calls the outermost of the functions that check: __sprintf_chk may call
     # __vsprintf_chk. In a static program, functions of libc are in the module of the program.
     found = ""

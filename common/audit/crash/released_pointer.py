@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.audit.crash.imported_calls import name_called
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.registers import RDI
@@ -41,16 +42,22 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
         return None
     found = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
     caller = found[-1] + 1 if found else 0
-    if not caller or caller >= len(tracer.frames):
-        return None
-    extent = unwinder.extent(tracer.frames[caller - 1].call)
     try:
-        if extent is None or not _reaches(tracer, tracer.called_function(caller), extent.start):
+        # In musl, free() is a jump to a function without a name and without an unwind table.
+        function = names[caller - 1].function if found else ""
+        extent = unwinder.extent(tracer.frames[caller - 1].call) if found else None
+        if extent is None:
+            levels = range(1, min(_INNERMOST, len(tracer.frames)))
+            caller = next((at for at in levels if unwinder.extent(tracer.frames[at].call) is not None), 0)
+            function = name_called(tracer, caller) if caller else ""
+            if function not in _FUNCTIONS:
+                return None
+        elif caller >= len(tracer.frames) or not _reaches(tracer, tracer.called_function(caller), extent.start):
             return None
         value = tracer.value(caller, RDI)
         if value is None:
             return None
-        return ReleasedPointer(_FUNCTIONS[names[caller - 1].function], value, caller, tracer.origin(caller, RDI, value))
+        return ReleasedPointer(_FUNCTIONS[function], value, caller, tracer.origin(caller, RDI, value))
     except CapstoneMissing:
         return None
 

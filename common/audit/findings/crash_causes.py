@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from findleaks.audit.crash import Crash
+from findleaks.audit.crash.closed_stream import describe_closed_stream
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.fortified import describe_check
 from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
@@ -68,6 +69,8 @@ def describe_causes(found: Crash) -> str:
             sentences.append(_describe_text(found.text))
     if found.recursion is not None:
         sentences.append(f"{shorten(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
+    if found.stream is not None:
+        sentences.append(describe_closed_stream(found.stream))
     if found.check:
         sentences.append(describe_check(found.check))
     return " ".join(sentences)
@@ -184,7 +187,7 @@ def _quote(text: str) -> str:
 
 def cause_facts(found: Crash) -> dict[str, object]:
     """Return the facts that the sentences state, for the JSON."""
-    fault, released, recursion = found.fault, found.released, found.recursion
+    fault, released, recursion, stream = found.fault, found.released, found.recursion, found.stream
     return {
         "fault": _fault_facts(fault) if fault is not None else None,
         "released_pointer": {
@@ -197,6 +200,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "loaded_from": _source_facts(found.source) if found.source is not None else None,
         "text": found.text or None,
         "fortified_function": found.check or None,
+        "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
         "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
     }
 

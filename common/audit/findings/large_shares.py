@@ -14,7 +14,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.findings.forgotten_files import count_unreferenced, select_of_folder
 from findleaks.audit.findings.significance import LEAST, PART, is_large
-from findleaks.audit.unread_memory import SHARED
+from findleaks.audit.unread_memory import is_shared
 from findleaks.formatting import format_count, number, shorten, size, some
 from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.base import Runtime
@@ -58,7 +58,7 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     # it.
     if share is None or share.count < _MANY or not is_large(share.bytes, accounting.total):
         return
-    regions = [one for one in session.target.regions() if one.name.startswith(SHARED) or not (one.private or one.name.startswith("/"))]
+    regions = [one for one in session.target.regions() if is_shared(one)]
     names = [region.name for region in regions]
     kinds = Counter(map(classify_shared_memory, names))
     title = f"{size(share.bytes)} are shared memory: {some([_count_mappings(count, kind) for kind, count in kinds.most_common()], 3)}."
@@ -66,9 +66,20 @@ def find_shared_memory(session: Session, accounting: Accounting) -> Iterator[Fin
     cause = f"The largest: {', '.join(named[:_NAMED])}." if named else ""
     if not all(name.startswith(_OF_KERNEL) for name in names):
         cause = f"{cause} Other processes may use it, too.".strip()
-    facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds)}
-    commands = (f"whatis {share.parts[0].address:#x}",)
+    unreferenced = count_unreferenced(session, regions)
+    is_forgotten = unreferenced is not None and unreferenced >= _FORGOTTEN * len(regions)
+    if is_forgotten:
+        cause = f"{_describe_forgotten(session, unreferenced or 0)} {cause}".strip()
+    facts: dict[str, object] = {"mappings": share.count, "kinds": dict(kinds), "unreferenced": unreferenced}
+    function = "shmat" if kinds.most_common(1)[0][0] == _KINDS["/SYSV"] else "mmap"
+    commands = (*([f"count {function}"] if is_forgotten and session.target.live else []), f"whatis {share.parts[0].address:#x}")
     yield Finding("shared-memory", share.bytes, title, cause, (), commands, facts, _resident(share, accounting))
+
+
+def _describe_forgotten(session: Session, unreferenced: int) -> str:
+    """Return a sentence about mappings without a reference. `unreferenced`: their number."""
+    memory = "memory" if is_trusted(session) else "the memory that was read"
+    return f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
 
 
 def classify_shared_memory(name: str) -> str:
@@ -145,8 +156,7 @@ def _find_forgotten_files(session: Session, accounting: Accounting, files: Seque
         return
     folder = shorten(os.path.dirname(alike[0].name), 200)
     title = f"{size(total)} are {format_count(len(regions), 'mapping')} of {format_count(len(alike), 'file')} in {folder}."
-    memory = "memory" if is_trusted(session) else "the memory that was read"
-    cause = f"No word in {memory} refers to {number(unreferenced)} of these mappings: they were probably not unmapped."
+    cause = _describe_forgotten(session, unreferenced)
     cause += f" The largest file is {shorten(os.path.basename(alike[0].name.removesuffix(DELETED)), 100)}."
     facts: dict[str, object] = {
         "file": shorten(alike[0].name.removesuffix(DELETED), 200),

@@ -10,6 +10,7 @@ from findleaks.audit.block_type import find_block_type
 from findleaks.audit.findings.figures import LEAKED, BlockFigures
 from findleaks.audit.findings.significance import is_significant
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, suggest_mapping_track
+from findleaks.audit.mapping_contents import HUGE_PAGES, STACK
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, format_count, number, size, some
 from findleaks.runtimes.finding import Finding
@@ -30,7 +31,7 @@ def find_leaked_mappings(session: Session, accounting: Accounting, figures: Bloc
         title += f": {some([_describe(one) for one in groups], _GROUPS)}." if groups else "."
         below_blocks = figures.mappings_below_blocks() if kinds == LEAKED else []
         kind = groups[0].type if groups else find_block_type(session, below_blocks[0]) if below_blocks else TYPE
-        cause = _explain(kinds, kind)
+        cause = _explain(kinds, kind, session.target.live)
         if below_blocks:
             cause += f" Leaked blocks refer to {number(len(below_blocks))} of these mappings: find how these blocks leak."
         cause += (
@@ -66,13 +67,17 @@ def _describe(leak: Leak) -> str:
     return f"{number(leak.blocks)} of {sizes}{f' {function}' if function else ''}{begins}"
 
 
-def _explain(kinds: Sequence[Kind], kind: str) -> str:
+def _explain(kinds: Sequence[Kind], kind: str, live: bool) -> str:
     """Explain the mappings. `kind`: the type of the largest group; if there is no group, the type
     of a mapping whose leak head is a block."""
     if Kind.POSSIBLE in kinds:
+        if kind == HUGE_PAGES and not live:
+            return "No word in this process refers to them, but the core does not show whether other processes share these huge pages."
         return "They may be in use without an address in memory: as signal stacks, as registered buffers, or by page numbers."
-    if kind not in (TYPE, ""):
+    if kind.startswith(STACK):
         return "These are stacks of coroutines whose handles were lost before the coroutines ended."
+    if kind == HUGE_PAGES:
+        return "Memory from mmap was not unmapped."
     return "Memory from mmap was not unmapped. The kernel merges neighbouring mappings, so one mapping may come from several calls of mmap."
 
 

@@ -66,6 +66,7 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
         yield _describe_blocks(session, figures)
     kinds = {one.kind for one in found}
     kinds |= {"thread-stacks"} if "deep-stack" in kinds else set()
+    kinds |= {"leaked-mappings"} if "possibly-leaked-mappings" in kinds else set()
     judged = [one for one in accounting.shares if accounting.known or one.sort not in _MOSTLY_UNTOUCHED]
     large = [one for one in judged if one.bytes >= max(LEAST_SHARE, PART * _whole(accounting))]
     managed = [one for one in large if one.sort == ShareSort.RUNTIME and not (one.are_stacks and "thread-stacks" in kinds)]

@@ -34,8 +34,6 @@ REFRESH_SECONDS = 0.25  # seconds between readings of the mappings
 MOST_UNREADABLE = 64  # after this many requests for unreadable pages, stubs read no more frames
 _PAGE, _AREA = 12, 18  # log2 of the bytes of a page, and of the area that a rule describes
 _PAGES = 1 << _AREA - _PAGE
-# Name of memory without a file that is mapped with MAP_HUGETLB (Linux, fs/hugetlbfs/inode.c)
-_HUGE = "/anon_hugepage"
 _MOST_SEEDED = 1 << 32  # bytes of a mapping; larger ones are mostly reserved addresses
 
 
@@ -124,5 +122,5 @@ def _readable(regions: Sequence[Region]) -> list[Range]:
         if one.readable
         and one.private
         and not one.name.startswith(("/dev/", "[v"))
-        and (not one.name.startswith("/") or one.name.startswith(_HUGE) or one.name in modules)
+        and (not one.name.startswith("/") or one.has_huge_pages or one.name in modules)
     )
