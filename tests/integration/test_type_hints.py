@@ -218,6 +218,16 @@ def test_file(made: Hidden, tmp_path: Path) -> None:
     }
 
 
+def test_retry(tmp_path: Path) -> None:
+    """A block that contradicted a hint gets the type after findleaks has found that the blocks to which it refers are truncated."""
+    found = hidden.run(tmp_path, 400, "typed_labels.c")
+    path = tmp_path / "program.hints"
+    path.write_text("holder.content -> note if kind == 2\nholder.content -> mark if kind == 1\n")
+    verdicts = found.verdicts("--hints", str(path))
+    assert all(true == said for true, said in verdicts), verdicts
+    assert sum(sum(one.values()) for one in verdicts.values()) == len(found.truth)
+
+
 def test_file_of_another_layout(made: Hidden, tmp_path: Path) -> None:
     """Hints are not used for blocks that are too small, or whose content contradicts the type."""
     path = tmp_path / "program.hints"
