@@ -125,13 +125,15 @@ class Fingerprints:
         self._rivals: dict[tuple[int, int], Sequence[Candidate]] = {}  # By layout and size.
 
     def learn(self, typed: array[int]) -> None:
-        """Learn from these typed blocks, except arrays of void pointers, which may have anything,
-        types that only the C library has, and types with less than half the size of the block."""
+        """Learn from these typed blocks, except arrays of void pointers and buffers of characters,
+        which may have anything; types that only the C library has; and types with less than half
+        the size of the block."""
         rows = (
             (layout, count, size, classes)
             for size, classes, blocks in self._by_classes(typed)
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
             if self._element(layout) != Kind.VOID
+            and self._layouts.table.kinds[self._layouts.table.bare(self._layouts.specs[layout].type)] not in (Kind.BASE, Kind.ENUM)
             and self._rules.is_of_program(self._layouts.specs[layout].type)
             and not self._rules.has_rest(self._layouts.specs[layout], size)
         )
