@@ -266,10 +266,10 @@ class Fingerprints:
         return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
 
     def _alternatives(self, size: int) -> Sequence[Candidate]:
-        """Return the types of Rules.of_size that some pointer refers to, except those of the
-        standard library. A type without pointers to it is only a member or a local variable."""
-        is_library = self._layouts.embedding.is_library
-        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_library(one.spec.type)]
+        """Return the types of Rules.of_size that some pointer refers to, except those of libraries
+        of containers. A type without pointers to it is only a member or a local variable."""
+        is_part = self._layouts.embedding.is_container_part
+        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_part(one.spec.type)]
 
     def _arrays_like(self, chosen: Spec, size: int, known: AbstractSet[int]) -> Sequence[Candidate]:
         """Return the arrays that may have the content of a struct in blocks of `size` bytes: an
