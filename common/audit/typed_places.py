@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.audit.block_contents import find_hint
+from findleaks.audit.block_contents import find_hint, is_text
 from findleaks.audit.block_type import find_block_type
 from findleaks.audit.leak_groups import kind_word
 from findleaks.audit.owner import Owner, OwnerSort
@@ -107,6 +107,9 @@ def list_members(session: Session, index: int) -> list[Member]:
     header = known.header(index)
     start, size = session.directory.blocks.address(index) + header, session.directory.blocks.size(index) - header
     own = known.size_of(spec.type)
+    text = find_characters(session, index)
+    if text:
+        return [Member(header, "[0]", known.table.expression(spec.type), text, None)]
     leaves: list[_Leaf] = []
     if spec.parts and not spec.many:
         _collect_parts(known, spec, size, leaves)
@@ -118,6 +121,17 @@ def list_members(session: Session, index: int) -> list[Member]:
         value, target = _value(session, known, one, start)
         found.append(Member(header + one.offset, one.name.lstrip("."), known.table.expression(one.type), value, target))
     return found
+
+
+def find_characters(session: Session, index: int) -> str:
+    """Return the text of a block that is an array of characters; "" for other blocks."""
+    known = known_types(session)
+    spec = known.spec(index) if known is not None else None
+    if known is None or spec is None or not spec.many or spec.parts or known.size_of(spec.type) != 1:
+        return ""
+    header, blocks = known.header(index), session.directory.blocks
+    found = find_hint(session, blocks.address(index) + header, blocks.size(index) - header)
+    return found if is_text(found) else ""
 
 
 def _collect_parts(known: KnownTypes, spec: Spec, size: int, leaves: list[_Leaf]) -> None:
@@ -210,7 +224,7 @@ def _pointer(session: Session, value: int) -> tuple[str, Optional[int]]:
         return f"{value:#x}" + (f" → {name}" if name else ""), None
     index, start, size, _ = found
     name, offset = find_block_type(session, index), value - start
-    what = name or find_hint(session, start, size) or f"{size:,} bytes"
+    what = find_characters(session, index) or name or find_hint(session, start, size) or f"{size:,} bytes"
     kind = kind_word(session.graph().kind(index))
     if not name and offset and what.startswith(f"+{offset} "):  # A text behind a header.
         what, offset = what.removeprefix(f"+{offset} "), 0

@@ -46,6 +46,7 @@ CALLABLE, _CALLABLE_WORDS = "std::__1::__function::__func<", 3
 """libc++'s class template for objects that store a callable, and the maximum number of words of
 such an object in the buffer of std::function (__functional/function.h, 19, __value_func)."""
 _LIBRARIES = ("std::", "__gnu_cxx::", "core::", "alloc::", "hashbrown::")
+_CONTAINERS = tuple(f"boost::{name}::" for name in ("container", "intrusive", "unordered", "move_detail", "movelib"))
 _STORAGE = (
     *STORAGE,
     "std::__detail::_Hash_node_value",
@@ -99,6 +100,11 @@ class Embedding:
         """Whether a type belongs to the standard library of C++ or Rust. If such a type has the
         size of the type with which it begins, it only stores a value of that type."""
         return self.table.text(self.table.names[number]).startswith(_LIBRARIES)
+
+    def is_container_part(self, number: int) -> bool:
+        """Whether a type belongs to the standard library or to Boost's containers: their
+        comparators, hooks and holders are members of containers or local variables."""
+        return self.table.text(self.table.names[number]).startswith((*_LIBRARIES, *_CONTAINERS))
 
     def is_storage(self, number: int) -> bool:
         """Whether a type of a library only stores a value of another type. That type fits wherever

@@ -125,13 +125,15 @@ class Fingerprints:
         self._rivals: dict[tuple[int, int], Sequence[Candidate]] = {}  # By layout and size.
 
     def learn(self, typed: array[int]) -> None:
-        """Learn from these typed blocks, except arrays of void pointers, which may have anything,
-        types that only the C library has, and types with less than half the size of the block."""
+        """Learn from these typed blocks, except arrays of void pointers and buffers of characters,
+        which may have anything; types that only the C library has; and types with less than half
+        the size of the block."""
         rows = (
             (layout, count, size, classes)
             for size, classes, blocks in self._by_classes(typed)
             for layout, count in Counter(map(self._heap.layout, blocks)).items()
             if self._element(layout) != Kind.VOID
+            and self._layouts.table.kinds[self._layouts.table.bare(self._layouts.specs[layout].type)] not in (Kind.BASE, Kind.ENUM)
             and self._rules.is_of_program(self._layouts.specs[layout].type)
             and not self._rules.has_rest(self._layouts.specs[layout], size)
         )
@@ -264,10 +266,10 @@ class Fingerprints:
         return {table.bare(table.targets[number]) for number in range(len(table)) if table.kinds[number] == Kind.POINTER}
 
     def _alternatives(self, size: int) -> Sequence[Candidate]:
-        """Return the types of Rules.of_size that some pointer refers to, except those of the
-        standard library. A type without pointers to it is only a member or a local variable."""
-        is_library = self._layouts.embedding.is_library
-        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_library(one.spec.type)]
+        """Return the types of Rules.of_size that some pointer refers to, except those of libraries
+        of containers. A type without pointers to it is only a member or a local variable."""
+        is_part = self._layouts.embedding.is_container_part
+        return [one for one in self._rules.of_size(size) if one.spec.type in self._pointed and not is_part(one.spec.type)]
 
     def _arrays_like(self, chosen: Spec, size: int, known: AbstractSet[int]) -> Sequence[Candidate]:
         """Return the arrays that may have the content of a struct in blocks of `size` bytes: an

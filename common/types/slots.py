@@ -217,4 +217,4 @@ class Slots:
     def _fits(self, one: NamedType, has_payload: bool, size: int) -> bool:
         own = self._table.size_of(one.type) * max(one.elements, 1)
         is_open = has_payload or one.is_array or self._layouts.flexible(one.type) is not None
-        return 0 < own <= size if is_open else self._sizes.fits(own, size)
+        return 0 < own <= size and (is_open or own >= self._sizes.least_request(size))

@@ -85,6 +85,7 @@ class Spreading:
         self._answers: dict[_Rule, int] = {}
         self._refused: dict[_Rule, Pointers] = {}  # Pointers of rules that were answered NO_CLAIM.
         self._judged: dict[_Rule, tuple[int, bool, bool]] = {}
+        self._retried = 0  # The number of claims when hints were tried again.
         heap.claims = spread.claims()
 
     def add_classes(self, words: Iterable[tuple[int, str]]) -> set[int]:
@@ -201,6 +202,8 @@ class Spreading:
             self._judged[key] = claimed, certain, self.judge.allows_rest
             if self._use_answer(key, self.judge.judge(found, certain)):
                 again.add(found.reference)
+        if not again and not certain:
+            again = self._retry_hints(claimed)
         if not again and not certain and self._add_tails():
             return True
         if not again and not certain:
@@ -212,6 +215,17 @@ class Spreading:
             return False
         self.spread.revisit(sorted(again))
         return True
+
+    def _retry_hints(self, claimed: int) -> set[int]:
+        """Return the references of hinted pointers to blocks that contradicted the hint. The blocks
+        that they refer to may have got other types since. `claimed`: the number of claims."""
+        if claimed == self._retried:
+            return set()
+        self._retried = claimed
+        found = [key for key in self._pending if self.rules.is_hinted(*key)]
+        for key in found:
+            del self._pending[key]
+        return {key[0] for key in found}
 
     def _use_answer(self, key: _Rule, answer: Optional[int]) -> bool:
         """Give the engine the answer to a rule. Return whether its pointers have to be followed

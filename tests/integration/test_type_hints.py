@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -216,6 +217,31 @@ def test_file(made: Hidden, tmp_path: Path) -> None:
         "struct line": Counter({"hint": ITEMS // 2}),
         "struct session": Counter({"hint": ITEMS}),
     }
+
+
+def test_characters(made: Hidden, tmp_path: Path) -> None:
+    """A hint file can say that a pointer refers to a buffer of characters. Its text is printed as the content of the block, and other
+    blocks with text do not get this type."""
+    path = tmp_path / "program.hints"
+    path.write_text("entry.key -> char[]\n")
+    words = ["--hints", str(path), *made.hint("registry", "registry"), str(made.core)]
+    rows = list(map(json.loads, run_cli("blocks", "--json", "--limit", "0", *words, check=True).stdout.splitlines()))
+    keys = [row["address"] for row in rows if row.get("type") == "char[40]"]
+    assert len(keys) == 2 * ITEMS
+    assert not any(int(address, 16) in made.truth for address in keys)
+    assert '+0  [0]  "key-' in run_cli("whatis", keys[0], *words, check=True).stdout
+    entry = next(row["address"] for row in rows if row.get("type") == "struct entry")
+    assert re.search(r'\+0 +key +0x[0-9a-f]+ → "key-', run_cli("whatis", entry, *words, check=True).stdout)
+
+
+def test_retry(tmp_path: Path) -> None:
+    """A block that contradicted a hint gets the type after findleaks has found that the blocks to which it refers are truncated."""
+    found = hidden.run(tmp_path, 400, "typed_labels.c")
+    path = tmp_path / "program.hints"
+    path.write_text("holder.content -> note if kind == 2\nholder.content -> mark if kind == 1\n")
+    verdicts = found.verdicts("--hints", str(path))
+    assert all(true == said for true, said in verdicts), verdicts
+    assert sum(sum(one.values()) for one in verdicts.values()) == len(found.truth)
 
 
 def test_file_of_another_layout(made: Hidden, tmp_path: Path) -> None:

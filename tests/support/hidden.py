@@ -1,4 +1,4 @@
-"""The program tests/programs/typed_hints.c: its core, and the true types of its blocks."""
+"""Programs for type hints, such as tests/programs/typed_hints.c: their cores, and the true types of their blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import cores
 
 
 class Hidden(NamedTuple):
-    """A core of the program. `truth` maps the address of each block without text to its type; `places` has the addresses that the program
+    """A core of a program. `truth` maps the address of each block without text to its type; `places` has the addresses that the program
     prints: "registry", "reserve". `texts`: the number of blocks with text."""
 
     program: Path
@@ -43,9 +43,9 @@ class Hidden(NamedTuple):
         return found
 
 
-def run(folder: Path, items: int = 100) -> Hidden:
-    """Compile the program, run it until it is ready, and write its core."""
-    program = building.compile_program(folder, "typed_hints.c", "-g", "-O2")
+def run(folder: Path, items: int = 100, source: str = "typed_hints.c") -> Hidden:
+    """Compile a program, run it until it is ready, and write its core."""
+    program = building.compile_program(folder, source, "-g", "-O2")
     with cores.Running([str(program), str(items)], folder / "run") as running:
         core = running.kernel_core()
     truth, places = {}, {}
