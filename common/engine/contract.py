@@ -322,10 +322,10 @@ class Graph(Protocol):
         of words of other leaked blocks that refer to any part of it; otherwise 0. Call after
         `classify`."""
 
-    def path(self, index: int) -> list[int]:
-        """Return the shortest chain of block indices from a block that a root refers to, up to this
-        block; [] if no root reaches it. The search is breadth first. It starts at the lowest rooted
-        block and follows references in the order of words."""
+    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
+        """Return the shortest chain of block indices from a block in `starts` (ascending; if empty,
+        all blocks that a root refers to) up to this block, or []. The search is breadth first. It
+        visits the blocks of `starts` first, and follows references in the order of words."""
 
     def rows(self, rules: RowRules) -> Optional[Rows]:
         """Return a formatter of blocks as rows of text (rows.py), once the graph is classified. If

@@ -198,11 +198,13 @@ static int visit_rooted(path_search *s) {
     return failed;
 }
 
-/* Return a shortest path from a rooted block to `index`, the last block first. The search is
- * breadth first, in the order of indices. */
-API int fl_path(const graph *g, uint32_t index, words *found) {
+/* Return a shortest path to `index` from one of `most` blocks, or, if there are none, from a rooted
+ * block. The last block comes first. The search is breadth first, in the order of indices. */
+API int fl_path(const graph *g, uint32_t index, const uint32_t *starts, uint32_t most, words *found) {
     path_search s = {.g = g, .wanted = index, .last = NONE, .seen = calloc((size_t)g->count / 64 + 1, sizeof *s.seen)};
-    int failed = s.seen ? visit_rooted(&s) : NO_MEMORY;
+    int failed = !s.seen ? NO_MEMORY : most ? DONE : visit_rooted(&s);
+    for (uint32_t at = 0; at < most && !failed; at++)
+        failed = visit_once(&s, starts[at], NONE);
     for (uint32_t at = 0; at < s.steps.count && s.last == NONE && !failed; at++) {
         uint32_t count, first = edges_of(g, s.steps.items[at].index, &count);
         for (uint32_t edge = first; edge < first + count && s.last == NONE && !failed; edge++)

@@ -130,9 +130,12 @@ class ObjectRoot(NamedTuple):
 
 class ObjectGraph(ReferrerSearch):
     """The objects as blocks. `graph` has their references and is marked; it is None if live objects
-    cannot be distinguished from garbage. `noun`: the word for an object: "Go object"."""
+    cannot be distinguished from garbage. `noun`: the word for an object: "Go object".
+    `root_count`: the number of roots of the dominator tree, each of a later priority than the
+    previous one; see `dominators`."""
 
     noun: str
+    root_count = 1
 
     def __init__(self, target: Target, engine: Engine, blocks: Blocks, graph: Optional[Graph]) -> None:
         self.target, self.engine, self.blocks, self.graph = target, engine, blocks, graph
@@ -167,7 +170,8 @@ class ObjectGraph(ReferrerSearch):
         raise NotImplementedError
 
     def add_roots(self, tree: Dominators, root: int) -> None:
-        """Add all roots to a dominator tree, as its root number `root`."""
+        """Add all roots to a dominator tree, as its root number `root`, or as `root_count` roots
+        from this number on."""
         raise NotImplementedError
 
     def root_groups(self) -> Optional[Sequence[RootGroup]]:
@@ -231,7 +235,7 @@ class ObjectGraph(ReferrerSearch):
         """The dominator tree of the live objects; None if they are unknown."""
         if self.graph is None:
             return None
-        tree = self.graph.dominators(1)
+        tree = self.graph.dominators(self.root_count, priorities=range(1, self.root_count))
         tree.expect_leaf_trees()
         self.add_roots(tree, 0)
         run_in_slices(tree.compute, self.target)
@@ -270,7 +274,7 @@ class ObjectGraph(ReferrerSearch):
             return []
         found: list[Retainer] = []
         least, seen = tree.total().bytes - sum(self.absent.values()), 0
-        waiting = list(tree.children(root_node(0), max(most, _MOST_CHILDREN)))
+        waiting = [one for root in range(self.root_count) for one in tree.children(root_node(root), max(most, _MOST_CHILDREN))]
         while waiting and seen < _MOST_SPLIT:
             waiting.sort(key=lambda one: -one.bytes)
             index, _, retained = waiting.pop(0)

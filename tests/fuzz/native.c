@@ -192,7 +192,7 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     rows(g, b, p, count, made);
     page_words(b, p, count);
     for (uint32_t index = 0; index < made && index < 50; index++) {
-        fl_path(g, index, &found);
+        fl_path(g, index, &index, index & 1, &found);
         fl_references(g, index, &found);
         fl_referrers(g, index, index % 3, &found);
     }

@@ -23,6 +23,9 @@ SOME = [
 ]
 
 
+ENTRIES = 10_000  # in the list of JavaRoots.java; each entry has an array
+
+
 def table(count: int) -> int:
     """Return the bytes of `count` arrays and of the array that refers to them. Object sizes are multiples of 8."""
     return count * ARRAY + 16 + 4 * count
@@ -31,7 +34,7 @@ def table(count: int) -> int:
 @pytest.mark.parametrize(("version", "collector"), SOME)
 def test_roots(version: str, collector: str, tmp_path: Path) -> None:
     jvms.compile_java(truth.PROGRAMS / "JavaRoots.java", tmp_path, "--release", "8")
-    command = jvms.command(version, tmp_path, "JavaRoots", options=["-Xmx64m", collector])
+    command = jvms.command(version, tmp_path, "JavaRoots", "3000", "3", str(ENTRIES), options=["-Xmx64m", collector])
     with cores.Running(command, tmp_path) as running:
         where = ("--pid", str(running.pid))
         (heap,) = roots_of(*where)
@@ -46,6 +49,10 @@ def test_roots(version: str, collector: str, tmp_path: Path) -> None:
     statics = by_name["variable", "static variable JavaRoots.table"]
     assert is_nearly(statics, 3001, table(3000)) and statics["type"] == "byte[][]"
     assert {one["type"]: one["objects"] for one in statics["types"]} == {"byte[]": statics["objects"] - 1, "byte[][]": 1}
+    # Local variables of the thread "reader" refer to the middle of this list, too.
+    journal = by_name["variable", "static variable JavaRoots.journal"]
+    assert is_nearly(journal, 2 * ENTRIES, ENTRIES * (ARRAY + 24))
+    assert not any(one["type"] in ("JavaRoots$Entry", "JavaRoots$Cursor") for one in found if one != journal)
     buffers = by_name["thread-local", "thread-local variable JavaRoots.BUFFERS of 3 threads"]
     assert buffers["count"] == 3 and is_nearly(buffers, 3 * 501, 3 * table(500))
     local = by_name["other", 'stack of Java thread "holder"']

@@ -86,9 +86,10 @@ def test_stopped_in_the_middle_of_a_collection(tmp_path: Path) -> None:
 def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str) -> None:
     """GDB stops the JVM just before it prints its counts. After the JVM has counted, only the memory of NMT grows, by the size of the copy
     of the counts."""
-    with java(tmp_path, INTERPRETED, "-XX:NativeMemoryTracking=detail", version=version) as running:
+    with java(tmp_path, INTERPRETED, "-XX:+UseG1GC", "-XX:NativeMemoryTracking=detail", version=version) as running:
         words = ("VM.native_memory", "summary", "scale=b")
         shown, output = at_stop(running, tmp_path, "MemSummaryReporter::report()", *words, version=version)
+        mapped = jcmd(running.pid, "VM.native_memory", "detail", version=version)
     said = parse_summary(shown)
     (line,) = debuggers.objects(output)
     (found,) = json.loads(line)["runtimes"]
@@ -101,6 +102,16 @@ def test_native_memory_tracking_is_what_jcmd_prints(tmp_path: Path, version: str
     sites = found["sites"]
     assert sum(site["bytes"] for site in sites) <= counters["NMT: malloc, with headers"]
     assert any("::" in frame for site in sites[:5] for frame in site["frames"])
+    (structures,) = (part for part in found["parts"] if part["name"] == "GC structures")
+    assert structures["bytes"] == sum_tables_of_g1(mapped)
+    assert "mark bitmap" in structures["detail"] and "block offset table" in structures["detail"]
+
+
+def sum_tables_of_g1(text: str) -> int:
+    """Return the committed bytes of G1's tables beside the heap, as `VM.native_memory detail` prints them."""
+    regions = re.split(r"(?m)^(?=\[0x)", text)
+    tables = (one for one in regions if " for GC from" in one and ("aux_memory_mapper" in one or "MarkStack" in one))
+    return sum(int(kilobytes) << 10 for one in tables for kilobytes in re.findall(r"^\s+\[.*\] committed (\d+)KB", one, re.M))
 
 
 COLLECTORS = [

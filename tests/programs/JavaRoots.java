@@ -5,11 +5,23 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 
 /** Static variables, thread-local variables, a local variable and class loaders retain arrays. Prints "ready". Arguments: the number of
- * arrays in `table` (3000), and of threads with a thread-local variable (3). */
+ * arrays in `table` (3000), of threads with a thread-local variable (3), and of entries in a list (none). If there is a list, a static variable
+ * retains it, and local variables of the thread "reader" refer to its middle. */
 public class JavaRoots {
     static byte[][] table;
     static final ThreadLocal<byte[][]> BUFFERS = new ThreadLocal<>();
     static final List<ClassLoader> LOADERS = new ArrayList<>();
+
+    static Entry journal;
+
+    static class Entry {
+        Entry next;
+        byte[] content = new byte[1000];
+    }
+
+    static class Cursor {
+        Entry at;
+    }
 
     /** A class that each loader defines again, with a static variable of its own. */
     public static class Plugin {
@@ -44,6 +56,23 @@ public class JavaRoots {
         System.out.println(mine.length);
     }
 
+    /** Park in the middle of the list. */
+    static void read(int steps, CountDownLatch parking) {
+        Cursor cursor = new Cursor();
+        cursor.at = journal;
+        for (int number = 0; number < steps; number++) {
+            cursor.at = cursor.at.next;
+        }
+        Entry entry = cursor.at;
+        parking.countDown();
+        try {
+            Thread.sleep(3_600_000);
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+        System.out.println(entry == cursor.at);
+    }
+
     static byte[] code() throws Exception {
         ByteArrayOutputStream read = new ByteArrayOutputStream();
         try (InputStream stream = JavaRoots.class.getResourceAsStream("JavaRoots$Plugin.class")) {
@@ -63,7 +92,18 @@ public class JavaRoots {
             loader.define(code).getField("cache").get(null);
             LOADERS.add(loader);
         }
-        CountDownLatch allocating = new CountDownLatch(workers + 1);
+        int entries = words.length > 2 ? Integer.parseInt(words[2]) : 0;
+        for (int number = 0; number < entries; number++) {
+            Entry entry = new Entry();
+            entry.next = journal;
+            journal = entry;
+        }
+        CountDownLatch allocating = new CountDownLatch(workers + 1 + Math.min(entries, 1));
+        if (entries > 0) {
+            Thread reader = new Thread(() -> read(entries / 2, allocating), "reader");
+            reader.setDaemon(true);
+            reader.start();
+        }
         for (int number = 0; number < workers + 1; number++) {
             boolean isLocal = number == workers;
             Thread thread = new Thread(() -> work(isLocal, allocating), isLocal ? "holder" : "worker" + number);

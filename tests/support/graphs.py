@@ -201,7 +201,7 @@ def said_of(graph: Graph, heap: Heap) -> dict[str, Any]:
         "cycle": [graph.cycle(i) for i in number],
         "hanging": [graph.indirect_totals(i) for i in number],
         "referrers": [graph.referrers(i) for i in number],
-        "first referrers": [graph.referrers(i, 1 + i % 2) for i in number],
+        "limited": [(graph.referrers(i, 1 + i % 2), graph.path(i, number[: i % 3])) for i in number],
         "references": [graph.references(i) for i in number],
         "paths": [graph.path(i) for i in number],
         "rooted": [graph.is_rooted(i) for i in number],

@@ -262,6 +262,7 @@ class TestByHand:
         heap.root_words = [blocks[-1][0]]
         graph = graphs.graph_of(engine(), heap, budget=1000)
         assert graph.path(0) == list(range(number - 1, -1, -1))
+        assert graph.path(0, [3, 5]) == [3, 2, 1, 0] and graph.path(number - 1, [3]) == []
 
     def test_a_table_of_more_blocks_than_the_initial_queue(self, engine: type) -> None:
         number = 5_000

@@ -265,9 +265,10 @@ class NativeGraph:
         self._library.fl_lost_references(self._handle, True, c_array(counts))
         return counts
 
-    def path(self, index: int) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
         self._after_scanning()
-        return self._library.words(self._library.fl_path, self._handle, self._index(index)).tolist()[::-1]
+        some = array("I", map(self._index, starts))
+        return self._library.words(self._library.fl_path, self._handle, self._index(index), c_array(some), len(some)).tolist()[::-1]
 
     def is_rooted(self, index: int) -> bool:
         return bool(self._library.fl_rooted(self._handle, self._index(index)))

@@ -264,10 +264,10 @@ class PureGraph(LostBlocks):
         self._after_scanning()
         return [(edge >> 1, bool(edge & 1)) for edge in self.edges_of(self.index(index))]
 
-    def path(self, index: int) -> list[int]:
+    def path(self, index: int, starts: Sequence[int] = ()) -> list[int]:
         self._after_scanning()
         wanted = self.index(index)
-        level = sorted(self._roots)
+        level = [one for one in map(self.index, starts) if self.blocks.states[one] == State.IN_USE] if starts else sorted(self._roots)
         parents = dict.fromkeys(level, -1)
         while level and wanted not in parents:
             following = []

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import Dominators, root_node
+from findleaks.engine.dominators import Dominators, node_root, root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_count
 from findleaks.graph.joint_roots import join_names
-from findleaks.runtimes.object_graph import NO_ROOT, ObjectRoot
+from findleaks.runtimes.object_graph import ObjectRoot
 from findleaks.target.interruptible import interruptible
 
 if TYPE_CHECKING:
@@ -91,10 +91,15 @@ class NamedRoots:
     def _retains(self, owner: int, value: int) -> bool:
         """Return whether a variable retains an object. Stacks and other memory of the JVM may refer
         to the object, too."""
-        found = self._tree.idom(value) in (owner, root_node(0))
+        found = self._is_below(value, owner)
         if found:
             self._attributed.add(value)
         return found
+
+    def _is_below(self, value: int, owner: int) -> bool:
+        """Return whether the immediate dominator of an object is its owner, or a root."""
+        found = self._tree.idom(value)
+        return found is not None and (found == owner or node_root(found) >= 0)
 
     def _sum(self, sort: str, name: str, values: Sequence[int]) -> ObjectRoot:
         largest = max(values, key=lambda one: self._tree.sum_retained(one).bytes)
@@ -143,7 +148,7 @@ class NamedRoots:
             queue = graph.reference(thread, "queue")
             table = graph.reference(queue, "queue")
             parts = [one for one in (queue, table, *graph.elements(table)) if one >= 0 and one not in self._attributed]
-            found = [one for one in dict.fromkeys(parts) if tree.idom(one) in (thread, root_node(0))]
+            found = [one for one in dict.fromkeys(parts) if self._is_below(one, thread)]
             queues[thread] = sorted(found, key=lambda one: tree.sum_retained(one).bytes)
             self._attributed.update(found)
         totals = {queue: Totals.sum_of(map(tree.sum_retained, parts)) for queue, parts in queues.items() if parts}
@@ -167,35 +172,18 @@ class NamedRoots:
 
     def _objects(self, least: int) -> Iterator[ObjectRoot]:
         """Yield other objects to which roots refer, and that retain at least this many bytes."""
-        for child in self._tree.children(root_node(0), _MOST_OBJECTS):
+        roots = range(self._graph.root_count)
+        for child in (one for root in roots for one in self._tree.children(root_node(root), _MOST_OBJECTS)):
             # All memory is searched for the roots of an object without a variable.
             if child.block not in self._special and child.block not in self._attributed and child.bytes >= least:
                 yield self._root("other", self._name(child.block), child.block)
 
     def _name(self, index: int) -> str:
-        """Describe a root that reaches an object: a variable if there is one. Stale words may refer
-        to an object, too, and have no name."""
-        seen, waiting = {index}, [index]
-        searches = min(_MOST_LOOKED_AT, max(_MOST_SEARCHED // len(self._graph.blocks), 1))
-        while waiting and len(seen) < _MOST_LOOKED_AT:
-            phrase = next((self._phrases[one] for one in waiting if one in self._phrases), "")
-            if phrase:
-                return phrase
-            following: list[int] = []
-            some, searches = waiting[:searches], max(searches - len(waiting), 0)
-            for one in interruptible(self._graph.target, some):
-                # A class, a thread or a class loader refers to many objects that others use, too.
-                new = [
-                    other
-                    for other in self._graph.referrers(one)
-                    if other not in seen and other not in self._special and self._tree.idom(other) is not None
-                ]
-                seen.update(new)
-                following += new
-            waiting = following
-        start, end = self._graph.extent(index)
-        words = [word.describe_root() for word in self._graph.roots_to(start, end) if word.value == start]
-        return next((one for one in words if not one.startswith("the word")), words[0] if words else NO_ROOT)
+        """Describe a root that reaches an object: the last variable on the path to the object if
+        there is one."""
+        path = self._graph.path(index)
+        phrase = next((self._phrases[one] for one in reversed(path) if one in self._phrases), "")
+        return phrase or self._graph.describe_root(index)
 
 
 def list_named_roots(graph: JavaGraph, least: int = 0) -> Sequence[ObjectRoot]:

@@ -82,12 +82,14 @@ _LOWEST_NATIVE = 1 << 40
 _TABLE_SIZES = tuple((1 << bits) + 8 for bits in range(10, 15))
 # Names of weak handles: "JNI Weak"; in JDK 11 "VM Weak Oop Handles" and "StringTable weak".
 _WEAK, _JNI_GLOBAL = " weak", "JNI Global"
+_STACK = "stack of Java thread "
 
 
 class RootKind(Enum):
     """The part of native memory in which the JVM refers to an object."""
 
     JNI_GLOBAL = "a JNI global reference"
+    HANDLE = "another handle, or a static variable, of the JVM"
     THREAD = "the stack or the registers of a Java thread"
     OTHER = "other data of the JVM"
 
@@ -125,17 +127,13 @@ class NativeRoots:
         chunks = free_chunks(tables, engine, data, directory)
         self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
 
-    def find(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[Sequence[int]]:
-        """Yield addresses of objects; see `find_by_kind`."""
-        return (found.addresses for found in self.find_by_kind(excluded, unread))
-
     def find_by_kind(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[RootObjects]:
         """Yield objects, with the part of memory that refers to them. Blocks of malloc that contain
         one of the addresses in `excluded` are left out. `unread`: parts of the Java heap whose
         objects are unknown. Words in these parts count as roots, too."""
         if not self._objects:
             return
-        yield from (RootObjects(RootKind.OTHER, found) for found in self._data())
+        yield from (RootObjects(RootKind.HANDLE, found) for found in self._data())
         weak = handle_blocks(self._tables, self._tables.word("JNIHandles", "_weak_global_handles"))
         yield from self._blocks({self._directory.blocks.find(address) for address in (*excluded, *weak)})
         stacks = [(base, size) for _, base, size in java_thread_stacks(self._tables)]
@@ -185,11 +183,12 @@ class NativeRoots:
 
     @cached_property
     def _old_handles(self) -> dict[int, str]:
-        """The names of handles by address in JDK 8, which has no OopStorage."""
+        """The names of handles by address: JDK 8 has no OopStorage. In JDK 8 and 11, each
+        JavaThread refers to its Thread object."""
         tables = self._tables
-        if not tables.is_jdk8:
-            return {}
-        found = dict.fromkeys((place for place, _ in handles(tables, tables.word("JNIHandles", "_global_handles"))), _JNI_GLOBAL)
+        found: dict[int, str] = {}
+        if tables.is_jdk8:
+            found = dict.fromkeys((place for place, _ in handles(tables, tables.word("JNIHandles", "_global_handles"))), _JNI_GLOBAL)
         found.update((tables.place("JavaThread", "_threadObj", thread), "Thread") for thread in java_threads(tables))
         return found
 
@@ -213,7 +212,7 @@ class NativeRoots:
                     halves = (piece.address + at for at in occurrences(bytes(piece.data), narrow))
                     memory = self._tables.memory
                     places.update(at for at in halves if at % 4 == 0 and not self._is_pointer(memory.word(at & ~7) or 0))
-                yield from (ObjectWord(place, start, f"stack of Java thread {name_thread(thread)}") for place in sorted(places))
+                yield from (ObjectWord(place, start, f"{_STACK}{name_thread(thread)}") for place in sorted(places))
 
     def _pointers(self, piece: Piece) -> tuple[array[int], array[int]]:
         """Return the addresses of the words in a piece that may refer to objects, and the addresses
@@ -254,14 +253,17 @@ class NativeRoots:
                 places, values = self._pointers(piece)
                 found = blocks.find_all(places)[0]
                 known = blocks.columns_of(found)
-                usual: list[int] = []
-                jni: list[int] = []
+                by_kind: dict[RootKind, list[int]] = {RootKind.OTHER: [], RootKind.JNI_GLOBAL: [], RootKind.HANDLE: []}
                 for place, value, index, start, size, state in zip(places, values, found, *known):
                     if index != NO_BLOCK and not self._is_unused(place) and self._may_refer(place, index, start, size, state, excluded):
-                        is_jni = size in _STORAGE_SIZES and self._storage_name(start) == _JNI_GLOBAL
-                        (jni if is_jni else usual).append(value)
-                yield RootObjects(RootKind.OTHER, self.starts(usual))
-                yield RootObjects(RootKind.JNI_GLOBAL, self.starts(jni))
+                        by_kind[self._kind_of(place, start, size)].append(value)
+                yield from (RootObjects(kind, self.starts(some)) for kind, some in by_kind.items())
+
+    def _kind_of(self, place: int, start: int, size: int) -> RootKind:
+        """Return the kind of the root at an address, in this block of malloc."""
+        name = self._storage_name(start) if size in _STORAGE_SIZES else ""
+        name = name or self._old_handles.get(place, "")
+        return RootKind.OTHER if not name else RootKind.JNI_GLOBAL if name == _JNI_GLOBAL else RootKind.HANDLE
 
     def _is_unused(self, place: int) -> bool:
         """Return whether the word at an address is stale."""
@@ -386,3 +388,8 @@ def list_data_ranges(target: Target, module: Module) -> list[Range]:
     """Return the memory of a module's variables."""
     parts = [Range(region.start, region.end) for region in target.regions() if region.readable and region.writable]
     return intersection(merge_ranges(parts), [Range(module.start, module.end)])
+
+
+def is_stack_word(word: ObjectWord) -> bool:
+    """Return whether a root of `NativeRoots.words_to` is on a stack or in a register."""
+    return bool(word.register) or word.name.startswith(_STACK)

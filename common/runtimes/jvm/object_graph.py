@@ -19,6 +19,7 @@ from findleaks.runtimes.jvm.engine import FIXED, MIRROR, OBJECTS
 from findleaks.runtimes.jvm.fields import SIZES, FieldReader, JavaField
 from findleaks.runtimes.jvm.holders import find_holders, list_referrers
 from findleaks.runtimes.jvm.java_classes import JavaClass
+from findleaks.runtimes.jvm.native_roots import is_stack_word
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
 from findleaks.runtimes.jvm.remedies import find_retainer_remedies
@@ -43,6 +44,8 @@ class JavaGraph(ObjectGraph):
     """See ObjectGraph. A reference always has the address of an object's start."""
 
     noun = "Java object"
+    # What a static variable, a handle or a class loader reaches does not belong to a stack, too.
+    root_count = 2
 
     def __init__(self, tables: Tables, engine: Engine, objects: JavaObjects, reach: Optional[Reachability]) -> None:
         super().__init__(tables.target, engine, objects.blocks, reach.graph if reach is not None else None)
@@ -244,16 +247,19 @@ class JavaGraph(ObjectGraph):
         return _THREAD in (self.type_of(index), *self._objects.reader.supers(self._class_of(index).klass))
 
     def root_of(self, index: int) -> Optional[ObjectWord]:
-        """Return the root at which a shortest path to an object begins; see ObjectGraph. Roots with
-        names are preferred. Other words that refer to the same object may be in memory that the JVM
-        uses temporarily, such as the handles of a thread."""
+        """Return the root at which a shortest path to an object begins; see ObjectGraph. Certain
+        roots are preferred, then roots with names. Other words that refer to the same object may be
+        in memory that the JVM uses temporarily, such as the handles of a thread."""
         path = self.path(index)
         if not path:
             return None
         if path[0] not in self._roots_found:  # all of malloc's memory is searched
             low = self.blocks.address(path[0])
             best: Optional[ObjectWord] = None
+            is_certain = self._reach is not None and self._reach.is_certain(path[0])
             for word in self.roots_to(low, low + 1):
+                if is_certain and is_stack_word(word):
+                    continue
                 if best is None or (not word.name, not word.address) < (not best.name, not best.address):
                     best = word
                 if best.name:
@@ -361,8 +367,10 @@ class JavaGraph(ObjectGraph):
         return self.blocks.find(address) if address else -1
 
     def add_roots(self, tree: Dominators, root: int) -> None:
-        for addresses in self._reach.root_addresses if self._reach is not None else ():
-            tree.root_words(addresses, root)
+        if self._reach is not None:
+            for number, some in enumerate((self._reach.certain_roots, self._reach.possible_roots), root):
+                for addresses in some:
+                    tree.root_words(addresses, number)
 
 
 def _quote(text: str) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from findleaks.formatting import size
 from findleaks.runtimes.base import Part
+from findleaks.runtimes.jvm.collector_memory import list_collector_tables
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, mapped_heap
 from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
@@ -26,7 +28,7 @@ def parts(tables: Tables, spaces: Sequence[Space], concurrent: Optional[Concurre
     """Return the existing parts, in reading order. `spaces` are those of the Java heap;
     `concurrent` is the heap of ZGC or Shenandoah."""
     heap = _concurrent_heap(tables, concurrent) if concurrent is not None else [_java_heap(tables, spaces)]
-    made = (*heap, _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
+    made = (*heap, _collector_memory(tables), _code_cache(tables), _metaspace(tables), _archive(tables), _stacks(tables))
     return [part for part in made if part is not None]
 
 
@@ -41,6 +43,7 @@ def list_reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[
     disjoint, including committed memory."""
     heap = heap_addresses(tables)
     heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
+    heaps += [one.addresses for one in list_collector_tables(tables)]
     return merge_ranges([*heaps, *metaspace_nodes(tables), *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
@@ -72,6 +75,18 @@ def _sum_used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
         return (used, f"{len(spaces)} spaces") if spaces else (None, "")
     count = sum(space.top > space.bottom for space in spaces)
     return used, f"{count:,} regions of {(spaces[0].end - spaces[0].bottom) >> 20} MiB in use"
+
+
+def _collector_memory(tables: Tables) -> Optional[Part]:
+    """Return the tables of the collector beside the heap, such as its card table."""
+    by_name: dict[str, list[Range]] = {}
+    for one in list_collector_tables(tables):
+        by_name.setdefault(one.name, []).append(one.addresses)
+    committed = {name: _list_committed(tables, some) for name, some in by_name.items()}
+    ranges = merge_ranges(one for some in committed.values() for one in some)
+    sizes = {name: sum(end - start for start, end in some) for name, some in committed.items()}
+    detail = ", ".join(f"{name} {size(sizes[name])}" for name in sorted(sizes, key=lambda name: -sizes[name]) if sizes[name])
+    return Part("GC structures", ranges, None, False, detail) if ranges else None
 
 
 def _code_cache(tables: Tables) -> Optional[Part]:

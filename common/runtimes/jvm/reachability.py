@@ -19,6 +19,7 @@ jdk/internal/ref/PhantomCleanable.java."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
@@ -31,7 +32,7 @@ from findleaks.runtimes.jvm.engine import FIXED, MIRROR, ClassTable, ObjectWalk,
 from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.loaders import CHUNK, Loader, read_loaders
 from findleaks.runtimes.jvm.named_paths import NamedPaths
-from findleaks.runtimes.jvm.native_roots import NativeRoots
+from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.spaces import region_structures
 from findleaks.runtimes.jvm.tables import Tables
@@ -74,7 +75,10 @@ class Reachability:
         # region
         self._excluded: list[int] = [*region_structures(tables)]
         self._permanent: list[Loader] = []  # class loaders that live as long as the JVM
-        self.root_addresses: list[Sequence[int]] = []
+        # The objects that roots refer to, by address. Roots of the first kind are certain: class
+        # loaders, handles and static variables of the JVM. Other words may be stale.
+        self.certain_roots: list[Sequence[int]] = []
+        self.possible_roots: list[Sequence[int]] = []
         self.cleaned: dict[str, bool] = {}  # results of cleaning.is_cleaned
         self.graph = self._build()
 
@@ -85,7 +89,7 @@ class Reachability:
         graph.set_labels(objects.numbers, array("I", [1]) * len(objects.classes))
         for piece in objects.pieces():
             search.run(engine, graph, piece)
-        for addresses in self.root_addresses:
+        for addresses in (*self.certain_roots, *self.possible_roots):
             graph.root_words(addresses)
         return mark_objects(graph, self._tables.target)
 
@@ -94,7 +98,6 @@ class Reachability:
         objects = self._objects
         by_klass = {one.klass: number for number, one in enumerate(objects.classes)}
         mirrors, extra = array("I", [NO_BLOCK]) * len(objects.classes), array("Q")
-        roots: list[Sequence[int]] = []
         excluded = self._excluded
         for loader in interruptible(self._tables.target, read_loaders(self._tables, objects.reader, objects.bounds)):
             excluded += loader.chunks
@@ -102,7 +105,7 @@ class Reachability:
             own = [*loader.objects, *own_mirrors]
             holder = objects.index_of(loader.holder)
             if holder == NO_BLOCK or objects.classes[objects.numbers[holder]].name in _PERMANENT:
-                roots.append(self._roots.starts(own))
+                self.certain_roots.append(self._roots.starts(own))
                 self._permanent.append(loader)
                 continue
             extra.extend(holder << 32 | index for index in map(objects.index_of, own) if index != NO_BLOCK)
@@ -110,7 +113,9 @@ class Reachability:
                 if klass in by_klass:
                     mirrors[by_klass[klass]] = objects.index_of(mirror)
         extra.extend(self._cleaner_references())
-        self.root_addresses = [*roots, *self._roots.find(excluded, objects.unread_ranges)]
+        for found in self._roots.find_by_kind(excluded, objects.unread_ranges):
+            is_certain = found.kind in (RootKind.JNI_GLOBAL, RootKind.HANDLE)
+            (self.certain_roots if is_certain else self.possible_roots).append(found.addresses)
         return ReferenceSearch(self._walk(), objects.numbers, mirrors, array("Q", sorted(extra)))
 
     def _walk(self) -> ObjectWalk:
@@ -207,9 +212,23 @@ class Reachability:
         yield from self._roots.words_to(start, self._excluded, name_thread)
 
     def path_to(self, index: int) -> Sequence[int]:
-        """Return the objects on a path from a root to a live object. If possible, it begins at an
-        object that the author of a program can identify; see NamedPaths."""
-        return self._named_paths.extend(self.graph.path(index))
+        """Return the objects on a path from a root to a live object. A path from a certain root is
+        preferred. If possible, the path begins at an object that the author of a program can
+        identify; see NamedPaths."""
+        starts = self._certain_starts
+        path = self.graph.path(index, starts) if starts else ()
+        return self._named_paths.extend(path or self.graph.path(index))
+
+    def is_certain(self, index: int) -> bool:
+        """Return whether a certain root refers to an object."""
+        starts = self._certain_starts
+        at = bisect_left(starts, index)
+        return at < len(starts) and starts[at] == index
+
+    @cached_property
+    def _certain_starts(self) -> Sequence[int]:
+        """The indices of the objects to which certain roots refer, ascending."""
+        return sorted({self._objects.index_of(address) for some in self.certain_roots for address in some} - {NO_BLOCK})
 
     @cached_property
     def _named_paths(self) -> NamedPaths:

@@ -87,10 +87,10 @@ def _old_lists(tables: Tables) -> Iterator[int]:
     if any(named):
         yield from filter(None, (tables.memory.word(place) for place in named if place))
     elif tables.word("CodeCache", "_heap"):
-        yield from _static_pointers(tables)
+        yield from list_static_pointers(tables)
 
 
-def _static_pointers(tables: Tables) -> Iterator[int]:
+def list_static_pointers(tables: Tables) -> Iterator[int]:
     """Yield the aligned values of libjvm's static variables that are addresses of writable
     memory, each once."""
     module, memory = tables.module, tables.memory
