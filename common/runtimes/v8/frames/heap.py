@@ -136,6 +136,10 @@ class FrameHeap:
         self._left -= max(0, size)
         return self.memory.read(address, size) if size > 0 and self._left >= 0 else b""
 
+    def read_string(self, word: int) -> str:
+        """Return the text of the string at a tagged address; "" if it is none."""
+        return self._strings.read(word) or ""
+
     def bytes_of(self, word: int) -> Optional[bytes]:
         """Return the contents of the array of bytes at a tagged address; None if it is none."""
         length = self.length(word) if self.is_a(word, BYTES) else -1
