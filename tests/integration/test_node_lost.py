@@ -96,8 +96,8 @@ FORGOTTEN = 3000
 @pytest.mark.parametrize("kind", ["task", "context"])
 @pytest.mark.parametrize("version", mark_matrix_except(["12.22.12", "14.21.3", "18.20.8", "22.12.0", nodes.NEWEST], nodes.NEWEST))
 def test_asynchronous_work_that_is_not_deleted(version: str, kind: str, tmp_path: Path) -> None:
-    """After a task has ended, libuv's links to other tasks are stale. They must not hide leaked tasks behind each other. The tasks that wait
-    are not leaked: libuv refers to them. Before Node 14.16, the addon is known only because it is the only one."""
+    """After a task has ended, libuv's links to other tasks are stale. They must not hide leaked tasks behind each other. Tasks
+    that wait are not leaked: libuv refers to them. Before Node 14.16, the addon is known only because it is the only one."""
     addon = building.compile_program(tmp_path, "node_async.c", "-shared", "-fPIC", "-O1", name="node_async.node")
     script = ASYNC.format(count=FORGOTTEN, kind=kind) + ("addon.wait()\n" * 100 if kind == "context" else "")
     with cores.Running([nodes.get(version), "--expose-gc", "-e", script, str(addon)], tmp_path) as one:
@@ -111,3 +111,4 @@ def test_asynchronous_work_that_is_not_deleted(version: str, kind: str, tmp_path
     assert not sum(counts.values()) - counts[kind]
     first = answer["findings"][0]
     assert first["finding"] == "lost" and f" × {title[kind]} ({addon})" in first["cause"]
+    assert any(f"(napi_{'delete_async_work' if kind == 'task' else 'async_destroy'})" in one for one in first["try"])

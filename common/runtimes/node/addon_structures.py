@@ -14,7 +14,7 @@ from findleaks.runtimes.node.async_structures import AsyncStructures, find_async
 from findleaks.runtimes.node.deferreds import Deferreds, find_deferreds
 from findleaks.target.base import Target
 
-_AFTER_HANDLE = 0b110  # words of the block of a deferred; they have stale contents of an earlier block
+_AFTER_HANDLE = 0b110  # words of a deferred's block; they have stale contents of an earlier block
 
 
 class AddonStructures:

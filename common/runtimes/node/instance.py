@@ -25,7 +25,7 @@ from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
-from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing
+from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing, suggest_deleting
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.array_bytes import STORE, is_store
 from findleaks.runtimes.v8.isolates import Isolate, isolates
@@ -279,7 +279,8 @@ class Node(DumpableRuntime):
         nodes = globals_.derive(self._target)
         if nodes is None:
             return None
-        from findleaks.runtimes.node.addon_structures import find_structures  # most processes have no addon
+        # Most processes have no addon.
+        from findleaks.runtimes.node.addon_structures import find_structures
 
         handles: dict[int, int] = {}
         for isolate in self._isolates:
@@ -332,7 +333,7 @@ class Node(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            return tuple(filter(None, [suggest_closing(type_name)]))
+            return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 
         views = measure_views(graph)
