@@ -115,7 +115,9 @@ const computed = new Computed()
 const literal = { ['inLiteral' + 1] (depth) { return run(depth) } }
 const renamed = Object.defineProperty(function original (depth) { return run(depth) }, 'name', { value: 'renamed' })
 function order (a, b) { run(1); return a - b }
+class Fields { field = run(derived.depth) }
 const ways = [
+  depth => { derived.depth = depth - 2; return new Fields().field },
   depth => one(depth),
   depth => { let sum = 0; for (let i = 0; i < 3; i++) sum += one(i); return sum },
   depth => new Base(depth).value,
