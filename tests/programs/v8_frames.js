@@ -194,6 +194,7 @@ async function main () {
     for (let i = 0; i < (mode === 'free' ? 50000 : 100); i++) run(6)
     await outer(4)
     await Promise.all([outer(3), outer(2)])
+    await Promise.race([outer(3), outer(2)])
     for await (const x of produce()) run(x & 1)
     await new Promise(resolve => setTimeout(() => { run(3); resolve() }, 0))
     await new Promise(resolve => setImmediate(resolve))
