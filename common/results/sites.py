@@ -30,7 +30,7 @@ class StackFrame(Record):
     """Whether this is a function that the compiler inlined in the next frame."""
     kind: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The language of a managed function: "Python" or "Ruby", whose frames precede that of the
-    interpreter, "Java" or "JavaScript"; None for machine code."""
+    interpreter, "Java", "JavaScript" or "WebAssembly"; None for machine code."""
     is_async: bool = field(default=False, metadata=OPTIONAL)
     """Whether this function waits (await) for the frame before it, and has no frame on the
     stack."""

@@ -78,3 +78,37 @@ def test_deferreds_are_not_named_if_the_addon_may_make_other_handles(tmp_path: P
     with cores.Running([nodes.get(nodes.NEWEST), "--expose-gc", "-e", UNSETTLED.format(count=2000), str(addon)], tmp_path) as one:
         text = debuggers.findleaks("find", "--pid", str(one.pid))
     assert "24 B" in text and "deferred" not in text.replace(str(tmp_path), "")
+
+
+ASYNC = """
+const addon = require(process.argv[1])
+let at = 0
+function step () {{
+  for (let of = 0; of < 100 && at < {count}; of++, at++) addon.{kind}()
+  if (at < {count}) return setTimeout(step, 1)
+  setTimeout(() => {{ gc(); console.log("ready"); setInterval(() => {{}}, 1e6) }}, 500)
+}}
+step()
+"""
+FORGOTTEN = 3000
+
+
+@pytest.mark.parametrize("kind", ["task", "context"])
+@pytest.mark.parametrize("version", mark_matrix_except(["12.22.12", "14.21.3", "18.20.8", "22.12.0", nodes.NEWEST], nodes.NEWEST))
+def test_asynchronous_work_that_is_not_deleted(version: str, kind: str, tmp_path: Path) -> None:
+    """After a task has ended, libuv's links to other tasks are stale. They must not hide leaked tasks behind each other. Tasks
+    that wait are not leaked: libuv refers to them. Before Node 14.16, the addon is known only because it is the only one."""
+    addon = building.compile_program(tmp_path, "node_async.c", "-shared", "-fPIC", "-O1", name="node_async.node")
+    script = ASYNC.format(count=FORGOTTEN, kind=kind) + ("addon.wait()\n" * 100 if kind == "context" else "")
+    with cores.Running([nodes.get(version), "--expose-gc", "-e", script, str(addon)], tmp_path) as one:
+        found, answer = (
+            json.loads(debuggers.findleaks(*words, "--json", "--pid", str(one.pid))) for words in (("find", "--limit", "0"), ("verdict",))
+        )
+    title = {"task": "Node-API asynchronous task", "context": "Node-API asynchronous context"}
+    definite = [group for group in found["groups"] if group["kind"] == "definite" and group["type"]]
+    counts = {name: sum(group["blocks"] for group in definite if group["type"] == f"{text} ({addon})") for name, text in title.items()}
+    assert 0.9 * FORGOTTEN <= counts[kind] <= FORGOTTEN
+    assert not sum(counts.values()) - counts[kind]
+    first = answer["findings"][0]
+    assert first["finding"] == "lost" and f" × {title[kind]} ({addon})" in first["cause"]
+    assert any(f"(napi_{'delete_async_work' if kind == 'task' else 'async_destroy'})" in one for one in first["try"])

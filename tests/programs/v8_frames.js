@@ -115,7 +115,9 @@ const computed = new Computed()
 const literal = { ['inLiteral' + 1] (depth) { return run(depth) } }
 const renamed = Object.defineProperty(function original (depth) { return run(depth) }, 'name', { value: 'renamed' })
 function order (a, b) { run(1); return a - b }
+class Fields { field = run(derived.depth) }
 const ways = [
+  depth => { derived.depth = depth - 2; return new Fields().field },
   depth => one(depth),
   depth => { let sum = 0; for (let i = 0; i < 3; i++) sum += one(i); return sum },
   depth => new Base(depth).value,
@@ -192,6 +194,7 @@ async function main () {
     for (let i = 0; i < (mode === 'free' ? 50000 : 100); i++) run(6)
     await outer(4)
     await Promise.all([outer(3), outer(2)])
+    await Promise.race([outer(3), outer(2)])
     for await (const x of produce()) run(x & 1)
     await new Promise(resolve => setTimeout(() => { run(3); resolve() }, 0))
     await new Promise(resolve => setImmediate(resolve))

@@ -42,6 +42,7 @@ _OTHER_NAMES = {
     "produce": r"await",
     "leaf": r"await|leaf",
     "outer": r"await|outer",
+    "<instance_members_initializer>": r"class Fields",
     "structured": r".",
 }
 """Text that a line with a call contains, for functions whose name is not in the line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.audit.conventions import describe_conventions
@@ -92,6 +92,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner.remedies) if owner is not None else ()
+    remedies = remedies or _list_remedies(session, facts)
     return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
 
 
@@ -197,6 +198,17 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
         cause, commands = f"{cause} {words}", ["find --by site --kind definite"]
     example = groups[0].examples[0]
     return cause, [*commands, f"whatis {example:#x}", suggest_about(groups[0]), *suggest_track(session, groups[0])], owner
+
+
+def _list_remedies(session: Session, facts: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what a runtime suggests for the largest group of `facts`, if the blocks of the group
+    are native structures that this runtime named."""
+    groups, types = facts.get("groups"), session.object_types
+    first = groups[0] if isinstance(groups, list) and groups else {}
+    if types is None or not types.are_native or first.get("type") not in types.names:
+        return ()
+    named = (runtime for runtime in session.runtimes if runtime.name == types.runtime)
+    return tuple(one for runtime in named for one in runtime.remedies(str(first["type"])))
 
 
 def _find_living_owner(session: Session, leak: Leak) -> Optional[LivingOwner]:

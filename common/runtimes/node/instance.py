@@ -13,9 +13,8 @@ from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.engine.terms import Exclusion
 from findleaks.formatting import size
-from findleaks.runtimes.base import NO_OBJECT, Count, Exclusions, Holders, ObjectTypes, Part, Type
+from findleaks.runtimes.base import Count, Exclusions, Holders, ObjectTypes, Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
@@ -26,7 +25,7 @@ from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
 from findleaks.runtimes.node.spaces import Spaces
-from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing
+from findleaks.runtimes.node.verdict_findings import find_large_heap, suggest_closing, suggest_deleting
 from findleaks.runtimes.v8 import globals as globals_
 from findleaks.runtimes.v8.array_bytes import STORE, is_store
 from findleaks.runtimes.v8.isolates import Isolate, isolates
@@ -37,7 +36,7 @@ from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.unwind.frames import Unwinder
 
 if TYPE_CHECKING:
-    from findleaks.runtimes.node.deferreds import Deferreds
+    from findleaks.runtimes.node.addon_structures import AddonStructures
     from findleaks.runtimes.node.external_values import Externals
     from findleaks.runtimes.node.javascript import JavaScript
     from findleaks.runtimes.object_graph import ObjectGraph
@@ -177,7 +176,8 @@ class Node(DumpableRuntime):
 
         target, engine, directory = self._target, self._engine, self._directory
         heap, has_pairs = self._heap.heap, self._shape.has_pairs
-        found = JavaScript(target, engine, directory, self._isolates, self._spaces, heap, has_pairs, self._layout, self._deferreds)
+        deferreds = self._structures.deferreds if self._structures is not None else None
+        found = JavaScript(target, engine, directory, self._isolates, self._spaces, heap, has_pairs, self._layout, deferreds)
         if found.problem:
             self._problem(found.problem)
         return found
@@ -271,38 +271,28 @@ class Node(DumpableRuntime):
         return find_externals(self._target, self._engine, self._directory, self.objects, graph)
 
     @cached_property
-    def _deferreds(self) -> Optional[Deferreds]:
-        """The promises of addons that are not settled; None if there are none."""
+    def _structures(self) -> Optional[AddonStructures]:
+        """The structures that Node-API made for addons and that can leak; None if there are
+        none."""
         if self._missing or self._in_flux or not self._has_addons or not has_metadata(self._target):
             return None
         nodes = globals_.derive(self._target)
         if nodes is None:
             return None
-        from findleaks.runtimes.node.deferreds import find_deferreds  # most processes have none
+        # Most processes have no addon.
+        from findleaks.runtimes.node.addon_structures import find_structures
 
         handles: dict[int, int] = {}
         for isolate in self._isolates:
             handles.update(zip(*globals_.strong_handles(self._target, nodes, isolate.address)))
-        return find_deferreds(self._target, self._engine, self._directory, handles)
+        return find_structures(self._target, self._engine, self._directory, handles)
 
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the types of the structures that Node-API made for addons and that can leak."""
-        if self._deferreds is None:
-            return None
-        types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
-        for index in self._deferreds.blocks.values():
-            types[index] = 0
-        return ObjectTypes(types, [self._deferreds.name], array("I", [1]), self.name, "structure of Node-API", True)
+        return self._structures.object_types(self.name) if self._structures is not None else None
 
     def excluded_words(self) -> Optional[Exclusions]:
-        """Exclude the words after the handle in each deferred. They are not part of it, and have
-        stale contents of an earlier block."""
-        if self._deferreds is None:
-            return None
-        patterns = bytearray(len(self._directory.blocks))
-        for index in self._deferreds.blocks.values():
-            patterns[index] = 1
-        return Exclusions(patterns, (Exclusion(0), Exclusion(0b110)))
+        return self._structures.excluded_words() if self._structures is not None else None
 
     @property
     def _has_addons(self) -> bool:
@@ -343,7 +333,7 @@ class Node(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            return tuple(filter(None, [suggest_closing(type_name)]))
+            return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 
         views = measure_views(graph)

@@ -9,7 +9,7 @@ from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
-from findleaks.runtimes.node.addon_files import DEFERRED, FUNCTION, REFERENCE, TASK, plural
+from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, TASK, plural
 from findleaks.runtimes.node.isolate_heaps import IsolateHeap, count_heaps, describe_heaps
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
@@ -31,6 +31,7 @@ REMEDIES = (
     (plural(FUNCTION), "release each thread-safe function that is no longer called (napi_release_threadsafe_function)"),
     (plural(DEFERRED), "settle each promise of the addon (napi_resolve_deferred, napi_reject_deferred)"),
     (plural(TASK), "delete each asynchronous task after its completion (napi_delete_async_work)"),
+    (plural(CONTEXT), "destroy each asynchronous context that is no longer needed (napi_async_destroy)"),
 )
 """What an addon should do with handles, by a part of the name of their group."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
@@ -172,6 +173,11 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
 def suggest_closing(owner: str) -> str:
     """Return what a script should do with objects of a class of Node; "" for other owners."""
     return next((text for beginning, text in OF_NODE if owner.startswith(beginning)), "")
+
+
+def suggest_deleting(type_name: str) -> str:
+    """Return what an addon should do with objects of a type of Node-API; "" for other types."""
+    return next((text for beginning, text in REMEDIES if plural(type_name).startswith(beginning)), "")
 
 
 def is_constructor(name: str) -> bool:

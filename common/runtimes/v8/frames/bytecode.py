@@ -110,16 +110,23 @@ def _iterate_unsigned(data: bytes) -> Iterator[int]:
             found = shift = 0
 
 
-def _entries(data: bytes, offset: int) -> Iterator[tuple[int, int]]:
+def iterate_positions(data: bytes, offset: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, position) of a table of positions. Both are differences from the entry before;
     the lowest bit is the sign. An offset that does not begin a statement is complemented. `offset`:
-    the one before the first entry."""
+    the one before the first entry. A position has its lowest bit set if it is outside of the
+    script. The next 30 bits are the position, from 1 on, and the others the number of an inlined
+    function, from 1 on."""
     position = 0
     numbers = _iterate_unsigned(data)
     for first, second in zip(numbers, numbers):
         step = (first >> 1) ^ -(first & 1)
         offset += step if step >= 0 else -step - 1
         position += (second >> 1) ^ -(second & 1)
-        # The lowest bit is set for a position outside of the script; the positions begin with 1.
+        yield offset, position
+
+
+def _entries(data: bytes, offset: int) -> Iterator[tuple[int, int]]:
+    """Yield the offset, and the position in the script, of each entry of a table of positions."""
+    for at, position in iterate_positions(data, offset):
         if not position & 1:
-            yield offset, (position >> 1 & (1 << 30) - 1) - 1
+            yield at, (position >> 1 & (1 << 30) - 1) - 1

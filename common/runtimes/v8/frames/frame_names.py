@@ -13,6 +13,7 @@ from findleaks.runtimes.v8.frames.machine_code import BASELINE, OTHER, Code, Cod
 from findleaks.runtimes.v8.frames.partial_frames import COMPLETE, frame_state
 from findleaks.runtimes.v8.frames.promises import Promises
 from findleaks.runtimes.v8.frames.translations import Translations
+from findleaks.runtimes.v8.frames.webassembly import GENERATED, WebAssembly
 from findleaks.runtimes.v8.metadata import TAG
 from findleaks.runtimes.v8.strings import SMI_SHIFT
 from findleaks.target.arch import X86_64
@@ -60,6 +61,7 @@ class FrameNames:
         self.heap = heap
         self.builtins, self.code = Builtins(heap.target, heap.memory, heap.isolates), CodeFinder(heap)
         self._bytecode, self._translations = Bytecode(heap), Translations(heap)
+        self.webassembly = WebAssembly(heap)
         is_old = heap.version < (9, 0)
         constant = heap.metadata.constant
         self._array = constant("off_fp_bytecode_array") or (_OLD_ARRAY if is_old else _ARRAY)
@@ -69,6 +71,7 @@ class FrameNames:
         """Drop what was read of objects; see FrameHeap."""
         self.heap.read_again(memory)
         self.code.read_again(memory)
+        self.webassembly.read_again()
 
     def waiting(self, isolate: int) -> Iterator[NamedFrame]:
         """Yield the functions that wait for the microtask that an isolate executes."""
@@ -86,11 +89,23 @@ class FrameNames:
             yield from map(self.name, places)
             return
         builtin = self.builtins.find(pc)
-        code = self.code_at(pc) if builtin is None else None
         if builtin is not None:
             yield NamedFrame(pc, builtin.name, pc - builtin.start, builtin.module)
+        elif region_at(self.heap.target.modules(), pc) is None:
+            yield from self._name_generated(pc, exact, registers)
+
+    def _name_generated(self, pc: int, exact: bool, registers: Mapping[int, int]) -> Iterator[NamedFrame]:
+        """Yield the names of the code at an address that is in no file, innermost first; none for
+        code that V8 has not generated."""
+        module_code = self.webassembly.find(pc - (not exact))
+        code = self.code_at(pc) if module_code is None else None
+        unknown = self.webassembly.name_unknown(pc, registers.get(FP, 0)) if module_code is None and code is None and not exact else None
+        if module_code is not None:
+            yield from self.webassembly.names(module_code, pc, exact)
         elif code is not None:
             yield self._name_code(self._with_kind(code, registers.get(FP, 0)), pc, exact, registers)
+        elif unknown is not None:
+            yield unknown
 
     def places(self, pc: int, fp: int, inner: Mapping[int, int]) -> Sequence[Place]:
         """Return what a frame executes at a return address, innermost first; () if the frame
@@ -116,8 +131,14 @@ class FrameNames:
         return code._replace(kind=BASELINE) if is_baseline else code
 
     def code_at(self, pc: int) -> Optional[Code]:
-        """Return the code that V8 generated at an address."""
-        return self.code.find(pc) if region_at(self.heap.target.modules(), pc) is None else None
+        """Return the code in V8's heap at an address; None if there is none."""
+        is_possible = region_at(self.heap.target.modules(), pc) is None and not self.webassembly.module_at(pc)
+        return self.code.find(pc) if is_possible else None
+
+    def generated_start(self, pc: int) -> Optional[int]:
+        """Return the start of the code that V8 generated at an address; None if there is none."""
+        found = self.code_at(pc) or self.webassembly.find(pc)
+        return found.start if found is not None else None
 
     def bytecode_of(self, shared: int) -> int:
         """Return the tagged address of the BytecodeArray of a SharedFunctionInfo; 0 if it has
@@ -196,7 +217,7 @@ class FrameNames:
         """Name the function of code for which `names` has found no place."""
         fp, unknown = registers.get(FP, 0), NamedFrame(0, "", 0, "", kind=KIND, reason=NO_FUNCTION)
         if code.kind == OTHER:
-            return NamedFrame(pc, "code that V8 generated", pc - code.start, "")
+            return NamedFrame(pc, GENERATED, pc - code.start, "")
         if code.kind == BASELINE:
             # Before the code has created its frame, and after it has removed this frame, rbp is
             # the caller's.

@@ -24,6 +24,9 @@ ARRAYS = ("fixed_array", "trusted_fixed_array", "protected_fixed_array", "weak_f
 ANONYMOUS, EVALUATED = "(anonymous)", "eval"
 """Names of functions without a name, and of those that are evaluated text."""
 
+# Kinds of functions (src/objects/function-kind.h), in the lowest bits of the flags.
+_INITIALIZERS, _KIND_MASK = {24: "<instance_members_initializer>", 25: "<static_initializer>"}, 31
+_INITIALIZERS_SINCE, _UNKNOWN = (12, 0), (14, 0)  # versions; the second one has an unknown layout
 _MOST_TABLES = 1 << 26  # bytes of all tables that are read; a damaged process may refer to many
 # As in stack_walk.S: the number of properties whose values a stub hashes, and the most strings that
 # lead to the last part of such a value.
@@ -108,7 +111,15 @@ class FrameHeap:
         found, own = self.functions.of_shared(shared), self.own_name(shared, function)
         if own is None and self.shared_of(function) != shared and self.functions.has_computed_name(shared):
             return "", found.script
-        return (found.name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
+        name = self._initializer_name(shared) or found.name
+        return (name if own is None else own) or (ANONYMOUS if found.script else EVALUATED), found.script
+
+    def _initializer_name(self, shared: int) -> str:
+        """Return the name that V8 gives the function that sets fields of a class, or executes its
+        static blocks; "" for other functions. Before V8 12, the ScopeInfo has this name."""
+        flags = self.metadata.offset("SharedFunctionInfo", "flags") if _INITIALIZERS_SINCE <= self.version < _UNKNOWN else None
+        number = self.memory.int32(shared - TAG + flags) if flags is not None else None
+        return _INITIALIZERS.get(number & _KIND_MASK, "") if number is not None else ""
 
     def own_name(self, shared: int, function: int) -> Optional[str]:
         """Return the value of the property `name` of a function; None if it has no such property,
@@ -135,6 +146,10 @@ class FrameHeap:
         """Return bytes of a table; b"" if they are unreadable, or if too many were read before."""
         self._left -= max(0, size)
         return self.memory.read(address, size) if size > 0 and self._left >= 0 else b""
+
+    def read_string(self, word: int) -> str:
+        """Return the text of the string at a tagged address; "" if it is none."""
+        return self._strings.read(word) or ""
 
     def bytes_of(self, word: int) -> Optional[bytes]:
         """Return the contents of the array of bytes at a tagged address; None if it is none."""

@@ -19,12 +19,13 @@ ABSENT, PUSHED, COMPLETE = range(3)
 _MOST_CODE = 1 << 17  # bytes of one function
 
 
-def frame_state(target: Target, start: int, pc: int) -> int:
+def frame_state(target: Target, start: int, pc: int, calls_setup: bool = False) -> int:
     """Return the state of the frame of the function that starts at `start`, at the instruction
     `pc`. If it is unknown, the frame is likely complete.
 
     Code is read in the order of its addresses. Behind a return or jump, the frame exists if it
-    existed anywhere before."""
+    existed anywhere before. `calls_setup`: a builtin may create the frame, which the function calls
+    first. Liftoff's code of WebAssembly does this."""
     if not start <= pc < start + _MOST_CODE:
         return COMPLETE
     state, has_frame = ABSENT, False
@@ -32,7 +33,9 @@ def frame_state(target: Target, start: int, pc: int) -> int:
         for one in instructions_at(target, start, pc - start) if pc > start else ():
             if one.name == "push" and one.source == RBP:
                 state = PUSHED
-            elif one.name == "mov" and one.destination == RBP and one.source == RSP:
+            elif (one.name == "mov" and one.destination == RBP and one.source == RSP) or (
+                calls_setup and one.name == "call" and not has_frame
+            ):
                 state, has_frame = COMPLETE, True
             elif (one.name == "pop" and one.destination == RBP) or one.name == "leave":
                 state = ABSENT

@@ -55,8 +55,9 @@ class Promises:
                 yield Waiting(self._word(generator, _FUNCTION), self._offset(generator))
                 promise = self._promise_of(generator)
             else:
-                promise = self._promise(self._field(reaction, _REACTION_PROMISE)) if reaction else 0
-                promise = promise or self._promise_in_context(handler)
+                # Promise.race() calls then(), whose own promise has no reaction.
+                promise = self._promise_in_context(handler) if handler else 0
+                promise = promise or (self._promise(self._field(reaction, _REACTION_PROMISE)) if reaction else 0)
 
     def _promise_of_task(self, task: int) -> int:
         """Return the promise that a task resolves; 0 if there is none."""

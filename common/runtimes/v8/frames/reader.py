@@ -40,7 +40,7 @@ from findleaks.unwind.stacks import NamedFrame
 
 _REGISTERS = X86_64.dwarf_registers
 _SP, _FP, _PC, _R10 = (_REGISTERS.index(name) for name in ("rsp", "rbp", "rip", "r10"))
-_CALLS = {2: b"\xff", 3: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of calls
+_CALLS = {2: b"\xff", 3: b"\x41\xff", 4: b"\x41\xff", 5: b"\xe8"}  # size and first bytes of calls
 _NOT_READ = "frames of JavaScript functions are not read"
 _NOT_NAMED = "functions of JavaScript have no names in recorded stacks"
 _NOT_STARTED = f"{_NOT_NAMED}: no thread was in V8 when the recording began; record again"
@@ -90,13 +90,13 @@ class JavaScriptFrames(ManagedFrames):
         if not exact or not {_SP, _FP} <= registers.keys() or not self._may_be_generated(pc) or self._names is None:
             return None
         builtin = self._names.builtins.find(pc)
-        code = self._names.code_at(pc) if builtin is None else None
-        if builtin is None and code is None:
+        start = builtin.start if builtin is not None else self._names.generated_start(pc)
+        if start is None:
             return None
-        start = builtin.start if builtin is not None else code.start if code is not None else pc
         is_handler = builtin is not None and builtin.name.endswith(HANDLER)
         distance = builtin.distance if builtin is not None else 0
-        caller = self._caller(frame_state(self._target, start - distance, pc - distance), is_handler, registers)
+        state = frame_state(self._target, start - distance, pc - distance, calls_setup=self._names.webassembly.module_at(pc) != 0)
+        caller = self._caller(state, is_handler, registers)
         return CodeStep(caller) if caller is not None else CodeStep(None, f"the frame of V8's code at {pc:#x} cannot be read")
 
     def _caller(self, state: int, is_handler: bool, registers: Mapping[int, int]) -> Optional[dict[int, int]]:

@@ -93,10 +93,10 @@ class RecordedCalls:
         return next((distance for distance in known if distance is not None), None)
 
     def call_frame(self, pc: int) -> Optional[CallFrame]:
-        """See ManagedFrames. None if the code is not a copy of a builtin."""
-        known = (calls.copied_builtin(pc) for calls in self._readable())
-        found = next(filter(None, known), None)
-        return CallFrame((found,), called_by_native=True) if found is not None else None
+        """See ManagedFrames. None if the code is neither a copy of a builtin nor WebAssembly."""
+        known = (calls.named_code(pc) for calls in self._readable())
+        found = next(filter(None, known), ())
+        return CallFrame(tuple(found), called_by_native=True) if found else None
 
     def _readable(self) -> Iterator[IsolateCalls]:
         """Yield the isolates that were seen, and that can be read."""
@@ -176,12 +176,14 @@ class IsolateCalls:
             return [self._name(place) for place in places]
         return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
 
-    def copied_builtin(self, pc: int) -> Optional[NamedFrame]:
-        """Return the frame of a copy of a builtin; None for other code. Copies have no symbols."""
+    def named_code(self, pc: int) -> Sequence[NamedFrame]:
+        """Return the names of code to which a call returns, innermost first, if its frames contain
+        no function: a copy of a builtin, which has no symbol, or WebAssembly; () for other code."""
         found = self._names.builtins.find(pc)
-        if found is None or not found.distance:
-            return None
-        return NamedFrame(pc, found.name, pc - found.start, found.module)
+        if found is None:
+            code = self._names.webassembly.find(pc - 1)
+            return list(self._names.webassembly.names(code, pc, exact=False)) if code is not None else ()
+        return [NamedFrame(pc, found.name, pc - found.start, found.module)] if found.distance else ()
 
     def code_distance(self, pc: int) -> Optional[int]:
         """See ManagedFrames."""
