@@ -69,19 +69,24 @@ def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
 
 def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: Module) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
-    instance. `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has
-    the functions that destroy such records. Raises Interrupted."""
+    instance, and stale words that refer to instances in unused elements of the data. `instances`:
+    the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
+    destroy such records. Raises Interrupted."""
     target = memory.target
     records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
     data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
     lists = sorted((word & ~FLAGS, instance) for word, instance in zip(data, instances) if word & ~FLAGS)
     counts, _ = read_records(target, engine, array("Q", (at for at, _ in lists)), 4)
+    known = frozenset(instances)
     end = 0  # of the previous list; in damaged memory, lists may overlap, and are read only once
     for (at, instance), count in interruptible(target, zip(lists, memory.arch.words32(counts)), CHECKED):
         words = memory.words(at + 8, DATUM // 8 * count) if at >= end and 0 < count <= MOST_DATA else None
         if words is None:
             continue
         end = at + 8 + DATUM * count
+        places = memory.int32(at + 4) or 0
+        unused = memory.words(end, DATUM // 8 * (places - count)) if count < places <= MOST_DATA else None
+        yield from (Range(end + 8 * at, end + 8 * at + 8) for at, word in enumerate(unused or ()) if word in known)
         for record, destroy in zip(words[1::3], words[2::3]):
             # A list that a program attached mostly has no function that destroys it.
             yield from _weak_locations(memory, record, instance) if record and destroy else ()
