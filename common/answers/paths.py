@@ -153,6 +153,9 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     low, high = _extent(session, index)
     references = find_root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
+    kept = next((one for one in session.graphs.dependents if one.block == index), None) if best is None else None
+    if kept is not None:
+        return Step(f"{kept.phrase} of {describer.block(kept.owner).phrase()}", session.directory.blocks.address(kept.owner), low, 0, None)
     if best is None:
         disguised = next(disguised_references(session, index, -1), None)
         return _disguised_step(describer, disguised) if disguised is not None else Step("thread control block", 0, low, 0, None)

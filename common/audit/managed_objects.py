@@ -19,7 +19,7 @@ from typing import Optional
 
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.engine.dominators import NO_ROOT, Dominators, root_node
-from findleaks.engine.terms import Totals
+from findleaks.engine.terms import Kind, Totals
 from findleaks.graph.joint_roots import join_names, join_roots
 from findleaks.runtimes.base import Objects, Runtime, Variable
 from findleaks.session import Session
@@ -306,5 +306,13 @@ def _link(session: Session, blocks: Blocks, source: int, to: int) -> ObjectLink:
 
 
 def list_callbacks(session: Session) -> Sequence[tuple[Runtime, Variable]]:
-    """Return the callbacks of all runtimes, each with its runtime; see Runtime.callbacks."""
-    return session.once(list_callbacks, lambda: [(runtime, one) for runtime in session.runtimes for one in runtime.callbacks()])
+    """Return the callbacks of all runtimes, each with its runtime; see Runtime.callbacks. Lists of
+    callbacks in leaked memory are omitted, because they retain nothing."""
+    callbacks = ((runtime, one) for runtime in session.runtimes for one in runtime.callbacks())
+    return session.once(list_callbacks, lambda: [each for each in callbacks if each[1].address or is_kept(session, each[1].value)])
+
+
+def is_kept(session: Session, address: int) -> bool:
+    """Whether an address is in a block that is not leaked, or in no block."""
+    index = session.directory.blocks.find(address)
+    return index < 0 or session.graph().kind(index) not in (Kind.DEFINITE, Kind.INDIRECT)

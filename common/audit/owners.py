@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.audit.containers.reader import ContainerReader
-from findleaks.audit.managed_objects import OwnedObjects, list_callbacks, list_owned_objects
+from findleaks.audit.managed_objects import OwnedObjects, is_kept, list_callbacks, list_owned_objects
 from findleaks.audit.mapping_owners import find_mapping_owners
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
@@ -118,7 +118,14 @@ def _separate_callbacks(session: Session, variables: Sequence[Owner]) -> list[Ow
     words = sorted(part for ranges in tables.values() for part in ranges)
     for owner in variables if words else ():
         owner.ranges = subtract_few(owner.ranges, words)
-    named = [Owner(OwnerSort.TABLE, name, where, ranges=sorted(ranges)) for (name, where), ranges in tables.items()]
+    lists = dict[str, list[tuple[str, int]]]()  # the words of the tables are no references to them
+    for dependent in session.graphs.dependents:
+        start = session.directory.blocks.address(dependent.block)
+        if is_kept(session, start):
+            lists.setdefault(dependent.phrase, []).append(("value", start))
+    named = [
+        Owner(OwnerSort.TABLE, name, where, ranges=sorted(ranges), words=lists.get(name, [])) for (name, where), ranges in tables.items()
+    ]
     return [*variables, *callbacks, *named]
 
 

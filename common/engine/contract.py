@@ -105,8 +105,7 @@ class Blocks(Protocol):
         zeros for an index without a block. Takes about 10 ns a block if the indices ascend."""
 
     def set_state(self, addresses: Iterable[int], state: State) -> list[int]:
-        """Set the state of the blocks that start at these addresses. Return the addresses at which
-        no block starts."""
+        """Set the state of blocks at these addresses. Return addresses at which none starts."""
 
     def resize(self, index: int, size: int) -> None:
         """Change the block's usable size. ValueError if it would extend into the next block."""
@@ -116,8 +115,7 @@ class Blocks(Protocol):
         end)."""
 
     def totals_in(self, ranges: array[int]) -> list[Totals]:
-        """Return the totals, by State, of the blocks that start in one of these disjoint ranges
-        (starts and ends, "Q")."""
+        """Return the totals, by State, of the blocks that start in these disjoint ranges."""
 
     def by_size(self, ranges: Optional[array[int]] = None) -> list[Size]:
         """Count the blocks that start in one of these disjoint ranges (starts and ends, "Q"), or
@@ -134,8 +132,7 @@ class Blocks(Protocol):
         ascend. See sampling.py."""
 
     def bytes_in(self, ranges: array[int]) -> list[int]:
-        """Return the number of block bytes inside these disjoint ranges (starts and ends, "Q"), by
-        State."""
+        """Return the number of block bytes in these disjoint ranges (starts and ends), by State."""
 
     def by_page(self, ranges: array[int], page: int, lists: PageLists) -> PageRead:
         """Return state and residency (see pages.py) of the pages of these disjoint ranges (starts
@@ -154,8 +151,7 @@ class Blocks(Protocol):
         disjoint), `found` gets this word for the page; otherwise 0."""
 
     def gaps(self, start: int, end: int, least: int) -> list[Range]:
-        """Return the gaps of at least `least` bytes in [start, end) that no block covers,
-        ascending."""
+        """Return the gaps of at least `least` bytes in [start, end) without blocks, ascending."""
 
 
 class Graph(Protocol):
@@ -229,6 +225,10 @@ class Graph(Protocol):
         `ranges` contain all of these blocks (sorted, disjoint, at most 8). A form in which more
         than `most` words decode to such a block is dropped. If `most` is 0, no words are
         recorded."""
+
+    def restart(self) -> None:
+        """Mark a graph again that is not classified. Then call `root_words` and mark. REACHABLE
+        blocks stay reachable, and accepted interior references stay start references."""
 
     def connect(self, references: array[int]) -> None:
         """Add references to starts of blocks to a classified graph. `references` ("Q", by source)

@@ -57,6 +57,21 @@ static int forget_kinds(graph *g) {
     return DONE;
 }
 
+/* Begin to mark again. Returns NO_MEMORY if there is not enough memory. */
+static int begin_marking(graph *g) {
+    possible_free(g->possible);
+    g->possible = NULL;
+    DROP(g->promoted);
+    DROP(g->interiors);
+    g->phase = STARTS;
+    g->seed = 0;
+    return (g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors)) ? DONE : NO_MEMORY;
+}
+
+/* Mark a graph again that is marked and not classified. Reachable blocks stay reachable, and
+ * accepted interior references stay start references. */
+API int fl_graph_restart(graph *g) { return forget_kinds(g) ? NO_MEMORY : begin_marking(g); }
+
 /* Add references (source << 32 | target, by source; source NONE: from a root) to a classified
  * graph. Reachable blocks stay reachable; the others are marked and classified again. */
 API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
@@ -79,12 +94,6 @@ API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     g->edge_count = g->edge_capacity = c.count;
     lost_free(g->lost);
     g->lost = NULL;
-    possible_free(g->possible);
-    g->possible = NULL;
     interiors_free(g);
-    DROP(g->promoted);
-    DROP(g->interiors);
-    g->phase = STARTS;
-    g->seed = 0;
-    return (g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors)) ? DONE : NO_MEMORY;
+    return begin_marking(g);
 }

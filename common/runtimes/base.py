@@ -18,6 +18,7 @@ from findleaks.engine.terms import Exclusion, Heuristic
 from findleaks.runtimes.allocation_site import Site as Site
 from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
+from findleaks.runtimes.dependent import Dependent as Dependent
 from findleaks.runtimes.memory_part import Part as Part
 from findleaks.target.base import Piece, Range, Target, Thread
 from findleaks.value_classes import NamedTuple
@@ -217,8 +218,7 @@ class Runtime:
         """Return addresses reserved for its heap but not mapped yet. See also Allocator."""
         return []
 
-    user_thread = ""
-    """What the runtime calls a thread that it schedules itself ("goroutine"); "": it has none."""
+    user_thread = ""  # its word for a thread that it schedules itself ("goroutine"); "": none
 
     def user_threads(self) -> Sequence[UserThread]:
         """Return the threads that it schedules: 100,000 in less than 10 s. This reads no heap."""
@@ -242,8 +242,7 @@ class Runtime:
         return ""
 
     def reference_chain(self, type_name: str) -> str:
-        """Return the types and fields on a path from a root to the object that `native_example`
-        returns ("A.x → B → C"), or ""."""
+        """Return types and fields on a path from a root to `native_example` ("A.x → B"), or ""."""
         return ""
 
     def native_example(self, type_name: str) -> Optional[int]:
@@ -286,8 +285,7 @@ class Runtime:
         return ()
 
     def variables(self) -> Sequence[Variable]:
-        """Return global variables whose values are objects in blocks in use; one variable per
-        object."""
+        """Return global variables that refer to objects in blocks in use; one for each object."""
         return []
 
     def containers(self) -> Iterable[tuple[int, Sequence[int]]]:
@@ -344,9 +342,13 @@ class Runtime:
         """Return the starts of blocks that the runtime never frees. They are roots."""
         return ()
 
+    def dependents(self) -> Sequence[Dependent]:
+        """Return blocks that other blocks keep in use without a reference to them."""
+        return ()
+
     def temporary_blocks(self) -> array[int]:
         """Return the indices ("I", ascending) of blocks that the runtime itself uses for a short
-        time, such as the memory of its compilers. They explain no growth."""
+        time, such as memory of its compilers. They explain no growth."""
         return array("I")
 
     def object_types(self) -> Optional[ObjectTypes]:
@@ -379,8 +381,7 @@ class Runtime:
         return True
 
     def release_command(self, call: str) -> str:
-        """Return a command or statement that makes this runtime call `call` ("malloc_trim(0)"),
-        which returns an allocator's free memory to the kernel; "" if there is none."""
+        """Return a statement that makes this runtime call `call` ("malloc_trim(0)"); "": none."""
         return ""
 
     def name_object(self, index: int) -> str:
@@ -401,8 +402,7 @@ class Runtime:
         return ""
 
     def fatal_place(self, thread: Thread, message: str) -> FatalPlace:
-        """Return where the process ended in this thread. `message`: the result of
-        `fatal_message`, "" if the runtime did not end the process."""
+        """Return where the process ended in this thread. `message`: that of `fatal_message`."""
         return FatalPlace()
 
     def frames(self) -> Sequence[Frame]:

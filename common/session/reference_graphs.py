@@ -3,6 +3,7 @@ needed."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Optional
@@ -19,6 +20,7 @@ from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.libc.loader import linker_ranges
 from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
+from findleaks.session.dependent_blocks import MOST_ROUNDS, DependentBlock, find_dependent_blocks, mark_dependent_blocks
 from findleaks.session.interior_structures import Structures, add_links, recognise_structures
 from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
@@ -171,9 +173,47 @@ class ReferenceGraphs:
         heuristics are needed."""
         with self._session.measure("mark"):
             graph = self._mark_by_conventions(graph)
+            self._follow_dependents(graph)
             self._sort_lost(graph)
+            self._connect_dependents(graph)
         self._add_disguised(graph)
         return graph
+
+    def _follow_dependents(self, graph: Graph) -> None:
+        """Mark dependent blocks of which the owner is reachable only because of a convention for
+        interior pointers, and what these blocks refer to."""
+        address = self._session.directory.blocks.address
+        for _ in range(MOST_ROUNDS):
+            kinds = graph.kinds()
+            words = [
+                address(block) for owner, block, _ in self.dependents if kinds[owner] == Kind.REACHABLE and kinds[block] != Kind.REACHABLE
+            ]
+            if not words:
+                return
+            graph.restart()
+            graph.root_words(words)
+            mark_dependent_blocks(self._session, graph, self.dependents)
+            while not graph.mark(self._session.budget):
+                self._session.report_progress("following pointers", 0.0)
+            if self._heuristics & Heuristic.AUTO:
+                recognise_structures(self._session, graph)
+                self._learn_conventions(graph)
+                add_links(self._session, graph, self.structures)
+
+    def _connect_dependents(self, graph: Graph) -> None:
+        """Add references from blocks that are not reachable to their dependent blocks, then mark
+        and classify again. Marking followed the other dependent blocks."""
+        added = array("Q", sorted(owner << 32 | block for owner, block, _ in self.dependents if graph.kind(block) != Kind.REACHABLE))
+        if added:
+            graph.connect(added)
+            while not graph.mark(self._session.budget):
+                self._session.report_progress("following pointers", 0.0)
+            self._sort_lost(graph)
+
+    @cached_property
+    def dependents(self) -> Sequence[DependentBlock]:
+        """The dependent blocks of all runtimes."""
+        return find_dependent_blocks(self._session)
 
     def _sort_lost(self, graph: Graph) -> None:
         while not graph.classify(self._session.budget):
@@ -234,12 +274,14 @@ class ReferenceGraphs:
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
         self._admit_mappings(graph)
+        mark_dependent_blocks(session, graph, self.dependents)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
         # The next call follows the words that `_add_doubtful` adds.
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
         self._admit_mappings(graph)
+        mark_dependent_blocks(session, graph, self.dependents)
         self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
         graph.root_words(self.signal_stacks.found)
         while not graph.mark(session.budget):

@@ -84,3 +84,11 @@ def test_pool_of_a_connection(tmp_path: Path) -> None:
     with ExitStack() as opened:
         found = finding(run_cli("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/connection"))).stdout)
     assert "transaction" in found["text"], found
+
+
+def test_variable_of_a_pool_below(tmp_path: Path) -> None:
+    """If two pools below the pool of a finding have most of the memory, `verdict` names the variable that refers to one of them."""
+    with ExitStack() as opened:
+        found = finding(run_cli("verdict", "--json", "--pid", str(serve(tmp_path, opened, "/both"))).stdout)
+    assert "of pchild is reachable from of_child (mod_sessions.so, data)" in found["cause"], found
+    assert REQUESTS * BYTES < found["evidence"]["reachable_bytes"] < 1.1 * REQUESTS * BYTES

@@ -1,6 +1,7 @@
 /* A program with GObjects and GLib's containers. Arguments: numbers of sessions that are retained by a table, leaked with one reference, in
    leaked cycles of two, retained by a signal handler, retained by a handler of their own signal, and retained by a timeout; of variants that
-   are leaked; of elements of each other container; of sources that are leaked after g_source_destroy(). Prints the address of `bus`, then "ready". */
+   are leaked; of elements of each other container; of sources that are leaked after g_source_destroy(); of sessions that are retained by a
+   handler of a session in the table. Prints the address of `bus`, then "ready". */
 #include <glib-object.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,11 @@ static void __attribute__((noinline)) fill(const int *counts) {
     bus = create();
     cache = g_object_new(TYPE_CACHE, NULL);
     sessions = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_object_unref);
-    for (int n = 0; n < counts[0]; n++) g_hash_table_insert(sessions, text_of("session %d", n), create());
+    for (int n = 0; n < counts[0]; n++) {
+        AppSession *one = create();
+        g_hash_table_insert(sessions, text_of("session %d", n), one);
+        if (n < counts[9]) g_signal_connect_data(one, "closed", G_CALLBACK(on_closed), create(), unref, 0);
+    }
     for (int n = 0; n < counts[1]; n++) create();
     for (int n = 0; n < counts[2]; n++) {
         AppSession *one = create(), *other = create();
@@ -139,8 +144,8 @@ static void __attribute__((noinline)) sweep(void) {
 }
 
 int main(int argc, char **argv) {
-    int counts[9] = {0};
-    for (int at = 1; at < argc && at <= 9; at++) counts[at - 1] = atoi(argv[at]);
+    int counts[10] = {0};
+    for (int at = 1; at < argc && at <= 10; at++) counts[at - 1] = atoi(argv[at]);
     fill(counts);
     sweep();
     printf("%p\nready\n", (void *)bus);

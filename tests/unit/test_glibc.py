@@ -14,7 +14,9 @@ from findleaks.allocators.directory import Directory, build_directory
 from findleaks.allocators.glibc import layout, lists, spans
 from findleaks.allocators.glibc.instance import Glibc
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.terms import State
 from findleaks.target.arch import X86_64, Arch
 from findleaks.target.base import Module
 
@@ -240,6 +242,22 @@ def test_totals_that_contradict_the_heaps() -> None:
     directory, glibc = read(target)
     assert any("arena 1 does not add up" in problem.what and "65,536 unaccounted" in problem.what for problem in directory.problems)
     assert glibc.summary()["reconciled"] is False
+
+
+def test_metadata_of_a_pool_in_an_arena(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of an arena add up if a pool, such as GSlice, marked a block as its metadata before glibc compares them."""
+    image, mark = of_release((2, 36)), Glibc.mark_blocks
+    target = image.build()
+    (last,) = image.blocks["used"][-1:]
+
+    def mark_later(glibc: Glibc, blocks: Blocks) -> None:
+        assert not blocks.set_state([last], State.METADATA)
+        mark(glibc, blocks)
+
+    monkeypatch.setattr(Glibc, "mark_blocks", mark_later)
+    directory, glibc = read(target)
+    assert not directory.problems
+    assert glibc.summary()["reconciled"] is True
 
 
 @pytest.mark.parametrize(("count", "size"), [(3, 0x63000), (2, 0x64000), (1, 0x41000)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import graphs
@@ -75,6 +76,32 @@ def find_all(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: A
     }
 
 
+def mark_again(engine: Engine, heap: graphs.Heap, late: list[int], choose: Any, budget: int) -> tuple[list[Rule], bytes]:
+    """Accept rules, add the roots `late`, and accept the same rules again. Return the rules and the kinds."""
+    graph, rules = mark(engine, heap, Heuristic.AUTO), list[Rule]()
+    for roots in (late, []):
+        interiors = graph.interiors()
+        if not rules:
+            keys, done = interiors.keys(budget)
+            while not done:
+                more, done = interiors.keys(budget)
+                keys += more
+            interiors.count(engine.sum_by_value(keys, array("Q"))[0])
+            rules = choose(interiors.rows(1))
+        while not interiors.accept(rules, budget):
+            pass
+        while not interiors.promote(budget):
+            pass
+        if roots:
+            graph.restart()
+            graph.root_words(roots)
+            while not graph.mark(budget):
+                pass
+    while not graph.classify(1 << 30):
+        pass
+    return rules, bytes(graph.kinds())
+
+
 class RuledOracle(graphs.Oracle):
     """An oracle, by definition: pointers that a rule covers are start pointers."""
 
@@ -122,6 +149,22 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
         assert number == len({index for index, at in mine if not offset or at == offset or (offset == LOW_BITS and at < 16)})
     led = {index for index, at in into if (0, at) in said["rules"] or (heap.blocks[index].size, at) in said["rules"]}
     assert sum(one.blocks for one in said["effect"]) == sum(said["after"][index] == Kind.REACHABLE for index in led)
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.sampled_from((4, 12, 30)), budget=st.sampled_from((1, 3, 1 << 12)))
+@settings(max_examples=graphs.share(80))
+def test_roots_that_are_added_after_rules(seed: int, count: int, budget: int) -> None:
+    """A graph that is marked again has the kinds of a graph that had all roots from the beginning."""
+    heap = graphs.random_heap(seed, count, 16, 3)
+    late = [block.start for block in heap.blocks[::3]]
+
+    def choose(rows: list[Row]) -> list[Rule]:
+        return sorted((row.size, row.offset) for row in rows if 0 < row.offset < LOW_BITS)[::2]
+
+    rules, kinds = mark_again(graphs.native(), heap, late, choose, budget)
+    assert (rules, kinds) == mark_again(graphs.pure(), heap, late, choose, 1 << 12)
+    whole = replace(heap, root_words=[*heap.root_words, *late])
+    assert kinds == bytes(RuledOracle(whole, Heuristic.NONE, rules).kinds)
 
 
 def find_interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:

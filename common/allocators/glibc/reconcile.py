@@ -63,8 +63,11 @@ class ArenaBalance:
 
 def balance_span(blocks: Blocks, word: int, span: GlibcSpan) -> ArenaBalance:
     """Sum the bytes of a span before cached blocks are marked. A chunk in use has one word more
-    than its block, and a free chunk two words."""
-    used = blocks.totals(State.IN_USE, span.start, span.end)
+    than its block, and a free chunk two words.
+
+    A pool whose blocks were marked earlier may have its metadata in a block of this span, such as
+    the magazines of a thread (GSlice)."""
+    used = Totals.sum_of(blocks.totals(state, span.start, span.end) for state in (State.IN_USE, State.METADATA))
     free = blocks.totals(State.FREE, span.start, span.end)
     arena = span.arena
     top = arena.top_size if span.start <= arena.top < span.end else 0

@@ -137,6 +137,11 @@ class NativeGraph:
         self._after_classifying()
         return NativeDisguises(self._library, self, self._handle, ranges, forms, most)
 
+    def restart(self) -> None:
+        self._library.fl_graph_restart(self._handle)
+        self._marked = False
+        self._totals = []
+
     def connect(self, references: array[int]) -> None:
         self._after_classifying()
         self._library.fl_graph_connect(self._handle, c_array(references), len(references))

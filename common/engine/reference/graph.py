@@ -205,18 +205,20 @@ class PureGraph(LostBlocks):
         self._after_classifying()
         self.edges, rooted = connect(self.edges_of, self.counts, references)
         self.offsets = array("Q", accumulate(self.counts, initial=0))
-        reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
         for target in rooted:
             self._roots[target] = self._roots.get(target, 0) | 1
+        self._noted = None
+        self.restart()
+
+    def restart(self) -> None:
+        reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
         self._kinds[:] = bytes(len(self._kinds))
-        self._interior, self._work, self._noted = set(), [], None
+        self._interior, self._work = set(), []
         self.lost = self.lost.started_anew(self._interior)
         self._marker = self._classifier = None
         self._marked = self._classified = False
-        for index in sorted(self._roots):
-            self._seed(index, self._roots[index])
-        for index in reached:
-            self._seed(index, 1)
+        for index, sort in [*sorted(self._roots.items()), *((index, 1) for index in reached)]:
+            self._seed(index, sort)
 
     def kind(self, index: int) -> Kind:
         return Kind(self._kinds[self.index(index)])

@@ -25,6 +25,8 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 
 UNTAGGED = "(no tag)"
+LEAST_PART = 1 / 8  # least part of a finding's memory in a pool of which the variable is searched
+MOST_PARTS = 3  # most such pools
 WITHOUT_POOLS = ("ld-", "ld.", "libc.", "libc-")
 """Prefixes of the names of libraries that use no pools. Their variables are not searched, because
 they may contain stale addresses of pools."""
@@ -74,11 +76,14 @@ class Apr(Runtime):
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
         if top is None or large is None:
             return find_alike_pools(top, WORDS, UNMANAGED, inside) if top is not None and not top.name else []
-        pool = next(one for one in self.pools if one.address == large.address)
-        return [self._add_holder(describe_large_pool(large, top, WORDS, REMEDIES, inside), pool)]
+        finding, pools = describe_large_pool(large, top, WORDS, REMEDIES, inside), {one.address: one for one in self.pools}
+        parts = [node for node in nodes.values() if node.bytes >= LEAST_PART * large.bytes_below and _is_below(node, large)]
+        largest = (pools[node.address] for node in sorted(parts, key=lambda node: -node.bytes)[:MOST_PARTS])
+        return [next((found for found in (self._add_holder(finding, one) for one in largest) if found is not finding), finding)]
 
     def _add_holder(self, finding: Finding, pool: Pool) -> Finding:
-        """Add to a finding the variable from which most of the pool's memory is reachable."""
+        """Add to a finding the variable from which most of the pool's memory is reachable. Return
+        the same finding if there is no such variable."""
         spans = find_spans(self._memory, pool)
         pointers = list_pointers(self._target, self._engine, spans)
         if pointers is None:
@@ -197,3 +202,10 @@ class Apr(Runtime):
     def _places(self) -> Sequence[tuple[int, int, str]]:
         """The start and end of each node, and the name of its pool, ascending."""
         return sorted((node.start, node.end, self._name(pool)) for pool in self.pools for node in pool.nodes)
+
+
+def _is_below(node: Optional[PoolNode], above: PoolNode) -> bool:
+    """Whether a pool is `above`, or is below it."""
+    while node is not None and node is not above:
+        node = node.parent
+    return node is not None

@@ -22,7 +22,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.type_nodes import InstanceType, TypeNodes, find_types
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion, State
-from findleaks.runtimes.base import NO_OBJECT, Exclusions, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
+from findleaks.runtimes.base import NO_OBJECT, Dependent, Exclusions, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import mini_objects, variants
@@ -40,6 +40,7 @@ MOST_REFERENCES = 1 << 30
 MANY = 16  # fewest handlers of one signal of one instance that are a root with a name
 MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
+HANDLERS = "signal handlers"
 MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
@@ -171,6 +172,9 @@ class GLib(Runtime):
             emitter = names[number] if number is not None else "instance"
             add(one.address, f"{HANDLER} of {emitter}::{self._signal_name(one.signal)}")
             add(one.closure - CLOSURE_HEADER, " of ".join(filter(None, (CLOSURE, self._function_name(self._function(one))))))
+        for instance, address in self.signals.lists.items():
+            number = found.get(self._directory.blocks.find(instance))
+            add(address, f"list of {HANDLERS} of {names[number] if number is not None else 'instance'}")
         for context in self.contexts.all:
             add(context.address, "GMainContext")
             for source in context.sources:
@@ -235,11 +239,15 @@ class GLib(Runtime):
         instances = sorted(blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
         image = self._images.get(OBJECTS)
         records = find_record_words(self._memory, self._engine, instances, image.module) if image is not None else ()
-        words = list(islice(chain(find_handler_words(self._memory, self.signals), records), MOST_WEAK + 1))
+        words = list(islice(chain(find_handler_words(self._memory, blocks, self.signals), records), MOST_WEAK + 1))
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        return [*words, *self.signals.instance_keys, *chain.from_iterable(one.unowned for one in self.contexts.all)]
+        return [*words, *self.signals.table_words, *chain.from_iterable(one.unowned for one in self.contexts.all)]
+
+    def dependents(self) -> Sequence[Dependent]:
+        """Return the lists of handlers, each with the instance that frees it."""
+        return [Dependent(instance, address, HANDLERS) for instance, address in self.signals.lists.items()]
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offsets of instances behind private data, of closures, and of the TypeNodes of
@@ -301,7 +309,7 @@ class GLib(Runtime):
                 what = self._calling(self.contexts.most_common_function(one))
                 made.append(Variable(name, 0, one.address, 0, what, len(one.sources), "sources"))
         word = self._memory.word
-        made += [Variable("signal handlers", address, word(address) or 0) for address in self.signals.variables]
+        made += [Variable(HANDLERS, address, word(address) or 0) for address in self.signals.variables]
         return [*made, *(Variable("main contexts", address, word(address) or 0) for address in self.contexts.variables)]
 
     def _calling(self, function: int) -> str:

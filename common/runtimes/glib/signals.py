@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -16,7 +16,7 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.glib.tables import find_tables, read_entries
+from findleaks.runtimes.glib.tables import Header, find_tables, read_entries
 from findleaks.target.base import Range
 from findleaks.value_classes import NamedTuple
 
@@ -39,6 +39,16 @@ class Handler(NamedTuple):
     instance: int
 
 
+class HandlerTable(NamedTuple):
+    """A table to which `variable` refers. Its keys are handlers, or instances (`by_instance`), of
+    which the values are the lists of their handlers."""
+
+    variable: int
+    header: Header
+    by_instance: bool
+    entries: Mapping[int, int]
+
+
 class Signals:
     """The signal handlers of a process. `data` is the writable memory of libgobject, `classes`
     are the classes of instances."""
@@ -46,34 +56,47 @@ class Signals:
     def __init__(self, memory: Memory, engine: Engine, data: Sequence[Range], classes: Mapping[int, object]) -> None:
         self._memory, self._engine, self._data, self._classes = memory, engine, data, classes
         self._known: dict[int, str] = {}
-        # The keys and hashes of tables of instances. This list is empty until `handlers` is read.
-        self.instance_keys: list[Range] = []
         self._form = struct.Struct(memory.arch.word_format[0] + HANDLER)
 
     @cached_property
     def handlers(self) -> Sequence[Handler]:
         """All handlers, ascending by address."""
-        return next((self._read(array("Q", sorted(keys))) for _, keys in self._tables if self._is_handler(keys[0])), [])
+        return next((self._read(array("Q", sorted(one.entries))) for one in self._tables if not one.by_instance), [])
 
     @cached_property
-    def _tables(self) -> Sequence[tuple[int, Sequence[int]]]:
-        """The address of each variable that refers to a table with a handler as each key, or an
-        instance as each key, and the keys."""
+    def _tables(self) -> Sequence[HandlerTable]:
+        """The tables with a handler as each key, or an instance as each key."""
         found = []
         for address, table in find_tables(self._memory, self._data):
             sample = [key for key, _ in islice(read_entries(self._memory, table), SAMPLE)]
-            by_instance = sample and table.big_keys and all(map(self._is_instance, sample))
-            if by_instance:
-                # A hash is the low half of an instance's address. It looks like a reference.
-                self.instance_keys += [Range(table.keys, table.keys + 8 * table.slots), Range(table.hashes, table.hashes + 4 * table.slots)]
+            by_instance = bool(sample) and table.big_keys and all(map(self._is_instance, sample))
             if sample and (by_instance or (table.keys == table.values and all(map(self._is_handler, sample)))):
-                found.append((address, [key for key, _ in read_entries(self._memory, table)]))
+                found.append(HandlerTable(address, table, by_instance, dict(read_entries(self._memory, table))))
         return found
 
     @property
     def variables(self) -> Sequence[int]:
         """The addresses of the variables that refer to tables of handlers."""
-        return [address for address, _ in self._tables] if self.handlers else []
+        return [one.variable for one in self._tables] if self.handlers else []
+
+    @cached_property
+    def lists(self) -> Mapping[int, int]:
+        """The list of handlers of each instance. {} if the lists of some handlers are unknown."""
+        instances = {one.instance for one in self.handlers}
+        return next((one.entries for one in self._tables if one.by_instance and instances <= one.entries.keys()), {})
+
+    @property
+    def table_words(self) -> Iterator[Range]:
+        """Yield the words of the tables that keep no instance in use. If `lists` is known, these
+        tables keep no handlers in use either, because an instance frees its handlers."""
+        for _, table, by_instance, _ in self._tables if self.handlers else ():
+            if by_instance or self.lists:
+                yield Range(table.keys, table.keys + 8 * table.slots)
+            if by_instance:
+                # A hash is the low half of an instance's address. It looks like a reference.
+                yield Range(table.hashes, table.hashes + 4 * table.slots)
+            if by_instance and self.lists and table.big_values:
+                yield Range(table.values, table.values + 8 * table.slots)
 
     def _is_instance(self, address: int) -> bool:
         return self._memory.word(address) in self._classes

@@ -8,7 +8,8 @@
   instance.
 
 Source: gobject/gobject.c (WeakRefStack, CArray, ToggleRefStack, weak_locations, WeakRefData),
-gsignal.c (struct _Handler), glib/gdataset.c (struct _GData) of GLib 2.74 and 2.84, 64-bit
+gsignal.c (struct _Handler, HandlerList), gbsearcharray.h, gclosure.h (struct _GClosure),
+gclosure.c (CLOSURE_N_NOTIFIERS), glib/gdataset.c (struct _GData) of GLib 2.74 and 2.84, 64-bit
 targets."""
 
 from __future__ import annotations
@@ -18,42 +19,74 @@ from collections.abc import Iterator, Sequence
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
-from findleaks.engine.contract import Engine
-from findleaks.runtimes.glib.signals import DATA, INSTANCE, Signals
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.runtimes.glib.signals import CALLBACK, DATA, INSTANCE, Signals
 from findleaks.target.base import Module, Range
 from findleaks.target.interruptible import interruptible
 
 QDATA = 16  # offset of `qdata` in a GObject
+NOTIFIERS = 24  # offset of `notifiers` in a GClosure
+COUNTS = (16, 1), (17, 3), (19, 0xFF)
+"""Shift and mask of n_guards, n_fnotifiers and n_inotifiers in the first word of a GClosure. A
+guard has two notifiers."""
+LIST_HEADER, LIST_ENTRY = 8, 32  # bytes of the count and of a HandlerList in a GBSearchArray
 FLAGS = 7  # mask of the flags in the low bits of the address of a GData
 DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
 MOST_DATA = 1 << 8  # most elements of a GData that is read
 CHECKED = 1 << 10  # handlers or GDatas between two checks for Ctrl-C
 
 
-def find_handler_words(memory: Memory, signals: Signals) -> Iterator[Range]:
-    """Yield the words of handlers and of their closures that refer to the handler's instance.
-    Raises Interrupted."""
+def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals) -> Iterator[Range]:
+    """Yield the words of handlers and of their closures that refer to an instance, but not on
+    behalf of a reference that it counts. These are the instance of the handler, and the instance
+    with which GLib invalidates the closure (g_signal_connect_object). Also yield the words after
+    the arrays of closures and the lists of handlers, which may be stale. Raises Interrupted."""
+    for address in signals.lists.values():
+        yield from _rest_of_block(blocks, address, LIST_HEADER + LIST_ENTRY * (memory.int32(address) or 0))
     for one in interruptible(memory.target, signals.handlers, CHECKED):
         yield Range(one.address + INSTANCE, one.address + INSTANCE + 8)
-        if memory.word(one.closure + DATA) == one.instance:
+        words = memory.words(one.closure, CALLBACK // 8) or (0,) * (CALLBACK // 8)
+        flags, data, notifiers = words[0], words[DATA // 8], words[NOTIFIERS // 8]
+        counts = [flags >> shift & mask for shift, mask in COUNTS]
+        guards, owning, ending = counts[0] * 2, counts[1], counts[2]
+        found = memory.words(notifiers, 2 * (guards + owning + ending)) if notifiers and owning + ending else None
+        places = list(zip(range(notifiers, notifiers + (1 << 16), 16), (found or ())[::2]))
+        watched = {value for _, value in places[guards + owning :]}
+        owned = {value for _, value in places[guards : guards + owning]}
+        if data and data not in owned and (data == one.instance or data in watched):
             yield Range(one.closure + DATA, one.closure + DATA + 8)
+        # If a function frees the data of a closure, the closure's own word counts as the reference.
+        yield from (Range(place, place + 8) for place, value in places if value in watched or value == data)
+        yield from _rest_of_block(blocks, notifiers, 16 * len(places))
+
+
+def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
+    """Yield the words of the block at `address` after the first `used` bytes, if there are any."""
+    index = blocks.find(address) if used else -1
+    if index >= 0 and blocks.address(index) == address and blocks.size(index) > used:
+        yield Range(address + used, address + blocks.size(index))
 
 
 def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: Module) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
-    instance. `instances`: the addresses of GObjects, ascending. `library`: libgobject, which has
-    the functions that destroy such records. Raises Interrupted."""
+    instance, and stale words that refer to instances in unused elements of the data. `instances`:
+    the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
+    destroy such records. Raises Interrupted."""
     target = memory.target
     records, _ = read_records(target, engine, array("Q", instances), QDATA + 8)
     data = memory.arch.words(records)[QDATA // 8 :: QDATA // 8 + 1]
     lists = sorted((word & ~FLAGS, instance) for word, instance in zip(data, instances) if word & ~FLAGS)
     counts, _ = read_records(target, engine, array("Q", (at for at, _ in lists)), 4)
+    known = frozenset(instances)
     end = 0  # of the previous list; in damaged memory, lists may overlap, and are read only once
     for (at, instance), count in interruptible(target, zip(lists, memory.arch.words32(counts)), CHECKED):
         words = memory.words(at + 8, DATUM // 8 * count) if at >= end and 0 < count <= MOST_DATA else None
         if words is None:
             continue
         end = at + 8 + DATUM * count
+        places = memory.int32(at + 4) or 0
+        unused = memory.words(end, DATUM // 8 * (places - count)) if count < places <= MOST_DATA else None
+        yield from (Range(end + 8 * at, end + 8 * at + 8) for at, word in enumerate(unused or ()) if word in known)
         for record, destroy in zip(words[1::3], words[2::3]):
             # A list that a program attached mostly has no function that destroys it.
             yield from _weak_locations(memory, record, instance) if record and destroy else ()
