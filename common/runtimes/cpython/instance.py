@@ -349,7 +349,7 @@ class CPython(DumpableBlocks):
         def pieces() -> Iterator[Piece]:
             return (blank_out(piece, unused) for piece in self._pieces())
 
-        lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces)
+        lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces, self.containers())
         lines.write(out, report)
         return [f"{lines.written:,} objects, leaked ones included"]
 
