@@ -48,8 +48,8 @@ def recurse(number):
 
 def work():
     """Suspend greenlets, in a greenlet that is not the main one."""
-    for function, count in ((handle, 1100), (iterate, 30), (Session, 20), (recurse, 60)):
-        for number in range(count):
+    for function, numbers in ((handle, range(1100)), (iterate, range(30)), (Session, range(20)), (recurse, range(0, 5001, 1000))):
+        for number in numbers:
             one = greenlet(function)
             one.switch(number)
             waiting.append(one)
@@ -70,6 +70,7 @@ def report():
         signal.pause()
 
 
+sys.setrecursionlimit(8000)
 waiting = []
 ended, new = greenlet(len), greenlet(handle)
 ended.switch("")
