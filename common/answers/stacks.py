@@ -3,7 +3,7 @@ stacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.answers.locks import list_deadlocks, list_locks, list_mutex_deadlocks
@@ -19,11 +19,12 @@ from findleaks.unwind.stacks import Stack, filter_stacks, group_threads
 
 
 class ScheduledThreads(NamedTuple):
-    """Threads that a runtime schedules itself, such as goroutines. `total`: their number, without
-    the runtime's internal threads. `found`: the threads that passed the filters, by stack, with
-    the internal threads."""
+    """Threads of one kind that a runtime schedules itself, such as goroutines. `total`: their
+    number, without the runtime's internal threads. `found`: the threads that passed the filters, by
+    stack, with the internal threads."""
 
     runtime: Runtime
+    kind: str
     total: int
     found: Sequence[user_threads.UserThreadGroup]
 
@@ -75,7 +76,7 @@ def group_stacks(
     if has_tasks(session.target):
         known = {one.name for one in schedulers}
         schedulers += [one for one in session.runtimes if one.user_thread and one.name not in known]
-    scheduled = [_schedule(one, function, module, not_under) for one in schedulers]
+    scheduled = [part for one in schedulers for part in _schedule(one, function, module, not_under)]
     unread = [problem.what for one in scheduled if not one.total for problem in one.runtime.problems]
     scheduled = [one for one in scheduled if one.total]
     of_runtimes = [result for one in scheduled for result in _user_groups(one, limit)]
@@ -90,19 +91,21 @@ def group_stacks(
     return FoundStacks(result, every, found, scheduled, warnings, names)
 
 
-def _schedule(runtime: Runtime, function: str, module: str, not_under: Sequence[str]) -> ScheduledThreads:
-    threads = runtime.user_threads()
-    groups = user_threads.group_user_threads(threads)
-    return ScheduledThreads(runtime, sum(not one.is_internal for one in threads), filter_stacks(groups, function, module, not_under))
+def _schedule(runtime: Runtime, function: str, module: str, not_under: Sequence[str]) -> Iterator[ScheduledThreads]:
+    every = runtime.user_threads()
+    for kind in dict.fromkeys([*(one.kind or runtime.user_thread for one in every)] or [runtime.user_thread]):
+        threads = [one for one in every if kind == (one.kind or runtime.user_thread)]
+        groups = filter_stacks(user_threads.group_user_threads(threads), function, module, not_under)
+        yield ScheduledThreads(runtime, kind, sum(not one.is_internal for one in threads), groups)
 
 
 def _user_groups(one: ScheduledThreads, limit: Optional[int]) -> list[UserThreadGroup]:
     return [
         UserThreadGroup(
             one.runtime.name,
-            one.runtime.user_thread,
+            one.kind,
             len(group.threads),
-            [thread.number for thread in group.threads],
+            [thread.number for thread in group.threads if thread.number],
             group.first.state,
             group.first.reason or None,
             round(group.waiting / 1e9, 1) if group.waiting is not None else None,

@@ -198,11 +198,19 @@ def _owners_outside_memory(session: Session, whose: ThreadName, controls: Mappin
 def _frame_owners(session: Session, whose: ThreadName) -> Iterator[Owner]:
     """Yield frames of managed languages that are not on the threads' stacks, such as Python's."""
     for runtime in session.runtimes:
+        shared: dict[tuple[str, str], list[Range]] = {}
         for frame in runtime.frames():
+            if frame.owners:
+                shared.setdefault((frame.name, frame.owners), []).append(frame.range)
+                continue
             ranges = intersection(session.roots, [frame.range])
             if ranges:
                 where = f"{runtime.name} frame{f', {whose(frame.thread)}' if frame.thread else ''}"
                 yield Owner(OwnerSort.MAPPING, frame.name, where, frame.thread, ranges)
+        for (name, owners), parts in shared.items():
+            ranges = intersection(session.roots, parts)
+            if ranges:
+                yield Owner(OwnerSort.MAPPING, name, f"{runtime.name} frames, {owners}", 0, ranges)
 
 
 def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequence[OwnedObjects]) -> Iterator[Owner]:

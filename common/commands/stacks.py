@@ -55,7 +55,7 @@ def stacks(session: Session, args: argparse.Namespace) -> Plain:
         from findleaks.commands.export import of_target, write_profile
         from findleaks.commands.profiles import of_stacks
 
-        what = next((one.runtime.user_thread for one in scheduled if one.found), "threads")
+        what = next((one.kind for one in scheduled if one.found), "threads")
         profile = of_stacks(f"{what.capitalize().removesuffix('s')}s: {session.target.description}", what, _counts(found, scheduled))
         result.written = write_profile(session, of_target(profile, session.target), args.output, form)
     return result
@@ -94,7 +94,7 @@ def _folded_text(
 
 
 def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int) -> Iterator[str]:
-    word, groups = one.runtime.user_thread, one.found
+    word, groups = one.kind, one.found
     shown = sum(len(group.threads) for group in groups)
     own = sum(len(group.threads) for group in groups if group.first.is_internal)
     whole = f"{format_count(one.total, word)} of {one.runtime.name}" + (f", and {number(own)} of the runtime itself" if own else "")
@@ -102,8 +102,9 @@ def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int)
     listed = first(groups, args.limit)
     for group in listed:
         yield ""
-        numbers = some([str(thread.number) for thread in group.threads], 8)
-        yield f"  {format_count(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}: {numbers}"
+        numbers = some([str(thread.number) for thread in group.threads if thread.number], 8)
+        count = f"  {format_count(len(group.threads), word)}, {printable(describe_state(group.first))}{_wait(group)}"
+        yield f"{count}: {numbers}" if numbers else count
         yield from _frames_text(group.frames, args.frames, width, lambda at: ())
         if group.first.creator is not None:
             yield f"    created by {frame_label(group.first.creator, width - 15)}"

@@ -58,11 +58,11 @@ class UserThreadGroup(Record):
     runtime: str
     """The runtime's name."""
     kind: str
-    """What the runtime calls such a thread: "goroutine", "asyncio task"."""
+    """What the runtime calls such a thread: "goroutine", "asyncio task", "greenlet"."""
     count: int
     """Number of threads."""
     numbers: Sequence[int]
-    """The runtime's numbers of the threads, in the order of their creation."""
+    """The runtime's numbers of the threads, in the order of their creation. Greenlets have none."""
     state: str
     """The state of the threads: "waiting"."""
     reason: Optional[str]
@@ -70,7 +70,7 @@ class UserThreadGroup(Record):
     waiting_seconds: Optional[float]
     """The longest wait in seconds; None if unknown."""
     stack_bytes: int
-    """Bytes of the stacks of these threads; 0 for tasks of asyncio, which have none."""
+    """Bytes of the stacks of these threads; 0 for tasks of asyncio and for greenlets."""
     internal: bool
     """Whether the threads belong to the runtime itself."""
     creator: Optional[StackFrame]

@@ -20,6 +20,7 @@ from findleaks.runtimes.count_verdict import MiscountedType as MiscountedType
 from findleaks.runtimes.count_verdict import ReferenceCounts as ReferenceCounts
 from findleaks.runtimes.dependent import Dependent as Dependent
 from findleaks.runtimes.memory_part import Part as Part
+from findleaks.runtimes.user_thread import UserThread as UserThread
 from findleaks.target.base import Piece, Range, Target, Thread
 from findleaks.value_classes import NamedTuple
 
@@ -151,26 +152,6 @@ class Variable(NamedTuple):
     length: Optional[int] = None
     unit: str = ""
     is_local: bool = False
-
-
-class UserThread(NamedTuple):
-    """A thread that the runtime schedules itself, such as a goroutine.
-
-    `number` is the runtime's, `state` and `reason` ("" if unknown) are the runtime's words.
-    [`sp`, stack.end) is live. `waiting`: nanoseconds, None if unknown. `creator`: the place of its
-    creation. `thread`: the kernel's number of the thread that runs it, 0 if none does."""
-
-    number: int
-    state: str
-    reason: str
-    sp: int
-    pc: int
-    stack: Range
-    frames: Sequence[NamedFrame]  # innermost first
-    creator: Optional[NamedFrame] = None
-    waiting: Optional[int] = None
-    thread: int = 0
-    is_internal: bool = False  # of the runtime itself
 
 
 class Runtime:

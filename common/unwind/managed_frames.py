@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from findleaks.unwind.stacks import NamedFrame
 
 WalkFrame = Callable[[int, int], Sequence["NamedFrame"]]
-DEEPEST = 4096  # managed frames of one thread that are read
+DEEPEST = 1 << 14  # managed frames of one thread that are read
 # A stub hashes at most this many bytes of a table of lines, as in stack_walk.S. Functions that
 # differ only in later bytes have the same hash.
 MOST_HASHED = 4096

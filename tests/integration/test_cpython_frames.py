@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import debian
 import debuggers
 import frame_stops
+import greenlets
 import mallocs_python
 import pytest
 import truth
@@ -23,7 +23,6 @@ from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import DEEPEST, NativeStack
 
 HANDLER_CRASHES = ("3.11", "3.12")  # see frame_stops.HandlerCrashed
-GREENLETS: debian.Pins = {("python3-greenlet", "0.4.17-1+b1"): "2158fb5815f6cd72704f1a55b84267fa7a90c23cefa7aa72455bfa4871e084df"}
 Crash = tuple[Path, Path, frame_stops.Printed]
 """A core of a fault, one of the signal that `faulthandler` raised again, and the frames that it printed."""
 
@@ -51,9 +50,7 @@ def test_frames_are_those_of_faulthandler(version: str, stops: int, tmp_path: Pa
 @pytest.mark.matrix
 def test_frames_in_greenlets(tmp_path: Path) -> None:
     """findleaks lists the frames of the current greenlet, and does not attribute them to interpreter frames of other greenlets."""
-    folder = debian.cache() / "pythons" / "greenlet-3.9"
-    debian.unpack_packages("bullseye", ("python3-greenlet",), folder, GREENLETS)
-    modules = folder / "root/usr/lib/python3/dist-packages"
+    modules, _ = greenlets.get_environment("3.9")
     with frame_stops.busy_python(PYTHONS["3.9"](), tmp_path, "python_greenlets.py", modules) as program:
         for number in range(60):
             time.sleep(0.01)

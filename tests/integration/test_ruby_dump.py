@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -50,7 +51,18 @@ def dump(version: str, folder: Path, picture: str) -> Dumps:
         text = debuggers.findleaks("runtime", "--only", "ruby", "-o", str(folder / "found.json"), *where)
         program.go(1)
     assert "as ObjectSpace.dump_all writes" in text
+    check_text(folder / "found.json")
     return Dumps(objects(folder / "own.json"), objects(folder / "found.json"), folder / "found.json")
+
+
+def check_text(file: Path) -> None:
+    """sheap reads the type and the references with patterns, not with a parser of JSON. It searches paths from the lines of type ROOT."""
+    lines = file.read_text(errors="replace").splitlines()
+    assert all(re.search(r'"type":"[A-Z]+"', line) for line in lines)
+    found = [json.loads(line) for line in lines if '"type":"ROOT"' in line]
+    read = [re.search(r'"references":\[([",0-9a-fx ]+)\]', line) for line in lines if '"type":"ROOT"' in line]
+    assert len(found) > 10
+    assert [one["references"] for one in found] == [match[1].replace('"', "").split(", ") if match else [] for match in read]
 
 
 def references(one: Line, among: dict[str, Line]) -> set[str]:

@@ -121,6 +121,16 @@ def test_the_transient_heap_is_memory_of_ruby(waiting: Waiting, request: pytest.
     assert sizes.get("transient heap") == (32 << 20 if version in ("2.7", "3.1") else None), sizes
 
 
+def test_the_shape_tree_is_memory_of_ruby(waiting: Waiting, request: pytest.FixtureRequest) -> None:
+    """Ruby 3.3 and newer map 404 MiB for shapes. Few are in use: each class of the program has one for each instance variable."""
+    found = debuggers.runtime_page("ruby", "--no-native", str(waiting.core))
+    parts = {part["name"]: part for part in found["parts"]}
+    if request.node.callspec.params["waiting"] in ("2.7", "3.1"):
+        assert "shape tree" not in parts
+    else:
+        assert parts["shape tree"]["bytes"] == 404 << 20 and 1000 < parts["shape tree"]["used"] < 100_000, parts
+
+
 def test_whatis_names_classes_and_members(waiting: Waiting) -> None:
     (found,) = ask(waiting, "whatis", waiting.objects["Constant"])["answers"]
     assert found["text"].endswith(f"-byte Ruby object, Constant at {waiting.objects['Constant']:#x}")

@@ -10,6 +10,12 @@ import json
 import signal
 import sys
 
+try:
+    import array
+    import ctypes
+except ImportError:  # of an interpreter without modules in separate files
+    ctypes = None
+
 
 class Plain:
     def __init__(self, name):
@@ -109,6 +115,9 @@ named = {
 }
 if sys.version_info < (3, 11):  # Attributes are in the dictionaries of the objects.
     del named["plain"], named["chain"]
+if ctypes:
+    second = ctypes.c_size_t.from_address(ctypes.c_size_t.from_address(id(several["deque"]) + 24).value + 65 * 8).value
+    stray = array.array("Q", [second + 100])  # a number that is an address in the second block of the deque
 more = [Plain(str(number)) for number in range(int(sys.argv[1]) if len(sys.argv) > 1 else 0)]
 leaked = []
 found = []

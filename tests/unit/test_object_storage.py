@@ -51,7 +51,7 @@ def build_lines(engine: Engine, memory: Memory, blocks: Blocks) -> ObjectLines:
         pass
     # The references are built as if an object dominated each block.
     references = BlockReferences(graph, array("Q", bytes(8 * len(blocks))), array("I", bytes(4 * len(blocks))), {})
-    return ObjectLines(engine, blocks, tally, ["thing"], cast(MemberLines, Members()), references, lambda: [piece])
+    return ObjectLines(engine, blocks, tally, ["thing"], cast(MemberLines, Members()), references, lambda: [piece], ())
 
 
 def test_a_stale_word_takes_no_storage_of_another_object() -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from findleaks.unwind.managed_frames import ManagedFrames
 
 MARK = "python"  # in a loaded file's path: the program, libpython or an extension module
-TASKS = "_asyncio"  # the extension module with the type of tasks
+TASKS = "_asyncio", "greenlet"
+"""Parts of the paths of the extension modules with the types of tasks and greenlets."""
+
 HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
 
@@ -36,8 +38,10 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 
 
 def has_tasks(target: Target) -> bool:
-    """Return whether the process may have tasks of asyncio, which are found by reading the heap."""
-    return any(TASKS in module.path for module in target.modules()) or target.symbol(f"PyInit_{TASKS}") is not None
+    """Return whether the process may have tasks of asyncio or greenlets, which are found by reading
+    the heap."""
+    is_loaded = any(name in module.path for module in target.modules() for name in TASKS)
+    return is_loaded or target.symbol(f"PyInit_{TASKS[0]}") is not None
 
 
 def find_frames(target: Target) -> Optional[ManagedFrames]:

@@ -214,6 +214,17 @@ class FrameReader(ManagedFrames):
         named = self._name(frame) if self._is_supported else None
         return named if named is not None and named.function else None
 
+    @property
+    def has_inner_frames(self) -> bool:
+        """Whether a frame object contains the address of its frame; before 3.11 it is the frame."""
+        return self._is_supported and self._release >= (3, 11)
+
+    def name_frames(self, frame: int) -> Sequence[NamedFrame]:
+        """Return the names of this frame and of those that called it, innermost first; () if one is
+        damaged."""
+        found = [named for _, named in self._frames(frame) if named is not None] if self._is_supported else []
+        return tuple(found) if all(one.function for one in found) else ()
+
     def _frames(self, frame: int, end: int = 0) -> Iterator[tuple[int, Optional[NamedFrame]]]:
         """Yield the address of each frame up to `end`, with its name; None for an entry frame and
         other frames of the interpreter itself."""

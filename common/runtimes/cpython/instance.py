@@ -304,8 +304,7 @@ class CPython(DumpableBlocks):
         return sorted(named, key=lambda made: made.address)
 
     def _table(self, memory: Memory, block: int, address: int) -> int:
-        """Return the heads of the collector's lists, the unused part of frame stacks, and the
-        unused entries of free lists, deques, long lists and long frames."""
+        """Return the storage that only the collection in a block uses; 0 if there is none."""
         number = self.tally.found[block]
         flags = self.known.flags[number] if number != NO_OBJECT else 0
         words = memory.words(address + self._shift, 6)
@@ -349,7 +348,7 @@ class CPython(DumpableBlocks):
         def pieces() -> Iterator[Piece]:
             return (blank_out(piece, unused) for piece in self._pieces())
 
-        lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces)
+        lines = ObjectLines(self._engine, blocks, self.tally, self._live_names, members, references, pieces, self.containers())
         lines.write(out, report)
         return [f"{lines.written:,} objects, leaked ones included"]
 
@@ -372,10 +371,12 @@ class CPython(DumpableBlocks):
     user_thread = "asyncio task"
 
     def user_threads(self) -> Sequence[UserThread]:
-        """Return asyncio's tasks that have not ended. Objects are read."""
+        """Return asyncio's tasks that have not ended, and suspended greenlets. Objects are read."""
+        from findleaks.runtimes.cpython.greenlets import read_greenlets
         from findleaks.runtimes.cpython.tasks import read_tasks  # few commands need it
 
-        return [one.thread for one in read_tasks(self._target, self._directory.blocks, self.known, self.tally, self._object_names)]
+        parts = self._target, self._directory.blocks, self.known, self.tally
+        return [one.thread for found in (read_tasks(*parts, self._object_names), read_greenlets(*parts)) for one in found]
 
     def findings(self) -> Sequence[Finding]:
         from findleaks.runtimes.cpython.pending_tasks import find_pending_tasks
@@ -406,7 +407,7 @@ class CPython(DumpableBlocks):
 
     @cached_property
     def _frames(self) -> Sequence[Frame]:
-        return list_frames(self._target, self._object_names, self._lists.threads)
+        return list_frames(self._target, self._object_names, self._lists.threads, self._lists.greenlets)
 
     def describe(self, address: int) -> str:
         blocks = self._directory.blocks

@@ -40,6 +40,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.exit_callbacks import ExitCallbackReader, ExitCallbacks
 from findleaks.runtimes.cpython.free_arrays import FreeArrays
+from findleaks.runtimes.cpython.greenlets import iterate_suspended
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
 from findleaks.runtimes.cpython.version_caches import VersionCaches
@@ -82,6 +83,7 @@ class InterpreterMemory(NamedTuple):
     free_objects: Sequence[tuple[int, int]]
     chained: Sequence[tuple[int, int]]  # blocks in free lists of 3.14, and the offset of their link
     threads: Sequence[int]  # addresses of datastack_chunk in the states of threads
+    greenlets: Sequence[int]  # addresses of the saved datastack_chunk of suspended greenlets
     exit_callbacks: Sequence[ExitCallbacks]  # unlike the other members, these are references
 
 
@@ -113,8 +115,8 @@ def read_interpreter_memory(
     heads = [at for state in states for at in reader.list_heads(state)]
     ends = [end for head in heads for end in reader.iterate_ends(head)]
     tops = [at for state in states for at in reader.chunk_words(state)]
-    threads = reader.all_threads(tops)
-    unused = [part for at in threads for part in reader.unused_frames(at)]
+    threads, greenlets = reader.all_threads(tops), list(reader.chunks_of_greenlets())
+    unused = [part for at in (*threads, *greenlets) for part in reader.unused_frames(at)]
     unused += reader.unused_arenas()
     unused += [part for state in states for part in arrays.iterate_unused(state.address, state.words, [at for at, _ in state.others])]
     caches = VersionCaches(Memory(target), blocks, known, found, version)
@@ -129,7 +131,7 @@ def read_interpreter_memory(
     chained = dict(one for state in states for one in reader.iterate_chained(state))
     exits = ExitCallbackReader(Memory(target), blocks, known, found)
     callbacks = [one for state in states for one in exits.find((state.address + at * reader.word, index) for at, index in state.others)]
-    return InterpreterMemory(heads, ends, unused, stale, list(free.items()), list(chained.items()), threads, callbacks)
+    return InterpreterMemory(heads, ends, unused, stale, list(free.items()), list(chained.items()), threads, greenlets, callbacks)
 
 
 class _Reader:
@@ -229,6 +231,13 @@ class _Reader:
             return False
         words = self._memory.words(at, 3)
         return words is not None and self._is_chunk(*words)
+
+    def chunks_of_greenlets(self) -> Iterator[int]:
+        """Yield the addresses of the saved fields datastack_chunk of suspended greenlets."""
+        for one in iterate_suspended(self._memory, self._blocks, self._known, self._found):
+            for at in range(len(one.words) - 2):
+                if one.words[at] and not one.words[at] % CHUNK_ALIGNMENT and self._is_chunk(*one.words[at : at + 3]):
+                    yield one.state + at * self.word
 
     def unused_frames(self, at: int) -> Iterator[Range]:
         """Yield the unused parts of the chunks of the thread with datastack_chunk at `at`."""

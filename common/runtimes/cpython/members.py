@@ -65,6 +65,7 @@ class ObjectNames:
         self.layout = Layout(self.release)
         self.is_supported = numbers is not None and not known.shift and target.arch.word == 8
         self._keys: dict[int, Sequence[str]] = {}
+        self._of_code: dict[int, tuple[Sequence[str], str]] = {}
 
     # -- objects
 
@@ -264,6 +265,12 @@ class ObjectNames:
 
     def _names_of(self, code: int) -> tuple[Sequence[str], str]:
         """Return the names of a code object's variables, and its own name."""
+        found = self._of_code.get(code)
+        if found is None:
+            found = self._of_code[code] = self._read_names(code)
+        return found
+
+    def _read_names(self, code: int) -> tuple[Sequence[str], str]:
         if self._plain(code) != "code":
             return (), ""
         words = self._memory.words(code, _CODE_WORDS.stop + 6) or ()

@@ -31,7 +31,8 @@ _LEAKED = (Kind.DEFINITE, Kind.INDIRECT)
 
 class ObjectLines:
     """Writes the objects of one interpreter. `pieces` returns the memory of all heaps, ascending.
-    `names` has the name of each type."""
+    `names` has the name of each type. `chains` has the block of each object whose storage is a list
+    of linked blocks, and the addresses of these blocks."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class ObjectLines:
         members: MemberLines,
         references: BlockReferences,
         pieces: Callable[[], Iterable[Piece]],
+        chains: Iterable[tuple[int, Sequence[int]]],
     ) -> None:
         self._engine, self._blocks, self._tally, self._members = engine, blocks, tally, members
         self._objects = ObjectBlocks(tally.found, tally.offsets, tally.shift)
@@ -50,8 +52,9 @@ class ObjectLines:
         self._heads = [f'","type":{json.dumps(name)},"module":{json.dumps(_module(name))},"size":' for name in names]
         self._addresses, self._sizes, _ = blocks.columns()
         self._taken = bytearray(len(blocks))
-        # By block: the block of the object whose storage begins in the block, or NO_ROOT.
+        # By block: the block of the object to whose storage the block surely belongs, or NO_ROOT.
         self._storage = array("I", [NO_ROOT]) * len(blocks)
+        self._reserve_chains(chains)
         self._keys, self._targets = array("Q"), array("I")  # references of blocks without an object
         self._referrers = array("I", bytes(4 * len(blocks)))
         self.written = 0
@@ -96,6 +99,15 @@ class ObjectLines:
                     self._reserve_storage(found[0::COLUMNS], found[1::COLUMNS])
                 for index, count in zip(*self._engine.sum_by_value(found[1::COLUMNS], array("Q"))):
                     self._referrers[index] += count
+
+    def _reserve_chains(self, chains: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """Set the owner of each block of a list. A stray word that looks like an address in the
+        block does not change this."""
+        for index, addresses in chains:
+            for address in addresses:
+                block = self._blocks.find(address)
+                if block >= 0 and self._tally.found[block] == NO_OBJECT:
+                    self._storage[block] = index
 
     def _reserve_storage(self, keys: array[int], targets: array[int]) -> None:
         """Set the owner of each block to which a word for storage refers. If several objects have
@@ -155,7 +167,8 @@ class ObjectLines:
         waiting, total = [target] if is_storage is not False else [], 0
         while waiting:
             one = waiting.pop()
-            if self._taken[one] or self._storage[one] not in (NO_ROOT, index) or not (is_storage or self._is_owned(one)):
+            owner = self._storage[one]
+            if self._taken[one] or owner not in (NO_ROOT, index) or not (is_storage or owner == index or self._is_owned(one)):
                 continue
             self._taken[one] = 1
             total += self._sizes[one]

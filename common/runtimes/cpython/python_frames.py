@@ -14,24 +14,25 @@ from findleaks.target.base import Range, Target
 
 MOST = 1 << 16  # frames of all threads
 LONGEST = 1 << 20  # bytes of a chunk that are read
+_GREENLETS = "suspended greenlets"
 _AROUND = 1 << 10  # bytes of a thread state behind datastack_chunk that may have its pthread_t
 
 
-def list_frames(target: Target, names: ObjectNames, threads: Sequence[int]) -> list[Frame]:
+def list_frames(target: Target, names: ObjectNames, threads: Sequence[int], greenlets: Sequence[int]) -> list[Frame]:
     """Return the frames, ascending. `threads`: addresses of the field datastack_chunk in thread
-    states."""
+    states. `greenlets`: addresses of this field in the saved states of suspended greenlets."""
     if not (names.is_supported and names.layout.has_frames):
         return []
     memory = Memory(target)
     pointers = {thread.thread_pointer: thread.tid for thread in target.threads() if thread.thread_pointer}
     found: list[Frame] = []
-    for at in threads:
-        tid = _tid(memory, at, pointers)
+    owners = [(at, _tid(memory, at, pointers), "") for at in threads] + [(at, 0, _GREENLETS) for at in greenlets]
+    for at, tid, owner in owners:
         for start, top in _chunks(memory, at):
             if target.is_interrupted():
                 raise Interrupted
             if len(found) < MOST:
-                found += _frames(memory, names, start, top, tid)
+                found += _frames(memory, names, start, top, tid, owner)
     return sorted(found, key=lambda frame: frame.range)
 
 
@@ -56,7 +57,7 @@ def _chunks(memory: Memory, at: int) -> Iterator[tuple[int, int]]:
         top = chunk + (CHUNK_HEAD + head[2]) * memory.size if head is not None else 0
 
 
-def _frames(memory: Memory, names: ObjectNames, start: int, top: int, tid: int) -> Iterator[Frame]:
+def _frames(memory: Memory, names: ObjectNames, start: int, top: int, tid: int, owner: str) -> Iterator[Frame]:
     """Yield the frames in a part of a chunk. Each begins where the preceding one ends."""
     layout = names.layout
     starts = []
@@ -68,4 +69,4 @@ def _frames(memory: Memory, names: ObjectNames, start: int, top: int, tid: int) 
         else:
             at += memory.size
     for at, end in zip(starts, [*starts[1:], top]):
-        yield Frame(names.code_name(memory.word(at + layout.code) or 0), tid, Range(at, end))
+        yield Frame(names.code_name(memory.word(at + layout.code) or 0), tid, Range(at, end), owner)

@@ -27,8 +27,10 @@ from findleaks.runtimes.ruby.objects import Slots
 from findleaks.runtimes.ruby.pages import Pages
 from findleaks.runtimes.ruby.remedies import REMEDIES, SINGLETON
 from findleaks.runtimes.ruby.reported import DATA, read_reported, reported_at
+from findleaks.runtimes.ruby.shape_tree import find_shape_tree
 from findleaks.runtimes.ruby.tables import NEWEST_SHARED, SHARED
 from findleaks.runtimes.ruby.traces import TraceReader, Traces
+from findleaks.runtimes.ruby.transient_heap import TransientHeap, find_transient_heap
 from findleaks.runtimes.ruby.values import Values
 from findleaks.runtimes.ruby.variables import GETTERS, Exported, Finder, Found, Starts
 from findleaks.target.base import Range, Target
@@ -37,7 +39,6 @@ from findleaks.target.ranges import merge_ranges, subtract
 
 if TYPE_CHECKING:
     from findleaks.allocators.directory import Directory
-    from findleaks.runtimes.ruby.transient_heap import TransientHeap
     from findleaks.runtimes.ruby.value_stacks import ValueStack
 
 LOOK = 4096  # objects between two checks for the user's interrupt
@@ -47,7 +48,7 @@ MAX_DATA = 1 << 24  # bytes of the interpreter's variables that are searched
 OTHER = "(of further classes)"
 VM, THREAD, FIBER = "VM", "VM/thread", "fiber"  # data types; the data of the first is the rb_vm_t
 
-_NO_TRANSIENT_HEAP = (3, 3)  # the first version without a transient heap
+_NO_TRANSIENT_HEAP = (3, 3)  # the first version without a transient heap and with a shape tree
 _EMPTY = (c.T_FLOAT, c.T_MOVED)  # types that refer to no native memory
 
 
@@ -131,7 +132,7 @@ class Ruby(DumpableHeap):
         found = [c.describe_pages(self._census, self.pages, self._layout.page, bool(self._inside))]
         if self._transient is not None:
             found.append(self._transient.describe())
-        return [*found, *filter(None, [build_part(self._fiber_stacks)])]
+        return [*found, *filter(None, [build_part(self._fiber_stacks), self._shape_tree])]
 
     @cached_property
     def _fiber_stacks(self) -> Sequence[Range]:
@@ -189,12 +190,12 @@ class Ruby(DumpableHeap):
 
     @cached_property
     def _transient(self) -> Optional[TransientHeap]:
-        if self._layout.numbers >= _NO_TRANSIENT_HEAP or not self.pages.all:
-            return None
-        # Imported here, because newer versions of Ruby do not need this module.
-        from findleaks.runtimes.ruby.transient_heap import find_transient_heap
+        is_old = self._layout.numbers < _NO_TRANSIENT_HEAP and self.pages.all
+        return find_transient_heap(self._target, self._memory, self._data) if is_old else None
 
-        return find_transient_heap(self._target, self._memory, self._data)
+    @cached_property
+    def _shape_tree(self) -> Optional[Part]:
+        return find_shape_tree(self._target, self._memory, self._data) if self._layout.numbers >= _NO_TRANSIENT_HEAP else None
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         threads = (self._memory.word(slot + DATA) or 0 for slot in self._select_data(THREAD))

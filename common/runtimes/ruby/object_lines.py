@@ -46,7 +46,8 @@ class ObjectLines:
         roots = {**self._references.roots, **({_SHARED: shared} if shared else {})}
         for name, targets in roots.items():
             line = {"type": "ROOT", "root": name, "references": [hex(self._addresses[index]) for index in targets]}
-            out.write(f"{json.dumps(line)}\n".encode())
+            # Without a space after a colon, as Ruby writes: sheap searches the line for this text.
+            out.write(f"{json.dumps(line, separators=(', ', ':'))}\n".encode())
         places = self._references.places
         for first in range(0, len(places), _STEP):
             out.write("".join(self._lines(places[first : first + _STEP])).encode("utf-8", "replace"))
