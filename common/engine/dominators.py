@@ -31,6 +31,9 @@ SHARED_NAME = "retained by several roots"
 NO_ROOT = 0xFFFFFFFF  # stands for a root's number: no root
 
 
+STEM_EDGES = 8  # see Dominators.expect_leaf_trees
+
+
 IGNORED = 0xFFFFFFFE  # stands for a root's number: the block's references are ignored
 
 
@@ -150,8 +153,13 @@ class Dominators(Protocol):
         Not allowed in a tree made by `within`.
 
         Exactly one reference leads to each block of a leaf tree; it comes from a block. The block
-        at the top of the tree refers to no block, or only to blocks that refer to no block.
-        `members` returns leaf trees after the other children of a node."""
+        at the top of the tree refers to no block, or only to blocks that refer to no block. To such
+        a block, several references may lead if the top has at most STEM_EDGES references. Blocks
+        that refer to no block are joint leaves if several references lead to them, all of which
+        come from blocks: shared strings, for example.
+
+        `members` returns the joint leaves among the children of a node after the other children,
+        by address, and leaf trees after these."""
         ...
 
     def set_owners(self, containers: array[int], owners: Sequence[int]) -> None:

@@ -3,14 +3,16 @@
 
 #include <stdlib.h>
 
-#define PHASES 22u
+#define PHASES 26u
 #define REFERRING 4u /* numbers of phases: REFERRING to ATTACHING */
 #define SURVEYING 7u
 #define VISITING 10u
 #define SORTING 11u
-#define WEIGHING 14u
-#define GROWING 19u
-#define ATTACHING 20u
+#define JOINING 16u
+#define WEIGHING 17u
+#define PLACING_JOINT 20u
+#define GROWING 23u
+#define ATTACHING 24u
 #define MANY 0x80000000u /* number of a block with more than PREFETCHED edges */
 #define FAR 12u          /* edges ahead, for such a block */
 #define SOON 6u
@@ -20,7 +22,7 @@
 
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
-    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->firsts, d->nodes, d->parents, d->semis,
+    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->joints, d->skipped, d->bases, d->depths, d->firsts, d->nodes, d->parents, d->semis,
              d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
              d->frames.items, d->others.items, d->tallies, d);
 }
@@ -169,7 +171,8 @@ static int list(dominators *d, int64_t *budget) {
 static int begin(dominators *d) {
     size_t most = (size_t)d->count + d->roots + 1;
     d->places = malloc(((size_t)d->roots + 1) * sizeof *d->places);
-    if (!d->places || ((!d->leaf_trees || d->containers) && !(d->nodes = malloc(most * sizeof *d->nodes))))
+    d->bases = calloc((size_t)d->priorities + 1, sizeof *d->bases);
+    if (!d->places || !d->bases || ((!d->leaf_trees || d->containers) && !(d->nodes = malloc(most * sizeof *d->nodes))))
         return NO_MEMORY;
     d->parents = malloc(most * sizeof *d->parents);
     d->semis = malloc(most * sizeof *d->semis);
@@ -205,7 +208,7 @@ INLINE int enter(dominators *d, uint32_t index, uint32_t parent, bool leaves) {
     bool follows = count > PREFETCHED;
     for (uint32_t each = 0; each < count && each < PREFETCHED; each++) {
         uint32_t target = g->edges[first + each] >> INDEX_SHIFT;
-        if (leaves && bit(d->left_out, target))
+        if (leaves && bit(d->skipped, target))
             continue;
         follows = true;
         __builtin_prefetch(&g->groups[target / GROUP]);
@@ -236,7 +239,7 @@ INLINE int again(dominators *d, uint32_t number, uint32_t source) {
 }
 
 INLINE int meet(dominators *d, uint32_t index, uint32_t source, bool leaves) {
-    if (leaves && bit(d->left_out, index))
+    if (leaves && bit(d->skipped, index))
         return DONE;
     if (!leaves && is_collapsed(d, index)) {
         if (!bit(d->seen, index)) /* seen: in a tree that an earlier priority reached */
@@ -315,7 +318,7 @@ INLINE int visit_roots(dominators *d, int64_t *budget, bool leaves) {
         }
         if (d->group++ == d->lasts[d->priority]) {
             d->priority++;
-            d->base = d->count;
+            d->bases[d->priority] = d->base = d->count;
         }
         d->source = 0;
     }
@@ -335,6 +338,7 @@ static int visit(dominators *d, int64_t *budget) {
     int more = (d->leaf_trees ? visit_without_leaf_trees : visit_all)(d, budget);
     if (!more) { /* the following phases take most memory */
         DROP(d->seen);
+        DROP(d->skipped);
         DROP(d->frames.items);
     }
     return more;
@@ -343,8 +347,8 @@ static int visit(dominators *d, int64_t *budget) {
 API uint32_t fl_dominators_progress(const dominators *d) {
     static const uint16_t begins[PHASES + 1] = {0,   10,  10,  40,  60,  100, 140, 180, 200, 210, 220,
                                                 /* measured */
-                                                520, 560, 680, 720, 740, 760, 780, 820, 850, 860, 930, 1000};
-    bool by_block = d->phase < SURVEYING || d->phase == WEIGHING || d->phase == ATTACHING;
+                                                520, 560, 680, 720, 720, 720, 720, 740, 760, 780, 780, 820, 850, 860, 930, 1000};
+    bool by_block = d->phase < SURVEYING || d->phase == JOINING || d->phase == WEIGHING || d->phase == ATTACHING;
     uint64_t whole = by_block ? d->g->count : d->phase == SORTING ? d->others.count : d->count, done = d->at;
     if (d->phase >= PHASES)
         return 1000;
@@ -352,6 +356,8 @@ API uint32_t fl_dominators_progress(const dominators *d) {
         whole = d->g->edge_count;
     if (d->phase == VISITING)
         whole = d->join_blocks ? d->join_count : d->g->count, done = d->count;
+    if (d->phase == PLACING_JOINT)
+        whole = d->g->count / 64 + 1;
     if (d->phase == GROWING)
         whole = d->ranks;
     return begins[d->phase] + (uint32_t)((begins[d->phase + 1] - begins[d->phase]) * (done < whole ? done : whole) / (whole + 1));
@@ -361,8 +367,8 @@ API uint32_t fl_dominators_progress(const dominators *d) {
 API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_referred, dominators_leaves, dominators_stems, dominators_survey,
-        dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_weigh, dominators_count,
-        dominators_place, dominators_move_counts, dominators_move, dominators_grow, dominators_attach, dominators_sum,
+        dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_count_numbered,
+        dominators_place_numbered, dominators_join_leaves, dominators_weigh, dominators_count, dominators_place_all, dominators_place_joint, dominators_move_counts, dominators_move, dominators_grow, dominators_attach, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {

@@ -1,6 +1,7 @@
 /* Dominator tree of the blocks that roots reach: semi-NCA (engine/reference/dominators.py) over a
  * depth-first numbering. To give a number to fewer blocks, either single-entry trees are collapsed
- * to their tops (tree_reduction.c), or leaf trees are left out (leaf_trees.c).
+ * to their tops (tree_reduction.c), or leaf trees and joint leaves are left out (leaf_trees.c,
+ * joint_leaves.c).
  *
  * Memory for each block: 16 bytes (20 if the sums of sizes need 8 bytes; 5 to 12 if leaf trees are
  * left out), and 4 more once `idoms` is needed. While computing: 4 bytes for each block, 20 for
@@ -24,6 +25,10 @@
 #define BARRED 0x7FFFFFFFu
 #define NO_ROOT 0xFFFFFFFFu /* in place of a root's number: none */
 #define IGNORED 0xFFFFFFFEu
+
+#define IN_STEM 0x80000000u /* numbers of joint leaves: see joint_leaves.c */
+#define JOINED 0x40000000u
+#define STEM_EDGES 8u /* maximum for a stem that refers to joint leaves */
 
 #define MANY_NODES UINT8_MAX
 #define SUMMED 64u
@@ -67,11 +72,18 @@ typedef struct dominators {
     uint32_t *order, *above, *weights;
     uint64_t *joins, *join_blocks; /* by rank, by block: join node, visited depth first */
     uint64_t *earlier;         /* a bit for each block: barred, or reached at an earlier priority */
-    uint32_t ranks, join_count, edge;  /* their number; the next edge of the block being surveyed */
+    uint32_t ranks, join_count; /* their number */
+    uint32_t edge; /* next edge of the block being surveyed, or whose joint leaves are found */
     /* leaf_trees.c. Whether leaf trees are left out, instead of collapsing single-entry trees. */
     bool leaf_trees;
     /* One bit for each block. `leaves`: it is a leaf. `left_out`: it is in a leaf tree. */
     uint64_t *leaves, *left_out;
+    /* joint_leaves.c. One bit for each block. `joints`: it is a joint leaf. `skipped`: it is in
+     * `joints` or `left_out`. */
+    uint64_t *joints, *skipped;
+    uint32_t joint_count;
+    uint32_t *bases; /* first number of each priority */
+    uint32_t *depths, linked; /* skip links: depth of each node; number of nodes that have links */
     /* If `firsts` is not NULL, `numbers` has only the `kept` blocks that are not left out, and
      * firsts[n] is the number of these blocks with an index lower than 64 * n. */
     uint32_t *firsts, kept;
@@ -117,11 +129,15 @@ typedef struct dominators {
     uint64_t *moved; /* `outward` by place, while it is built */
 } dominators;
 
-/* Phases of leaf_trees.c, tree_reduction.c, semidominators.c and preorder_layout.c. Each returns 1
- * if work is left. */
+/* Phases of leaf_trees.c, joint_leaves.c, tree_reduction.c, semidominators.c and preorder_layout.c.
+ * Each returns 1 if work is left. */
 int dominators_referred(dominators *d, int64_t *budget);
 int dominators_leaves(dominators *d, int64_t *budget);
 int dominators_stems(dominators *d, int64_t *budget);
+int dominators_count_numbered(dominators *d, int64_t *budget);
+int dominators_place_numbered(dominators *d, int64_t *budget);
+int dominators_join_leaves(dominators *d, int64_t *budget);
+int dominators_place_joint(dominators *d, int64_t *budget);
 int dominators_weigh(dominators *d, int64_t *budget);
 int dominators_place_numbers(dominators *d, int64_t *budget);
 int dominators_attach(dominators *d, int64_t *budget);
@@ -132,7 +148,7 @@ int dominators_sort(dominators *d, int64_t *budget);
 int dominators_semis(dominators *d, int64_t *budget);
 int dominators_idoms(dominators *d, int64_t *budget);
 int dominators_count(dominators *d, int64_t *budget);
-int dominators_place(dominators *d, int64_t *budget);
+int dominators_place_all(dominators *d, int64_t *budget);
 int dominators_move(dominators *d, int64_t *budget);
 int dominators_move_counts(dominators *d, int64_t *budget);
 int dominators_grow(dominators *d, int64_t *budget);
@@ -164,6 +180,17 @@ INLINE bool made(uint32_t **array, uint32_t count) { return *array || (*array = 
 INLINE bool is_collapsed(const dominators *d, uint32_t node) { return d->join_blocks && !(node & ROOT_NODE) && !bit(d->join_blocks, node); }
 
 INLINE bool is_left_out(const dominators *d, uint32_t index) { return d->left_out && bit(d->left_out, index); }
+
+INLINE bool is_joint(const dominators *d, uint32_t index) { return d->joint_count && bit(d->joints, index); }
+
+/* Return whether a block with few edges, the first of which is edge number `first`, has an earlier
+ * edge to the target of its edge number `at`. */
+INLINE bool is_repeated(const graph *g, uint32_t first, uint32_t at) {
+    for (uint32_t before = first; before < first + at; before++)
+        if (g->edges[before] >> INDEX_SHIFT == g->edges[first + at] >> INDEX_SHIFT)
+            return true;
+    return false;
+}
 
 /* Return a pointer to the number of a block that is not in a leaf tree. `firsts` must exist. */
 INLINE uint32_t *kept_number(const dominators *d, uint32_t index) {

@@ -1,6 +1,7 @@
 /* Dominator tree: leaf trees, which have no depth-first numbers.
  *
- * A *leaf* refers to no block. A *stem* refers only to leaves. Each leaf and stem has exactly one
+ * A *leaf* refers to no block. A *stem* refers only to leaves, or has at most STEM_EDGES references
+ * and refers only to leaves and joint leaves (joint_leaves.c). Each leaf and stem has exactly one
  * reference, which is not from a root, so its referrer is its immediate dominator. In a Java heap,
  * half of the objects are leaves (arrays of characters, boxed numbers), and most strings are stems.
  * The depth-first visit skips leaves and stems: it tests one bit, which is probably in the cache.
@@ -23,7 +24,9 @@ int dominators_referred(dominators *d, int64_t *budget) {
         size_t bits = (size_t)g->count / 64 + 1;
         d->left_out = calloc(bits, sizeof *d->left_out);
         d->leaves = calloc(bits, sizeof *d->leaves);
-        if (!d->left_out || !d->leaves)
+        d->joints = calloc(bits, sizeof *d->joints);
+        d->skipped = calloc(bits, sizeof *d->skipped);
+        if (!d->left_out || !d->leaves || !d->joints || !d->skipped)
             return NO_MEMORY;
     }
     /* edges[0] is unused */
@@ -39,21 +42,23 @@ int dominators_referred(dominators *d, int64_t *budget) {
     return at < g->edge_count;
 }
 
-/* Return whether a block refers to a block of the tree that is not one of `leaves` (NULL: no
- * leaves). The bits of blocks that are not in the tree are set in `seen`. */
-static bool refers(const dominators *d, uint32_t index, const uint64_t *leaves) {
+/* Return whether a block refers to a block of the tree, except one that a stem may refer to if
+ * `may_be_stem` is set. The bits of blocks that are not in the tree are set in `seen`. */
+static bool refers(const dominators *d, uint32_t index, bool may_be_stem) {
     const graph *g = d->g;
     uint32_t count;
     for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++) {
         uint32_t target = *edge >> INDEX_SHIFT;
-        if (!(leaves && bit(leaves, target)) && !bit(d->seen, target))
+        if (may_be_stem && (bit(d->leaves, target) || (count <= STEM_EDGES && bit(d->joints, target))))
+            continue;
+        if (!bit(d->seen, target))
             return true;
     }
     return false;
 }
 
-/* `bits` are those of 64 blocks that have exactly one reference. Return those that may be in a leaf
- * tree. */
+/* `bits` are those of 64 blocks to which references lead. Return those that may be joint leaves, or
+ * in a leaf tree. */
 static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     for (uint64_t left = bits &= ~d->seen[word]; left; left &= left - 1) {
         uint64_t index = word * 64 + (unsigned)__builtin_ctzll(left);
@@ -63,22 +68,29 @@ static uint64_t candidates(const dominators *d, uint64_t word, uint64_t bits) {
     return bits;
 }
 
-/* Return the blocks in `bits` that refer to no block of the tree except `leaves`. */
-static uint64_t without_references(const dominators *d, uint64_t word, uint64_t bits, const uint64_t *leaves) {
+/* Return the blocks in `bits` that refer to no block of the tree; or, if `stems` is set, those that
+ * are stems. */
+static uint64_t without_references(const dominators *d, uint64_t word, uint64_t bits, bool stems) {
     for (uint64_t left = bits; left; left &= left - 1)
-        if (refers(d, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(left), leaves))
+        if (refers(d, (uint32_t)(word * 64) + (uint32_t)__builtin_ctzll(left), stems))
             bits &= ~(left & -left);
     return bits;
 }
 
-/* Find the leaves; `left_out` then has the candidates for stems, and the leaves. */
+/* Find the leaves and the joint leaves; `left_out` then has the candidates for stems, and the
+ * leaves. */
 int dominators_leaves(dominators *d, int64_t *budget) {
+    /* Joint leaves need a bit of the numbers. */
+    bool joins = (uint64_t)d->g->count + d->roots + d->priorities < JOINED;
     for (uint64_t end = d->leaf_trees ? d->g->count / 64 + 1 : 0; d->at < end; d->at++) {
         if (*budget <= 0)
             return 1;
         *budget -= 64;
-        d->left_out[d->at] = candidates(d, d->at, d->left_out[d->at] & ~d->leaves[d->at]);
-        d->leaves[d->at] = without_references(d, d->at, d->left_out[d->at], NULL);
+        uint64_t several = d->leaves[d->at];
+        d->left_out[d->at] = candidates(d, d->at, d->left_out[d->at] & ~several);
+        d->leaves[d->at] = without_references(d, d->at, d->left_out[d->at], false);
+        d->joints[d->at] = joins ? without_references(d, d->at, candidates(d, d->at, several), false) : 0;
+        d->joint_count += (uint32_t)__builtin_popcountll(d->joints[d->at]);
     }
     return DONE;
 }
@@ -107,8 +119,9 @@ int dominators_stems(dominators *d, int64_t *budget) {
             return 1;
         *budget -= 64;
         uint64_t leaves = d->leaves[d->at];
-        d->left_out[d->at] = leaves | without_references(d, d->at, d->left_out[d->at] & ~leaves, d->leaves);
-        d->count -= (uint32_t)__builtin_popcountll(d->left_out[d->at]);
+        d->left_out[d->at] = leaves | without_references(d, d->at, d->left_out[d->at] & ~leaves, true);
+        d->skipped[d->at] = d->left_out[d->at] | d->joints[d->at];
+        d->count -= (uint32_t)__builtin_popcountll(d->skipped[d->at]);
         keep_numbers(d, d->at);
     }
     /* One more element: `kept_number` of the last block may be read even if it is left out. */
@@ -129,13 +142,34 @@ static uint32_t left_out_below(const dominators *d, uint32_t index) {
     return found;
 }
 
+/* Return whether the block is a joint leaf that a stem retains, and that has no place yet. Only the
+ * edges of one reachable stem lead to such a leaf. */
+static bool is_in_stem(const dominators *d, uint32_t index) {
+    if (!is_joint(d, index))
+        return false;
+    uint32_t number = *kept_number(d, index);
+    return number >= IN_STEM && number != UNSEEN;
+}
+
+/* Return the number of blocks that a stem retains, without the stem. */
+static uint32_t retained_by_stem(const dominators *d, uint32_t index) {
+    const graph *g = d->g;
+    uint32_t count, first = edges_of(g, index, &count), found = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
+        found += bit(d->leaves, target) || (is_in_stem(d, target) && !is_repeated(g, first, at));
+    }
+    return found;
+}
+
 /* Return the number of blocks in the leaf tree whose top is this block. */
 static uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
-    return bit(d->leaves, index) ? 1 : 1 + left_out_below(d, index);
+    return bit(d->leaves, index) ? 1 : 1 + retained_by_stem(d, index);
 }
 
 /* Set the number of nodes that each numbered node represents: all blocks of a collapsed tree, or
- * the node itself and the blocks of the leaf trees below it. */
+ * the node itself, the joint leaves that it dominates immediately, and the blocks of the leaf trees
+ * below it. */
 int dominators_weigh(dominators *d, int64_t *budget) {
     uint32_t *counts = d->semis;
     if (!d->at)
@@ -150,8 +184,12 @@ int dominators_weigh(dominators *d, int64_t *budget) {
             continue;
         if (end - number > AHEAD && number[AHEAD] < d->count)
             __builtin_prefetch(&counts[number[AHEAD]], 1);
-        if (*number < BARRED)
+        if (is_joint(d, index)) {
+            if (*number < IN_STEM)
+                counts[*number < d->count ? *number : 0]++;
+        } else if (*number < BARRED) {
             counts[*number] += left_out_below(d, index);
+        }
         number++;
     }
     d->at = pause;
@@ -175,15 +213,29 @@ int dominators_place_numbers(dominators *d, int64_t *budget) {
     return pause < count + d->kept;
 }
 
-/* Put a block of a leaf tree at a place, and the leaves below it at the following places. */
-static int put(dominators *d, uint32_t index, uint32_t place) {
+static int put_leaf(dominators *d, uint32_t index, uint32_t place) {
+    d->placed[place] = index;
+    return set_count(d, place, 1);
+}
+
+/* Put a stem at a place, and the leaves that it retains at the following places. */
+static int put_stem(dominators *d, uint32_t index, uint32_t place) {
     const graph *g = d->g;
     uint32_t count, first = place;
     d->placed[place++] = index;
-    if (!bit(d->leaves, index))
-        for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
-            if (bit(d->leaves, *edge >> INDEX_SHIFT) && put(d, *edge >> INDEX_SHIFT, place++))
+    for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++) {
+        uint32_t target = *edge >> INDEX_SHIFT;
+        if (bit(d->leaves, target)) {
+            if (put_leaf(d, target, place++))
                 return NO_MEMORY;
+        } else if (is_in_stem(d, target)) {
+            *kept_number(d, target) = place;
+            if (put_leaf(d, target, place++))
+                return NO_MEMORY;
+        } else if (is_joint(d, target) && (*kept_number(d, target) & ~JOINED) - first >= place - first) {
+            set_bit(d->outward, first); /* it has a place that is not below the stem */
+        }
+    }
     return set_count(d, first, place - first);
 }
 
@@ -195,7 +247,7 @@ static int attach(dominators *d, uint32_t index, uint32_t place) {
     d->placed[place] = index;
     for (const uint32_t *edge = g->edges + first + count; edge-- > g->edges + first;) {
         uint32_t target = *edge >> INDEX_SHIFT;
-        if (bit(d->left_out, target) && put(d, target, end -= leaf_tree_size(d, target)))
+        if (bit(d->left_out, target) && (bit(d->leaves, target) ? put_leaf : put_stem)(d, target, end -= leaf_tree_size(d, target)))
             return NO_MEMORY;
     }
     return DONE;
@@ -205,7 +257,7 @@ int dominators_attach(dominators *d, int64_t *budget) {
     if (!d->leaf_trees)
         return DONE;
     uint32_t pause = (uint32_t)pause_of(d->at, d->g->count, budget);
-    const uint32_t *place = kept_number(d, (uint32_t)d->at), *end = d->numbers + d->kept;
+    uint32_t *place = kept_number(d, (uint32_t)d->at), *end = d->numbers + d->kept;
     for (uint32_t index = (uint32_t)d->at; index < pause; index++) {
         if (bit(d->left_out, index))
             continue;
@@ -213,8 +265,12 @@ int dominators_attach(dominators *d, int64_t *budget) {
             prefetch_count(d, place[AHEAD]);
             __builtin_prefetch(&d->placed[place[AHEAD]], 1);
         }
-        if (*place < BARRED && attach(d, index, *place))
+        if (is_joint(d, index)) { /* `put_stem` sets the place of the others */
+            if (*place < IN_STEM && *place & JOINED && put_leaf(d, index, *place &= ~JOINED))
+                return NO_MEMORY;
+        } else if (*place < BARRED && attach(d, index, *place)) {
             return NO_MEMORY;
+        }
         place++;
     }
     d->at = pause;
@@ -222,6 +278,8 @@ int dominators_attach(dominators *d, int64_t *budget) {
         return 1;
     sort_many(d);
     DROP(d->leaves);
+    DROP(d->joints);
+    d->joint_count = 0;
     return DONE;
 }
 

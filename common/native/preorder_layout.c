@@ -18,9 +18,9 @@ int dominators_count(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-/* Compute the place of each node: after its idom, and after the idom's children with lower
- * numbers. */
-int dominators_place(dominators *d, int64_t *budget) {
+/* Compute the place of each numbered node: after its idom, and after the idom's children with lower
+ * numbers. `ancestors` then has the next free place below each node. */
+int dominators_place_all(dominators *d, int64_t *budget) {
     if (!made(&d->labels, d->count) || !made(&d->ancestors, d->count))
         return NO_MEMORY;
     uint32_t *places = d->labels, *next = d->ancestors;
@@ -32,8 +32,6 @@ int dominators_place(dominators *d, int64_t *budget) {
         *behind = d->at ? *behind + d->semis[d->at] : 1;
         next[d->at] = places[d->at] + 1;
     }
-    DROP(d->ancestors);
-    DROP(d->parents);
     return DONE;
 }
 
@@ -78,6 +76,8 @@ int dominators_move(dominators *d, int64_t *budget) {
     d->outward = d->moved;
     d->moved = NULL;
     d->count = d->all;
+    if (d->leaf_trees) /* dominators_attach makes more pages resident */
+        trim_memory(d->g->count);
     return DONE;
 }
 

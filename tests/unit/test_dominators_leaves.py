@@ -20,7 +20,7 @@ ROOTS = 3
 
 def make_leaves(rng: random.Random, count: int) -> list[list[int]]:
     """Return the targets of each block. The first `count` blocks refer at random to each other, to leaves, and to blocks that refer only to
-    leaves. A few blocks get one more reference to any block."""
+    leaves. Several blocks refer to each of some further leaves. A few blocks get one more reference to any block."""
     references = [rng.choices(range(count), k=rng.randrange(3)) for _ in range(count)]
 
     def new(source: int, *targets: int) -> int:
@@ -35,6 +35,12 @@ def make_leaves(rng: random.Random, count: int) -> list[list[int]]:
                 new(top)
             if rng.randrange(6) == 0:
                 new(new(top))
+    for _ in range(rng.randrange(5)):
+        leaf = len(references)
+        references.append([])
+        for referrer in rng.choices(range(leaf), k=rng.randrange(1, 4)):
+            for _ in range(rng.choice((1, 1, 1, 2, 9))):
+                references[referrer].insert(rng.randrange(len(references[referrer]) + 1), leaf)
     for _ in range(rng.randrange(6)):
         references[rng.choice((source, rng.randrange(len(references))))].append(rng.randrange(len(references)))
     return [[target for target in mine if target != index] for index, mine in enumerate(references)]
@@ -97,6 +103,29 @@ def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
         assert [child.bytes for child in dominators.children(0, 9)] == [large + unit, large]
         assert dominators.idom(2) == 0 and dominators.idom(4) == root_node(1)
         assert dominators.total() == Totals(5, sum(sizes))
+
+
+@pytest.mark.parametrize("distance", [0, 1])
+def test_shared_leaves_of_a_long_list(distance: int) -> None:
+    """Each node of a list refers to a leaf, to which another block refers, too. With distance 1, this is the next node but one, otherwise
+    an array. The search for the dominators of all leaves is not quadratic."""
+    length = 150_000
+    references = [[node + 1, length + 1 + node] for node in range(length)]
+    references[-1].pop(0)
+    for node in range(2, length * distance):
+        references[node].append(length + 1 + node - 2)
+    references.append([length + 1 + node for node in range(length)] if not distance else [])
+    references += [[] for _ in range(length)]
+    tree = make_graph(graphs.native(), references).dominators(1)
+    tree.expect_leaf_trees()
+    tree.refer(0, [0, length])
+    begin = time.process_time()
+    compute_dominators(tree, 1 << 16)
+    assert time.process_time() - begin < 2
+    for node in range(0, length - 2, 1009):
+        assert tree.idom(length + 1 + node) == (node if distance else root_node(0))
+        assert tree.sum_retained(node).blocks == (2 if distance else 1) * (length - node)
+    assert tree.total().blocks == 2 * length + 1
 
 
 def test_leaf_trees_are_only_used_for_complete_trees() -> None:

@@ -15,7 +15,18 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Optional
 
-from findleaks.engine.dominators import IGNORED, NO_ROOT, SHARED, Chain, RootSets, check_bounds, check_references, node_root, root_node
+from findleaks.engine.dominators import (
+    IGNORED,
+    NO_ROOT,
+    SHARED,
+    STEM_EDGES,
+    Chain,
+    RootSets,
+    check_bounds,
+    check_references,
+    node_root,
+    root_node,
+)
 from findleaks.engine.reference.fields import PureFields
 from findleaks.engine.reference.root_sets import PureRootSets
 from findleaks.engine.reference.words import words_of
@@ -216,7 +227,7 @@ class PureDominators(WholeTree):
             jump = jumps[idom]
             jumps[number] = jumps[jump] if depths[idom] - depths[jump] == depths[jump] - depths[jumps[jump]] else idom
             yield
-        yield from self._lay_out(nodes, idoms, self._leaf_trees() if self._expects_leaf_trees else set())
+        yield from self._lay_out(nodes, idoms, *(self._leaf_trees() if self._expects_leaf_trees else (set(), set())))
 
     def _visit(
         self, numbers: dict[int, int], nodes: list[int], parents: list[int], semis: list[int], others: dict[int, list[int]]
@@ -271,29 +282,43 @@ class PureDominators(WholeTree):
                 calls.pop()
             yield
 
-    def _leaf_trees(self) -> set[int]:
-        """Return the blocks in leaf trees; see `Dominators.expect_leaf_trees`."""
+    def _leaf_trees(self) -> tuple[set[int], set[int]]:
+        """Return the blocks in leaf trees, and the joint leaves; see
+        `Dominators.expect_leaf_trees`."""
         graph, states = self._graph, self._graph.blocks.states
         references = [[edge >> 1 for edge in graph.edges_of(index)] for index in range(len(states))]
         numbers = Counter(target for mine in references for target in mine)
         containers = self._containers[0] if self._containers is not None else None
 
-        def is_single(index: int) -> bool:
-            return index not in self._held and not states[index] and (containers is None or containers[index] == NO_ROOT)
+        def is_candidate(index: int) -> bool:
+            is_free = containers is None or containers[index] == NO_ROOT
+            return index not in self._held and not states[index] and is_free and self._is_considered(index)
 
-        single = {index for index, number in numbers.items() if number == 1 and is_single(index) and self._is_considered(index)}
-        targets = {index: set(filter(self._is_considered, references[index])) for index in single}
-        leaves = {index for index in single if not targets[index]}
-        return {index for index in single if targets[index] <= leaves}
+        candidates = list(filter(is_candidate, numbers))
+        targets = {index: set(filter(self._is_considered, references[index])) for index in candidates}
+        leaves = {index for index in candidates if numbers[index] == 1 and not targets[index]}
+        joint = {index for index in candidates if numbers[index] > 1 and not targets[index]}
 
-    def _lay_out(self, nodes: list[int], idoms: list[int], leaf_trees: set[int]) -> Iterator[None]:
+        def is_stem(index: int) -> bool:
+            return targets[index] <= (leaves | joint if len(references[index]) <= STEM_EDGES else leaves)
+
+        return {index for index in candidates if numbers[index] == 1 and is_stem(index)}, joint
+
+    def _lay_out(self, nodes: list[int], idoms: list[int], leaf_trees: set[int], joint: set[int]) -> Iterator[None]:
         """Lay out the nodes in preorder: a node is followed immediately by the nodes that it
-        retains, leaf trees last."""
+        retains. Leaf trees come last, and before them joint leaves, by index."""
         counts = [1] * len(nodes)
         for number in range(len(nodes) - 1, 0, -1):
             counts[idoms[number]] += counts[number]
         places, free = [0] * len(nodes), [1] * len(nodes)
-        for number in sorted(range(1, len(nodes)), key=lambda number: nodes[number] in leaf_trees):
+
+        def order_of(number: int) -> tuple[int, int]:
+            node = nodes[number]
+            if node in joint and nodes[idoms[number]] not in leaf_trees:
+                return 1, node
+            return 2 * (node in leaf_trees or node in joint), number
+
+        for number in sorted(range(1, len(nodes)), key=order_of):
             places[number] = free[idoms[number]]
             free[idoms[number]] += counts[number]
             free[number] = places[number] + 1
