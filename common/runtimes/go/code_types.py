@@ -243,9 +243,9 @@ class _Walk:
         elif kind == code.COPY:
             self._set(step.register, self._get(step.base))
         elif kind == code.LOAD:
-            self._set(step.register, self._load(step))
+            self._set(step.register, self._load(self._resolve(step)))
         elif kind == code.STORE:
-            self._store(step)
+            self._store(self._resolve(step))
         elif kind == code.FORGET and step.register == NOWHERE:
             self._forget_registers()
         elif kind == code.FORGET:
@@ -257,6 +257,12 @@ class _Walk:
 
     def _forget_registers(self) -> None:
         self._state = {key: known for key, known in self._state.items() if key[0]}
+
+    def _resolve(self, step: Step) -> Step:
+        """Return a load or store with the address in place of a register, if the register has a
+        constant."""
+        known = self._get(step.base).number if step.base >= 0 else None
+        return step._replace(base=ABSOLUTE, number=step.number + known) if known else step
 
     def _load(self, step: Step) -> Value:
         if step.base == ABSOLUTE:
