@@ -48,7 +48,7 @@ KINDS = {
     "list": (
         60_000,
         "live-objects",
-        r"unknown type .* (60,0|59,9)\d\d objects, are retained by variable at 0x\w+ \(used in main\.push",
+        r"(60,000|59,9\d\d) main\.entry .* is reached by variable at 0x\w+ \(used in main\.push",
     ),
     "cycles": (
         10_000,

@@ -73,14 +73,12 @@ def objects_as_counted(page: dict[str, Any], figures: dict[str, int]) -> None:
     """Check that the numbers of objects that the program creates are exact. The figures for all
     objects may differ by 0.5 %, because the program continues to run after it has printed them."""
     types = {one["name"]: one for one in page["types"]}
-    if tuple(map(int, page["version"].split(".")[:2])) >= (1, 22):  # before Go 1.22, objects had no headers
-        # Other Sessions are referenced only from stacks, whose words have no types. A few more
-        # Sessions belong to goroutines that were created in the meantime.
-        assert 10 * COUNT <= types["main.Session"]["objects"] <= 10 * COUNT + 10
-        assert types["func main.fill.func1"]["objects"] == COUNT
-        assert types["chan *main.Session"]["objects"] == COUNT
-        assert (types["map[string]*main.User"]["objects"], types["main.User"]["objects"]) == (1, COUNT)
-        check_retained(types)
+    # The program holds 10 * COUNT Sessions, and each goroutine one more. Only stacks refer to the latter.
+    assert types["main.Session"]["objects"] == 11 * COUNT
+    assert types["func main.fill.func1"]["objects"] == COUNT
+    assert types["chan *main.Session"]["objects"] == COUNT
+    assert (types["map[string]*main.User"]["objects"], types["main.User"]["objects"]) == (1, COUNT)
+    check_retained(types)
     whole = [sum(one["objects"] + one["own"]["garbage_objects"] for one in types.values())]
     whole.append(sum(one["bytes"] + one["own"]["garbage_bytes"] for one in types.values()))
     for mine, name in zip(whole, ("HeapObjects", "HeapAlloc")):

@@ -50,7 +50,7 @@ def find_users(target: Target, tables: Sequence[FunctionTable], addresses: Colle
     found: dict[int, list[str]] = {}
     for table in tables if wanted else ():
         places: dict[int, list[int]] = {}
-        for address, place in _references(target, table.module, wanted):
+        for address, place in find_references(target, table.module, wanted):
             places.setdefault(address, []).append(place)
         for address, several in places.items():
             found.setdefault(address, []).extend(_name_functions(table, several[:_MOST_PLACES]))
@@ -73,7 +73,7 @@ def variables_of_function(target: Target, table: FunctionTable, name: str) -> li
     return found
 
 
-def _references(target: Target, module: ModuleData, wanted: frozenset[int]) -> list[tuple[int, int]]:
+def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) -> list[tuple[int, int]]:
     """Return pairs of a variable's address and the address of an instruction's byte that refers to
     it."""
     found: list[tuple[int, int]] = []

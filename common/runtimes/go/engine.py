@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Optional, Protocol, cast
 
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
@@ -131,10 +131,12 @@ class TypeSearch:
     With at most MOST_NARROW types, the elements of `types` have 2 bytes ("H"), and NARROW_NONE
     stands for no type. Otherwise they have 4 bytes ("I"; NONE)."""
 
-    def __init__(self, blocks: Blocks, table: TypeTable) -> None:
+    def __init__(self, blocks: Blocks, table: TypeTable, types: Optional[array[int]] = None) -> None:
+        """With `types`, this search continues one that has found these types."""
         self.blocks, self.table = blocks, table
-        is_narrow = len(table.sizes) <= MOST_NARROW
-        self.types = array("H" if is_narrow else "I", [NARROW_NONE if is_narrow else NONE]) * len(blocks)
+        self.types = widen(array("H") if types is None else types, len(table.sizes))
+        if types is None:
+            self.types = array(self.types.typecode, [NARROW_NONE if self.types.typecode == "H" else NONE]) * len(blocks)
         # The pages of the queue become resident when they are first used. `run` returns a page to
         # the kernel when all objects in this page of the queue have been visited.
         self._memory = mmap.mmap(-1, 8 * max(len(blocks), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -153,6 +155,12 @@ class TypeSearch:
             self.queue[self.state[2]] = self.blocks.address(index)
             self.state[2] += 1
 
+    def replace(self, index: int, value: int) -> None:
+        """Set the type of an object whose type was followed to no other object."""
+        self.types[index] = value
+        self.queue[self.state[2]] = self.blocks.address(index)
+        self.state[2] += 1
+
     def run(self, engine: Engine, pieces: Sequence[Piece], budget: int = _BUDGET) -> bool:
         """Follow about `budget` objects. Reading SEEDED bytes for known types counts as one object.
         Returns True when all objects have been followed. `pieces`: ascending, the same in each
@@ -169,6 +177,18 @@ def read_type(types: array[int], index: int) -> int:
     """Return the type value of a block's object, or NONE. `types`: see TypeSearch."""
     value = types[index]
     return NONE if value == NARROW_NONE and types.typecode == "H" else value
+
+
+def widen(types: array[int], count: int) -> array[int]:
+    """Return these type values with elements that are wide enough for `count` types."""
+    if count <= MOST_NARROW or types.typecode == "I":
+        return types
+    return array("I", (read_type(types, index) for index in range(len(types))))
+
+
+def count_typed(types: array[int]) -> int:
+    """Return the number of type values that are types."""
+    return len(types) - types.count(NARROW_NONE if types.typecode == "H" else NONE)
 
 
 def find_places(types: array[int], value: int) -> Iterator[int]:

@@ -29,12 +29,13 @@ from findleaks.runtimes.absent_memory import find_resident_bytes
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.garbage import mark_objects
 from findleaks.runtimes.go.cleanup_queue import QueuedCleanup, read_cleanup_queue
-from findleaks.runtimes.go.engine import HEADER, MOST_NARROW, NO_HEADER, NONE, TypeSearch, TypeTable, find_places, read_type
+from findleaks.runtimes.go.closures import name_functions
+from findleaks.runtimes.go.code_objects import CodeObjects
+from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, TypeTable, count_typed, read_type
 from findleaks.runtimes.go.finalizer_queue import QueuedFinalizer, read_finalizer_queue
 from findleaks.runtimes.go.heap import Heap
 from findleaks.runtimes.go.maps import GoMap, MapReader, heads
 from findleaks.runtimes.go.moduledata import Program
-from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.processors import Processors, find_timer_lists
 from findleaks.runtimes.go.shapes import ShapeReader
@@ -59,6 +60,7 @@ from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
+_PART_UNTYPED = 64  # 1 / this of the objects: if fewer have no type, code is not read
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
 
@@ -173,7 +175,27 @@ class HeapObjects:
                 search.add(index, value)
         while not search.run(self._engine, pieces, _SLICE):
             self._check()
-        return self._name_functions(search.types, pieces), list(addresses)
+        search = self._follow_code(search, pieces)
+        return name_functions(self._memory, self._engine, self._program, self.names, search, pieces), list(addresses)
+
+    def _follow_code(self, search: TypeSearch, pieces: Sequence[Piece]) -> TypeSearch:
+        """Return a search that also has the types that code proves, if many objects have none."""
+        live = self.blocks.totals(State.IN_USE).blocks
+        if count_typed(search.types) >= live - live // _PART_UNTYPED:
+            return search
+        variables = (pair for pairs in self.variable_words() for pair in pairs)
+        code = CodeObjects(self._memory, self._engine, self._program, self.names, self.spans, self.stacks, variables, self.has_headers)
+        found = code.find(search, pieces)
+        sizes, pointers, first, offsets, kinds, targets = self.names.columns()
+        table = search.table._replace(sizes=sizes, pointers=pointers, first=first, offsets=offsets, kinds=kinds, targets=targets)
+        search = TypeSearch(self.blocks, table, search.types)
+        search.state[0] = len(pieces)  # words of interfaces were read by the first search
+        for index, value in found:
+            search.add(index, value)
+        while code.follow_closures(search, pieces) or search.state[1] < search.state[2]:
+            while not search.run(self._engine, pieces, _SLICE):
+                self._check()
+        return search
 
     @cached_property
     def has_headers(self) -> bool:
@@ -181,25 +203,6 @@ class HeapObjects:
         the type of large objects."""
         structure = self._program.types.find("runtime.mspan")
         return structure is not None and self._program.types.field(structure, "largeType") is not None
-
-    def _name_functions(self, types: array[int], pieces: Sequence[Piece]) -> array[int]:
-        """Give closures a type for each function. Return the types, with elements of 4 bytes if
-        there are too many for 2."""
-        value = self.names.function << 1
-        indices = list(find_places(types, value))
-        data, _ = self._engine.gather(pieces, [self.blocks.address(index) for index in indices], 8)
-        tables = [FunctionTable(self._memory, module) for module in self._program.modules]
-        numbers: dict[int, int] = {}
-        codes = array("Q", bytes(data))
-        for code in dict.fromkeys(codes):
-            function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
-            named = function is not None and function.entry == code
-            numbers[code] = self.names.add_name(f"func {function.name}") << 1 if named and function is not None else value
-        if len(self.names.names) > MOST_NARROW and types.typecode == "H":
-            types = array("I", (read_type(types, index) for index in range(len(types))))
-        for index, code in zip(indices, codes):
-            types[index] = numbers[code]
-        return types
 
     def is_in_use(self, address: int) -> bool:
         """Return whether an object begins at this address."""

@@ -95,6 +95,12 @@ class FunctionTable:
         entry, arguments = self.module.text.start + number[0], decode_signed(number[2], 32)
         return Function(entry, name, head[kind], head[flag], unit, tables, further[:pcdata], further[pcdata:], arguments, number[3])
 
+    def extent(self, pc: int) -> Range:
+        """Return the code of the function that contains an address."""
+        start = self.module.text.start
+        at = bisect_right(self._starts, pc - start) - 1
+        return Range(start + self._starts[at], start + self._starts[at + 1]) if 0 <= at < len(self._starts) - 1 else Range(pc, pc)
+
     @cached_property
     def wrapper(self) -> int:
         """The number of generated functions (FuncIDWrapper), which is the largest one."""

@@ -56,13 +56,34 @@ _NO_SAFE_POINTS = frozenset(
 )
 
 
+class CallPath(NamedTuple):
+    """A function on a stack, and its callers. `function`: the address of its code. `pc`: the return
+    address in it. `caller`: the number of the path of its caller, 0 if it has none."""
+
+    function: int
+    pc: int
+    caller: int
+
+
+class FrameSlot(NamedTuple):
+    """A word of the frames of a function. `path`: the number of the function's CallPath. `offset`:
+    the distance of the word from the end of the frame."""
+
+    path: int
+    offset: int
+
+
 class _Found(NamedTuple):
     """The pointers on one stack. `places`: addresses of the words that are pointers. `whole`: parts
-    in which each word counts as a pointer. `objects`: stack objects by address."""
+    in which each word counts as a pointer. `objects`: stack objects by address. `sources`: for
+    words that are local variables or arguments, where their frame has them. `frames`: the frames,
+    innermost first, and the offsets of these words in each."""
 
     places: set[int]
     whole: list[Range]
     objects: dict[int, StackObject]
+    sources: dict[int, FrameSlot]
+    frames: list[tuple[CallFrame, Sequence[int]]]
 
 
 class _Shape(NamedTuple):
@@ -71,12 +92,14 @@ class _Shape(NamedTuple):
     Stacks with the same innermost pc and the same return addresses have the same frames. `words`:
     the length of the part of the stack that is used. `pick` returns the return addresses of a
     stack, `returns` are those of this shape. `places`: the indices of words that are pointers,
-    without words in stack objects, which count only if a pointer refers to the stack object."""
+    without words in stack objects, which count only if a pointer refers to the stack object.
+    `sources`: for each of these words, its number in `_Words.sources`."""
 
     words: int
     pick: Callable[[Sequence[int]], object]
     returns: object
     places: Sequence[int]
+    sources: Sequence[int]
 
     def fits(self, stack: Sequence[int]) -> bool:
         """Return whether a stack, from its stack pointer upwards, has this shape."""
@@ -85,11 +108,13 @@ class _Shape(NamedTuple):
 
 class _Words(NamedTuple):
     """The pointers on all stacks. `addresses`, `values`: the words that are known to be pointers.
+    `sources`: for each, the number of its FrameSlot, or 0 if it is in none.
     `bounds`: by number of the goroutine, the range of indices of the words on its stack. `whole`:
     by number of the goroutine, the parts of its stack in which each word counts as a pointer."""
 
     addresses: array[int]
     values: array[int]
+    sources: array[int]
     bounds: dict[int, tuple[int, int]]
     whole: dict[int, list[Range]]
 
@@ -105,6 +130,8 @@ class StackRoots:
         self._conservative = 0
         self._running: set[int] = set()
         self._shapes: dict[int, list[_Shape]] = {}  # by innermost pc
+        self._frame_words: dict[Optional[FrameSlot], int] = {None: 0}  # numbers
+        self._paths: dict[Optional[CallPath], int] = {None: 0}  # numbers
 
     def count_conservative(self) -> int:
         """Return the number of frames without a stack map. If a stack cannot be unwound to its end,
@@ -115,6 +142,17 @@ class StackRoots:
     def structures(self) -> Sequence[int]:
         """The addresses of all g structures, including unused ones."""
         return self._goroutines.addresses
+
+    def frame_words(self) -> tuple[Sequence[Optional[FrameSlot]], Sequence[int], Sequence[int]]:
+        """Return the words of frames that are pointers, by number; and for each pointer the number
+        of its word (0: in no frame), and its value."""
+        found = self._words
+        return list(self._frame_words), found.sources, found.values
+
+    def paths(self) -> Sequence[Optional[CallPath]]:
+        """Return the functions on stacks with their callers, by number. A caller has a smaller
+        number."""
+        return list(self._paths) if self._words else ()
 
     def words(self, threads: Iterable[UserThread]) -> Iterator[Sequence[int]]:
         """Yield the values of the words of these goroutines' stacks that may be pointers."""
@@ -153,7 +191,7 @@ class StackRoots:
 
     @cached_property
     def _words(self) -> _Words:
-        found = _Words(array("Q"), array("Q"), {}, {})
+        found = _Words(array("Q"), array("Q"), array("I"), {}, {})
         threads = self.threads()  # this also finds their structures
         structures, covered = self._structures(), _find_overlaps(threads)
         for number, one in enumerate(threads):
@@ -206,11 +244,11 @@ class StackRoots:
         is_alike = not _is_running(one, fields) and not fields["_defer"] and start == one.sp
         shape = next((each for each in self._shapes.get(one.pc, ()) if each.fits(known)), None) if is_alike else None
         if shape is not None:
-            pointers = [(start + _WORD * at, known[at]) for at in shape.places if known[at]]
-            further = [(0, fields["sched.ctxt"]), (0, fields["_panic"])]
-            if not any(one.stack.start <= value < one.stack.end for _, value in (*pointers, *further)):
-                made.addresses.extend(place for place, _ in pointers)
-                made.values.extend(value for _, value in pointers)
+            pointers = [(start + _WORD * at, known[at], source) for at, source in zip(shape.places, shape.sources) if known[at]]
+            further = (fields["sched.ctxt"], fields["_panic"])
+            if not any(one.stack.start <= value < one.stack.end for value in (*further, *(value for _, value, _ in pointers))):
+                for column, part in zip((made.addresses, made.values, made.sources), zip(*pointers)):
+                    column.extend(part)
                 return []
         returns: dict[int, int] = {}
 
@@ -219,11 +257,12 @@ class StackRoots:
             returns[(address - start) // _WORD] = value or 0
             return value
 
-        found = _Found(set(), [], {})
+        found = _Found(set(), [], {}, {}, [])
         frames = self._goroutines.walk(one.pc, one.sp, one.stack, read_return, _MOST_FRAMES)
         reached = self._add_frames(found, frames, _is_running(one, fields), Range(start, end))
+        self._number_frames(found)
         if is_alike and shape is None and not (reached or found.whole):
-            self._add_shape(one.pc, returns, [(at - start) // _WORD for at in found.places])
+            self._add_shape(one.pc, returns, {(at - start) // _WORD: self._number(found.sources.get(at)) for at in found.places})
         if reached:
             self._conservative += 1
             found.whole.append(Range(reached, end))
@@ -233,13 +272,25 @@ class StackRoots:
             if value:
                 made.addresses.append(place)
                 made.values.append(value)
+                made.sources.append(self._number(found.sources.get(place)))
         return [*found.whole, *(self._signal_stack(one) if _is_running(one, fields) else ())]
 
-    def _add_shape(self, pc: int, returns: Mapping[int, int], places: Iterable[int]) -> None:
-        """Remember where the pointers are on a stack that was read to its end; see _Shape."""
+    def _number_frames(self, found: _Found) -> None:
+        path = 0
+        for frame, offsets in reversed(found.frames):
+            path = self._paths.setdefault(CallPath(frame.function.entry, frame.pc, path), len(self._paths))
+            found.sources.update((frame.end + at, FrameSlot(path, at)) for at in offsets)
+
+    def _number(self, source: Optional[FrameSlot]) -> int:
+        return self._frame_words.setdefault(source, len(self._frame_words))
+
+    def _add_shape(self, pc: int, returns: Mapping[int, int], places: Mapping[int, int]) -> None:
+        """Remember where the pointers are on a stack that was read to its end; see _Shape.
+        `places`: the numbers of the words' sources, by index of the word."""
         shapes, order = self._shapes.setdefault(pc, []), sorted(places)
         if len(shapes) < _MOST_SHAPES and returns and min(*returns, *order, 0) >= 0:
-            shapes.append(_Shape(max(*returns, *order, 0) + 1, itemgetter(*returns), itemgetter(*returns)(returns), order))
+            last, sources = max(*returns, *order, 0), array("I", map(places.__getitem__, order))
+            shapes.append(_Shape(last + 1, itemgetter(*returns), itemgetter(*returns)(returns), order, sources))
 
     def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
         """Add the pointers of each frame. Returns the address after the last frame, or 0 if the
@@ -262,6 +313,7 @@ class StackRoots:
                 found.places.update([end + at for at in known.pointers])
                 for each in known.objects:
                     found.objects[end + each.at] = each
+            found.frames.append((frame, known.pointers if known is not None else ()))
             if function.flag & TOP_FRAME:
                 return 0
             is_inner = is_inner and function.name.startswith(_RUNTIME)

@@ -44,6 +44,7 @@ class TypeNames:
         self.keys: list[tuple[str, int]] = []  # by number: how its objects are read, its descriptor
         self._sizes, self._pointers = array("Q"), bytearray()
         self._slots: list[Sequence[_Slot]] = []
+        self._closures: dict[int, int] = {}  # by function: the type of its closures' contents
         self.text = self._add(("text", 0), "string contents", 1, 0)
         self.function = self._add(("function", 0), "func", _WORD, terms.ANY)
         self._timer = types.find("runtime.timer")
@@ -114,11 +115,40 @@ class TypeNames:
         name = self.names[value >> 1]
         return f"[]{name}" if value & 1 and value >> 1 not in (self.text, self.function) else name
 
-    def columns(self) -> tuple[array[int], bytearray, array[int], array[int], bytearray, array[int]]:
-        """Return `sizes` to `targets` of TypeTable, with all types that the known ones refer to."""
+    def closure_value(self, function: int, name: str, structure: int) -> int:
+        """Return the type value of closures of a function. `structure`: the address of the type of
+        their contents."""
+        key = ("closure", function)
+        one = self._types.at(structure)
+        if key not in self._numbers and one is not None:
+            self._closures[function] = structure
+            self._add(key, f"func {name}", one.size, int(one.pointers > 0))
+        return self._numbers[key] << 1 if key in self._numbers else NONE
+
+    def size(self, value: int) -> int:
+        """Return the size in bytes of an object, or of one element of an array."""
+        return self._sizes[value >> 1]
+
+    def has_pointers(self, value: int) -> Optional[bool]:
+        """Return whether objects of a type have pointers; None if both is possible."""
+        found = self._pointers[value >> 1]
+        return None if found == terms.ANY else bool(found)
+
+    def target(self, value: int, offset: int) -> int:
+        """Return the type value of the object to which the field at an offset refers, or NONE."""
+        self._complete()
+        slot = next((one for one in self._slots[value >> 1] if one.offset == offset and one.kind <= terms.TEXT), None)
+        return NONE if slot is None else slot.target | (slot.kind != terms.POINTER)
+
+    def _complete(self) -> None:
+        """Read the slots of all types to which known types refer."""
         while self._pending:
             number, key = self._pending.pop()
             self._slots[number] = list(self._slots_of(*key))
+
+    def columns(self) -> tuple[array[int], bytearray, array[int], array[int], bytearray, array[int]]:
+        """Return `sizes` to `targets` of TypeTable, with all types that the known ones refer to."""
+        self._complete()
         first, offsets, kinds, targets = array("I", [0]), array("I"), bytearray(), array("I")
         for slots in self._slots:
             for slot in slots:
@@ -129,10 +159,12 @@ class TypeNames:
         return self._sizes, self._pointers, first, offsets, kinds, targets
 
     def _slots_of(self, sort: str, address: int) -> Iterator[_Slot]:
-        one = self._types.at(address) if address else None
+        one = self._types.at(self._closures[address] if sort == "closure" else address) if address else None
         if one is None:
             return
-        if sort == "type":
+        if sort == "closure":
+            yield from self._flatten(one, 0, 0)
+        elif sort == "type":
             yield from self._enclosing(one)
             yield from self._flatten(one, 0, 0)
         elif sort == "buckets":

@@ -1,0 +1,387 @@
+"""Find the types of objects from the machine code of the functions that allocate them.
+
+Code passes the address of a type to the functions of the runtime that allocate memory. This module
+follows the results of these calls in the code of one function after another: into global variables,
+into words of the stack, and into closures. It also follows the captured variables of closures.
+
+The compiler makes a type for each closure: struct { F uintptr; X0 *main.Item }. F is the address of
+the function's code.
+
+The result is what the code proves about the static types of variables, so the type of an object
+must still be checked against its size.
+
+Sources: Go 1.18 to 1.27, src/cmd/compile: internal/ssagen/ssa.go (calls of the runtime),
+internal/walk/closure.go, internal/ssa/stackalloc.go (a word of the stack has values of one type);
+src/runtime: malloc.go, slice.go, map*.go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.runtimes.go import machine_code as code
+from findleaks.runtimes.go.engine import NONE
+from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
+from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.pclntab import Function, FunctionTable
+from findleaks.runtimes.go.type_table import TypeNames
+from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
+from findleaks.target.ranges import range_at
+from findleaks.value_classes import NamedTuple
+
+_MAX_CODE = 1 << 16  # bytes of a function
+_MOST_DEPTH = 2  # calls whose results are looked for in the called function
+_BARRIER = "runtime.gcWriteBarrier"  # preserves all registers but one
+_USES_MAP = re.compile(r"runtime\.map(assign|access|delete|clear|iterinit|IterStart)")
+_CLOSURE = "struct { F uintptr"
+_MOST_VISITS = 8  # of each part of a function, on average
+_MOST_REGISTERS = 9  # that have arguments
+_ARGUMENTS = 5  # registers that calls of the runtime use
+
+
+class Value(NamedTuple):
+    """What is known of a word. `object`: the type value of the object to which it points, or NONE.
+    `number`: its value, if it is a constant. `place`: the variable (its address) or the word of the
+    stack (its offset from the frame's end, negative or small) from which it was loaded."""
+
+    object: int = NONE
+    number: Optional[int] = None
+    place: Optional[int] = None
+
+
+class CodeTypes(NamedTuple):
+    """The type values of the objects to which words of one function's frame refer, and of those to
+    which variables refer, by offset from the frame's end and by address. `closures`: the type value
+    of closures, by address of their function. `result`: the type value of the object to which the
+    first result refers, or NONE. `calls`: the arguments of direct calls, by return address."""
+
+    slots: Mapping[int, int]
+    variables: Mapping[int, int]
+    closures: Mapping[int, int]
+    result: int
+    calls: Mapping[int, Call]
+
+
+class Call(NamedTuple):
+    """A direct call of a function, and the type values of the objects to which its arguments refer,
+    by register."""
+
+    function: int
+    arguments: tuple[tuple[int, int], ...]
+
+
+_UNKNOWN = Value()
+_NOTHING = CodeTypes({}, {}, {}, NONE, {})
+
+
+class CodeReader:
+    """Reads the types that code proves. `closures`: the type values of closures, by address of
+    their function, which callers may extend."""
+
+    def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable]) -> None:
+        self._memory, self._program, self._names, self._tables = memory, program, names, list(tables)
+        self._convention = CONVENTIONS.get(memory.arch.name)
+        self.closures: dict[int, int] = {}
+        self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
+        self.variables = [part for one in program.modules for part in (one.data, one.bss)]
+
+    def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
+        """Return the function that contains an address, with its table; None if there is none."""
+        for table in self._tables:
+            function = table.find(pc)
+            if function is not None:
+                return table, function
+        return None
+
+    def read(self, pc: int, arguments: tuple[tuple[int, int], ...] = (), depth: int = 0) -> CodeTypes:
+        """Return the types that the code of the function at `pc` proves. `arguments`: see Call."""
+        found = self.find_function(pc) if self._convention is not None else None
+        if found is None or self._convention is None:
+            return _NOTHING
+        table, function = found
+        key = function.entry, arguments
+        if key not in self._known:
+            self._known[key] = _NOTHING  # for recursive functions
+            self._known[key] = self._read(self._convention, table, function, arguments, depth)
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Forget functions that were read, because more closures are known."""
+        self._known.clear()
+
+    def _read(
+        self, convention: Convention, table: FunctionTable, function: Function, arguments: tuple[tuple[int, int], ...], depth: int
+    ) -> CodeTypes:
+        start, end = table.extent(function.entry)
+        if not 0 < end - start <= _MAX_CODE:
+            return _NOTHING
+        steps = list(convention.decode(self._memory.read(start, end - start), start))
+        if any(step.kind == code.UNKNOWN_JUMP and step.address < end - 16 for step in steps):
+            return _NOTHING
+        found = _NOTHING
+        for _ in range(2):  # the types of the frame's words are known only after the first pass
+            walk = _Walk(self, convention, table, function, found.slots, depth)
+            walk.run(steps, arguments)
+            slots = found.slots
+            found = walk.result()
+            if found.slots == slots:
+                break
+        return found
+
+    def type_at(self, value: Value) -> Optional[Type]:
+        """Return the type whose address is a constant; None if there is none."""
+        return self._program.types.at(value.number) if value.number else None
+
+    def object_of(self, one: Optional[Type], is_array: bool = False) -> int:
+        """Return the type value of an object of this type."""
+        if one is None:
+            return NONE
+        return self._names.value(one.address, is_array)
+
+    def map_of(self, one: Optional[Type]) -> int:
+        """Return the type value of a map of this type."""
+        return self._names.map_value(one.address) if one is not None and one.kind == MAP else NONE
+
+    def channel_of(self, one: Optional[Type]) -> int:
+        """Return the type value of a channel of this type."""
+        return self._names.channel_value(one) if one is not None and one.kind == CHAN else NONE
+
+    def target_of(self, object_: int, offset: int) -> int:
+        """Return the type value of the object to which a field of an object refers, or NONE."""
+        return self._names.target(object_, offset) if object_ != NONE else NONE
+
+    def is_closure(self, one: Optional[Type]) -> bool:
+        """Return whether this is the type of a closure."""
+        return one is not None and one.kind == STRUCT and one.name.startswith(_CLOSURE)
+
+    def is_variable(self, address: int) -> bool:
+        """Return whether a global variable that may be a pointer is at this address."""
+        return address % 8 == 0 and range_at(self.variables, address) is not None
+
+    def title(self, object_: int) -> str:
+        """Return the name of a type value."""
+        return self._names.title(object_)
+
+
+_State = dict[tuple[bool, int], Value]
+"""What is known at a step: the values of registers (False, number), and of words of the stack
+(True, offset from the frame's end)."""
+
+
+class _Walk:
+    """Follows the steps of one function. What is known at the start of a part of the code, which
+    ends at a branch or before a target of one, is what is known at the ends of all parts that lead
+    to it."""
+
+    def __init__(
+        self, reader: CodeReader, convention: Convention, table: FunctionTable, function: Function, slots: Mapping[int, int], depth: int
+    ) -> None:
+        self._reader, self._convention, self._table, self._function = reader, convention, table, function
+        self._slots, self._depth = slots, depth
+        self._state: _State = {}
+        self._stores: dict[int, set[int]] = {}
+        self._closures: dict[int, set[int]] = {}
+        self._results: set[int] = set()
+        self._calls: dict[int, Call] = {}
+        self._returns: dict[int, int] = {}  # addresses of calls, and those of the next instructions
+
+    def run(self, steps: Sequence[Step], arguments: Iterable[tuple[int, int]]) -> None:
+        """Follow the steps. `arguments`: see Call."""
+        parts = _split(steps)
+        if self._function.entry not in parts:
+            return
+        self._returns = {one.address: after.address for one, after in zip(steps, steps[1:]) if one.kind == code.CALL}
+        first: _State = {(False, register): Value(object_) for register, object_ in arguments}
+        context = self._reader.closures.get(self._function.entry, NONE)
+        if context != NONE:
+            first[False, self._convention.context] = Value(context)
+        states: dict[int, _State] = {self._function.entry: first}
+        pending = [self._function.entry]
+        for _ in range(_MOST_VISITS * len(parts)):
+            if not pending:
+                break
+            start = pending.pop()
+            self._state = dict(states[start])
+            steps_of, following = parts[start]
+            for step in steps_of:
+                self._follow(step)
+            for target in following:
+                if target == self._function.entry:
+                    continue  # the stack was grown: all registers are those of the call
+                known = states.get(target)
+                merged = self._state if known is None else _merge(known, self._state)
+                if target in parts and merged != known:
+                    states[target] = dict(merged)
+                    pending.append(target)
+        # Until here, too much was known: not all parts that lead to a part had been followed.
+        self._stores, self._closures, self._results, self._calls = {}, {}, set(), {}
+        for start, state in states.items() if not pending else ():
+            self._state = dict(state)
+            for step in parts[start][0]:
+                self._follow(step)
+
+    def _get(self, register: int) -> Value:
+        return self._state.get((False, register), _UNKNOWN)
+
+    def _set(self, register: int, value: Value) -> None:
+        if value == _UNKNOWN:
+            self._state.pop((False, register), None)
+        else:
+            self._state[False, register] = value
+
+    def _place(self, step: Step) -> Optional[int]:
+        """Return the offset of a word of the stack from the frame's end."""
+        depth = self._table.depth(step.address)
+        return step.number - depth - self._convention.pushed if depth is not None and step.number % 8 == 0 else None
+
+    def _follow(self, step: Step) -> None:
+        kind = step.kind
+        if kind == code.CONSTANT:
+            self._set(step.register, Value(number=step.number))
+        elif kind == code.COPY:
+            self._set(step.register, self._get(step.base))
+        elif kind == code.LOAD:
+            self._set(step.register, self._load(self._resolve(step)))
+        elif kind == code.STORE:
+            self._store(self._resolve(step))
+        elif kind == code.FORGET and step.register == NOWHERE:
+            self._forget_registers()
+        elif kind == code.FORGET:
+            self._state.pop((False, step.register), None)
+        elif kind == code.CALL:
+            self._call(step)
+        elif kind == code.END and step.number and self._get(0).number != 0:
+            self._results.add(self._get(0).object)
+
+    def _forget_registers(self) -> None:
+        self._state = {key: known for key, known in self._state.items() if key[0]}
+
+    def _resolve(self, step: Step) -> Step:
+        """Return a load or store with the address in place of a register, if the register has a
+        constant."""
+        known = self._get(step.base).number if step.base >= 0 else None
+        return step._replace(base=ABSOLUTE, number=step.number + known) if known else step
+
+    def _load(self, step: Step) -> Value:
+        if step.base == ABSOLUTE:
+            return Value(place=step.number)
+        if step.base == STACK:
+            place = self._place(step)
+            known = self._state.get((True, place)) if place is not None else None
+            if known is not None:
+                return known._replace(place=known.place if known.place is not None else place)
+            return Value(self._slots.get(place, NONE), place=place) if place is not None else Value()
+        return Value(self._reader.target_of(self._get(step.base).object, step.number)) if step.base >= 0 else Value()
+
+    def _store(self, step: Step) -> None:
+        value = self._get(step.register) if step.register >= 0 else Value()
+        if step.base == STACK:
+            place = self._place(step)
+            if place is None:
+                return
+            for at in (place, place + 8) if step.register < 0 else (place,):
+                self._state.pop((True, at), None)
+            if step.register >= 0:
+                if value != _UNKNOWN:
+                    self._state[True, place] = value
+                if value.number != 0:
+                    self._stores.setdefault(place, set()).add(value.object)
+        elif step.base == ABSOLUTE and self._reader.is_variable(step.number):
+            self._prove(step.number, value.object)
+        elif step.base >= 0 and step.number == 0 and value.number is not None:
+            self._note_closure(self._get(step.base).object, value.number)
+
+    def _prove(self, place: Optional[int], object_: int) -> None:
+        if place is not None and object_ != NONE:
+            self._stores.setdefault(place, set()).add(object_)
+
+    def _note_closure(self, object_: int, function: int) -> None:
+        """Note the type of a closure, when the address of its function is stored in it."""
+        found = self._reader.find_function(function) if object_ != NONE else None
+        if found is not None and found[1].entry == function and self._reader.title(object_).startswith(_CLOSURE):
+            self._closures.setdefault(function, set()).add(object_)
+
+    def _call(self, step: Step) -> None:
+        found = self._reader.find_function(step.number) if step.number else None
+        name = found[1].name if found is not None and found[1].entry == step.number else ""
+        if name.startswith(_BARRIER):
+            self._state.pop((False, self._convention.barrier), None)
+            return
+        known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
+        known = [(register, object_) for register, object_ in known if object_ != NONE]
+        if known and step.number and step.address in self._returns:
+            self._calls[self._returns[step.address]] = Call(step.number, tuple(known))
+        object_ = self._result_of(name, step.number)
+        self._forget_registers()
+        if object_ != NONE:
+            self._set(0, Value(object_))
+
+    def _result_of(self, name: str, function: int) -> int:
+        """Return the type value of the object to which the result of a call refers."""
+        reader = self._reader
+        arguments = [self._get(register) for register in range(_ARGUMENTS)]
+        first, second, *_, fifth = map(reader.type_at, arguments)
+        if not name.startswith(("runtime.", "internal/runtime/")):
+            return reader.read(function, (), self._depth + 1).result if function and self._depth < _MOST_DEPTH else NONE
+        if _USES_MAP.match(name):
+            if arguments[1].place is not None:
+                self._prove(arguments[1].place, reader.map_of(first))
+        elif name == "runtime.newobject":
+            return reader.object_of(first)
+        elif name.startswith("runtime.mallocgc"):
+            return reader.object_of(second) if second is not None and arguments[0].number == second.size else NONE
+        elif name in ("runtime.makeslice", "runtime.makeslice64"):
+            return reader.object_of(first, True)
+        elif name.startswith("runtime.growslice"):
+            return reader.object_of(first if first is not None else fifth, True)
+        elif name in ("runtime.makechan", "runtime.makechan64"):
+            return reader.channel_of(first)
+        elif name in ("runtime.makemap", "runtime.makemap64"):
+            return reader.map_of(first)
+        return NONE
+
+    def result(self) -> CodeTypes:
+        """Return what the steps have proved. Places with more than one type are left out."""
+        stores = {place: next(iter(types)) for place, types in self._stores.items() if len(types) == 1 and NONE not in types}
+        closures = {place: next(iter(types)) for place, types in self._closures.items() if len(types) == 1}
+        variables = {place: value for place, value in stores.items() if self._reader.is_variable(place)}
+        slots = {place: value for place, value in stores.items() if place not in variables}
+        result = next(iter(self._results)) if len(self._results) == 1 else NONE
+        return CodeTypes(slots, variables, closures, result, self._calls)
+
+
+def _split(steps: Sequence[Step]) -> dict[int, tuple[list[Step], list[int]]]:
+    """Return, by address, parts of code that are executed from their start to their end, and the
+    addresses of the parts that may follow."""
+    targets = {step.number for step in steps if step.kind in (code.BRANCH, code.JUMP)}
+    parts: dict[int, tuple[list[Step], list[int]]] = {}
+    part: list[Step] = []
+    before = None
+    for step in steps:
+        is_new = before is None or (before.kind in (code.BRANCH, code.JUMP, code.END, code.UNKNOWN_JUMP) and before.address != step.address)
+        if is_new or (step.address in targets and step.address not in parts):
+            if before is not None and before.kind not in (code.JUMP, code.END, code.UNKNOWN_JUMP):
+                parts[part[0].address][1].append(step.address)
+            part = []
+            parts[step.address] = part, []
+        part.append(step)
+        if step.kind in (code.BRANCH, code.JUMP):
+            parts[part[0].address][1].append(step.number)
+        before = step
+    return parts
+
+
+def _merge(first: _State, second: _State) -> _State:
+    """Return what is known in both states. A reference may also be nil."""
+    merged: _State = {}
+    for key, one in first.items():
+        other = second.get(key, _UNKNOWN)
+        if one == other or (other.number == 0 and one.object != NONE):
+            merged[key] = one
+        elif one.number == 0 and other.object != NONE:
+            merged[key] = other
+        elif one.object == other.object != NONE:
+            merged[key] = Value(one.object)
+    return merged

@@ -1,0 +1,39 @@
+"""The types of Go objects to which only variables, stacks and closures refer, in stripped programs: their numbers are exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from debuggers import runtime_page
+from go_programs import STRIPPED, VERSIONS, build
+
+from cores import Running
+
+COUNT = 200
+WANTED = {
+    "main.Item": 2 * COUNT + 12 + 5,
+    "main.Order": 3 * COUNT,
+    "main.Job": COUNT,
+    "main.Cache": 1,
+    "main.Square": 1,
+    "map[string]*main.Item": 2,
+    "map[int]struct {}": 1,
+    "[]*main.Item": 1,
+    "func main.task.func1": COUNT,
+}
+
+
+@pytest.mark.platform("x86-64", "Go")
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+def test_types_that_code_proves(version: str, tmp_path: Path) -> None:
+    program = build(tmp_path, version, STRIPPED, name="go_typed")
+    with Running([str(program), str(COUNT)], tmp_path / "run") as run:
+        page = runtime_page("go", "--pid", str(run.pid))
+    assert count_objects(page) == WANTED
+
+
+def count_objects(page: dict[str, list[dict[str, int]]]) -> dict[str, int]:
+    """Return the numbers of live objects of the types of the program."""
+    found = {str(one["name"]): one["objects"] for one in page["types"]}
+    return {name: count for name, count in found.items() if name in WANTED or name == "main.Circle"}

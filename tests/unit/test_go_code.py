@@ -1,0 +1,84 @@
+"""Machine code of Go functions, as steps: x86-64 and AArch64."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from findleaks.runtimes.go.machine_code import (
+    ABSOLUTE,
+    BRANCH,
+    CALL,
+    CONSTANT,
+    CONVENTIONS,
+    COPY,
+    END,
+    FORGET,
+    LOAD,
+    NOWHERE,
+    STACK,
+    STORE,
+    UNKNOWN_JUMP,
+    Step,
+)
+from findleaks.target.arch import AARCH64, X86_64
+
+AT = 0x400000
+
+
+def test_steps_of_x86_64() -> None:
+    pytest.importorskip("capstone")
+    code = bytes.fromhex(
+        "488d0510000000"  # lea rax, [rip + 0x10]
+        "e8f4ffffff"  # call AT
+        "4889442448"  # mov [rsp + 0x48], rax
+        "488b5a10"  # mov rbx, [rdx + 0x10]
+        "48890500010000"  # mov [rip + 0x100], rax
+        "4889d9"  # mov rcx, rbx
+        "48f7e1"  # mul rcx
+        "740a"  # je
+        "ffe1"  # jmp rcx
+        "c3"
+    )
+    steps = list(CONVENTIONS[X86_64.name].decode(code, AT))
+    assert [step[1:] for step in steps] == [
+        (CONSTANT, 0, NOWHERE, AT + 0x17),
+        (CALL, NOWHERE, NOWHERE, AT),
+        (STORE, 0, STACK, 0x48),
+        (LOAD, 1, 9, 0x10),
+        (STORE, 0, ABSOLUTE, AT + 0x1C + 0x100),
+        (COPY, 2, 1, 0),
+        (FORGET, NOWHERE, NOWHERE, 0),
+        (BRANCH, NOWHERE, NOWHERE, AT + 0x24 + 10),
+        (UNKNOWN_JUMP, NOWHERE, NOWHERE, 0),
+        (END, NOWHERE, NOWHERE, 1),
+    ]
+
+
+def test_steps_of_aarch64() -> None:
+    words = (
+        0xB0000000,  # adrp x0, 0x401000
+        0x910A0000,  # add x0, x0, #0x280
+        0x97FFFFFE,  # bl AT
+        0xF9003BE0,  # str x0, [sp, #112]
+        0xF9400B43,  # ldr x3, [x26, #16]
+        0xAA0303E1,  # mov x1, x3
+        0xB9000020,  # str w0, [x1]
+        0x39400022,  # ldrb w2, [x1]
+        0xB4000041,  # cbz x1
+        0xD65F03C0,  # ret
+    )
+    steps = list(CONVENTIONS[AARCH64.name].decode(struct.pack("<10I", *words), AT))
+    assert [step for step in steps if step.kind != STORE or step.base != NOWHERE] == [
+        Step(AT, FORGET, 0),
+        Step(AT + 4, CONSTANT, 0, NOWHERE, 0x401280),
+        Step(AT + 8, CALL, number=AT),
+        Step(AT + 12, STORE, 0, STACK, 112),
+        Step(AT + 16, LOAD, 3, 26, 16),
+        Step(AT + 20, COPY, 1, 3),
+        Step(AT + 28, FORGET, 2),
+        Step(AT + 32, BRANCH, number=AT + 40),
+        Step(AT + 36, END, number=1),
+    ]
+    assert {step.address for step in steps} == set(range(AT, AT + 40, 4))
