@@ -12,49 +12,36 @@ from collections.abc import Sequence
 from typing import Optional
 
 from findleaks.audit.corruption import Damage, Explainer
-from findleaks.audit.crash.abort_message import read_abort_message
-from findleaks.audit.crash.assertion import read_assertion
 from findleaks.audit.crash.closed_stream import ClosedStream, find_closed_stream
-from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
-from findleaks.audit.crash.fault import Fault, find_fault, find_resent_fault
+from findleaks.audit.crash.cpp_exception import CppException
+from findleaks.audit.crash.crashed_stack import FRAMES, read_stack
+from findleaks.audit.crash.fault import Fault, find_fault
+from findleaks.audit.crash.first_signal import find_first_signal, find_stack
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
-from findleaks.audit.crash.handled_fault import find_aborted_frame, find_handled_fault, is_sent_again
+from findleaks.audit.crash.last_words import read_last_words
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
-from findleaks.audit.crash.rust_panic import (
-    ALLOCATION_FAILURES,
-    RustPanic,
-    describe_allocation_failure,
-    find_panic,
-    is_panic_frame,
-)
-from findleaks.audit.crash.uncovered_code import step_through_code
-from findleaks.audit.crash.value_origin import Tracer
+from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
+from findleaks.audit.crash.value_origin import Origin
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
-from findleaks.runtimes.base import FatalPlace
 from findleaks.runtimes.directory import code_tables_of, find_frames
 from findleaks.session import Session
 from findleaks.target.base import Target, Thread
-from findleaks.target.notes import SI_TKILL, SI_USER
+from findleaks.target.notes import SI_TKILL
 from findleaks.target.ranges import region_at
-from findleaks.unwind.frames import FrameRegisters, Trace, Unwinder
+from findleaks.unwind.frames import FrameRegisters, Unwinder
 from findleaks.unwind.managed_frames import NativeStack
-from findleaks.unwind.stacks import NamedFrame, Namer, without_parameters
+from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple, dataclass
 
 _OFTEN = 8  # fewest frames of one function that count as a recursion
 _EXPLAINED = 8  # damaged places that are examined until the cause of one is known
-_SENDERS = 256  # threads that may have sent the signal
 _NEAR_ABORT = 8  # innermost frames among which that of abort() is
-FRAMES = 64  # maximum number of frames that are read from the stack of the thread that crashed
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
 _RUST_ENDS = ("core::panicking::", "std::panicking::", "rust_begin_unwind", *ALLOCATION_FAILURES)
-_ENDS = (signal.SIGABRT, signal.SIGILL, signal.SIGTRAP)
-"""Signals that end a process after a panic."""
-
 RED_ZONE = 256  # a push may fault in an unmapped page up to this many bytes above the stack pointer
 
 _LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
@@ -129,83 +116,64 @@ def read_crash(session: Session) -> Optional[Crash]:
     thread = _crashed_thread(target)
     if thread is None:
         return None
-    trace, places, tracing = _read_stack(target, thread)
-    is_resent = is_sent_again(target)
-    if is_resent and target.fault_code == SI_USER:
-        thread, (trace, places, tracing) = _find_sender(target, thread, (trace, places, tracing))
-    frames = [frame for _, frame in places]
-    aborted = target.signal == signal.SIGABRT
-    message = read_abort_message(target) if aborted else ""
-    exception = panic = None
-    functions = [frame.function for frame in frames]
-    if aborted and not message and is_terminating(functions):
-        exception = find_exception(session, thread)
-        message = "" if exception else describe_termination(functions)
-    said, ended = ("", FatalPlace()) if message or exception else _runtime_message(session, thread, places)
-    if target.signal in _ENDS and not (message or exception or said):
-        panic = find_panic(session, thread)
-    unexplained = aborted and not (message or exception or said or panic)
-    if unexplained:
-        message = read_assertion(tracing.tracer(0, False), frames)
-        unexplained = not message
-    no_memory = describe_allocation_failure(functions) if unexplained else ""
-    handled = find_handled_fault(target, trace) if is_resent or (unexplained and not no_memory) else None
-    interrupted = find_aborted_frame(target, trace) if aborted else 0
-    first = handled.at if handled is not None else interrupted
-    address, sp = (handled.address, trace.frames[first].sp) if handled is not None else (target.fault_address, thread.sp)
-    number, code = (handled.signal, handled.code) if handled is not None else (target.signal, target.fault_code)
-    resent = find_resent_fault(target, tracing.tracer(0, False), number) if is_resent and handled is None else None
-    code, address = resent or (code, address)
-    if is_resent and handled is None and resent is None and target.fault_code == SI_USER:
+    stack = find_stack(target, thread)
+    thread, words = stack.thread, read_last_words(session, stack)
+    first = find_first_signal(target, stack, words.is_unexplained)
+    if first is None:
         return None
-    is_jump = address is not None and address == trace.frames[first].pc
-    tracer = tracing.tracer(first, is_jump)
-    fault = find_fault(target, tracer, number, code, address)
-    released = find_released_pointer(tracer, tracing.unwinder, frames[first:]) if not (exception or panic or said) else None
+    address, handled = first.address, first.handled
+    is_jump = address is not None and address == stack.trace.frames[first.frame].pc
+    tracer, frames = stack.tracer(first.frame, is_jump), stack.frames[first.frame :]
+    fault = find_fault(target, tracer, first.number, first.code, address)
+    released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_of_language else None
     origin = released.origin if released is not None else fault.origin if fault is not None else None
-    word = origin.address if origin is not None and origin.sort == "memory" else None
-    word = fault.address if fault is not None and fault.kind == "return" else word
-    source = describe_source(session, tracer, frames[first:], origin)
-    stream = find_closed_stream(session, tracer, frames[first:]) if not (exception or panic or said) else None
-    below = address is not None and not is_jump and 0 < sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
-    recursion = _find_recursion(frames[first:]) if below else None
-    frames = frames[first + is_jump :]
-    found = [] if exception or panic or said else _damages(session)
+    is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
+    own = frames[is_jump:]
+    damages = _damages(session) if not words.is_of_language else []
     return Crash(
-        signal_name(handled.signal if handled is not None else target.signal),
-        thread.tid,
-        address,
-        handled is None and resent is None and waits_in_kernel(target, thread.pc),
-        address is not None and _is_past_stack(target, sp, address),
-        below,
-        own_frame(_outside_rust(frames) if panic is not None or no_memory else frames),
-        ended.frame or _managed_frame(target, thread),
-        message or no_memory,
-        exception,
-        panic,
-        said,
-        found[0] if found else None,
-        len(found),
-        handled is not None and not is_resent,
-        any(frame.function == "abort" for _, frame in places[interrupted:][:_NEAR_ABORT]),
-        find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
-        is_jump,
-        ended.value_type,
-        code,
-        code == SI_TKILL and all(one.call != one.pc for one in trace.frames[1:]),
-        fault,
-        source,
-        text_around(session, word) if word is not None else "",
-        released,
-        describe_place(session, released.value) if released is not None else None,
-        recursion,
-        resent is not None or (is_resent and handled is not None and handled.signal == target.signal),
-        signal_name(target.signal) if is_resent and handled is not None and handled.signal != target.signal else "",
-        handled.call if handled is not None else target.refused_call,
-        frames[0].function if frames else "",
-        find_failed_check(tracer, frames) if message.startswith(OVERFLOW) else "",
-        stream,
+        signal=signal_name(first.number),
+        thread=thread.tid,
+        address=address,
+        is_raised=handled is None and not first.is_repeated and waits_in_kernel(target, thread.pc),
+        above_stack=address is not None and _is_past_stack(target, first.sp, address),
+        below_stack=is_below,
+        frame=own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own),
+        managed=words.place.frame or _managed_frame(target, thread),
+        message=words.message or words.no_memory,
+        exception=words.exception,
+        panic=words.panic,
+        runtime_message=words.runtime_message,
+        damage=damages[0] if damages else None,
+        damages=len(damages),
+        is_handled=handled is not None and not first.is_sent_again,
+        is_abort=any(frame.function == "abort" for frame in stack.frames[first.aborted :][:_NEAR_ABORT]),
+        freed=find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
+        is_jump=is_jump,
+        value_type=words.place.value_type,
+        fault_code=first.code,
+        is_sent=first.code == SI_TKILL and all(one.call != one.pc for one in stack.trace.frames[1:]),
+        fault=fault,
+        source=describe_source(session, tracer, frames, origin),
+        text=_text_of_pointer(session, origin, fault),
+        released=released,
+        released_place=describe_place(session, released.value) if released is not None else None,
+        recursion=_find_recursion(frames) if is_below else None,
+        is_sent_again=first.is_repeated or (first.is_sent_again and handled is not None and handled.signal == target.signal),
+        sent_signal=signal_name(target.signal) if first.is_sent_again and first.number != target.signal else "",
+        refused_call=handled.call if handled is not None else target.refused_call,
+        innermost=own[0].function if own else "",
+        check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
+        stream=find_closed_stream(session, tracer, frames) if not words.is_of_language else None,
     )
+
+
+def _text_of_pointer(session: Session, origin: Optional[Origin], fault: Optional[Fault]) -> str:
+    """Return the text around the word from which a pointer was loaded; "" if there is none."""
+    if fault is not None and fault.kind == "return":
+        word: Optional[int] = fault.address
+    else:
+        word = origin.address if origin is not None and origin.sort == "memory" else None
+    return text_around(session, word) if word is not None else ""
 
 
 def _is_guarded(target: Target, address: int) -> bool:
@@ -254,48 +222,7 @@ def crashed_places(target: Target) -> list[tuple[int, NamedFrame]]:
     """Return the innermost frames of the thread that crashed: for each, the stack pointer and the
     names."""
     thread = _crashed_thread(target)
-    return _read_stack(target, thread)[1] if thread is not None else []
-
-
-class _Tracing(NamedTuple):
-    """The thread, and the frames and registers, from which a Tracer is made."""
-
-    target: Target
-    thread: Thread
-    unwinder: Unwinder
-    trace: Trace
-    registers: Sequence[FrameRegisters]
-
-    def tracer(self, first: int, is_jump: bool) -> Tracer:
-        """Return a tracer of the frames from `first` on. `is_jump`: see Crash.is_jump."""
-        frames, registers = self.trace.frames[first:], self.registers[first:]
-        return Tracer(self.target, self.unwinder, frames, registers, self.thread.thread_pointer, int(is_jump))
-
-
-def _read_stack(target: Target, thread: Thread) -> tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]:
-    """Return the innermost frames of a thread; the stack pointer and the name of each; and the
-    input of a Tracer."""
-    unwinder = Unwinder(target, code_tables_of(target), step_through_code(target))
-    namer = Namer(target, unwinder)
-    registers: list[FrameRegisters] = []
-    trace = unwinder.trace_with_registers(thread, registers, FRAMES)
-    return trace, [(frame.sp, namer.name(frame)) for frame in trace.frames], _Tracing(target, thread, unwinder, trace, registers)
-
-
-_Read = tuple[Trace, list[tuple[int, NamedFrame]], _Tracing]
-
-
-def _find_sender(target: Target, thread: Thread, read: _Read) -> tuple[Thread, _Read]:
-    """Return the thread whose handler sent the signal with kill(), and its frames. The kernel may
-    deliver such a signal to any thread."""
-    if not waits_in_kernel(target, thread.pc) or find_handled_fault(target, read[0]) is not None:
-        return thread, read
-    for other in target.threads()[:_SENDERS]:
-        found = _read_stack(target, other)
-        handled = find_handled_fault(target, found[0])
-        if handled is not None and handled.signal == target.signal:
-            return other, found
-    return thread, read
+    return list(read_stack(target, thread).places) if thread is not None else []
 
 
 def _managed_frame(target: Target, thread: Thread) -> Optional[NamedFrame]:
@@ -315,15 +242,6 @@ def _outside_rust(frames: list[NamedFrame]) -> list[NamedFrame]:
     if not panics:
         return frames
     return [frame for frame in frames[panics[-1] + 1 :] if not is_panic_frame(frame.function)] or frames
-
-
-def _runtime_message(session: Session, thread: Thread, places: Sequence[tuple[int, NamedFrame]]) -> tuple[str, FatalPlace]:
-    """Return the message with which a managed runtime ended the process ("" if there is none), and
-    the place where it did so."""
-    frames = [(sp, frame.function, frame.module) for sp, frame in places]
-    found = ((runtime, runtime.fatal_message(thread, frames)) for runtime in session.runtimes)
-    ends = ((message, runtime.fatal_place(thread, message)) for runtime, message in found)
-    return next((one for one in ends if one[0] or one[1].frame is not None), ("", FatalPlace()))
 
 
 def is_library(module: str) -> bool:
