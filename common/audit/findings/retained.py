@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
@@ -100,62 +100,90 @@ def _find_managed_objects(
     """Yield findings about managed objects: the native memory that they retain, and, if known, the
     variables that retain the objects. `retained`: by runtime, the bytes of its objects that another
     finding explains."""
-    for one in accounting.native:
-        if one.runtime.objects_are_native:
-            continue
-        one = _exclude_uncertain(one)
-        is_small = one.bytes < GROWN * denominator_without_files(accounting) and not one.is_leaked_garbage
-        if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
-            continue
-        one = _exclude_leaked(one)
-        if one.bytes < HELD:
-            continue
-        if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
-            continue
-        if one.object_bytes > one.held.bytes and 2 * retained.get(one.name, 0) >= one.bytes:
+    for given in accounting.native:
+        one = _select_large(given, accounting, grown, retained)
+        if one is None:
             continue
         holders = ((owner, _add_objects(one, owner, held)) for owner, held in (grown.variables if grown is not None else ()))
         named = [(owner, held) for owner, held in holders if held.bytes >= SHOWN * one.bytes]
-        if not (one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown)):
-            continue
-        is_garbage = one.is_native_garbage and 2 * one.garbage_native > one.held.bytes
-        title = f"{'Garbage, not collected yet' if is_garbage else 'In use, not leaked'}: {one.sentence()}."
-        example = one.example()
-        cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
-        if one.held.bytes >= one.object_bytes:
-            remedies = list(one.runtime.remedies(one.by_native[0].type.name))
-        else:
-            remedies = list(find_path_remedies(one.runtime, cause))
-        if example is not None:
-            commands.append(f"path {example:#x}")
-        if named:
-            cause += _describe_holders(named)
-            # If one variable retains most of the objects, it explains them. Otherwise all holders
-            # are named.
-            first, held = named[0]
-            commands.append(f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots")
-            facts["variables"] = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
-        elif grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
-            field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
-            field = f" {_describe_callbacks(grown.owner)}" if grown.owner.sort == OwnerSort.CALLBACKS else field
-            cause += f" {grown.owner.label} {grown.owner.retains} {size(grown.totals.bytes)}.{field}"
-            commands.append(f"roots {shell_quoted(grown.owner.word)} --depth 4" if grown.owner.word else "roots")
-            facts["root"] = {"name": grown.owner.name, "bytes": grown.totals.bytes, "blocks": grown.totals.blocks}
-        elif grown is not None and (session.object_types is not None or not one.runtime.lists_objects):
-            shared, part = describe_shared_part(session)
-            if part is not None:
-                cause, facts["shared"] = cause + shared, part
-                commands.append("roots")
-        if one.unreported:
-            call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
-            remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
-        if one.is_leaked_garbage:
-            title = f"Probably leaked: garbage of {one.name} retains {size(one.garbage_native)} of native memory"
-            used = one.held.bytes - one.garbage_native
-            title += f"; objects in use retain {size(used)}." if used else "."
-            remedies.append(one.runtime.garbage_remedy)
-        resident = _resident_upper_bound(one, accounting, figures)
-        yield Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
+        if one.unreported or one.bytes >= MUCH or _is_concentrated(one, named) or _has_shared_retainer(session, one, grown):
+            yield _describe_managed_objects(session, one, grown, named, _resident_upper_bound(one, accounting, figures))
+
+
+def _select_large(
+    given: RuntimeHoldings, accounting: Accounting, grown: Optional[TopRetainer], retained: Mapping[str, int]
+) -> Optional[RuntimeHoldings]:
+    """Return the memory that a runtime's objects retain, without its uncertain and leaked parts.
+    Return None if it is small, or if another finding explains it. `retained`: see
+    _find_managed_objects."""
+    if given.runtime.objects_are_native:
+        return None
+    one = _exclude_uncertain(given)
+    is_small = one.bytes < GROWN * denominator_without_files(accounting) and not one.is_leaked_garbage
+    if one.bytes < HELD or is_small or (grown is not None and _is_variable(grown)):
+        return None
+    one = _exclude_leaked(one)
+    if one.bytes < HELD:
+        return None
+    if grown is not None and not grown.owner.managed and grown.is_most and grown.totals.bytes >= 2 * one.bytes:
+        return None
+    return None if one.object_bytes > one.held.bytes and 2 * retained.get(one.name, 0) >= one.bytes else one
+
+
+def _describe_managed_objects(
+    session: Session, one: RuntimeHoldings, grown: Optional[TopRetainer], named: list[tuple[Owner, Totals]], resident: Optional[int]
+) -> Finding:
+    """Return the finding about managed objects. `named`: the variables that retain them."""
+    is_garbage = one.is_native_garbage and 2 * one.garbage_native > one.held.bytes
+    title = f"{'Garbage, not collected yet' if is_garbage else 'In use, not leaked'}: {one.sentence()}."
+    example = one.example()
+    cause, commands, facts = to_sentence(one.cause(example)), ["runtime"], one.result().to_json()
+    if one.held.bytes >= one.object_bytes:
+        remedies = list(one.runtime.remedies(one.by_native[0].type.name))
+    else:
+        remedies = list(find_path_remedies(one.runtime, cause))
+    if example is not None:
+        commands.append(f"path {example:#x}")
+    retainers = _describe_retainers(session, one, grown, named)
+    if retainers is not None:
+        text, command, fact = retainers
+        cause, facts = cause + text, {**facts, **fact}
+        commands.append(command)
+    if one.unreported:
+        call = f" by {one.runtime.report_call}" if one.runtime.report_call else ""
+        remedies.append(f"report the native memory of these objects to {one.name}{call}, so that it collects in time")
+    if one.is_leaked_garbage:
+        title = f"Probably leaked: garbage of {one.name} retains {size(one.garbage_native)} of native memory"
+        used = one.held.bytes - one.garbage_native
+        title += f"; objects in use retain {size(used)}." if used else "."
+        remedies.append(one.runtime.garbage_remedy)
+    return Finding("held-by-managed-objects", one.bytes, title, cause, tuple(remedies), tuple(commands), facts, resident)
+
+
+def _describe_retainers(
+    session: Session, one: RuntimeHoldings, grown: Optional[TopRetainer], named: list[tuple[Owner, Totals]]
+) -> Optional[tuple[str, str, dict[str, Any]]]:
+    """Return what retains managed objects: text, a command and facts for the JSON; None if it is
+    not known."""
+    if named:
+        # If one variable retains most of the objects, it explains them. Otherwise all holders are
+        # named.
+        first, held = named[0]
+        command = f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots"
+        variables = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
+        return _describe_holders(named), command, {"variables": variables}
+    if grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
+        owner, totals = grown.owner, grown.totals
+        field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
+        field = f" {_describe_callbacks(owner)}" if owner.sort == OwnerSort.CALLBACKS else field
+        command = f"roots {shell_quoted(owner.word)} --depth 4" if owner.word else "roots"
+        root = {"name": owner.name, "bytes": totals.bytes, "blocks": totals.blocks}
+        return f" {owner.label} {owner.retains} {size(totals.bytes)}.{field}", command, {"root": root}
+    if grown is not None and (session.object_types is not None or not one.runtime.lists_objects):
+        shared, part = describe_shared_part(session)
+        if part is not None:
+            return shared, "roots", {"shared": part}
+    return None
 
 
 def _add_objects(one: RuntimeHoldings, owner: Owner, held: Totals) -> Totals:
