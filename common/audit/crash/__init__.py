@@ -125,11 +125,11 @@ def read_crash(session: Session) -> Optional[Crash]:
     is_jump = address is not None and address == stack.trace.frames[first.frame].pc
     tracer, frames = stack.tracer(first.frame, is_jump), stack.frames[first.frame :]
     fault = find_fault(target, tracer, first.number, first.code, address)
-    released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_of_language else None
+    released = find_released_pointer(tracer, stack.unwinder, frames) if not words.is_language_error else None
     origin = released.origin if released is not None else fault.origin if fault is not None else None
     is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     own = frames[is_jump:]
-    damages = _damages(session) if not words.is_of_language else []
+    damages = _damages(session) if not words.is_language_error else []
     return Crash(
         signal=signal_name(first.number),
         thread=thread.tid,
@@ -163,7 +163,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         refused_call=handled.call if handled is not None else target.refused_call,
         innermost=own[0].function if own else "",
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
-        stream=find_closed_stream(session, tracer, frames) if not words.is_of_language else None,
+        stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )
 
 

@@ -30,7 +30,7 @@ class LastWords(NamedTuple):
     is_unexplained: bool  # whether the process called abort(), and nothing says why
 
     @property
-    def is_of_language(self) -> bool:
+    def is_language_error(self) -> bool:
         """Whether an exception, a panic or a managed runtime ended the process."""
         return bool(self.exception or self.panic or self.runtime_message)
 
