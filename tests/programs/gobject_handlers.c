@@ -51,6 +51,13 @@ static void watch(AppItem *item, AppItem *data) {
     g_signal_connect_object(item, "closed", G_CALLBACK(on_closed), data, 0);
 }
 
+/* A handler of `item` owns `data` with a function that is called when the closure becomes invalid. */
+static void own_until_invalid(AppItem *item, AppItem *data, GClosureNotify end) {
+    GClosure *closure = g_cclosure_new(G_CALLBACK(on_closed), NULL, NULL);
+    g_closure_add_invalidate_notifier(closure, data, end);
+    g_signal_connect_closure(item, "closed", closure, FALSE);
+}
+
 static void __attribute__((noinline)) fill(int count, int chain) {
     bus = make("kept bus");
     for (AppItem *last = bus, *next; chain-- > 0; last = next) own(last, next = make("kept chain"));
@@ -72,6 +79,8 @@ static void __attribute__((noinline)) fill(int count, int chain) {
         own(one, other = make("kept owned-by-owned"));
         own(other, make("kept owned-by-these"));
         own(bus, make("kept owned-by-bus"));
+        own_until_invalid(bus, make("kept owned-until-invalid"), unref);
+        own_until_invalid(bus, make("kept owned-by-library"), (GClosureNotify)(void (*)(void))g_object_unref);
         kept[3 * n + 2] = make("kept watching-bus");
         watch(kept[3 * n + 2], bus);
         watch(bus, kept[3 * n + 2]);
