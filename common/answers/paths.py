@@ -153,12 +153,11 @@ def _root_step(session: Session, describer: Describer, index: int) -> Step:
     low, high = _extent(session, index)
     references = find_root_references(session, low, high)
     best = _first_best(references, lambda reference: 2 * (reference.value != low) + (reference.address == 0))
-    kept = next((one for one in session.graphs.dependents if one.block == index), None) if best is None else None
-    if kept is not None:
-        return Step(f"{kept.phrase} of {describer.block(kept.owner).phrase()}", session.directory.blocks.address(kept.owner), low, 0, None)
     if best is None:
         disguised = next(disguised_references(session, index, -1), None)
-        return _disguised_step(describer, disguised) if disguised is not None else Step("thread control block", 0, low, 0, None)
+        if disguised is not None:
+            return _disguised_step(describer, disguised)
+        return _dependent_step(describer, index) or Step("thread control block", 0, low, 0, None)
     if best.kernel:
         return Step(f"kept by the kernel: {best.kernel}", 0, best.value, best.value - low, None)
     if not best.address:
@@ -183,10 +182,25 @@ def _block_step(session: Session, describer: Describer, source: int, to: int, ho
         disguised = next(disguised_references(session, to, source), None)
         if disguised is not None:
             return _disguised_step(describer, disguised)
-        return Step(describer.block(source).phrase(), base, low, 0, None)
+        return _dependent_step(describer, to, source) or Step(describer.block(source).phrase(), base, low, 0, None)
     where, value = best
     member = name_in_block(session, where, session.directory.blocks.address(holder) if holder >= 0 else 0)
     return Step(f"{describer.block(source).phrase()}{'; ' if member else ''}{member}", where, value, value - low, describer.answer(where))
+
+
+def _dependent_step(describer: Describer, index: int, owner: int = -1) -> Optional[Step]:
+    """Return the step from the block `owner` that keeps block `index` in use without a reference;
+    None if it does not. -1: from any reachable block."""
+    session = describer.session
+    address = session.directory.blocks.address
+    for one in session.graphs.dependents:
+        if one.block != index or (owner >= 0 and one.owner != owner):
+            continue
+        if one.owner == index:
+            return Step(f"{one.phrase} of an object that is in no block", 0, address(index), 0, None)
+        if owner >= 0 or session.graph().kind(one.owner) == Kind.REACHABLE:
+            return Step(f"{one.phrase} of {describer.block(one.owner).phrase()}", address(one.owner), address(index), 0, None)
+    return None
 
 
 def _disguised_step(describer: Describer, one: DisguisedReference) -> Step:

@@ -226,14 +226,11 @@ class Graph(Protocol):
         than `most` words decode to such a block is dropped. If `most` is 0, no words are
         recorded."""
 
-    def restart(self) -> None:
-        """Mark a graph again that is not classified. Then call `root_words` and mark. REACHABLE
-        blocks stay reachable, and accepted interior references stay start references."""
-
     def connect(self, references: array[int]) -> None:
-        """Add references to starts of blocks to a classified graph. `references` ("Q", by source)
-        has source << 32 | target for each reference. The source NO_BLOCK is a root. Then call mark
-        and classify again. REACHABLE blocks stay reachable."""
+        """Add references to starts of blocks to a graph that is marked, and possibly classified.
+        `references` ("Q", by source) has source << 32 | target for each reference. The source
+        NO_BLOCK is a root. Then call mark and classify again. REACHABLE blocks stay reachable, and
+        accepted interior references stay start references."""
 
     def kind(self, index: int) -> Kind: ...
 

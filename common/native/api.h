@@ -159,7 +159,6 @@ API int fl_disguises_keys(struct disguises *d, const uint64_t *sizes, uint64_t s
 API int fl_disguises_references(struct disguises *d, const uint64_t *accepted, uint64_t count, words *found);
 
 /* graph_connect.c */
-API int fl_graph_restart(struct graph *g);
 API int fl_graph_connect(struct graph *g, const uint64_t *references, uint64_t count);
 
 /* possible.c */

@@ -1,4 +1,4 @@
-/* Adds references to a classified graph, and restarts marking. */
+/* Adds references to a marked graph, and restarts marking. */
 #include "visit.h"
 
 #include "lost.h"
@@ -57,23 +57,19 @@ static int forget_kinds(graph *g) {
     return DONE;
 }
 
-/* Begin to mark again. Returns NO_MEMORY if there is not enough memory. */
-static int begin_marking(graph *g) {
-    possible_free(g->possible);
-    g->possible = NULL;
-    DROP(g->promoted);
-    DROP(g->interiors);
-    g->phase = STARTS;
-    g->seed = 0;
-    return (g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors)) ? DONE : NO_MEMORY;
+/* Number the edges of recorded interior references from the first edge of their source on
+ * (`from_first`), or as in `inner`. The first number does not change when edges are added. */
+static void renumber_interiors(graph *g, bool from_first) {
+    for (uint64_t at = 0; at < g->inners.count; at++) {
+        inner *item = &g->inners.items[at];
+        uint32_t count, first = item->source == NONE ? 0 : edges_of(g, item->source, &count);
+        item->place += from_first ? 0 - first : first;
+    }
 }
 
-/* Mark a graph again that is marked and not classified. Reachable blocks stay reachable, and
- * accepted interior references stay start references. */
-API int fl_graph_restart(graph *g) { return forget_kinds(g) ? NO_MEMORY : begin_marking(g); }
-
-/* Add references (source << 32 | target, by source; source NONE: from a root) to a classified
- * graph. Reachable blocks stay reachable; the others are marked and classified again. */
+/* Add references (source << 32 | target, by source; source NONE: from a root) to a graph that is
+ * marked, and possibly classified. Reachable blocks stay reachable, and accepted interior
+ * references stay start references; the other blocks are marked and classified again. */
 API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     if (g->edge_count + count > MAX_EDGES)
         return TOO_MANY_EDGES;
@@ -81,6 +77,7 @@ API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     if (!c.edges)
         return NO_MEMORY;
     c.edges[0] = g->edges[0];
+    renumber_interiors(g, true);
     if (connect_all(g, &c) || forget_kinds(g)) {
         free(c.edges);
         return NO_MEMORY;
@@ -92,8 +89,14 @@ API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     free(g->edges);
     g->edges = c.edges;
     g->edge_count = g->edge_capacity = c.count;
+    renumber_interiors(g, false);
     lost_free(g->lost);
     g->lost = NULL;
-    interiors_free(g);
-    return begin_marking(g);
+    possible_free(g->possible);
+    g->possible = NULL;
+    DROP(g->promoted);
+    DROP(g->interiors);
+    g->phase = STARTS;
+    g->seed = 0;
+    return (g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors)) ? DONE : NO_MEMORY;
 }

@@ -12,7 +12,7 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-MOST_ROUNDS = 64  # marked one after the other; the next blocks are found by Graph.connect
+MOST_CHECKS = 8  # times the number of dependent blocks; the blocks left are found by Graph.connect
 
 
 class DependentBlock(NamedTuple):
@@ -36,15 +36,20 @@ def find_dependent_blocks(session: Session) -> Sequence[DependentBlock]:
 
 def mark_dependent_blocks(session: Session, graph: Graph, dependents: Sequence[DependentBlock]) -> None:
     """Mark the blocks that reachable blocks keep in use, and what these blocks refer to. Call it
-    after Graph.mark_starts."""
+    after Graph.mark_starts.
+
+    Each turn finds the owners that the previous one marked. In a long chain, where each owner is
+    reachable only through the handlers of the one before, blocks are left for Graph.connect."""
     address = session.directory.blocks.address
     pending = [one for one in dependents if one.owner != one.block]
     graph.root_words([address(one.block) for one in dependents if one.owner == one.block])
-    for _ in range(MOST_ROUNDS if dependents else 0):
+    checks = MOST_CHECKS * len(pending)
+    while dependents:
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
-        held = [graph.holds([address(one.owner)]) for one in pending]
+        held = [graph.holds([address(one.owner)]) for one in pending] if checks > 0 else []
         if not any(held):
             return
+        checks -= len(pending)
         graph.root_words([address(one.block) for one, is_held in zip(pending, held) if is_held])
         pending = [one for one, is_held in zip(pending, held) if not is_held]

@@ -20,7 +20,7 @@ from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.libc.loader import linker_ranges
 from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
-from findleaks.session.dependent_blocks import MOST_ROUNDS, DependentBlock, find_dependent_blocks, mark_dependent_blocks
+from findleaks.session.dependent_blocks import DependentBlock, find_dependent_blocks, mark_dependent_blocks
 from findleaks.session.interior_structures import Structures, add_links, recognise_structures
 from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
@@ -173,42 +173,26 @@ class ReferenceGraphs:
         heuristics are needed."""
         with self._session.measure("mark"):
             graph = self._mark_by_conventions(graph)
-            self._follow_dependents(graph)
-            self._sort_lost(graph)
             self._connect_dependents(graph)
+            self._sort_lost(graph)
         self._add_disguised(graph)
         return graph
 
-    def _follow_dependents(self, graph: Graph) -> None:
-        """Mark dependent blocks of which the owner is reachable only because of a convention for
-        interior pointers, and what these blocks refer to."""
-        address = self._session.directory.blocks.address
-        for _ in range(MOST_ROUNDS):
-            kinds = graph.kinds()
-            words = [
-                address(block) for owner, block, _ in self.dependents if kinds[owner] == Kind.REACHABLE and kinds[block] != Kind.REACHABLE
-            ]
-            if not words:
-                return
-            graph.restart()
-            graph.root_words(words)
-            mark_dependent_blocks(self._session, graph, self.dependents)
-            while not graph.mark(self._session.budget):
-                self._session.report_progress("following pointers", 0.0)
-            if self._heuristics & Heuristic.AUTO:
-                recognise_structures(self._session, graph)
-                self._learn_conventions(graph)
-                add_links(self._session, graph, self.structures)
-
     def _connect_dependents(self, graph: Graph) -> None:
-        """Add references from blocks that are not reachable to their dependent blocks, then mark
-        and classify again. Marking followed the other dependent blocks."""
-        added = array("Q", sorted(owner << 32 | block for owner, block, _ in self.dependents if graph.kind(block) != Kind.REACHABLE))
-        if added:
-            graph.connect(added)
-            while not graph.mark(self._session.budget):
-                self._session.report_progress("following pointers", 0.0)
-            self._sort_lost(graph)
+        """Add references from owners to their dependent blocks that are not reachable yet, and mark
+        again. These owners are not reachable, or only because of a convention for interior
+        pointers, or at the end of a long chain of dependent blocks."""
+        kinds = graph.kinds()
+        added = array("Q", [owner << 32 | block for owner, block, _ in self.dependents if kinds[block] != Kind.REACHABLE])
+        if not added:
+            return
+        graph.connect(added)
+        while not graph.mark(self._session.budget):
+            self._session.report_progress("following pointers", 0.0)
+        if self._heuristics & Heuristic.AUTO:
+            recognise_structures(self._session, graph)
+            self._learn_conventions(graph)
+            add_links(self._session, graph, self.structures)
 
     @cached_property
     def dependents(self) -> Sequence[DependentBlock]:

@@ -159,6 +159,18 @@ static void disguised_pointers(graph *g, const piece *p, uint64_t count) {
     free_all((void *const[]){sizes.items, hits.items, heads.items, live.items, found.items}, 5);
 }
 
+/* References that are added to a graph before it is classified, which keeps its interior references. */
+static void connected(graph *g, uint32_t made) {
+    uint64_t references[64], count = 0;
+    for (uint32_t source = 0; source < made && count < 60; source += 3)
+        references[count++] = (uint64_t)source << 32 | source * UINT64_C(7) % made;
+    for (uint32_t target = 0; target < made && target < 8; target += 4)
+        references[count++] = (uint64_t)NONE << 32 | target;
+    fl_graph_connect(g, references, count);
+    while (fl_mark(g, 100) > 0) {
+    }
+}
+
 /* The graph of these blocks: marked, classified, grouped. */
 static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patterns) {
     uint32_t made = fl_count(b);
@@ -179,6 +191,9 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     fl_unreferenced(g, 16, 1 << 20, 50, &found);
     while (fl_mark(g, 100) > 0) {
     }
+    structures(g, p, count);
+    interiors(g, made);
+    connected(g, made);
     structures(g, p, count);
     interiors(g, made);
     while (fl_classify(g, 100) > 0) {

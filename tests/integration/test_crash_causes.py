@@ -65,7 +65,7 @@ CAUSES = {
     "reopened": (
         "SIGSEGV",
         "an offset from a null pointer.",
-        r"fputs\(\) was called with the stream at {stream}, but .* other data now\. Probable cause: the stream was used after fclose\(\)",
+        r"fputs\(\) was called with {stream} as a stream, but .* not contain a stream\. Possible causes: the stream was used after ",
     ),
     "onstack": ("SIGSEGV", "which is not executable.", r"offset 8 of .* at {task}\."),
     "returned": ("SIGSEGV", '0x4545454545454545 ("EEEEEEEE"), which is not a valid address.', "^The return address, at 0x"),

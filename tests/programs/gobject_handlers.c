@@ -1,4 +1,5 @@
-/* Instances of GObject with signal handlers. Argument: the number of instances of each sort. Prints the sort of each instance ("lost" or "kept",
+/* Instances of GObject with signal handlers. Argument: the number of instances of each sort; there is a chain of
+ * three times as many, each owned by the handler of the previous one. Prints the sort of each instance ("lost" or "kept",
  * and a name) with its inverted address, then "ready". */
 #include <glib-object.h>
 #include <stdio.h>
@@ -50,8 +51,16 @@ static void watch(AppItem *item, AppItem *data) {
     g_signal_connect_object(item, "closed", G_CALLBACK(on_closed), data, 0);
 }
 
-static void __attribute__((noinline)) fill(int count) {
+/* A handler of `item` owns `data` with a function that is called when the closure becomes invalid. */
+static void own_until_invalid(AppItem *item, AppItem *data, GClosureNotify end) {
+    GClosure *closure = g_cclosure_new(G_CALLBACK(on_closed), NULL, NULL);
+    g_closure_add_invalidate_notifier(closure, data, end);
+    g_signal_connect_closure(item, "closed", closure, FALSE);
+}
+
+static void __attribute__((noinline)) fill(int count, int chain) {
     bus = make("kept bus");
+    for (AppItem *last = bus, *next; chain-- > 0; last = next) own(last, next = make("kept chain"));
     for (int n = 0; n < count; n++) {
         AppItem *one = make("lost self-owned"), *other;
         own(one, one);
@@ -70,6 +79,8 @@ static void __attribute__((noinline)) fill(int count) {
         own(one, other = make("kept owned-by-owned"));
         own(other, make("kept owned-by-these"));
         own(bus, make("kept owned-by-bus"));
+        own_until_invalid(bus, make("kept owned-until-invalid"), unref);
+        own_until_invalid(bus, make("kept owned-by-library"), (GClosureNotify)(void (*)(void))g_object_unref);
         kept[3 * n + 2] = make("kept watching-bus");
         watch(kept[3 * n + 2], bus);
         watch(bus, kept[3 * n + 2]);
@@ -83,7 +94,7 @@ static void __attribute__((noinline)) sweep(void) {
 
 int main(int argc, char **argv) {
     int count = argc > 1 ? atoi(argv[1]) : 0;
-    fill(count < MOST ? count : MOST);
+    fill(count < MOST ? count : MOST, 3 * count);
     sweep();
     puts("ready");
     fflush(stdout);

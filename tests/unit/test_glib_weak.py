@@ -10,6 +10,7 @@ from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.engine.terms import State
 from findleaks.errors import Interrupted
 from findleaks.runtimes.glib import weak
 from findleaks.target.base import Module, Range
@@ -20,7 +21,7 @@ COUNT, STEP = 3000, 64
 
 
 def process() -> FakeTarget:
-    """Return a process with COUNT instances. Each has a GData of two elements. The destroy functions of the first
+    """Return a process with COUNT instances. Each has a GData of two elements in a block of STEP bytes. The destroy functions of the first
     element are in LIBRARY."""
     numbers = range(COUNT)
     instances = b"".join(struct.pack("<3Q", 1, 1, (DATA + STEP * number) | 2).ljust(STEP, b"\0") for number in numbers)
@@ -32,7 +33,10 @@ def process() -> FakeTarget:
 
 def find(target: FakeTarget, engine: Engine) -> list[Range]:
     instances = range(INSTANCES, INSTANCES + STEP * COUNT, STEP)
-    return list(weak.find_record_words(Memory(target), engine, instances, LIBRARY))
+    blocks = engine.blocks(graphs.X86_64, 16)
+    blocks.append(range(DATA, DATA + STEP * COUNT, STEP), [STEP] * COUNT, [State.IN_USE] * COUNT)
+    blocks.seal()
+    return list(weak.find_record_words(Memory(target), engine, blocks, instances, LIBRARY))
 
 
 def word(number: int) -> Range:
@@ -48,6 +52,16 @@ def test_records(engine: Engine) -> None:
     target.write_word(DATA + 2 * STEP, 1 << 20)  # more elements than the reader accepts
     target.write_word(RECORDS + 16 * 3, INSTANCES)  # the record of another instance
     assert find(target, engine) == [word(number) for number in range(4, COUNT)]
+
+
+def test_unused_elements() -> None:
+    """A word after the elements of a list, which refers to an instance, is stale. Words after the block are not."""
+    target = process()
+    target.write_word(DATA + 56, INSTANCES + STEP)
+    target.write_word(DATA + STEP + 4, 200)  # more places than the block has
+    target.write_word(DATA + 2 * STEP + 56, INSTANCES + 8)  # not the start of an instance
+    found = set(find(target, graphs.native())) - {word(number) for number in range(COUNT)}
+    assert found == {Range(DATA + 56, DATA + 64)}
 
 
 def test_lists_that_overlap() -> None:

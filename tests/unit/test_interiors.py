@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.interiors import LOW_BITS, Row, Rule
-from findleaks.engine.terms import Heuristic, Kind
+from findleaks.engine.terms import NO_BLOCK, Heuristic, Kind, State
 from findleaks.graph.conventions import MIN_BLOCKS, MIN_SIZES, Sampled, _by_content, _sample_pointers, candidates, rules_of
 
 MAX_OFFSET = (1 << 32) - 1
@@ -77,9 +77,9 @@ def find_all(engine: Engine, heap: graphs.Heap, heuristics: Heuristic, choose: A
 
 
 def mark_again(engine: Engine, heap: graphs.Heap, late: list[int], choose: Any, budget: int) -> tuple[list[Rule], bytes]:
-    """Accept rules, add the roots `late`, and accept the same rules again. Return the rules and the kinds."""
+    """Accept rules, add the references `late`, and accept the same rules again. Return the rules and the kinds."""
     graph, rules = mark(engine, heap, Heuristic.AUTO), list[Rule]()
-    for roots in (late, []):
+    for references in (late, []):
         interiors = graph.interiors()
         if not rules:
             keys, done = interiors.keys(budget)
@@ -92,9 +92,8 @@ def mark_again(engine: Engine, heap: graphs.Heap, late: list[int], choose: Any, 
             pass
         while not interiors.promote(budget):
             pass
-        if roots:
-            graph.restart()
-            graph.root_words(roots)
+        if references:
+            graph.connect(array("Q", references))
             while not graph.mark(budget):
                 pass
     while not graph.classify(1 << 30):
@@ -153,18 +152,23 @@ def test_both_engines_and_the_definition_agree(seed: int, count: int, granule: i
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.sampled_from((4, 12, 30)), budget=st.sampled_from((1, 3, 1 << 12)))
 @settings(max_examples=graphs.share(80))
-def test_roots_that_are_added_after_rules(seed: int, count: int, budget: int) -> None:
-    """A graph that is marked again has the kinds of a graph that had all roots from the beginning."""
-    heap = graphs.random_heap(seed, count, 16, 3)
-    late = [block.start for block in heap.blocks[::3]]
+def test_references_that_are_added_after_rules(seed: int, count: int, budget: int) -> None:
+    """A graph that is marked again has the kinds of a graph that had all references from the beginning."""
+    heap, rng = graphs.random_heap(seed, count, 16, 3), random.Random(seed)
+    used = [index for index, block in enumerate(heap.blocks) if block.state == State.IN_USE]
+    pairs = sorted((rng.choice(used), rng.choice(used)) for _ in used[::2])
+    rooted = used[::5]
+    late = [source << 32 | target for source, target in [*pairs, *((NO_BLOCK, target) for target in rooted)]]
 
     def choose(rows: list[Row]) -> list[Rule]:
         return sorted((row.size, row.offset) for row in rows if 0 < row.offset < LOW_BITS)[::2]
 
     rules, kinds = mark_again(graphs.native(), heap, late, choose, budget)
     assert (rules, kinds) == mark_again(graphs.pure(), heap, late, choose, 1 << 12)
-    whole = replace(heap, root_words=[*heap.root_words, *late])
-    assert kinds == bytes(RuledOracle(whole, Heuristic.NONE, rules).kinds)
+    oracle = RuledOracle(replace(heap, root_words=[*heap.root_words, *(heap.blocks[one].start for one in rooted)]), Heuristic.NONE, rules)
+    for source, target in pairs:
+        oracle.references[source].append((target, False))
+    assert kinds == bytes(oracle.kinds)
 
 
 def find_interior_words(oracle: graphs.Oracle) -> list[tuple[int, int]]:

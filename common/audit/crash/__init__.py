@@ -106,7 +106,7 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
-    stream: Optional[ClosedStream] = None  # the stream that was used after fclose()
+    stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 
 def read_crash(session: Session) -> Optional[Crash]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.abort_message import read_text
 from findleaks.audit.crash.imported_calls import name_called
 from findleaks.audit.crash.value_origin import Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
@@ -15,7 +16,6 @@ from findleaks.target.arch import X86_64
 from findleaks.unwind.stacks import NamedFrame
 
 _NEAR = 12  # innermost frames among which that of the caller is
-_LONGEST = 1000  # bytes of a text that are read
 
 
 def read_assertion(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
@@ -34,5 +34,5 @@ def read_assertion(tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
     if None in values:
         return ""
     expression, file, line, function = (value or 0 for value in values)
-    texts = [memory.c_string(address, _LONGEST).decode("utf-8", "replace") for address in (expression, file, function)]
+    texts = [read_text(memory, address) for address in (expression, file, function)]
     return f"Assertion failed: {texts[0]} ({texts[1]}: {texts[2]}: {line & 0xFFFFFFFF})" if all(texts) else ""

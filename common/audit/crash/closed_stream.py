@@ -1,5 +1,5 @@
 """Recognise the use of a stdio stream after fclose(): the program called a function such as
-fprintf() with a FILE whose memory is free, or contains other data now."""
+fprintf() with the address of memory that is free, or that does not contain a stream."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ _VTABLE = 216
 """Offset in bytes of the pointer to the functions of a stream (struct _IO_FILE_plus in
 libio/libioP.h of glibc, x86-64)."""
 
-_LEAST = _VTABLE + 8
+_LEAST = _VTABLE + 8  # bytes of the smallest stream
+_MUSL = "libc.so"  # the name of musl's file
 
 
 class ClosedStream(NamedTuple):
-    """A stream that was closed. `function`: the function of stdio that the program called, for
-    example "fprintf". `address`: the stream. `is_freed`: whether its memory is free; otherwise it
-    belongs to another block."""
+    """An address that was used as a stream. `function`: the function of stdio that the program
+    called, for example "fprintf". `is_freed`: whether the memory at the address is free; otherwise
+    it contains no stream, and possibly never did."""
 
     function: str
     address: int
@@ -67,7 +68,8 @@ def find_closed_stream(session: Session, tracer: Tracer, frames: Sequence[NamedF
         return None
     try:
         # The name without the affixes of variants: "fprintf" for __fprintf_chk
-        function = name_called(tracer, level).lstrip("_").removeprefix("IO_").removesuffix("_chk").removesuffix("_unlocked")
+        function = name_called(tracer, level).lstrip("_").removeprefix("IO_").removeprefix("isoc99_").removeprefix("isoc23_")
+        function = function.removesuffix("_chk").removesuffix("_unlocked")
         register = next((one for one, names in _FUNCTIONS.items() if function in names), None)
         address = tracer.value(level, register) if register is not None else None
     except CapstoneMissing:
@@ -76,21 +78,20 @@ def find_closed_stream(session: Session, tracer: Tracer, frames: Sequence[NamedF
     index = blocks.find(address) if address is not None else -1
     if address is None or index < 0 or blocks.address(index) != address:
         return None
-    is_freed = blocks.state(index) != State.IN_USE
-    is_closed = is_freed or blocks.size(index) < _LEAST or not _is_in_module(session, address + _VTABLE)
-    return ClosedStream(function, address, is_freed) if is_closed else None
-
-
-def _is_in_module(session: Session, address: int) -> bool:
-    """Whether the word at an address is an address in a module."""
-    word = Memory(session.target).word(address) or 0
-    return region_at(session.target.modules(), word) is not None
+    state, size = blocks.state(index), blocks.size(index)
+    if state in (State.FREE, State.CACHED):
+        return ClosedStream(function, address, True) if size >= _LEAST else None
+    if state != State.IN_USE or frames[0].module == _MUSL:
+        return None
+    functions = Memory(session.target).word(address + _VTABLE) if size >= _LEAST else 0
+    is_stream = functions is None or region_at(session.target.modules(), functions) is not None
+    return None if is_stream else ClosedStream(function, address, False)
 
 
 def describe_closed_stream(found: ClosedStream) -> str:
     """Return sentences about the stream."""
-    what = "its memory is free" if found.is_freed else "its memory contains other data now"
-    return (
-        f"{found.function}() was called with the stream at {found.address:#x}, but {what}. "
-        "Probable cause: the stream was used after fclose()."
-    )
+    if found.is_freed:
+        what = f"{found.function}() was called with the stream at {found.address:#x}, but its memory is free."
+        return f"{what} Probable cause: the stream was used after fclose()."
+    what = f"{found.function}() was called with {found.address:#x} as a stream, but this memory does not contain a stream."
+    return f"{what} Possible causes: the stream was used after fclose(), the program overwrote it, or the address is not that of a stream."

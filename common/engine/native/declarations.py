@@ -196,7 +196,6 @@ SIGNATURES = {
     "fl_disguises_tries": (c_int, [_HANDLE, _WORDS]),
     "fl_disguises_keys": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS, _WORDS, _WORDS]),
     "fl_disguises_references": (c_int, [_HANDLE, _U64S, c_uint64, _WORDS]),
-    "fl_graph_restart": (c_int, [_HANDLE]),
     "fl_graph_connect": (c_int, [_HANDLE, _U64S, c_uint64]),
     "fl_promote": (c_int, [_HANDLE, c_int64]),
     "fl_structures_new": (c_void_p, [_HANDLE, _RANGES, c_uint32, c_uint64, c_bool, c_bool]),

@@ -137,13 +137,9 @@ class NativeGraph:
         self._after_classifying()
         return NativeDisguises(self._library, self, self._handle, ranges, forms, most)
 
-    def restart(self) -> None:
-        self._library.fl_graph_restart(self._handle)
-        self._marked = False
-        self._totals = []
-
     def connect(self, references: array[int]) -> None:
-        self._after_classifying()
+        if not self._marked:
+            raise RuntimeError("mark first")
         self._library.fl_graph_connect(self._handle, c_array(references), len(references))
         self._marked = self._classified = False
         self._totals = []

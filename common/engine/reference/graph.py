@@ -202,15 +202,15 @@ class PureGraph(LostBlocks):
         return PureDisguises(self.excluded, self._kinds, self.lost, ranges, forms, most)
 
     def connect(self, references: array[int]) -> None:
-        self._after_classifying()
+        if not self._marked:
+            raise RuntimeError("mark first")
+        offsets = self.offsets
         self.edges, rooted = connect(self.edges_of, self.counts, references)
         self.offsets = array("Q", accumulate(self.counts, initial=0))
         for target in rooted:
             self._roots[target] = self._roots.get(target, 0) | 1
-        self._noted = None
-        self.restart()
-
-    def restart(self) -> None:
+        noted = self._noted if self._noted and not self._classified else ()
+        self._noted = [one.after_adding(offsets, self.offsets) for one in noted]
         reached = [index for index, kind in enumerate(self._kinds) if kind == Kind.REACHABLE]
         self._kinds[:] = bytes(len(self._kinds))
         self._interior, self._work = set(), []

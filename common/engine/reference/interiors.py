@@ -26,6 +26,11 @@ class Noted(NamedTuple):
     offset: int
     address: int
 
+    def after_adding(self, before: Sequence[int], offsets: Sequence[int]) -> Noted:
+        """Return this reference after edges were added. `before` and `offsets`: the index of each
+        block's first edge, before and now."""
+        return self if self.source < 0 else self._replace(place=self.place - before[self.source] + offsets[self.source])
+
 
 class PureInteriors:
     """Interior references; see interiors.Interiors.

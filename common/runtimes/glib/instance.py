@@ -238,8 +238,11 @@ class GLib(Runtime):
         counted = ((index, types[number]) for index, number in found.items() if number < own)
         instances = sorted(blocks.address(index) + one.private for index, one in counted if one.fundamental == OBJECT)
         image = self._images.get(OBJECTS)
-        records = find_record_words(self._memory, self._engine, instances, image.module) if image is not None else ()
-        words = list(islice(chain(find_handler_words(self._memory, blocks, self.signals), records), MOST_WEAK + 1))
+        found_words: Iterator[Range] = iter(())
+        if image is not None:
+            records = find_record_words(self._memory, self._engine, blocks, instances, image.module)
+            found_words = chain(find_handler_words(self._memory, blocks, self.signals, image.module), records)
+        words = list(islice(found_words, MOST_WEAK + 1))
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))

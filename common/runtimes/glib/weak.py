@@ -29,6 +29,9 @@ NOTIFIERS = 24  # offset of `notifiers` in a GClosure
 COUNTS = (16, 1), (17, 3), (19, 0xFF)
 """Shift and mask of n_guards, n_fnotifiers and n_inotifiers in the first word of a GClosure. A
 guard has two notifiers."""
+WATCHING = ("object_remove_closure", "invalid_closure_notify")
+"""Static functions of libgobject that watch an instance: see g_object_watch_closure (gobject.c)
+and add_invalid_closure_notify (gsignal.c). A stripped library has no names of static functions."""
 LIST_HEADER, LIST_ENTRY = 8, 32  # bytes of the count and of a HandlerList in a GBSearchArray
 FLAGS = 7  # mask of the flags in the low bits of the address of a GData
 DATUM = 24  # bytes of a GDataElt: key, data, function that destroys the data
@@ -36,13 +39,15 @@ MOST_DATA = 1 << 8  # most elements of a GData that is read
 CHECKED = 1 << 10  # handlers or GDatas between two checks for Ctrl-C
 
 
-def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals) -> Iterator[Range]:
+def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals, library: Module) -> Iterator[Range]:
     """Yield the words of handlers and of their closures that refer to an instance, but not on
     behalf of a reference that it counts. These are the instance of the handler, and the instance
     with which GLib invalidates the closure (g_signal_connect_object). Also yield the words after
-    the arrays of closures and the lists of handlers, which may be stale. Raises Interrupted."""
+    the arrays of closures and the lists of handlers, which may be stale. `library`: libgobject.
+    Raises Interrupted."""
     for address in signals.lists.values():
         yield from _rest_of_block(blocks, address, LIST_HEADER + LIST_ENTRY * (memory.int32(address) or 0))
+    watching: dict[int, bool] = {}
     for one in interruptible(memory.target, signals.handlers, CHECKED):
         yield Range(one.address + INSTANCE, one.address + INSTANCE + 8)
         words = memory.words(one.closure, CALLBACK // 8) or (0,) * (CALLBACK // 8)
@@ -50,14 +55,26 @@ def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals) -> Iter
         counts = [flags >> shift & mask for shift, mask in COUNTS]
         guards, owning, ending = counts[0] * 2, counts[1], counts[2]
         found = memory.words(notifiers, 2 * (guards + owning + ending)) if notifiers and owning + ending else None
-        places = list(zip(range(notifiers, notifiers + (1 << 16), 16), (found or ())[::2]))
-        watched = {value for _, value in places[guards + owning :]}
-        owned = {value for _, value in places[guards : guards + owning]}
+        places = list(zip(range(notifiers, notifiers + (1 << 16), 16), (found or ())[::2], (found or ())[1::2]))
+        watched, owned = set[int](), {value for _, value, _ in places[guards : guards + owning]}
+        for _, value, function in places[guards + owning :]:
+            if function not in watching:
+                watching[function] = _is_watching(memory, function, library)
+            (watched if watching[function] else owned).add(value)
         if data and data not in owned and (data == one.instance or data in watched):
             yield Range(one.closure + DATA, one.closure + DATA + 8)
         # If a function frees the data of a closure, the closure's own word counts as the reference.
-        yield from (Range(place, place + 8) for place, value in places if value in watched or value == data)
+        unowned = (watched - owned) | {data}
+        yield from (Range(place, place + 8) for place, value, _ in places if value in unowned)
         yield from _rest_of_block(blocks, notifiers, 16 * len(places))
+
+
+def _is_watching(memory: Memory, function: int, library: Module) -> bool:
+    """Whether a function that is called when a closure becomes invalid is one with which GObject
+    watches an instance. Other functions, such as g_object_unref, free the data that they get."""
+    symbol = memory.target.symbolize(function) if library.start <= function < library.end else None
+    name = symbol.name.split(".")[0] if symbol is not None and symbol.address == function else ""
+    return library.start <= function < library.end and (not name or name in WATCHING)
 
 
 def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
@@ -67,7 +84,7 @@ def _rest_of_block(blocks: Blocks, address: int, used: int) -> Iterator[Range]:
         yield Range(address + used, address + blocks.size(index))
 
 
-def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], library: Module) -> Iterator[Range]:
+def find_record_words(memory: Memory, engine: Engine, blocks: Blocks, instances: Sequence[int], library: Module) -> Iterator[Range]:
     """Yield the first word of each record in an instance's data if this word refers to the
     instance, and stale words that refer to instances in unused elements of the data. `instances`:
     the addresses of GObjects, ascending. `library`: libgobject, which has the functions that
@@ -84,9 +101,9 @@ def find_record_words(memory: Memory, engine: Engine, instances: Sequence[int], 
         if words is None:
             continue
         end = at + 8 + DATUM * count
-        places = memory.int32(at + 4) or 0
-        unused = memory.words(end, DATUM // 8 * (places - count)) if count < places <= MOST_DATA else None
-        yield from (Range(end + 8 * at, end + 8 * at + 8) for at, word in enumerate(unused or ()) if word in known)
+        for low, high in _rest_of_block(blocks, at, end - at):
+            unused = memory.words(low, min(high - low, DATUM * MOST_DATA) // 8) or ()
+            yield from (Range(place, place + 8) for place, word in zip(range(low, high, 8), unused) if word in known)
         for record, destroy in zip(words[1::3], words[2::3]):
             # A list that a program attached mostly has no function that destroys it.
             yield from _weak_locations(memory, record, instance) if record and destroy else ()
