@@ -59,12 +59,13 @@ class CodeObjects:
         self._closures: dict[int, int] = {}  # by function: the type value of its closures
         self._type_words: dict[int, bool] = {}  # whether words refer to types or itabs
 
-    def find(self, search: TypeSearch, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    def find(self, search: TypeSearch, pieces: Sequence[Piece], problems: list[str]) -> list[tuple[int, int]]:
         """Return the index and the type value of objects of unknown type in `search`, which the
-        caller has run."""
+        caller has run. If no code can be read, add the reason to `problems`."""
         try:
             found = list(self._find(search, pieces))
-        except CapstoneMissing:
+        except CapstoneMissing as error:
+            problems.append(f"the types of some objects to which only variables, stacks and closures refer are unknown: {error}")
             return []
         indices = search.blocks.find_all([address for address, _ in found])[0]
         pairs = zip(indices, found)
