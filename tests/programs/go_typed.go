@@ -8,7 +8,9 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 type Item struct {
@@ -60,6 +62,7 @@ var (
 	tasks  []func() int
 	shape  Shape
 	timers []*time.Timer
+	raw    unsafe.Pointer
 )
 
 //go:noinline
@@ -173,7 +176,15 @@ func waitResults(number int, events chan int) {
 	fmt.Println(a == b, c == d, e == f, g == h, i == j, k.Area(), l.Area())
 }
 
+//go:noinline
+func storeTriangle() { raw = unsafe.Pointer(&Triangle{side: new(int)}) }
+
+//go:noinline
+func storeRhombus() { atomic.StorePointer(&raw, unsafe.Pointer(newRhombus())) }
+
 func waitAll(number int) {
+	storeTriangle()
+	storeRhombus()
 	go waitChanged(number, make(chan int))
 	go waitCopied(number, make(chan int))
 	go waitArray(number, make(chan int))
@@ -205,6 +216,6 @@ func main() {
 	fmt.Println("ready")
 	for {
 		time.Sleep(time.Hour)
-		fmt.Println(len(small), len(names), cache, head, tasks[0](), shape.Area(), timers)
+		fmt.Println(len(small), len(names), cache, head, tasks[0](), shape.Area(), timers, raw)
 	}
 }

@@ -113,7 +113,7 @@ class CodeObjects:
                 proved.setdefault(address, set()).add(value)
         for address, value in untyped:
             types = proved.get(address, ())
-            if len(types) == 1 and not self._is_interface(address):
+            if len(types) == 1 and NONE not in types and not self._is_interface(address):
                 yield value, next(iter(types))
 
     def _is_interface(self, address: int) -> bool:

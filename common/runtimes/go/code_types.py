@@ -55,7 +55,8 @@ class Value(NamedTuple):
 
 class CodeTypes(NamedTuple):
     """The type values of the objects to which words of one function's frame refer, and of those to
-    which variables refer, by offset from the frame's end and by address. `closures`: the type value
+    which variables refer, by offset from the frame's end and by address. NONE: the code may store
+    other objects in this variable. `closures`: the type value
     of closures, by address of their function. `result`: the type value of the object to which the
     first result refers, or NONE. `calls`: the arguments of direct calls, by return address."""
 
@@ -315,6 +316,10 @@ class _Walk:
         if name.startswith(_BARRIER):
             self._state.pop((False, self._convention.barrier), None)
             return
+        for register in range(_MOST_REGISTERS):
+            number = self._get(register).number
+            if number and self._reader.is_variable(number):  # the function may change the variable
+                self._stores.setdefault(number, set()).add(NONE)
         known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
         known = [(register, object_) for register, object_ in known if object_ != NONE]
         if known and step.number and step.address in self._returns:
@@ -366,7 +371,7 @@ class _Walk:
         """Return what the steps have proved. Places with more than one type are left out."""
         stores = {place: next(iter(types)) for place, types in self._stores.items() if len(types) == 1 and NONE not in types}
         closures = {place: next(iter(types)) for place, types in self._closures.items() if len(types) == 1}
-        variables = {place: value for place, value in stores.items() if self._reader.is_variable(place)}
+        variables = {place: stores.get(place, NONE) for place in self._stores if self._reader.is_variable(place)}
         slots = {place: value for place, value in stores.items() if place not in variables}
         result = next(iter(self._results)) if len(self._results) == 1 else NONE
         return CodeTypes(slots, variables, closures, result, self._calls)
