@@ -3,11 +3,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 type Item struct {
@@ -37,6 +40,17 @@ type Shape interface{ Area() int }
 type Square struct{ side, more, other *int }
 type Circle struct{ radius, more, other *int }
 
+// No Triangle is live: variables that referred to one refer to a Rhombus.
+type Triangle struct{ side, more, other *int }
+type Rhombus struct{ side, more, other *int }
+type Drawing struct {
+	sizes [4]int
+	shape Shape
+}
+
+func (t *Triangle) Area() int { return *t.side }
+func (r *Rhombus) Area() int  { return *r.side }
+
 func (s *Square) Area() int { return *s.side }
 func (c *Circle) Area() int { return *c.radius }
 
@@ -48,6 +62,7 @@ var (
 	tasks  []func() int
 	shape  Shape
 	timers []*time.Timer
+	raw    unsafe.Pointer
 )
 
 //go:noinline
@@ -92,6 +107,91 @@ func wait(order *Order, events chan int) {
 	fmt.Println(order.Number)
 }
 
+//go:noinline
+func newRhombus() *Rhombus { return &Rhombus{side: new(int)} }
+
+//go:noinline
+func change(drawing *Drawing, number int) {
+	if number >= 0 {
+		drawing.shape = newRhombus()
+	}
+}
+
+func waitChanged(number int, events chan int) {
+	var drawing Drawing
+	drawing.shape = &Triangle{side: &number}
+	change(&drawing, number)
+	<-events
+	fmt.Println(drawing.shape.Area(), drawing.sizes[number&3])
+}
+
+//go:noinline
+func newDrawing() *Drawing { return &Drawing{shape: newRhombus()} }
+
+func waitCopied(number int, events chan int) {
+	var drawing Drawing
+	if number < 0 {
+		drawing.shape = &Triangle{side: &number}
+	} else {
+		drawing = *newDrawing()
+	}
+	<-events
+	fmt.Println(drawing.shape.Area(), drawing.sizes[number&3])
+}
+
+func waitArray(number int, events chan int) {
+	var shapes [4]Shape
+	shapes[0] = &Triangle{side: &number}
+	shapes[number&0] = newRhombus()
+	<-events
+	fmt.Println(shapes[number&3])
+}
+
+func waitDeferred(number int, events chan int) (shape Shape) {
+	defer func() { recover(); shape = newRhombus(); <-events }()
+	shape = &Triangle{side: &number}
+	if number >= 0 {
+		panic(1)
+	}
+	return shape
+}
+
+//go:noinline
+func useMany(a, b, c, d, e, f, g, h, i, j, k, l *Triangle) { fmt.Fprint(io.Discard, a == l) }
+
+//go:noinline
+func newMany() (a, b, c, d, e, f, g, h, i, j, k, l *Rhombus) {
+	one := newRhombus()
+	return one, one, one, one, one, one, one, one, one, one, one, one
+}
+
+//go:noinline
+func newTriangle() *Triangle { return &Triangle{side: new(int)} }
+
+func waitResults(number int, events chan int) {
+	one := newTriangle()
+	useMany(one, one, one, one, one, one, one, one, one, one, one, one)
+	a, b, c, d, e, f, g, h, i, j, k, l := newMany()
+	<-events
+	fmt.Println(a == b, c == d, e == f, g == h, i == j, k.Area(), l.Area())
+}
+
+//go:noinline
+func storeTriangle() { raw = unsafe.Pointer(&Triangle{side: new(int)}) }
+
+//go:noinline
+func storeRhombus() { atomic.StorePointer(&raw, unsafe.Pointer(newRhombus())) }
+
+func waitAll(number int) {
+	storeTriangle()
+	storeRhombus()
+	go waitChanged(number, make(chan int))
+	go waitCopied(number, make(chan int))
+	go waitArray(number, make(chan int))
+	go func() { shape = waitDeferred(number, make(chan int)) }()
+	go waitResults(number, make(chan int))
+}
+
 func main() {
 	count, _ := strconv.Atoi(os.Args[1])
 	for i := 0; i < 5; i++ {
@@ -110,11 +210,12 @@ func main() {
 		time.AfterFunc(time.Hour, func() { fmt.Println(last) })
 	}
 	shape = newShape(count)
+	waitAll(count)
 	time.Sleep(200 * time.Millisecond)
 	runtime.GC()
 	fmt.Println("ready")
 	for {
 		time.Sleep(time.Hour)
-		fmt.Println(len(small), len(names), cache, head, tasks[0](), shape.Area(), timers)
+		fmt.Println(len(small), len(names), cache, head, tasks[0](), shape.Area(), timers, raw)
 	}
 }

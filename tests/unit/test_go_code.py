@@ -17,6 +17,7 @@ from findleaks.runtimes.go.machine_code import (
     FORGET,
     LOAD,
     NOWHERE,
+    NUMBER,
     STACK,
     STORE,
     UNKNOWN_JUMP,
@@ -37,6 +38,10 @@ def test_steps_of_x86_64() -> None:
         "48890500010000"  # mov [rip + 0x100], rax
         "4889d9"  # mov rcx, rbx
         "48f7e1"  # mul rcx
+        "440f117c2410"  # movups [rsp + 0x10], xmm15
+        "440f11742410"  # movups [rsp + 0x10], xmm14
+        "48c744241005000000"  # mov qword ptr [rsp + 0x10], 5
+        "660f3a61c100"  # pcmpestri xmm0, xmm1, 0, which changes rcx
         "740a"  # je
         "ffe1"  # jmp rcx
         "c3"
@@ -50,7 +55,13 @@ def test_steps_of_x86_64() -> None:
         (STORE, 0, ABSOLUTE, AT + 0x1C + 0x100),
         (COPY, 2, 1, 0),
         (FORGET, NOWHERE, NOWHERE, 0),
-        (BRANCH, NOWHERE, NOWHERE, AT + 0x24 + 10),
+        (STORE, NUMBER, STACK, 0x10),
+        (STORE, NUMBER, STACK, 0x18),
+        (STORE, NOWHERE, STACK, 0x10),
+        (STORE, NOWHERE, STACK, 0x18),
+        (STORE, NUMBER, STACK, 0x10),
+        (FORGET, NOWHERE, NOWHERE, 0),
+        (BRANCH, NOWHERE, NOWHERE, AT + 0x3F + 10),
         (UNKNOWN_JUMP, NOWHERE, NOWHERE, 0),
         (END, NOWHERE, NOWHERE, 1),
     ]
@@ -67,9 +78,12 @@ def test_steps_of_aarch64() -> None:
         0xB9000020,  # str w0, [x1]
         0x39400022,  # ldrb w2, [x1]
         0xB4000041,  # cbz x1
+        0xA9400400,  # ldp x0, x1, [x0]
+        0xA9017FE3,  # stp x3, xzr, [sp, #16]
+        0xAD0107E0,  # stp q0, q1, [sp, #32]
         0xD65F03C0,  # ret
     )
-    steps = list(CONVENTIONS[AARCH64.name].decode(struct.pack("<10I", *words), AT))
+    steps = list(CONVENTIONS[AARCH64.name].decode(struct.pack(f"<{len(words)}I", *words), AT))
     assert [step for step in steps if step.kind != STORE or step.base != NOWHERE] == [
         Step(AT, FORGET, 0),
         Step(AT + 4, CONSTANT, 0, NOWHERE, 0x401280),
@@ -79,6 +93,11 @@ def test_steps_of_aarch64() -> None:
         Step(AT + 20, COPY, 1, 3),
         Step(AT + 28, FORGET, 2),
         Step(AT + 32, BRANCH, number=AT + 40),
-        Step(AT + 36, END, number=1),
+        Step(AT + 36, LOAD, 1, 0, 8),
+        Step(AT + 36, LOAD, 0, 0, 0),
+        Step(AT + 40, STORE, 3, STACK, 16),
+        Step(AT + 40, STORE, NUMBER, STACK, 24),
+        *(Step(AT + 44, STORE, NOWHERE, STACK, offset) for offset in range(32, 64, 8)),
+        Step(AT + 48, END, number=1),
     ]
-    assert {step.address for step in steps} == set(range(AT, AT + 40, 4))
+    assert {step.address for step in steps} == set(range(AT, AT + 4 * len(words), 4))

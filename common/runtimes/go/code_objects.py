@@ -57,13 +57,15 @@ class CodeObjects:
         self._variables = list(variables)
         self._below = smaller_sizes(spans)
         self._closures: dict[int, int] = {}  # by function: the type value of its closures
+        self._type_words: dict[int, bool] = {}  # whether words refer to types or itabs
 
-    def find(self, search: TypeSearch, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    def find(self, search: TypeSearch, pieces: Sequence[Piece], problems: list[str]) -> list[tuple[int, int]]:
         """Return the index and the type value of objects of unknown type in `search`, which the
-        caller has run."""
+        caller has run. If no code can be read, add the reason to `problems`."""
         try:
             found = list(self._find(search, pieces))
-        except CapstoneMissing:
+        except CapstoneMissing as error:
+            problems.append(f"the types of some objects to which only variables, stacks and closures refer are unknown: {error}")
             return []
         indices = search.blocks.find_all([address for address, _ in found])[0]
         pairs = zip(indices, found)
@@ -81,11 +83,11 @@ class CodeObjects:
         self._read_closures([user for one in (*functions, *framed) for user in users.get(one, ())])
         yield from self._list_objects(pieces)
         yield from self._list_of_frames()
-        yield from self._list_of_variables(search, untyped, users)
+        yield from self._list_of_variables(untyped, users)
 
     def _list_of_frames(self) -> Iterator[tuple[int, int]]:
         """Yield the objects to which words on stacks refer."""
-        words, sources, values = self._stacks.frame_words()
+        words, sources, addresses, values = self._stacks.frame_words()
         paths = self._stacks.paths()
         found: list[CodeTypes] = []
         for one in interruptible(self._memory.target, paths[: 1 + _MOST_PATHS], _LOOK):
@@ -98,25 +100,32 @@ class CodeObjects:
         pairs = ((number, one) for number, one in enumerate(words) if one is not None and one.path < len(found))
         types = {number: found[one.path].slots.get(one.offset, NONE) for number, one in pairs}
         proved = {number: value for number, value in types.items() if value != NONE}
-        for number, value in zip(sources, values):
-            if number in proved:
+        for number, address, value in zip(sources, addresses, values):
+            if number in proved and not self._is_interface(address):
                 yield value, proved[number]
 
-    def _list_of_variables(
-        self, search: TypeSearch, untyped: Sequence[tuple[int, int]], users: Mapping[int, Sequence[int]]
-    ) -> Iterator[tuple[int, int]]:
+    def _list_of_variables(self, untyped: Sequence[tuple[int, int]], users: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
         """Yield the objects to which variables refer."""
         readers = list(dict.fromkeys(user for address, _ in untyped for user in users.get(address, ())))[:_MOST_FUNCTIONS]
         proved: dict[int, set[int]] = {}
         for one in interruptible(self._memory.target, readers, _LOOK):
             for address, value in self._reader.read(one).variables.items():
                 proved.setdefault(address, set()).add(value)
-        known = frozenset(search.table.addresses)
         for address, value in untyped:
             types = proved.get(address, ())
-            # An interface has values of several types, and the type of its value just before it.
-            if len(types) == 1 and self._memory.word(address - 8) not in known:
+            if len(types) == 1 and NONE not in types and not self._is_interface(address):
                 yield value, next(iter(types))
+
+    def _is_interface(self, address: int) -> bool:
+        """Return whether a word may be the value of an interface: it has the address of a type or
+        itab just before it. Code that changes the value through a pointer to the interface is not
+        followed."""
+        before = self._memory.word(address - 8) or 0
+        if before not in self._type_words:
+            # The second word of an itab refers to the type of the value (runtime2.go, itab).
+            types, second = self._program.types, self._memory.word(before + 8)
+            self._type_words[before] = types.at(before) is not None or (second is not None and types.at(second) is not None)
+        return self._type_words[before]
 
     @staticmethod
     def _is_untyped(search: TypeSearch, address: int) -> bool:

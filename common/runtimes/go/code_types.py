@@ -32,6 +32,7 @@ from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 _MAX_CODE = 1 << 16  # bytes of a function
+_MOST_CODE = 2 << 20  # bytes of all functions that are read; 1 MiB takes about 5 s
 _MOST_DEPTH = 2  # calls whose results are looked for in the called function
 _BARRIER = "runtime.gcWriteBarrier"  # preserves all registers but one
 _USES_MAP = re.compile(r"runtime\.map(assign|access|delete|clear|iterinit|IterStart)")
@@ -39,6 +40,7 @@ _CLOSURE = "struct { F uintptr"
 _MOST_VISITS = 8  # of each part of a function, on average
 _MOST_REGISTERS = 9  # that have arguments
 _ARGUMENTS = 5  # registers that calls of the runtime use
+_MOST_ARGUMENTS = 1 << 12  # bytes on the stack
 
 
 class Value(NamedTuple):
@@ -53,7 +55,8 @@ class Value(NamedTuple):
 
 class CodeTypes(NamedTuple):
     """The type values of the objects to which words of one function's frame refer, and of those to
-    which variables refer, by offset from the frame's end and by address. `closures`: the type value
+    which variables refer, by offset from the frame's end and by address. NONE: the code may store
+    other objects in this variable. `closures`: the type value
     of closures, by address of their function. `result`: the type value of the object to which the
     first result refers, or NONE. `calls`: the arguments of direct calls, by return address."""
 
@@ -85,6 +88,7 @@ class CodeReader:
         self._convention = CONVENTIONS.get(memory.arch.name)
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
+        self._left = _MOST_CODE
         self.variables = [part for one in program.modules for part in (one.data, one.bss)]
 
     def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
@@ -110,15 +114,17 @@ class CodeReader:
     def forget(self) -> None:
         """Forget functions that were read, because more closures are known."""
         self._known.clear()
+        self._left = _MOST_CODE
 
     def _read(
         self, convention: Convention, table: FunctionTable, function: Function, arguments: tuple[tuple[int, int], ...], depth: int
     ) -> CodeTypes:
         start, end = table.extent(function.entry)
-        if not 0 < end - start <= _MAX_CODE:
+        if not 0 < end - start <= min(_MAX_CODE, self._left):
             return _NOTHING
+        self._left -= end - start
         steps = list(convention.decode(self._memory.read(start, end - start), start))
-        if any(step.kind == code.UNKNOWN_JUMP and step.address < end - 16 for step in steps):
+        if any(step.kind == code.UNKNOWN_JUMP for step in steps):
             return _NOTHING
         found = _NOTHING
         for _ in range(2):  # the types of the frame's words are known only after the first pass
@@ -179,7 +185,7 @@ class _Walk:
         self, reader: CodeReader, convention: Convention, table: FunctionTable, function: Function, slots: Mapping[int, int], depth: int
     ) -> None:
         self._reader, self._convention, self._table, self._function = reader, convention, table, function
-        self._slots, self._depth = slots, depth
+        self._slots, self._depth, self._extent = slots, depth, table.extent(function.entry)
         self._state: _State = {}
         self._stores: dict[int, set[int]] = {}
         self._closures: dict[int, set[int]] = {}
@@ -208,7 +214,7 @@ class _Walk:
             for step in steps_of:
                 self._follow(step)
             for target in following:
-                if target == self._function.entry:
+                if target == self._function.entry and any(step.kind == code.CALL for step in steps_of):
                     continue  # the stack was grown: all registers are those of the call
                 known = states.get(target)
                 merged = self._state if known is None else _merge(known, self._state)
@@ -254,6 +260,8 @@ class _Walk:
             self._call(step)
         elif kind == code.END and step.number and self._get(0).number != 0:
             self._results.add(self._get(0).object)
+        elif kind == code.JUMP and not self._extent.start <= step.number < self._extent.end:
+            self._results.add(NONE)  # those of another function
 
     def _forget_registers(self) -> None:
         self._state = {key: known for key, known in self._state.items() if key[0]}
@@ -281,9 +289,8 @@ class _Walk:
             place = self._place(step)
             if place is None:
                 return
-            for at in (place, place + 8) if step.register < 0 else (place,):
-                self._state.pop((True, at), None)
-            if step.register >= 0:
+            self._state.pop((True, place), None)
+            if step.register != code.NUMBER:
                 if value != _UNKNOWN:
                     self._state[True, place] = value
                 if value.number != 0:
@@ -309,20 +316,38 @@ class _Walk:
         if name.startswith(_BARRIER):
             self._state.pop((False, self._convention.barrier), None)
             return
+        for register in range(_MOST_REGISTERS):
+            number = self._get(register).number
+            if number and self._reader.is_variable(number):  # the function may change the variable
+                self._stores.setdefault(number, set()).add(NONE)
         known = [(register, self._get(register).object) for register in range(_MOST_REGISTERS)]
         known = [(register, object_) for register, object_ in known if object_ != NONE]
         if known and step.number and step.address in self._returns:
             self._calls[self._returns[step.address]] = Call(step.number, tuple(known))
         object_ = self._result_of(name, step.number)
         self._forget_registers()
+        if found is not None and name:
+            self._forget_arguments(step, found[1])
         if object_ != NONE:
             self._set(0, Value(object_))
+
+    def _forget_arguments(self, step: Step, called: Function) -> None:
+        """Forget the words of the stack that a called function may change: those of its arguments
+        and results. Loads from them may have the result of any call."""
+        # On AArch64, they follow the return address.
+        first = self._place(step._replace(number=0 if self._convention.pushed else 8))
+        size = min(max(called.arguments, 0), _MOST_ARGUMENTS)
+        for place in range(first, first + size, 8) if first is not None else ():
+            self._state.pop((True, place), None)
+            self._stores.setdefault(place, set()).add(NONE)
 
     def _result_of(self, name: str, function: int) -> int:
         """Return the type value of the object to which the result of a call refers."""
         reader = self._reader
         arguments = [self._get(register) for register in range(_ARGUMENTS)]
         first, second, *_, fifth = map(reader.type_at, arguments)
+        if not name:
+            return NONE
         if not name.startswith(("runtime.", "internal/runtime/")):
             return reader.read(function, (), self._depth + 1).result if function and self._depth < _MOST_DEPTH else NONE
         if _USES_MAP.match(name):
@@ -346,7 +371,7 @@ class _Walk:
         """Return what the steps have proved. Places with more than one type are left out."""
         stores = {place: next(iter(types)) for place, types in self._stores.items() if len(types) == 1 and NONE not in types}
         closures = {place: next(iter(types)) for place, types in self._closures.items() if len(types) == 1}
-        variables = {place: value for place, value in stores.items() if self._reader.is_variable(place)}
+        variables = {place: stores.get(place, NONE) for place in self._stores if self._reader.is_variable(place)}
         slots = {place: value for place, value in stores.items() if place not in variables}
         result = next(iter(self._results)) if len(self._results) == 1 else NONE
         return CodeTypes(slots, variables, closures, result, self._calls)

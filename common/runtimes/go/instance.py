@@ -157,7 +157,9 @@ class Go(Runtime):
     def _types(self) -> Sequence[Type]:
         if self._objects is None or self._graph is None:
             return []
-        return [type_with_garbage(*one) for one in self._objects.by_type(self._graph)]
+        found = [type_with_garbage(*one) for one in self._objects.by_type(self._graph)]
+        self.problems += [Problem(self._module.start, f"{self.where}: {what}", False) for what in self._objects.problems]
+        return found
 
     @property
     def _has_spans(self) -> bool:

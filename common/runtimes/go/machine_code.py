@@ -23,8 +23,9 @@ from findleaks.value_classes import NamedTuple
 CONSTANT, COPY, LOAD, STORE, FORGET, CALL, BRANCH, JUMP, END, UNKNOWN_JUMP = range(10)
 """Kinds of steps. FORGET: an instruction changes `register`, or all registers if it is NOWHERE.
 BRANCH and JUMP lead to `number`."""
-NOWHERE, STACK, ABSOLUTE = -1, -2, -3
-"""No register, or in place of one: the stack pointer; no base, because `number` is an address."""
+NOWHERE, STACK, ABSOLUTE, NUMBER = -1, -2, -3, -4
+"""No register, or in place of one: the stack pointer; no base, because `number` is an address; a
+number in the instruction, such as zero."""
 
 
 class Step(NamedTuple):
@@ -34,8 +35,8 @@ class Step(NamedTuple):
     - COPY: `register` becomes the value of `base`.
     - LOAD: `register` becomes the word at `base` + `number`.
     - END: nothing follows; `number` is 1 if the function returns.
-    - STORE: the word at `base` + `number` becomes the value of `register` (NOWHERE: unknown, or
-      zero)."""
+    - STORE: the word at `base` + `number` becomes the value of `register` (NUMBER: it becomes a
+      number; NOWHERE: something unknown)."""
 
     address: int
     kind: int
@@ -75,7 +76,9 @@ _ONE = re.compile(  # instructions that change at most their first operand
     r"(mov|lea|add|sub|and|or|xor|inc|dec|neg|not|sh[lr]|sa[lr]|ro[lr]|imul|cmov\w+|set\w+|test|cmp|nop|movzx|movsx|movsxd|movabs|"
     r"bt|bsf|bsr|popcnt|lzcnt|tzcnt|bswap|sbb|adc|prefetch\w*|v?p?u?comis[sd]|[a-z]*p[sd]|mov[a-z]{0,3}[0-9a-z]*|cvt\w+|p[a-z]+|pop)$"
 )
-_SEVERAL = ("movsb", "movsw", "movsd", "movsq")  # change rsi and rdi
+_SEVERAL = ("movsb", "movsw", "movsd", "movsq", "pcmpestri", "pcmpistri")  # change several
+_ZERO = "xmm15"  # Go's code never changes it
+_PADDING = 16  # bytes between functions, at most
 _CONDITIONAL = re.compile(r"j(?!mp)\w+$")
 
 
@@ -85,9 +88,12 @@ def _decode_x86(code: bytes, address: int) -> Iterator[Step]:
     end = address
     for at, size, name, operands in decoder.disasm_lite(code, address):
         end = at + size
-        yield _translate_x86(at, size, name, operands)
-    if end < address + len(code):
-        yield Step(end, UNKNOWN_JUMP)
+        step = _translate_x86(at, size, name, operands)
+        yield step
+        if step.kind == STORE and operands.startswith("xmmword"):
+            yield step._replace(number=step.number + 8)
+    if end < address + len(code):  # the padding after a function may be cut off
+        yield Step(end, END if address + len(code) - end < _PADDING else UNKNOWN_JUMP)
 
 
 def _translate_x86(at: int, size: int, name: str, operands: str) -> Step:
@@ -113,7 +119,8 @@ def _translate_x86(at: int, size: int, name: str, operands: str) -> Step:
     if memory is not None and name.startswith("mov"):
         base = _PLACES.get(memory[2], NOWHERE)
         offset = _offset(memory) + (at + size if base == ABSOLUTE else 0)
-        return Step(at, STORE, _PLACES.get(second, NOWHERE) if name == "mov" else NOWHERE, base, offset)
+        is_number = second == _ZERO or second[:1].isdigit()
+        return Step(at, STORE, NUMBER if is_number else _PLACES.get(second, NOWHERE) if name == "mov" else NOWHERE, base, offset)
     if name in ("mov", "movabs") and first in _PLACES and _PLACES[first] >= 0:
         if second in _PLACES and second[0] == "r" and first[0] == "r" and not second.endswith("d"):
             return Step(at, COPY, _PLACES[first], _PLACES[second])
@@ -135,6 +142,7 @@ def _offset(memory: re.Match[str]) -> int:
 
 
 _SP = 31  # also the number of the zero register
+_VECTORS = {0x3D800000: 1, 0xAD000000: 2}  # str, stp of 16 bytes each: the number of registers
 _ADRP = 0x90000000
 
 
@@ -175,8 +183,13 @@ def _translate_aarch64(at: int, word: int, page: Optional[tuple[int, int]]) -> I
         yield _access_aarch64(at, word >> 22 & 1, to, base, decode_signed(word >> 12 & 0x1FF, 9), page)
     elif word & 0xFF800000 == 0xA9000000:  # stp, ldp
         offset = 8 * decode_signed(word >> 15 & 0x7F, 7)
-        for more, register in ((0, to), (8, word >> 10 & 31)):
+        both = (0, to), (8, word >> 10 & 31)
+        for more, register in both[::-1] if to == base else both:  # the base changes last
             yield _access_aarch64(at, word >> 22 & 1, register, base, offset + more, page)
+    elif word & 0xFFC00000 in _VECTORS and base == _SP:
+        count = _VECTORS[word & 0xFFC00000]
+        offset = 16 * (word >> 10 & 0xFFF if count == 1 else decode_signed(word >> 15 & 0x7F, 7))
+        yield from (Step(at, STORE, NOWHERE, STACK, offset + 8 * number) for number in range(2 * count))
     else:
         yield Step(at, STORE)  # so that a branch to this instruction finds a step
         yield from (Step(at, FORGET, register) for register in _list_changed(word) if register != _SP)
@@ -194,7 +207,7 @@ def _list_changed(word: int) -> set[int]:
 def _access_aarch64(at: int, loads: int, register: int, base: int, offset: int, page: Optional[tuple[int, int]]) -> Step:
     if loads and register == _SP:
         return Step(at, STORE)
-    value = NOWHERE if register == _SP else register
+    value = NUMBER if register == _SP else register
     if page is not None and page[0] == base:
         return Step(at, LOAD if loads else STORE, value, ABSOLUTE, page[1] + offset)
     return Step(at, LOAD if loads else STORE, value, STACK if base == _SP else base, offset)

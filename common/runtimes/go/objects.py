@@ -105,6 +105,7 @@ class HeapObjects:
         self._persistent, self.stacks, self.processors = persistent, stacks, processors
         self.spans = read_spans(memory, engine, heap, program.types) or ObjectSpans.of(())
         self.names, self.unmapped = TypeNames(program.types), 0
+        self.problems: list[str] = []
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -185,7 +186,7 @@ class HeapObjects:
             return search
         variables = (pair for pairs in self.variable_words() for pair in pairs)
         code = CodeObjects(self._memory, self._engine, self._program, self.names, self.spans, self.stacks, variables, self.has_headers)
-        found = code.find(search, pieces)
+        found = code.find(search, pieces, self.problems)
         sizes, pointers, first, offsets, kinds, targets = self.names.columns()
         table = search.table._replace(sizes=sizes, pointers=pointers, first=first, offsets=offsets, kinds=kinds, targets=targets)
         search = TypeSearch(self.blocks, table, search.types)

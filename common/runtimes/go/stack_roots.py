@@ -143,11 +143,11 @@ class StackRoots:
         """The addresses of all g structures, including unused ones."""
         return self._goroutines.addresses
 
-    def frame_words(self) -> tuple[Sequence[Optional[FrameSlot]], Sequence[int], Sequence[int]]:
+    def frame_words(self) -> tuple[Sequence[Optional[FrameSlot]], Sequence[int], Sequence[int], Sequence[int]]:
         """Return the words of frames that are pointers, by number; and for each pointer the number
-        of its word (0: in no frame), and its value."""
+        of its word (0: in no frame), its address, and its value."""
         found = self._words
-        return list(self._frame_words), found.sources, found.values
+        return list(self._frame_words), found.sources, found.addresses, found.values
 
     def paths(self) -> Sequence[Optional[CallPath]]:
         """Return the functions on stacks with their callers, by number. A caller has a smaller
