@@ -11,7 +11,6 @@ from findleaks.arg_types import parse_address
 from findleaks.audit.address_info import Describer
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.fields import NOTHING
-from findleaks.audit.owner import WORDS
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.owners import Owners
 from findleaks.audit.retained_roots import (
@@ -201,7 +200,7 @@ def _root(row: RetainedNode) -> RetainedRoot:
         else None
     )
     found = {**_fields(row), "address": owner.ranges[0].start if owner.ranges else None}
-    return RetainedRoot(**found, sort=cast(Any, WORDS[owner.sort]), thread=owner.thread or None, objects=objects)
+    return RetainedRoot(**found, sort=cast(Any, owner.sort_word), thread=owner.thread or None, objects=objects)
 
 
 def _make_retained(row: RetainedNode) -> Retained:

@@ -10,7 +10,7 @@ from typing import Optional
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import BlockPlace
 from findleaks.audit.fields import Field
-from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.owner import Owner
 from findleaks.audit.typed_places import bare_name, name_place
 from findleaks.debuginfo.members import Type
 from findleaks.formatting import join_words
@@ -75,7 +75,7 @@ def find_origin_of_root(session: Session, owner: Owner, fields: Sequence[Field])
 
 
 def _origin_of_variable(session: Session, owner: Owner, start: int) -> Origin:
-    return Origin(owner.name, start, session.members.variable(start) if start and owner.sort == OwnerSort.VARIABLE else None)
+    return Origin(owner.name, start, session.members.variable(start) if start and owner.is_variable else None)
 
 
 NEXT = re.compile(r"next|link|chain|hh|succ|sibling|fwd|forward|nxt", re.IGNORECASE)

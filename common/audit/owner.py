@@ -14,8 +14,8 @@ from findleaks.value_classes import dataclass, field
 class OwnerSort(IntEnum):
     """Sort of an owner. Lower numbers come first.
 
-    A new priority begins at MANAGED, VARIABLE, MAPPING, CALLBACKS, TABLE, STACK and REGISTERS.
-    REGISTERS includes the red zone below the stack pointer."""
+    A new priority begins at MANAGED, VARIABLE, MAPPING, RUNTIME, OWN_REFERENCE, CALLBACKS, TABLE,
+    STACK and REGISTERS. REGISTERS includes the red zone below the stack pointer."""
 
     MANAGED = 0  # variables of a managed language, in a block
     VARIABLE = 1
@@ -23,13 +23,19 @@ class OwnerSort(IntEnum):
     LIBRARY = 3  # data of libc and ld.so that refers to blocks by interior pointers: DTVs
     MAPPING = 4
     KERNEL = 5  # pointers that the kernel stores for the process: epoll data, timers, signal stacks
-    CALLBACKS = 6  # functions that an object calls, with their data
-    TABLE = 7  # table of all such functions
-    STACK = 8
-    REGISTERS = 9
+    RUNTIME = 6  # variables and memory of a runtime, except its objects; see Part.has_objects
+    OWN_REFERENCE = 7  # references from these objects to structures of the runtime
+    CALLBACKS = 8  # functions that an object calls, with their data
+    TABLE = 9  # table of all such functions
+    STACK = 10
+    REGISTERS = 11
 
 
-WORDS = ("managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "callbacks", "callbacks", "stack", "registers")
+WORDS = (
+    *("managed-variable", "variable", "thread-local", "library", "mapping", "kernel", "variable", "mapping"),
+    *("callbacks", "callbacks", "stack", "registers"),
+)
+"""The word for each sort; see Owner.sort_word."""
 
 ThreadName = Callable[[int], str]  # tid -> "main thread" or "thread 2"
 
@@ -66,7 +72,19 @@ class Owner:
     @property
     def has_symbol(self) -> bool:
         """Whether the name is that of a variable, and not the place of a variable in a file."""
-        return self.sort != OwnerSort.VARIABLE or bool(self.where)
+        return not self.is_variable or bool(self.where)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether this is a variable in the data of a module."""
+        return self.sort == OwnerSort.VARIABLE or (self.sort == OwnerSort.RUNTIME and not self.managed)
+
+    @property
+    def sort_word(self) -> str:
+        """The word for the sort in JSON output: that of the memory that a runtime's root is in."""
+        if self.sort != OwnerSort.RUNTIME:
+            return WORDS[self.sort]
+        return "mapping" if self.managed else "thread-local" if self.thread else "variable"
 
     @property
     def retains(self) -> str:

@@ -3,8 +3,8 @@ register.
 
 Roots have priorities: memory reachable from a variable is attributed to the variable, even if a
 frame or register also points to it. The order is: variables of a managed language (such as those of
-a Python module), other variables, mappings and the kernel's pointers, lists of callbacks, then
-stacks and registers."""
+a Python module), other variables, mappings and the kernel's pointers, variables of a runtime whose
+heap is such a mapping, lists of callbacks, then stacks and registers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from findleaks.audit.managed_objects import OwnedObjects, is_kept, list_callback
 from findleaks.audit.mapping_owners import find_mapping_owners
 from findleaks.audit.owner import Owner, OwnerSort, ThreadName
 from findleaks.audit.references import SIGNAL_STACK
+from findleaks.audit.runtime_roots import lower_priorities
 from findleaks.audit.stack_owners import CONTROL_NAME, find_frame_owners, find_thread_locals
 from findleaks.audit.variables import find_variables
 from findleaks.engine.dominators import NO_ROOT
@@ -31,7 +32,10 @@ from findleaks.target.base import Range
 from findleaks.target.ranges import intersection, merge_ranges, subtract, subtract_few
 from findleaks.target.thread_labels import number_threads
 
-_PRIORITIES = (OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS)
+_PRIORITIES = (
+    *(OwnerSort.VARIABLE, OwnerSort.MAPPING, OwnerSort.RUNTIME, OwnerSort.OWN_REFERENCE),
+    *(OwnerSort.CALLBACKS, OwnerSort.TABLE, OwnerSort.STACK, OwnerSort.REGISTERS),
+)
 
 
 class Owners:
@@ -81,6 +85,7 @@ def find_owners(session: Session, reader: ContainerReader) -> Owners:
     found += _separate_callbacks(session, list(find_variables(session, reader)))
     found += find_thread_locals(session, whose)
     dtvs = {owner.thread: owner for owner in found if owner.name == CONTROL_NAME}
+    found += lower_priorities(session, found)
     found += find_frame_owners(session, whose, _ranges(found))
     found += _frame_owners(session, whose)
     found += _managed_heap_owners(session, _ranges(found), objects)
@@ -219,11 +224,18 @@ def _managed_heap_owners(session: Session, taken: Sequence[Range], objects: Sequ
     left = subtract(session.roots, taken)
     for runtime in session.runtimes:
         pages = [page for one in objects if one.runtime is runtime for page in one.objects.pages]
-        for part in runtime.parts():
+        parts = runtime.parts()
+        own = merge_ranges(word for part in parts if part.own_words is not None for word in part.own_words())
+        if own:
+            words = intersection(left, own)
+            yield Owner(OwnerSort.OWN_REFERENCE, f"references from objects to {runtime.name}'s structures", "", 0, words, managed=True)
+            left = subtract(left, words)
+        sort = OwnerSort.RUNTIME if any(part.has_objects for part in parts) else OwnerSort.MAPPING
+        for part in parts:
             ranges = intersection(left, part.ranges) if not part.inside else merge_ranges(pages)
             if ranges:
                 name = part.name if part.name.startswith(runtime.name) or "'" in part.name else f"{runtime.name}'s {part.name}"
-                yield Owner(OwnerSort.MAPPING, name, part.detail, 0, ranges, managed=True)
+                yield Owner(OwnerSort.MAPPING if part.has_objects else sort, name, part.detail, 0, ranges, managed=True)
                 left = subtract(left, ranges)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.audit.block_contents import find_hint, is_text
 from findleaks.audit.block_type import find_block_type
 from findleaks.audit.leak_groups import kind_word
-from findleaks.audit.owner import Owner, OwnerSort
+from findleaks.audit.owner import Owner
 from findleaks.engine.terms import State
 from findleaks.errors import UnreadableMemory
 from findleaks.escaping import visible
@@ -36,7 +36,7 @@ _TAGS = ("struct ", "union ", "enum ")
 def name_template(session: Session, owner: Owner) -> str:
     """Return the type of a variable if it is an instance of a C++ template, such as a container;
     otherwise ""."""
-    start = owner.ranges[0].start if owner.sort == OwnerSort.VARIABLE and len(owner.ranges) == 1 else 0
+    start = owner.ranges[0].start if owner.is_variable and len(owner.ranges) == 1 else 0
     type_ = session.members.variable(start) if start else None
     return shorten(type_.name, LONGEST_TYPE) if type_ is not None and type_.is_structure and "<" in type_.name else ""
 

@@ -28,6 +28,10 @@ class Part(NamedTuple):
     - `parts`: known components, within these ranges.
     - `freed`: memory that the runtime freed, but did not return to the kernel.
     - `are_stacks`: the part consists of stacks of threads.
+    - `has_objects`: the part has the objects of the program. Memory that these refer to is
+      attributed to the part, and not to variables or other parts of the runtime.
+    - `own_words`: a function that returns the words of such objects that refer to structures of the
+      runtime. None if there are none.
     - `explain`: a function that explains why the part is large, None if there is none."""
 
     name: str
@@ -38,6 +42,8 @@ class Part(NamedTuple):
     parts: Sequence[Part] = ()
     freed: bool = False
     are_stacks: bool = False
+    has_objects: bool = False
+    own_words: Optional[Callable[[], Sequence[Range]]] = None
     explain: Optional[Callable[[], Optional[Explanation]]] = None
 
     @property

@@ -92,6 +92,19 @@ def test_growth(tmp_path: Path) -> None:
     assert is_nearly(root, 3001, table(3000))
 
 
+def test_stale_variable_of_the_jvm(tmp_path: Path) -> None:
+    """A word in libjvm's data leads to blocks that a Java array refers to. It retains only the table between both."""
+    jvms.compile_java(truth.PROGRAMS / "JavaStaleVariable.java", tmp_path)
+    command = jvms.command(jvms.SYSTEM, tmp_path, "JavaStaleVariable", options=["-Xmx16m", "-XX:+UseSerialGC"])
+    with cores.Running(command, tmp_path) as running:
+        found = json.loads(debuggers.findleaks("roots", "--json", "--limit", "0", "--pid", str(running.pid)))["roots"]
+    first, *others = found
+    assert (first["name"].partition(" (")[0], first["sort"]) == ("JVM's Java heap", "mapping")
+    assert first["retained_bytes"] >= 100 * 100_000
+    stale = [one for one in others if one["name"].startswith("libjvm.so, data+") and one["retained_bytes"] in range(800, 832)]
+    assert [(one["retained_blocks"], one["sort"]) for one in stale] == [(1, "variable")]
+
+
 def roots_of(*words: str) -> Any:
     return json.loads(debuggers.findleaks("roots", "--json", *words))["heaps"]
 

@@ -45,8 +45,9 @@ def list_collector_tables(tables: Tables) -> Sequence[CollectorTable]:
     if not heap or whole is None or whole.start >= whole.end:
         return ()
     readable = merge_ranges(Range(one.start, one.end) for one in tables.target.regions() if one.readable)
-    found = {*_list_cards(tables, heap, whole), *_list_mapped(tables, heap, whole), *_list_mark_stack(tables, heap, readable)}
-    found.update(_list_parallel(tables, whole))
+    # Several structures may refer to the same table. The name from libjvm's tables is certain.
+    found = [*_list_cards(tables, heap, whole), *_list_mapped(tables, heap, whole)]
+    found += [*_list_mark_stack(tables, heap, readable), *_list_parallel(tables, whole)]
     disjoint: list[CollectorTable] = []
     last = 0
     for one in sorted(found, key=lambda one: one.addresses):

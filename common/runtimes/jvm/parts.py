@@ -15,7 +15,7 @@ from findleaks.runtimes.jvm.collector_memory import list_collector_tables
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, mapped_heap
 from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
-from findleaks.runtimes.jvm.threads import java_stacks
+from findleaks.runtimes.jvm.threads import java_stacks, list_thread_words
 from findleaks.runtimes.jvm.virtual_spaces import metaspace_nodes
 from findleaks.runtimes.memory_part import Explanation
 from findleaks.target.base import Range
@@ -51,18 +51,23 @@ def _java_heap(tables: Tables, spaces: Sequence[Space]) -> Optional[Part]:
     whole = heap_addresses(tables)
     if whole is None or whole.start == whole.end:  # ZGC's heap is elsewhere
         found = mapped_heap(tables.target)
-        return Part("Java heap", found, None, False, "figures not read: all of it is searched") if found else None
+        return _heap_part(tables, found, None, "figures not read: all of it is searched") if found else None
     used, detail = _sum_used(spaces)
     reserve = f"{(whole.end - whole.start) >> 20:,} MiB reserved"
-    return Part("Java heap", _list_committed(tables, [whole]), used, False, f"{detail}, {reserve}" if detail else reserve)
+    return _heap_part(tables, _list_committed(tables, [whole]), used, f"{detail}, {reserve}" if detail else reserve)
+
+
+def _heap_part(tables: Tables, ranges: Sequence[Range], used: Optional[int], detail: str) -> Part:
+    return Part("Java heap", ranges, used, False, detail, has_objects=True, own_words=lambda: list_thread_words(tables))
 
 
 def _concurrent_heap(tables: Tables, heap: ConcurrentHeap) -> Iterator[Part]:
     """Yield the heap, and the other mappings of the same memory."""
-    yield Part("Java heap", _list_committed(tables, [heap.addresses]), heap.used, False, heap.detail)
+    yield _heap_part(tables, _list_committed(tables, [heap.addresses]), heap.used, heap.detail)
     again = _list_committed(tables, sorted(heap.again))
     if again:
-        yield Part("Java heap, mapped again", again, None, False, "the same memory at other addresses, which the kernel counts again")
+        detail = "the same memory at other addresses, which the kernel counts again"
+        yield Part("Java heap, mapped again", again, None, False, detail, has_objects=True)
 
 
 def _sum_used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:

@@ -11,6 +11,7 @@ from typing import Optional
 
 from findleaks.engine.contract import Blocks
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.base import Range
 
 MAX_THREADS = 1 << 16
 
@@ -49,6 +50,17 @@ def list_thread_blocks(tables: Tables, blocks: Blocks) -> list[int]:
 def thread_object(tables: Tables, thread: int) -> int:
     """Return the java.lang.Thread object of a JavaThread, 0 if it is unknown."""
     return tables.oop("JavaThread", "_threadObj", thread)
+
+
+def list_thread_words(tables: Tables) -> list[Range]:
+    """Return the words of java.lang.Thread objects that refer to their JavaThreads (the field
+    `eetop`), one for each thread."""
+    offset, size = tables.int32("java_lang_Thread", "_eetop_offset"), tables.memory.size
+    if not offset or offset < 0:
+        return []
+    objects = ((thread, thread_object(tables, thread)) for thread in java_threads(tables))
+    places = ((thread, start + offset) for thread, start in objects if start)
+    return sorted(Range(place, place + size) for thread, place in places if tables.memory.word(place) == thread)
 
 
 def stack_of(tables: Tables, thread: int) -> Optional[tuple[int, int]]:
