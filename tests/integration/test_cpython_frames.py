@@ -16,8 +16,11 @@ import pytest
 import truth
 from kernel_cores import run_until_crash
 from other_pythons import PYTHONS
+from variants import mark_matrix_except
 
+import cores
 import findleaks
+from findleaks.answers.stacks import group_stacks
 from findleaks.runtimes.cpython.frame_reader import find_frame_reader
 from findleaks.unwind.frames import Unwinder
 from findleaks.unwind.managed_frames import DEEPEST, NativeStack
@@ -61,6 +64,25 @@ def test_frames_in_greenlets(tmp_path: Path) -> None:
             read = frame_stops.as_faulthandler(found[tid])
             assert (read if whole else read[: len(printed)]) == printed, found[tid]
             frame_stops.check_python_order(found[tid], in_greenlet=True)
+
+
+@pytest.mark.parametrize("version", mark_matrix_except([one for one in PYTHONS if one not in ("3.9", "3.10", "3.13t")], "3.14"))
+def test_functions_that_are_not_listed(version: str, tmp_path: Path) -> None:
+    """If a thread executes more functions than findleaks lists, the listed ones precede the native function that executes them."""
+    python = PYTHONS[version]()
+    with (
+        cores.Running(python.command(str(truth.PROGRAMS / "python_deep_calls.py")), tmp_path, python.environment()) as one,
+        findleaks.attach(one.pid) as process,
+    ):
+        answer = group_stacks(process._session, lines=False)
+    (stack,) = answer.result.stacks
+    names = [frame.function for frame in stack.frames]
+    outer = max(at for at, frame in enumerate(stack.frames) if frame.kind) + 1
+    assert [*dict.fromkeys(frame.function for frame in stack.frames if frame.kind)] == ["callback", "recurse"]
+    assert DEEPEST - 9 < names.count("recurse") <= DEEPEST
+    # The program of 3.14 has no symbol for the function that executes Python functions.
+    assert names[outer] in (frame_stops.EVALUATOR, None) and "PyEval_EvalCode" in names[outer:]
+    assert any(f"more than {DEEPEST:,}" in one for one in answer.warnings)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MARK = "python"  # in a loaded file's path: the program, libpython or an extension module
 TASKS = "_asyncio", "greenlet"
-"""Parts of the paths of the extension modules with the types of tasks and greenlets."""
+"""Parts of the file names of the extension modules with the types of tasks and greenlets."""
 
 HEAP = ManagedHeap(("libpython", "python"), "CPython", "pymalloc")
 
@@ -40,7 +40,7 @@ def find(target: Target, engine: Engine, directory: Directory) -> Sequence[Runti
 def has_tasks(target: Target) -> bool:
     """Return whether the process may have tasks of asyncio or greenlets, which are found by reading
     the heap."""
-    is_loaded = any(name in module.path for module in target.modules() for name in TASKS)
+    is_loaded = any(name in module.path.rpartition("/")[2] for module in target.modules() for name in TASKS)
     return is_loaded or target.symbol(f"PyInit_{TASKS[0]}") is not None
 
 

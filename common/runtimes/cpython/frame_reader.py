@@ -43,6 +43,7 @@ from findleaks.value_classes import NamedTuple
 KIND = "Python"
 _EVALUATOR = "_PyEval_EvalFrameDefault"
 _NOT_PYTHON = 3  # least owner of a frame that executes no Python function
+_MOST_PASSED = 1 << 17  # frames behind the listed ones that are searched for an entry frame
 _TAGS = 7  # bits of a reference of 3.14 (_PyStackRef)
 _CURRENT = {(3, 9): 24, (3, 10): 24, (3, 11): 56, (3, 12): 56, (3, 13): 72, (3, 14): 72}
 """Offset in a thread state of the innermost frame; in 3.11 and 3.12 of the innermost _PyCFrame."""
@@ -279,7 +280,9 @@ class FrameReader(ManagedFrames):
 
     def _by_entry_frames(self, stack: NativeStack, first: int) -> Iterator[Segment]:
         frames: list[NamedFrame] = []
-        for address, frame in self._frames(first):
+        address, is_cut = 0, False
+        for number, (address, frame) in enumerate(self._frames(first), 1):
+            is_cut = number == DEEPEST
             at = stack.find(address) if frame is None else -1
             if frame is not None:
                 frames.append(frame)
@@ -287,7 +290,16 @@ class FrameReader(ManagedFrames):
                 yield Segment(at, tuple(frames))
                 frames = []
         if frames:
-            yield Segment(-1, tuple(frames))
+            yield Segment(stack.find(self._find_entry(address)) if is_cut else -1, tuple(frames))
+
+    def _find_entry(self, frame: int) -> int:
+        """Return the address of the entry frame of the call that executes a frame; 0 if none is
+        found."""
+        for _ in range(_MOST_PASSED):
+            frame = self._memory.word(frame + self._layout.previous) or 0
+            if not frame or not self._is_python(frame):
+                return frame
+        return 0
 
     def _by_c_frames(self, stack: NativeStack, c_frame: int) -> Iterator[Segment]:
         """Yield the frames of 3.11."""

@@ -111,10 +111,11 @@ class WebAssembly:
         self._heap = heap
         self._names: dict[tuple[int, int, bytes], Mapping[int, str]] = {}
         self._scripts: dict[int, str] = {}
+        self._found: dict[int, Optional[WasmCode]] = {}
 
     def read_again(self) -> None:
         """Drop what was read of objects; see FrameHeap."""
-        self._scripts = {}
+        self._scripts, self._found = {}, {}
 
     @cached_property
     def _manager(self) -> int:
@@ -124,8 +125,10 @@ class WebAssembly:
 
     def find(self, pc: int) -> Optional[WasmCode]:
         """Return the code at an address; None if there is none."""
-        fields, module = _FIELDS.get(self._heap.version), self.module_at(pc)
-        return self._find_in(module, pc, fields) if module and fields is not None else None
+        if pc not in self._found:
+            fields, module = _FIELDS.get(self._heap.version), self.module_at(pc)
+            self._found[pc] = self._find_in(module, pc, fields) if module and fields is not None else None
+        return self._found[pc]
 
     def module_at(self, pc: int) -> int:
         """Return the address of the NativeModule whose code may be at an address; 0 if there is
