@@ -18,8 +18,8 @@
 API void fl_blocks_free(blocks *b) {
     drop_spares(b);
     for (uint64_t place = 0; place < UINT64_C(1) << (64 - b->hash_shift); place++)
-        free(b->tables[place].slots);
-    FREE_ALL(b->tables, b->sizes, b->narrow_sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
+        free_zeros(b->tables[place].slots, TABLE_BYTES);
+    FREE_ALL(b->tables, b->sizes, b->size_numbers, b->narrow_sizes, b->states, b->sums, b->samples.items, b->bigs.items, b->jumps.items, b);
 }
 
 /* `threads`: the number of threads that a call on these blocks may use, at most MOST_THREADS; 1:
@@ -74,13 +74,13 @@ slot *ensure_slot(blocks *b, uint64_t address) {
     slot *s = slot_of(b, address);
     if (!s) {
         table made = {key, NULL};
-        if (grow_table(b) || !(made.slots = calloc(TABLE_SLOTS, sizeof *made.slots)))
+        if (grow_table(b) || !(made.slots = allocate_zeros(TABLE_BYTES)))
             return NULL;
         place_table(b, b->tables, made);
         b->table_count++;
         s = slot_of(b, address);
         if (b->count - b->counted > TABLE_SLOTS) /* probably as full as the last one */
-            ready_pages(made.slots, TABLE_SLOTS * sizeof *made.slots);
+            ready_pages(made.slots, TABLE_BYTES);
         b->counted = b->count;
     }
     b->recent.key = key;
@@ -320,8 +320,8 @@ static void add_part(void *context, unsigned thread, uint64_t first, uint64_t en
     bool avx2 = has_avx2();
     for (uint64_t at = first; at < end; at += CHUNK) { /* read once: marks that fit the cache */
         uint32_t some = end - at < CHUNK ? (uint32_t)(end - at) : CHUNK;
-        const uint32_t *sizes = b->narrow_sizes ? widened : b->sizes + a->first + at;
-        for (uint32_t each = 0; b->narrow_sizes && each < some; each++)
+        const uint32_t *sizes = b->sizes ? b->sizes + a->first + at : widened;
+        for (uint32_t each = 0; !b->sizes && each < some; each++)
             widened[each] = short_size(b, (uint32_t)(a->first + at + each));
         for (uint8_t mark = 0; mark < a->limit; mark++)
             (avx2 ? add_avx2 : add_chunk)(sizes, marks + at, mark, others ? others + at : marks + at, others ? a->other : mark, some, &sums[mark]);

@@ -22,12 +22,16 @@
 #define TABLE_SLOTS (1u << TABLE_BITS)
 #define NEAR 64u
 #define WIDE_SIZE UINT16_MAX
+#define SIZE_VALUES 256u
+#define LISTED_SIZE (SIZE_VALUES - 1) /* the number of a size that is in `bigs` */
 #define SAMPLE 32u /* the start of every 32nd block is stored: block_address walks from there */
 
 typedef struct {
     uint64_t bits;
     uint32_t rank, back;
 } slot;
+
+#define TABLE_BYTES (TABLE_SLOTS * sizeof(slot))
 
 typedef struct {
     uint64_t key;
@@ -57,8 +61,12 @@ typedef struct blocks {
     uint32_t count;
     uint64_t capacity; /* of sizes and states */
     uint32_t *sizes; /* NONE: it is in `bigs` */
-    /* Replaces `sizes` of sealed blocks if all sizes are multiples of the granule: the number of
-     * granules of each block, or WIDE_SIZE if the size is in `bigs`. */
+    /* Replaces `sizes` of sealed blocks if there are fewer than SIZE_VALUES different sizes: the
+     * size of a block is size_values[size_numbers[index]]. NONE: the size is in `bigs`. */
+    uint8_t *size_numbers;
+    uint32_t size_values[SIZE_VALUES];
+    /* Replaces `sizes` of other sealed blocks if all sizes are multiples of the granule: the number
+     * of granules of each block, or WIDE_SIZE if the size is in `bigs`. */
     uint16_t *narrow_sizes;
     uint8_t *states;
     block_total *sums; /* see fl_totals; NULL: not added up since the last change */
@@ -121,8 +129,10 @@ INLINE uint64_t lowest_start(const blocks *b, uint64_t base, uint64_t bits) {
     return base + ((uint64_t)__builtin_ctzll(bits) << b->granule_shift);
 }
 
-/* Return the size from `sizes` or from `narrow_sizes`; NONE if the size is in `bigs`. */
+/* Return the size from `sizes`, `size_numbers` or `narrow_sizes`; NONE if the size is in `bigs`. */
 INLINE uint32_t short_size(const blocks *b, uint32_t index) {
+    if (b->size_numbers)
+        return b->size_values[b->size_numbers[index]];
     if (!b->narrow_sizes)
         return b->sizes[index];
     uint32_t size = b->narrow_sizes[index];
@@ -141,7 +151,10 @@ INLINE uint64_t size_in(const blocks *b, const uint32_t *wide, uint32_t index) {
 }
 
 INLINE void prefetch_size(const blocks *b, uint32_t index) {
-    __builtin_prefetch(b->narrow_sizes ? (const void *)&b->narrow_sizes[index] : &b->sizes[index]);
+    if (b->size_numbers)
+        __builtin_prefetch(&b->size_numbers[index]);
+    else
+        __builtin_prefetch(b->narrow_sizes ? (const void *)&b->narrow_sizes[index] : &b->sizes[index]);
 }
 
 /* Return the last block that starts at or below `address` and may contain it; NONE if there is

@@ -16,7 +16,9 @@ enum { COLLECT, CONNECT, RANK, LEAD, HANG, FINISHED };
 void lost_free(lost *l) {
     if (!l)
         return;
-    FREE_ALL(l->indices, l->bits, l->ranks, l->order, l->low, l->stack, l->calls.items, l->components.items, l->candidates, l->leaders.items,
+    free_zeros(l->bits, l->groups * sizeof *l->bits);
+    free_zeros(l->ranks, l->groups * sizeof *l->ranks);
+    FREE_ALL(l->indices, l->order, l->low, l->stack, l->calls.items, l->components.items, l->candidates, l->leaders.items,
              l->cycles.items, l->members.items, l);
 }
 
@@ -42,19 +44,23 @@ static uint64_t lost_of(const graph *g, size_t first) {
 static void collect_some(void *context, unsigned thread, uint64_t first, uint64_t end) {
     graph *g = context;
     (void)thread;
-    for (uint64_t group = first; group < end; group++)
-        g->lost->bits[group] = lost_of(g, group * 64);
+    for (uint64_t group = first; group < end; group++) {
+        uint64_t bits = lost_of(g, group * 64);
+        if (bits) /* pages of blocks that are not leaked need not be resident */
+            g->lost->bits[group] = bits;
+    }
 }
 
 static int collect(graph *g, lost *l) {
-    size_t groups = (size_t)g->count / 64 + 1;
-    l->bits = calloc(groups, sizeof *l->bits);
-    l->ranks = calloc(groups, sizeof *l->ranks);
+    size_t groups = l->groups = (size_t)g->count / 64 + 1;
+    l->bits = allocate_zeros(groups * sizeof *l->bits);
+    l->ranks = allocate_zeros(groups * sizeof *l->ranks);
     if (!l->bits || !l->ranks)
         return NO_MEMORY;
     run_in_parts(g->b->threads, groups, SOME_GROUPS, collect_some, g);
     for (size_t group = 0; group < groups; group++) {
-        l->ranks[group] = l->count;
+        if (l->bits[group])
+            l->ranks[group] = l->count;
         l->count += (uint32_t)__builtin_popcountll(l->bits[group]);
     }
     size_t count = (size_t)l->count + 1;

@@ -181,6 +181,10 @@ static int begin(dominators *d) {
         return NO_MEMORY;
     if (d->nodes)
         d->nodes[0] = SHARED_NODE;
+    /* Memory is allocated only for edges that are stored. If address space is limited, the list
+     * grows on demand. */
+    d->others.items = malloc((size_t)d->g->edge_count * sizeof *d->others.items);
+    d->others.capacity = d->others.items ? d->g->edge_count : 0;
     d->parents[0] = d->semis[0] = 0;
     d->count = 1;
     return DONE;
@@ -332,6 +336,14 @@ static int visit_without_leaf_trees(dominators *d, int64_t *budget) {
     return (has_popcnt() ? visit_without_leaf_trees_popcnt : visit_without_leaf_trees_plain)(d, budget);
 }
 
+static void shrink(words *list) {
+    uint64_t *items = list->count ? realloc(list->items, (size_t)list->count * sizeof *items) : NULL;
+    if (!list->count)
+        DROP(list->items);
+    list->items = items ? items : list->items;
+    list->capacity = list->items ? list->count : 0;
+}
+
 static int visit(dominators *d, int64_t *budget) {
     if (!d->parents && begin(d))
         return NO_MEMORY;
@@ -340,6 +352,7 @@ static int visit(dominators *d, int64_t *budget) {
         DROP(d->seen);
         DROP(d->skipped);
         DROP(d->frames.items);
+        shrink(&d->others);
     }
     return more;
 }

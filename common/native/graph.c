@@ -11,7 +11,10 @@ API void fl_graph_free(graph *g) {
     lost_free(g->lost);
     possible_free(g->possible);
     scan_free(g->scan);
-    FREE_ALL(g->groups, g->wides.items, g->edges, g->root_starts, g->root_interiors, g->interiors, g->queue.items, g->promoted, g->reached, g);
+    drop_bits(g, &g->root_starts);
+    drop_bits(g, &g->root_interiors);
+    drop_bits(g, &g->interiors);
+    FREE_ALL(g->groups, g->wides.items, g->edges, g->queue.items, g->promoted, g->reached, g);
 }
 
 static void begin_groups(void *context, unsigned thread, uint64_t first, uint64_t end) {
@@ -29,14 +32,14 @@ API graph *fl_graph_new(blocks *b, uint8_t *kinds) {
     graph *g = calloc(1, sizeof *g);
     if (!g)
         return NULL;
-    size_t groups = (size_t)b->count / GROUP + 1, bits = (size_t)b->count / 64 + 1;
+    size_t groups = (size_t)b->count / GROUP + 1;
     g->b = b;
     g->count = b->count;
     g->kinds = kinds;
     g->groups = aligned_alloc(64, (groups * sizeof *g->groups + 63) & ~(size_t)63);
     g->group_end = GROUP;
-    g->root_starts = calloc(bits, sizeof *g->root_starts);
-    g->root_interiors = calloc(bits, sizeof *g->root_interiors);
+    g->root_starts = allocate_zeros(bit_bytes(g));
+    g->root_interiors = allocate_zeros(bit_bytes(g));
     /* memory is allocated only for edges that are used */
     g->edge_capacity = 2 * (uint64_t)b->count + STRETCH;
     if (!(g->edges = malloc(g->edge_capacity * sizeof *g->edges))) {

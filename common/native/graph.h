@@ -104,6 +104,14 @@ int interiors_reserve(inners *list, uint64_t more); /* make space for `more` ite
 uint32_t interior_target(const graph *g, const inner *item);
 void accept_interior(graph *g, const inner *item, uint32_t target);
 
+/* An array with one bit for each block: allocated with allocate_zeros, and freed. */
+INLINE size_t bit_bytes(const graph *g) { return ((size_t)g->count / 64 + 1) * sizeof(uint64_t); }
+
+INLINE void drop_bits(const graph *g, uint64_t **bits) {
+    free_zeros(*bits, bit_bytes(g));
+    *bits = NULL;
+}
+
 INLINE bool bit(const uint64_t *bits, uint32_t index) { return bits[index >> 6] >> (index & 63) & 1; }
 INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64_C(1) << (index & 63); }
 

@@ -95,8 +95,8 @@ API int fl_graph_connect(graph *g, const uint64_t *references, uint64_t count) {
     possible_free(g->possible);
     g->possible = NULL;
     DROP(g->promoted);
-    DROP(g->interiors);
+    drop_bits(g, &g->interiors);
     g->phase = STARTS;
     g->seed = 0;
-    return (g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors)) ? DONE : NO_MEMORY;
+    return (g->interiors = allocate_zeros(bit_bytes(g))) ? DONE : NO_MEMORY;
 }

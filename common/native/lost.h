@@ -42,7 +42,8 @@ struct lost {
     uint32_t count;
     uint32_t *indices;  /* of each place */
     uint64_t *bits;     /* a bit for each block: it is leaked */
-    uint32_t *ranks;    /* by 64 bits: the place of the first one */
+    uint32_t *ranks;    /* by 64 bits: the place of the first one that is set; 0: none is */
+    size_t groups;      /* of 64 bits */
     uint32_t *order;    /* 0: not visited; then a number; finally COMPONENT | its component */
     uint32_t *low; /* Tarjan's lowlink; later the leak head under which the block is counted */
     uint32_t *stack;

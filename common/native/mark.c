@@ -23,7 +23,7 @@ static void publish(void *context, unsigned thread, uint64_t group, uint64_t end
  * another call. Returns 1 if work is left. */
 API int fl_mark_starts(graph *g, int64_t budget) {
     if (g->phase == 0) {
-        g->interiors = calloc((size_t)g->count / 64 + 1, sizeof *g->interiors);
+        g->interiors = allocate_zeros(bit_bytes(g));
         if (!g->interiors || graph_settle(g))
             return NO_MEMORY;
         g->phase = STARTS;

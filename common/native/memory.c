@@ -8,12 +8,13 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
 #define MANY_BLOCKS (UINT64_C(1) << 20)
-#define SMALL_PAGE ((uintptr_t)64 << 10) /* largest page size of a supported host */
+#define OWN_PAGES ((size_t)256 << 10) /* bytes of the smallest array that has pages of its own */
 
 bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size) {
     void *items;
@@ -43,11 +44,25 @@ void ready_pages(void *memory, size_t bytes) {
 #endif
 }
 
+void *allocate_zeros(size_t bytes) {
+    if (bytes < OWN_PAGES)
+        return calloc(1, bytes);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void free_zeros(void *memory, size_t bytes) {
+    if (bytes < OWN_PAGES)
+        free(memory);
+    else if (memory)
+        (void)munmap(memory, bytes);
+}
+
 /* Return the pages of memory that contains only zeros to the kernel. The memory still reads as
  * zeros. */
 void release_zeros(void *memory, size_t bytes) {
 #ifdef __linux__ /* on other systems, the pages may not read as zeros afterwards */
-    uintptr_t first = ((uintptr_t)memory + SMALL_PAGE - 1) & ~(SMALL_PAGE - 1), end = ((uintptr_t)memory + bytes) & ~(SMALL_PAGE - 1);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)memory + page - 1) & -page, end = ((uintptr_t)memory + bytes) & -page;
     if (first < end)
         (void)madvise((void *)first, end - first, MADV_DONTNEED);
 #else

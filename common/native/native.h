@@ -163,6 +163,12 @@ bool grow(void *array, uint64_t count, uint64_t *capacity, size_t size);
  * for them. */
 void ready_pages(void *memory, size_t bytes);
 
+/* Allocate zeros (NULL if out of memory), and free them. A large array has pages of its own: unlike
+ * an array from calloc, it never separates free parts of malloc's heap, and its pages are only
+ * resident once they are written. */
+void *allocate_zeros(size_t bytes);
+void free_zeros(void *memory, size_t bytes);
+
 void release_zeros(void *memory, size_t bytes);
 void trim_memory(uint64_t blocks);
 

@@ -71,7 +71,7 @@ int find_heads(graph *g, int64_t budget) {
         p->phase = HEADS_FOUND;
         DROP(p->seen);
         DROP(p->stack.items);
-        DROP(g->interiors);
+        drop_bits(g, &g->interiors);
     }
     return DONE;
 }

@@ -6,7 +6,7 @@
 #define DIGIT 11 /* bits sorted in one pass */
 #define DIGITS (1u << DIGIT)
 #define FEW 32u  /* edges that are sorted by insertion */
-#define RELEASED (UINT64_C(1) << 20) /* edges whose memory is released together */
+#define RELEASED (UINT64_C(1) << 18) /* edges whose memory is released together */
 #define SOON 8u           /* number of edges by which nodes are prefetched ahead */
 #define LONG_WALK 65536u  /* steps up the tree from one node */
 #define STEPS_A_NODE 4u   /* steps on average: beyond either, skip links are built */

@@ -22,7 +22,7 @@ sys.path.append(str(HERE.parent / "support"))
 
 import cores  # noqa: E402 (of the tests)
 
-BYTES = 28.0
+BYTES = 25.0
 
 
 def main(words: Sequence[str] | None = None) -> int:

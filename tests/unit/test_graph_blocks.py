@@ -81,12 +81,15 @@ def test_states_and_sizes_change(seed: int, granule: int) -> None:
                     assert both[0].find(block.start + offset) == both[1].find(block.start + offset) or blocks is both[0]
 
 
-def whole_granules(rng: random.Random, granule: int) -> list[graphs.Block]:
-    """Return blocks whose sizes are multiples of the granule: sizes 0, sizes of small blocks, sizes up to 64 slots, and larger sizes."""
+def whole_granules(rng: random.Random, granule: int, distinct: int) -> list[graphs.Block]:
+    """Return blocks whose sizes are multiples of the granule: sizes 0, sizes of small blocks, sizes up to 64 slots, and larger sizes.
+    `distinct`: the number of different sizes, except those that do not fit 4 bytes."""
     blocks, at = [], 0x1000
     slots = 64 * 64
     granules = [0, 1, 2, slots - 1, slots, slots + 1, slots + 63, slots + 64, slots + 65, 0xFFFE, 0xFFFF, 0x10000, (1 << 32) // granule]
-    for number in [*granules, *(rng.randrange(40) for _ in range(80)), *granules]:
+    some = [*granules, *(rng.randrange(40) for _ in range(80))]
+    more = distinct - len({number for number in some if number * granule < 0xFFFFFFFF})
+    for number in [*some, *range(100, 100 + more), *granules]:
         at += granule * rng.choice((0, 0, 1, rng.randrange(70)))
         blocks.append(graphs.Block(at, granule * number, rng.choice(list(State))))
         at += granule * max(number, 1)
@@ -95,11 +98,13 @@ def whole_granules(rng: random.Random, granule: int) -> list[graphs.Block]:
 
 @pytest.mark.parametrize("granule", [4, 8, 16, 4096])
 @pytest.mark.parametrize("odd", ["none", "one", "one of 2^32 - 1 bytes"])
-def test_sizes_in_two_bytes(granule: int, odd: str) -> None:
-    """The C engine stores each size in 2 bytes if all sizes are multiples of the granule. One size that is stored
-    elsewhere does not count. When one block gets another size, all sizes take 4 bytes again."""
+@pytest.mark.parametrize("distinct", [0, 255, 256])
+def test_sizes_in_one_or_two_bytes(granule: int, odd: str, distinct: int) -> None:
+    """The C engine stores each size in 1 byte if there are at most 255 different ones. Otherwise it stores each size in 2 bytes
+    if all sizes are multiples of the granule. One size that is stored elsewhere does not count. When one block gets another
+    size, all sizes take 4 bytes again."""
     rng = random.Random(granule)
-    mine = whole_granules(rng, granule)
+    mine = whole_granules(rng, granule, distinct)
     if odd != "none":
         size = 4097 if odd == "one" else 0xFFFFFFFF
         mine.append(graphs.Block(mine[-1].start + (1 << 33), size, State.IN_USE))

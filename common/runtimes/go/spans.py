@@ -66,10 +66,10 @@ def read_spans(memory: Memory, engine: Engine, heap: Heap, types: Types) -> Opti
     # are newer than the last collection look free. All slots of such a span count as objects.
     # sweepgen is odd while a span is swept, and while a thread caches it. The latter has
     # freeindex > 0.
-    free = array("Q", [most if sweep & 1 and not used else used for sweep, used, most in zip(sweeps, free, slots)])
+    free = array("H", [most if sweep & 1 and not used else used for sweep, used, most in zip(sweeps, free, slots)])
     # Go does not clear largeType when it reuses an mspan for small objects.
     large = array("Q", [0 if kind >> 1 else one for kind, one in zip(kinds, large)])
-    return ObjectSpans(starts, ends, sizes, slots, free, bytes(kinds), bits, large, specials)
+    return ObjectSpans(starts, ends, _narrow(sizes), slots, free, bytes(kinds), bits, _narrow(large), _narrow(specials))
 
 
 def _fits(offset: int, width: int, size: int) -> bool:
@@ -84,6 +84,12 @@ def _column(data: bytearray, size: int, count: int, place: Optional[tuple[int, i
         return array("Q", bytes(8 * count))
     offset, width = place
     return array(_TYPECODES[width], data)[offset // width :: size // width]
+
+
+def _narrow(column: array[int]) -> array[int]:
+    """Return a copy of a column with the smallest elements that hold all values."""
+    largest = max(column, default=0)
+    return array(next(code for width, code in _TYPECODES.items() if largest < 1 << 8 * width), column)
 
 
 def build_blocks(memory: Memory, engine: Engine, spans: ObjectSpans) -> Blocks:
