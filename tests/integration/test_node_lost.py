@@ -86,18 +86,24 @@ let at = 0
 function step () {{
   for (let of = 0; of < 100 && at < {count}; of++, at++) addon.{kind}()
   if (at < {count}) return setTimeout(step, 1)
-  setTimeout(() => {{ gc(); console.log("ready"); setInterval(() => {{}}, 1e6) }}, 500)
+  if ("{kind}" === "task" && addon.ended() < {count}) return setTimeout(step, 1)
+  setTimeout(() => {{ gc(); console.log("ready"); setInterval(() => {{}}, 1e6) }}, 100)
 }}
 step()
 """
 FORGOTTEN = 3000
 
 
-@pytest.mark.parametrize("kind", mark_matrix_except(["task", "context"], "task"))
-@pytest.mark.parametrize("version", mark_matrix_except(["12.22.12", "14.21.3", "18.20.8", "22.12.0", nodes.NEWEST], nodes.NEWEST))
-def test_asynchronous_work_that_is_not_deleted(version: str, kind: str, tmp_path: Path) -> None:
+# Not found: tasks in Node 22.12, to which a structure of this version refers. Without a name: contexts in Node 12.
+TASKS, CONTEXTS = ("12.22.12", "14.21.3", "18.20.8", nodes.NEWEST), ("14.21.3", "18.20.8", "22.12.0", nodes.NEWEST)
+FOUND = {f"{version}-{kind}": (version, kind) for kind, versions in (("task", TASKS), ("context", CONTEXTS)) for version in versions}
+
+
+@pytest.mark.parametrize("variant", mark_matrix_except(FOUND, f"{nodes.NEWEST}-task"))
+def test_asynchronous_work_that_is_not_deleted(variant: tuple[str, str], tmp_path: Path) -> None:
     """After a task has ended, libuv's links to other tasks are stale. They must not hide leaked tasks behind each other. Tasks
     that wait are not leaked: libuv refers to them. Before Node 14.16, the addon is known only because it is the only one."""
+    version, kind = variant
     addon = building.compile_program(tmp_path, "node_async.c", "-shared", "-fPIC", "-O1", name="node_async.node")
     script = ASYNC.format(count=FORGOTTEN, kind=kind) + ("addon.wait()\n" * 100 if kind == "context" else "")
     with cores.Running([nodes.get(version), "--expose-gc", "-e", script, str(addon)], tmp_path) as one:

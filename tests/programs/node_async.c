@@ -1,5 +1,5 @@
 /* An addon of Node.js that does not delete what Node-API allocated for its asynchronous work. `task` forgets a task that has ended. The
- * tasks of `wait` do not end. `context` forgets an asynchronous context. */
+ * tasks of `wait` do not end. `ended` returns how many tasks have ended. `context` forgets an asynchronous context. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,6 +9,7 @@ typedef napi_value (*napi_callback)(napi_env, napi_callback_info);
 extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
 extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
 extern int napi_create_string_utf8(napi_env, const char *, size_t, napi_value *);
+extern int napi_create_uint32(napi_env, unsigned, napi_value *);
 extern int napi_create_object(napi_env, napi_value *);
 extern int napi_create_async_work(napi_env, napi_value, napi_value, void (*)(napi_env, void *), void (*)(napi_env, int, void *), void *,
                                   napi_async_work *);
@@ -16,6 +17,7 @@ extern int napi_queue_async_work(napi_env, napi_async_work);
 extern int napi_async_init(napi_env, napi_value, napi_value, napi_async_context *);
 
 struct image { char bytes[1000]; };
+static unsigned tasks_ended;
 
 static napi_value name(napi_env env, const char *text) {
   napi_value made;
@@ -38,6 +40,7 @@ static void complete(napi_env env, int status, void *image) {
   (void)env;
   (void)status;
   (void)image;
+  tasks_ended++;
 }
 
 static void queue(napi_env env, void (*execute)(napi_env, void *)) {
@@ -50,6 +53,13 @@ static napi_value task(napi_env env, napi_callback_info info) {
   (void)info;
   queue(env, resize);
   return NULL;
+}
+
+static napi_value ended(napi_env env, napi_callback_info info) {
+  napi_value made;
+  (void)info;
+  napi_create_uint32(env, tasks_ended, &made);
+  return made;
 }
 
 static napi_value wait(napi_env env, napi_callback_info info) {
@@ -75,6 +85,7 @@ static void add(napi_env env, napi_value exports, const char *text, napi_callbac
 
 napi_value napi_register_module_v1(napi_env env, napi_value exports) {
   add(env, exports, "task", task);
+  add(env, exports, "ended", ended);
   add(env, exports, "wait", wait);
   add(env, exports, "context", context);
   return exports;
