@@ -20,7 +20,6 @@ from findleaks.graph.signal_stacks import SignalStacks, signal_stacks
 from findleaks.graph.xor_lists import search_xor_lists
 from findleaks.libc.loader import linker_ranges
 from findleaks.libc.pointer_guard import ROTATION, read_pointer_guard
-from findleaks.session.dependent_blocks import DependentBlock, find_dependent_blocks, mark_dependent_blocks
 from findleaks.session.interior_structures import Structures, add_links, recognise_structures
 from findleaks.target.base import Range
 from findleaks.target.ranges import cut_out, intersection, range_at, subtract
@@ -28,6 +27,7 @@ from findleaks.target.ranges import cut_out, intersection, range_at, subtract
 if TYPE_CHECKING:
     from findleaks.runtimes.base import Exclusions
     from findleaks.session import Session
+    from findleaks.session.dependent_blocks import DependentBlock
     from findleaks.session.leaked_mappings import MappingSearch
 
 
@@ -197,7 +197,17 @@ class ReferenceGraphs:
     @cached_property
     def dependents(self) -> Sequence[DependentBlock]:
         """The dependent blocks of all runtimes."""
+        if not self._session.runtimes:
+            return ()
+        from findleaks.session.dependent_blocks import find_dependent_blocks
+
         return find_dependent_blocks(self._session)
+
+    def _mark_dependents(self, graph: Graph) -> None:
+        if self.dependents:
+            from findleaks.session.dependent_blocks import mark_dependent_blocks
+
+            mark_dependent_blocks(self._session, graph, self.dependents)
 
     def _sort_lost(self, graph: Graph) -> None:
         while not graph.classify(self._session.budget):
@@ -258,14 +268,14 @@ class ReferenceGraphs:
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
         self._admit_mappings(graph)
-        mark_dependent_blocks(session, graph, self.dependents)
+        self._mark_dependents(graph)
         if not graph.holds(session.doubtful.words):
             self._add_doubtful(graph)
         # The next call follows the words that `_add_doubtful` adds.
         while not graph.mark_starts(session.budget):
             session.report_progress("following pointers", 0.0)
         self._admit_mappings(graph)
-        mark_dependent_blocks(session, graph, self.dependents)
+        self._mark_dependents(graph)
         self.signal_stacks = signal_stacks(session.target, session.engine, session.directory.blocks, graph, session.dead_stack)
         graph.root_words(self.signal_stacks.found)
         while not graph.mark(session.budget):
