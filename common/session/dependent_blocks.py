@@ -12,7 +12,9 @@ from findleaks.value_classes import NamedTuple
 if TYPE_CHECKING:
     from findleaks.session import Session
 
-MOST_CHECKS = 8  # times the number of dependent blocks; the blocks left are found by Graph.connect
+# Maximum number of owners that are checked, as a multiple of the number of dependent blocks.
+# Graph.connect finds the blocks that are left.
+MOST_CHECKS = 8
 
 
 class DependentBlock(NamedTuple):

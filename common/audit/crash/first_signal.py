@@ -27,10 +27,8 @@ class FirstSignal(NamedTuple):
     sp: int  # the stack pointer of this frame
     aborted: int  # index of the frame that an asynchronous SIGABRT interrupted; else 0
     handled: Optional[HandledFault]  # the fault whose handler is on the stack
-    # Whether a handler sent the last signal, and whether the code that faulted was found without
-    # a handler on the stack
-    is_sent_again: bool
-    is_repeated: bool
+    is_sent_again: bool  # whether a handler sent the last signal
+    is_repeated: bool  # whether no handler is on the stack, but the code that faulted was found
 
 
 def find_stack(target: Target, thread: Thread) -> CrashedStack:

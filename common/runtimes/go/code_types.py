@@ -32,7 +32,7 @@ from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 _MAX_CODE = 1 << 16  # bytes of a function
-_MOST_CODE = 2 << 20  # bytes of all functions that are read; 1 MiB takes about 5 s
+_MOST_CODE = 256 << 10  # bytes of all functions that are read; 1 MiB takes about 3 s
 _MOST_DEPTH = 2  # calls whose results are looked for in the called function
 _BARRIER = "runtime.gcWriteBarrier"  # preserves all registers but one
 _USES_MAP = re.compile(r"runtime\.map(assign|access|delete|clear|iterinit|IterStart)")
@@ -54,11 +54,12 @@ class Value(NamedTuple):
 
 
 class CodeTypes(NamedTuple):
-    """The type values of the objects to which words of one function's frame refer, and of those to
-    which variables refer, by offset from the frame's end and by address. NONE: the code may store
-    other objects in this variable. `closures`: the type value
-    of closures, by address of their function. `result`: the type value of the object to which the
-    first result refers, or NONE. `calls`: the arguments of direct calls, by return address."""
+    """What the code of one function proves. `slots`: the type value of the object to which a word
+    of the function's frame refers, by the word's offset from the end of the frame. `variables`: the
+    type value of the object to which a variable refers, by address; NONE if the code may store
+    other objects in this variable. `closures`: the type value of closures, by address of their
+    function. `result`: the type value of the object to which the first result refers, or NONE.
+    `calls`: the arguments of direct calls, by return address."""
 
     slots: Mapping[int, int]
     variables: Mapping[int, int]

@@ -76,7 +76,8 @@ _ONE = re.compile(  # instructions that change at most their first operand
     r"(mov|lea|add|sub|and|or|xor|inc|dec|neg|not|sh[lr]|sa[lr]|ro[lr]|imul|cmov\w+|set\w+|test|cmp|nop|movzx|movsx|movsxd|movabs|"
     r"bt|bsf|bsr|popcnt|lzcnt|tzcnt|bswap|sbb|adc|prefetch\w*|v?p?u?comis[sd]|[a-z]*p[sd]|mov[a-z]{0,3}[0-9a-z]*|cvt\w+|p[a-z]+|pop)$"
 )
-_SEVERAL = ("movsb", "movsw", "movsd", "movsq", "pcmpestri", "pcmpistri")  # change several
+# Instructions that change several registers
+_SEVERAL = ("movsb", "movsw", "movsd", "movsq", "pcmpestri", "pcmpistri")
 _ZERO = "xmm15"  # Go's code never changes it
 _PADDING = 16  # bytes between functions, at most
 _CONDITIONAL = re.compile(r"j(?!mp)\w+$")
@@ -131,7 +132,7 @@ def _translate_x86(at: int, size: int, name: str, operands: str) -> Step:
     if not _ONE.match(name) or name in _SEVERAL or (name == "imul" and not second):
         return Step(at, FORGET)
     if name in ("cmp", "test", "nop", "bt"):
-        return Step(at, STORE)  # of nothing
+        return Step(at, STORE)  # a store that changes nothing
     register = _PLACES.get(_PARTS.get(first, first), NOWHERE)
     return Step(at, FORGET, register) if register >= 0 else Step(at, STORE)
 

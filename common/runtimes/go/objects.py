@@ -60,7 +60,8 @@ from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
-_PART_UNTYPED = 64  # 1 / this of the objects: if fewer have no type, code is not read
+# If fewer than 1 / this of the objects have no type, no code is read, because that takes seconds.
+_PART_UNTYPED = 4
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
 
