@@ -27,6 +27,9 @@ from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.target.base import Piece
 from findleaks.target.interruptible import interruptible
 
+# Bytes of code that are read: at least, for each object of unknown type, and at most. 1 MiB takes
+# about 3 s.
+_LEAST_CODE, _CODE, _MOST_CODE = 32 << 10, 64, 256 << 10
 _MOST_FUNCTIONS = 1500  # whose code is read
 _MOST_PATHS = 3000  # functions on stacks, each with its callers
 _MOST_CLOSURES = 1 << 14  # functions of closures
@@ -37,7 +40,8 @@ _CLOSURE = re.compile(r"\.(func|gowrap|deferwrap)?\d+$|-fm$")  # names that the 
 
 class CodeObjects:
     """Finds objects whose types are proved by code. `variables`: address and value of each word of
-    global variables. `has_headers`: since Go 1.22."""
+    global variables. `has_headers`: since Go 1.22. `untyped`: the number of objects of unknown
+    type, on which the work depends."""
 
     def __init__(
         self,
@@ -49,11 +53,12 @@ class CodeObjects:
         stacks: StackRoots,
         variables: Iterable[tuple[int, int]],
         has_headers: bool,
+        untyped: int,
     ) -> None:
         self._memory, self._engine, self._program, self._names = memory, engine, program, names
         self._spans, self._stacks, self._has_headers = spans, stacks, has_headers
         self._tables = [FunctionTable(memory, module) for module in program.modules]
-        self._reader = CodeReader(memory, program, names, self._tables)
+        self._reader = CodeReader(memory, program, names, self._tables, min(max(_LEAST_CODE, _CODE * untyped), _MOST_CODE))
         self._variables = list(variables)
         self._below = smaller_sizes(spans)
         self._closures: dict[int, int] = {}  # by function: the type value of its closures

@@ -32,7 +32,6 @@ from findleaks.target.ranges import range_at
 from findleaks.value_classes import NamedTuple
 
 _MAX_CODE = 1 << 16  # bytes of a function
-_MOST_CODE = 256 << 10  # bytes of all functions that are read; 1 MiB takes about 3 s
 _MOST_DEPTH = 2  # calls whose results are looked for in the called function
 _BARRIER = "runtime.gcWriteBarrier"  # preserves all registers but one
 _USES_MAP = re.compile(r"runtime\.map(assign|access|delete|clear|iterinit|IterStart)")
@@ -81,15 +80,16 @@ _NOTHING = CodeTypes({}, {}, {}, NONE, {})
 
 
 class CodeReader:
-    """Reads the types that code proves. `closures`: the type values of closures, by address of
-    their function, which callers may extend."""
+    """Reads the types that code proves. `most`: maximum number of bytes of code that are read.
+    `closures`: the type values of closures, by address of their function, which callers may
+    extend."""
 
-    def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable]) -> None:
+    def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable], most: int) -> None:
         self._memory, self._program, self._names, self._tables = memory, program, names, list(tables)
         self._convention = CONVENTIONS.get(memory.arch.name)
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
-        self._left = _MOST_CODE
+        self._left = self._most = most
         self.variables = [part for one in program.modules for part in (one.data, one.bss)]
 
     def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
@@ -115,7 +115,7 @@ class CodeReader:
     def forget(self) -> None:
         """Forget functions that were read, because more closures are known."""
         self._known.clear()
-        self._left = _MOST_CODE
+        self._left = self._most
 
     def _read(
         self, convention: Convention, table: FunctionTable, function: Function, arguments: tuple[tuple[int, int], ...], depth: int

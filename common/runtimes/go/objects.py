@@ -60,8 +60,7 @@ from findleaks.value_classes import NamedTuple
 
 _SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 _MAX_MASKED = 64 << 20  # bytes of variables that are read by their bitmap of pointers
-# If fewer than 1 / this of the objects have no type, no code is read, because that takes seconds.
-_PART_UNTYPED = 4
+_PART_UNTYPED = 64  # 1 / this of the objects: if fewer have no type, code is not read
 _MAX_LISTED = 1 << 22  # objects that goroutines retain, of which the types are counted
 UNTYPED = "unknown type"
 
@@ -183,10 +182,11 @@ class HeapObjects:
     def _follow_code(self, search: TypeSearch, pieces: Sequence[Piece]) -> TypeSearch:
         """Return a search that also has the types that code proves, if many objects have none."""
         live = self.blocks.totals(State.IN_USE).blocks
-        if count_typed(search.types) >= live - live // _PART_UNTYPED:
+        untyped = live - count_typed(search.types)
+        if untyped <= live // _PART_UNTYPED:
             return search
-        variables = (pair for pairs in self.variable_words() for pair in pairs)
-        code = CodeObjects(self._memory, self._engine, self._program, self.names, self.spans, self.stacks, variables, self.has_headers)
+        variables, memory, program = (pair for pairs in self.variable_words() for pair in pairs), self._memory, self._program
+        code = CodeObjects(memory, self._engine, program, self.names, self.spans, self.stacks, variables, self.has_headers, untyped)
         found = code.find(search, pieces, self.problems)
         sizes, pointers, first, offsets, kinds, targets = self.names.columns()
         table = search.table._replace(sizes=sizes, pointers=pointers, first=first, offsets=offsets, kinds=kinds, targets=targets)
