@@ -22,8 +22,8 @@
 
 API void fl_dominators_free(dominators *d) {
     reduction_free(d);
-    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->joints, d->skipped, d->bases, d->depths, d->firsts, d->nodes, d->parents, d->semis,
-             d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
+    FREE_ALL(d->numbers, d->seen, d->outward, d->moved, d->lasts, d->starts, d->targets, d->leaves, d->left_out, d->joints, d->skipped,
+             d->bases, d->depths, d->firsts, d->nodes, d->parents, d->semis, d->labels, d->ancestors, d->placed, d->counts, d->few, d->many.items, d->narrow, d->wide_sums, d->some_sums, d->idoms, d->places,
              d->frames.items, d->others.items, d->tallies, d);
 }
 
@@ -381,7 +381,8 @@ API int fl_dominators_compute(dominators *d, int64_t budget) {
     static int (*const phases[PHASES])(dominators *, int64_t *) = {
         refer_lost, refer_merged, count_groups, list, dominators_referred, dominators_leaves, dominators_stems, dominators_survey,
         dominators_joins, dominators_collapse, visit, dominators_sort, dominators_semis, dominators_idoms, dominators_count_numbered,
-        dominators_place_numbered, dominators_join_leaves, dominators_weigh, dominators_count, dominators_place_all, dominators_place_joint, dominators_move_counts, dominators_move, dominators_grow, dominators_attach, dominators_sum,
+        dominators_place_numbered, dominators_join_leaves, dominators_weigh, dominators_count, dominators_place_all, dominators_place_joint,
+        dominators_move_counts, dominators_move, dominators_grow, dominators_attach, dominators_sum,
     };
     budget = budget / MISSES + 1;
     for (; d->phase < PHASES; d->phase++, d->at = 0) {
