@@ -9,7 +9,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.go.engine import TypeSearch, find_places, widen
 from findleaks.runtimes.go.moduledata import Program
-from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.runtimes.go.pclntab import FunctionTable, find_function
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.target.base import Piece
 
@@ -26,9 +26,9 @@ def name_functions(
     numbers: dict[int, int] = {}
     codes = array("Q", bytes(data))
     for code in dict.fromkeys(codes):
-        function = next((one for one in (table.find(code) for table in tables) if one is not None), None)
-        named = function is not None and function.entry == code
-        numbers[code] = names.add_name(f"func {function.name}") << 1 if named and function is not None else value
+        found = find_function(tables, code)
+        is_start = found is not None and found[1].entry == code
+        numbers[code] = names.add_name(f"func {found[1].name}") << 1 if found is not None and is_start else value
     types = widen(search.types, len(names.names))
     for index, code in zip(indices, codes):
         types[index] = numbers[code]

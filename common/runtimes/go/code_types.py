@@ -25,7 +25,7 @@ from findleaks.runtimes.go import machine_code as code
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
 from findleaks.runtimes.go.moduledata import Program
-from findleaks.runtimes.go.pclntab import Function, FunctionTable
+from findleaks.runtimes.go.pclntab import Function, FunctionTable, find_function
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
 from findleaks.target.ranges import range_at
@@ -93,12 +93,8 @@ class CodeReader:
         self.variables = [part for one in program.modules for part in (one.data, one.bss)]
 
     def find_function(self, pc: int) -> Optional[tuple[FunctionTable, Function]]:
-        """Return the function that contains an address, with its table; None if there is none."""
-        for table in self._tables:
-            function = table.find(pc)
-            if function is not None:
-                return table, function
-        return None
+        """See pclntab.find_function."""
+        return find_function(self._tables, pc)
 
     def read(self, pc: int, arguments: tuple[tuple[int, int], ...] = (), depth: int = 0) -> CodeTypes:
         """Return the types that the code of the function at `pc` proves. `arguments`: see Call."""

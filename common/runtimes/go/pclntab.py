@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Optional
 
@@ -199,6 +199,12 @@ class FunctionTable:
         data = self._memory.read(self.module.cutab.start + 4 * (function.unit + number), 4) if number is not None and number >= 0 else b""
         offset = int.from_bytes(data, "little") if data else _NO_DATA
         return self._text(self.module.filetab.start + offset) if offset != _NO_DATA else ""
+
+
+def find_function(tables: Iterable[FunctionTable], pc: int) -> Optional[tuple[FunctionTable, Function]]:
+    """Return the function that contains an address, with its table; None if there is none."""
+    pairs = ((table, table.find(pc)) for table in tables)
+    return next(((table, function) for table, function in pairs if function is not None), None)
 
 
 def _read_sized(place: tuple[int, int]) -> tuple[int, int]:
