@@ -41,7 +41,8 @@ class _Waiting(NamedTuple):
 def find_pending_tasks(
     target: Target, blocks: Blocks, known: Types, tally: ObjectTally, names: Callable[[], ObjectNames]
 ) -> Iterator[Finding]:
-    """Yield a finding if many tasks wait at one place, and if many greenlets do."""
+    """Yield a finding about tasks and a finding about greenlets, each only if many of them wait at
+    one place."""
 
     def are_many(kind: str) -> bool:
         return sum(tally.sums[SUMS * at] for at in known.list_derived((kind,))) >= _MANY
@@ -57,7 +58,8 @@ def find_pending_tasks(
 
 
 def _find_group(blocks: Blocks, found: Sequence[_Waiting], kind: str, word: str) -> Iterator[Finding]:
-    """Yield a finding of this kind if many of these threads wait at one place."""
+    """Yield a finding of this kind if many of these threads wait at one place. `word`: what the
+    runtime calls such a thread."""
     group = next(iter(group_user_threads(one.thread for one in found)), None)
     if group is None or len(group.threads) < _MANY:
         return
@@ -70,15 +72,15 @@ def _find_group(blocks: Blocks, found: Sequence[_Waiting], kind: str, word: str)
     reason = f": each {group.first.reason}" if group.first.reason else ""
     count = len(waiting)
     many = f"at least {number(count)}" if len(found) == _MOST else number(count)
-    are_tasks = kind == "pending-tasks"
+    are_tasks, noun = kind == "pending-tasks", word.split()[-1]
     verb, parts = ("wait", "coroutines") if are_tasks else ("are suspended", "saved stacks")
     title = f"In use, not leaked: {many} {word}s {verb} in {shorten(own.function)} ({shorten(own.place())}){reason}."
     outer, unit = frames[-1], "coroutine" if are_tasks else "function"
     cause = f"Their outermost {unit} is {shorten(outer.function)}. " if outer.function != own.function else ""
-    cause += f"The {word.split()[-1]}s and their {parts} take {size(totals.bytes)}, without the objects to which they refer."
-    remedy = f"end {word.split()[-1]}s that are no longer needed: {_OF_TASKS if are_tasks else _OF_GREENLETS}"
+    cause += f"The {noun}s and their {parts} take {size(totals.bytes)}, without the objects to which they refer."
+    remedy = f"end {noun}s that are no longer needed: {_OF_TASKS if are_tasks else _OF_GREENLETS}"
     facts: dict[str, object] = {
-        word.split()[-1] + "s": count,
+        f"{noun}s": count,
         "function": own.function,
         "file": own.file or None,
         "line": own.line or None,
