@@ -110,8 +110,8 @@ def test_other_libcs(build, tmp_path: Path, version: str, threads: int) -> None:
 
 @pytest.mark.parametrize("version", mark_matrix_except({"host": "", **{version: version for version in libcs.SUITES}}, "host", "2.43"))
 def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
-    """The TLS of dlopen'ed libraries is in blocks that libc allocates and the DTVs refer to. dlopen also allocates and keeps other
-    blocks."""
+    """libc allocates blocks for the TLS of libraries that dlopen loads; the DTVs refer to these blocks. dlopen also allocates and
+    keeps other blocks."""
     source, library, program = truth.PROGRAMS / "dynamic_tls.c", tmp_path / "library.so", tmp_path / "program"
     subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
     if version:

@@ -63,7 +63,8 @@ def find_handler_words(memory: Memory, blocks: Blocks, signals: Signals, library
             (watched if watching[function] else owned).add(value)
         if data and data not in owned and (data == one.instance or data in watched):
             yield Range(one.closure + DATA, one.closure + DATA + 8)
-        # If a function frees the data of a closure, the closure's own word counts as the reference.
+        # The array of notifiers repeats the address of the data. If one of them frees the data, the
+        # word in the closure counts as the reference, and the repetition does not.
         unowned = (watched - owned) | {data}
         yield from (Range(place, place + 8) for place, value, _ in places if value in unowned)
         yield from _rest_of_block(blocks, notifiers, 16 * len(places))

@@ -260,7 +260,8 @@ class NativeRoots:
                 yield from (RootObjects(kind, self.starts(some)) for kind, some in by_kind.items())
 
     def _kind_of(self, place: int, start: int, size: int) -> RootKind:
-        """Return the kind of the root at an address, in this block of malloc."""
+        """Return the kind of the root at the address `place`. `start`, `size`: the block of malloc
+        that contains the root."""
         name = self._storage_name(start) if size in _STORAGE_SIZES else ""
         name = name or self._old_handles.get(place, "")
         return RootKind.OTHER if not name else RootKind.JNI_GLOBAL if name == _JNI_GLOBAL else RootKind.HANDLE

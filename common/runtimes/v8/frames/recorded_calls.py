@@ -177,8 +177,9 @@ class IsolateCalls:
         return list(self._names.names(pc, False, {FP: fp}, {})) if self._names.builtins.find(pc) is None else ()
 
     def named_code(self, pc: int) -> Sequence[NamedFrame]:
-        """Return the names of code to which a call returns, innermost first, if its frames contain
-        no function: a copy of a builtin, which has no symbol, or WebAssembly; () for other code."""
+        """Return the names of the code at a return address, innermost first. This is only possible
+        for code whose frames contain no function: a copy of a builtin, which has no symbol, or
+        WebAssembly. Returns () for other code."""
         found = self._names.builtins.find(pc)
         if found is None:
             code = self._names.webassembly.find(pc - 1)
