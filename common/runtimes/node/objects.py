@@ -3,10 +3,11 @@
 Sources: Node 18 to 24, src/base_object.h. After its vtable pointer, a BaseObject has a persistent
 handle to its JavaScript object. The JavaScript object has the address of the BaseObject in an
 internal field, after map, properties and elements. V8 of the same versions,
-src/objects/backing-store.h: a BackingStore begins with the start of its memory, the length in
-bytes, and the largest length. A store with memory of an embedder has the address of the function
-that frees it. The shared control block of a store (std::shared_ptr, libstdc++'s
-bits/shared_ptr_base.h) is {vtable pointer, two counts, pointer to the BackingStore}."""
+src/objects/backing-store.h: a BackingStore begins with the start of its memory, and two or three
+lengths in bytes. A union follows, since V8 10 after a number: the address of the allocator of the
+memory, or the address of the function with which an embedder frees its own memory. The shared
+control block of a store (std::shared_ptr, libstdc++'s bits/shared_ptr_base.h) is {vtable pointer,
+two counts, pointer to the BackingStore}."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 64  # objects of Node-API that are examined for a live JavaScript object
 FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
-STORE_WORDS, LENGTHS = 8, (1, 2, 3)  # words read of a store; those with lengths
+STORE_WORDS = 8  # words read of a store
+_MOST_LENGTHS, _UNIONS = 3, (3, 4, 5)  # lengths in a store; numbers of the word at which the union may begin
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
@@ -185,11 +187,12 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     shared, shared_sizes = blocks.find_all([stores[place] for place in places])
     held, _ = blocks.find_all(memories)
     own, its = blocks.columns_of(indices), blocks.columns_of(held)
+    union = _find_union(target, words)
     for at, place in interruptible(target, enumerate(places), 256):
         if at in missing or indices[at] == NO_BLOCK or own.address[at] != place:
             continue
         store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]
-        release = _release(target, store)
+        release = _release(target, store, union)
         file = files.find_releasing(release) if release and files.addons else ""
         name = name_store(file)
         made.add(name, indices[at], own.size[at] + shared_sizes[at])
@@ -203,24 +206,39 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
                 made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])
             else:
                 made.memory.append(held[at])
-                made.unused += _iterate_unused(target, store, its.size[at])
+                made.unused += _iterate_unused(target, store[:union], its.size[at])
 
 
-def _release(target: Target, store: Sequence[int]) -> Sequence[int]:
+def _find_union(target: Target, words: Sequence[int]) -> int:
+    """Return the number of the word at which the union of each store begins: the most stores have
+    the address of the same allocator there. `words`: STORE_WORDS words of each store."""
+    counts = Counter((value, place) for place in _UNIONS for value in words[place::STORE_WORDS])
+    return next((place for (value, place), _ in counts.most_common() if _is_data(target, value)), _UNIONS[-1])
+
+
+def _is_data(target: Target, address: int) -> bool:
+    region = region_at(target.regions(), address)
+    return region is not None and not region.executable
+
+
+def _release(target: Target, store: Sequence[int], union: int) -> Sequence[int]:
     """If a store has the address of a function that frees its memory, return this address and that
-    of the function's data; else ().
+    of the function's data; else (). `union`: the word at which the union begins.
 
-    An embedder may give the first part of a structure to a store. In that case, the whole block is
-    in use."""
-    words = store[len(LENGTHS) + 1 :]
-    regions = (region_at(target.regions(), word) for word in words)
-    first = next((at for at, region in enumerate(regions) if region is not None and region.executable), len(words))
-    return words[first : first + 2]
+    If the union is an allocator's address, the words after it are unused, and may contain the
+    address of a function by chance. An embedder may give the first part of a structure to a store.
+    In that case, the whole block is in use."""
+    if _is_data(target, store[union]):
+        return ()
+    regions = ((at, region_at(target.regions(), store[at])) for at in range(union, union + 2))
+    first = next((at for at, region in regions if region is not None and region.executable), len(store))
+    return store[first : first + 2]
 
 
 def _iterate_unused(target: Target, store: Sequence[int], size: int) -> Iterator[Range]:
-    """Yield the end of a store's block of `size` bytes, after the memory that the store uses."""
-    length = max(store[at] for at in LENGTHS)
+    """Yield the end of a store's block of `size` bytes, after the memory that the store uses.
+    `store`: the words before the union."""
+    length = max(store[1 : 1 + _MOST_LENGTHS])
     first = store[0] + length + -length % target.arch.word
     if first < store[0] + size:
         yield Range(first, store[0] + size)
