@@ -32,10 +32,11 @@ class Image:
         struct.pack_into(f"<{len(words)}Q", self.heap, address - HEAP, *words)
         return address
 
-    def store(self, length: int, usable: int, *rest: int, largest: int = 0) -> int:
-        """Return the address of the store's memory. Its last words are stale."""
+    def store(self, length: int, usable: int, *unused: int, allocator: int = DATA, largest: int = 0) -> int:
+        """Return the address of the store's memory. Its last words are stale. `unused`: words after the one of the allocator, or of the
+        function that frees the memory."""
         memory = self.block(usable, *[HEAP] * (usable // 8))
-        store = self.block(USABLE, memory, length, largest or length, largest or length, 7, DATA, *rest)
+        store = self.block(USABLE, memory, length, largest or length, largest or length, 7, allocator, *unused)
         self.block(40, TABLE + 16, 1 << 32 | 1, store, store)
         return memory
 
@@ -54,11 +55,12 @@ def test_words_after_the_length_are_no_references() -> None:
     short, odd = image.store(128, 136), image.store(12, 24)
     image.store(24, 24)  # fills its memory
     image.store(20, 24)  # ends inside the last word
-    image.store(16, 40, CODE + 16)  # memory of an embedder, with a function that frees it: not V8's memory
+    image.store(16, 40, allocator=CODE + 16)  # memory of an embedder, with a function that frees it: not V8's memory
+    image.store(40, 40, CODE + 16, CODE + 16)  # words that the store does not use may have the address of a function
     image.store(16, 40, largest=40)  # the store may grow
     found = image.objects()
     assert found.unused == [Range(short + 128, short + 136), Range(odd + 16, odd + 24)]
-    assert (found.counts[STORE], found.stored[STORE], len(found.memory)) == (6, 128 + 12 + 24 + 20 + 16 + 16, 5)
+    assert (found.counts[STORE], found.stored[STORE], len(found.memory)) == (7, 128 + 12 + 24 + 20 + 16 + 40 + 16, 6)
 
 
 def test_any_word_of_a_store_may_be_wrong() -> None:
