@@ -118,11 +118,12 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 # Run a command of apt-get up to four times. apt-get repeats a download if the connection fails, but not if the mirror answers with an
-# error, such as 503 if it is overloaded.
+# error, such as 503 if it is overloaded. Another process may be installing packages, such as unattended-upgrades after the start of a
+# machine. apt-get waits for it at most five minutes.
 fetch() {
     for pause in 2 10 30 ''; do
-        "$@" -o Acquire::Retries=3 >"$log" 2>&1 </dev/null && return
-        [ -n "$pause" ] && grep -q 'Failed to fetch' "$log" || return 1
+        "$@" -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 >"$log" 2>&1 </dev/null && return
+        [ -n "$pause" ] && grep -q -e 'Failed to fetch' -e 'Could not get lock' "$log" || return 1
         sleep "$pause"
     done
 }
