@@ -15,12 +15,12 @@ from findleaks.results import notes
 from findleaks.runtimes import unread_heaps
 from findleaks.runtimes.directory import heap_owners
 from findleaks.session import Session
-from findleaks.target.base import HUGE, Range, Region
+from findleaks.target.base import Range, Region, is_shared_memory
 from findleaks.target.ranges import intersection, merge_ranges, nonzero_pieces, subtract
 from findleaks.value_classes import NamedTuple
 
-_SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero", HUGE, "/[aio]")
-"""Prefixes of the names of shared memory. Huge pages may also be private."""
+_KERNEL = "/[aio]"
+"""The start of the name of the memory that io_setup(2) maps."""
 
 MOST = 0.5
 """If at least this fraction of the writable memory is not read, `find` and `verdict` report it
@@ -114,14 +114,19 @@ def find_unread_memory(session: Session) -> UnreadMemory:
 def is_shared(region: Region) -> bool:
     """Whether a mapping is shared memory, or memory of the kernel such as an io_uring."""
     if region.private:
-        return region.name.startswith(_SHARED) and not region.has_huge_pages
-    return region.name.startswith(_SHARED) or not region.name.startswith("/")
+        return _is_in_no_file(region.name) and not region.has_huge_pages
+    return _is_in_no_file(region.name) or not region.name.startswith("/")
+
+
+def _is_in_no_file(name: str) -> bool:
+    """Whether a mapping of this name may be shared memory, or memory of the kernel."""
+    return is_shared_memory(name) or name.startswith(_KERNEL)
 
 
 def _compute(session: Session) -> UnreadMemory:
     # Pages of mapped files are left out: reading them would make them resident.
     regions = [region for region in session.target.regions() if region.readable and region.writable]
-    writable = [region for region in regions if not region.name.startswith("/") or region.name.startswith(_SHARED)]
+    writable = [region for region in regions if not region.name.startswith("/") or _is_in_no_file(region.name)]
     known = session.presence is not None or all(
         session.target.resident(region.start, region.end) is not None for region in writable if region.private
     )
