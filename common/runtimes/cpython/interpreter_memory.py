@@ -4,7 +4,9 @@
   would be reachable through the heads.
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
-- The unused part of the parser's arenas. The arena of the main script exists until the script ends.
+- The parser's arenas. The arena of the main script exists until the script ends. A list of the
+  arena owns the objects of the syntax tree. Words between the nodes are what other blocks left
+  there.
 - Blocks that code objects own up to 3.10: the frame for the next call (co_zombieframe), and a cache
   of global variables and of types (co_opcache).
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
@@ -117,7 +119,7 @@ def read_interpreter_memory(
     tops = [at for state in states for at in reader.chunk_words(state)]
     threads, greenlets = reader.all_threads(tops), list(reader.chunks_of_greenlets())
     unused = [part for at in (*threads, *greenlets) for part in reader.unused_frames(at)]
-    unused += reader.unused_arenas()
+    unused += reader.arenas()
     unused += [part for state in states for part in arrays.iterate_unused(state.address, state.words, [at for at, _ in state.others])]
     caches = VersionCaches(Memory(target), blocks, known, found, version)
     for state in states:
@@ -255,18 +257,25 @@ class _Reader:
                 return
             top, limit = chunk + (CHUNK_HEAD + head[2]) * self.word, chunk + head[1]
 
-    def unused_arenas(self) -> Iterator[Range]:
-        """Yield the unused parts of the parser's arenas, which contain what other blocks left
-        there."""
-        least = ARENA + ARENA_HEAD * self.word
-        for index in self._blocks.of_sizes(least, least + ARENA_SLACK, MOST_ARENAS):
-            start = self._blocks.address(index)
+    def arenas(self) -> Iterator[Range]:
+        """Yield the memory of the parser's arenas."""
+        head = ARENA_HEAD * self.word
+        left = list(self._blocks.of_sizes(ARENA + head, ARENA + head + ARENA_SLACK, MOST_ARENAS))
+        seen = set(left)
+        while left:
+            index = left.pop()
+            start, size = self._blocks.address(index), self._blocks.size(index)
             words = self._memory.words(start, ARENA_HEAD)
-            if words is None or words[0] != ARENA or words[1] > ARENA or words[3] != start + ARENA_HEAD * self.word:
+            if words is None or not ARENA <= words[0] <= size - head or words[1] > words[0] or words[3] != start + head:
                 continue
             following = self._blocks.lookup(words[2]) if words[2] else None
-            if not words[2] or (following is not None and following[1] == words[2]):
-                yield Range(words[3] + words[1], start + self._blocks.size(index))
+            if words[2] and (following is None or following[1] != words[2]):
+                continue
+            yield Range(words[3], start + size)
+            # A large node has a larger block, which is never the first one of an arena.
+            if following is not None and following[0] not in seen:
+                seen.add(following[0])
+                left.append(following[0])
 
     def stale_tables(self, state: _Words) -> Iterator[int]:
         """Yield blocks of freed dictionaries' tables, whose keys nothing refers to."""
