@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from findleaks.errors import UnreadableMemory
+from findleaks.libc.loader import MAX_MODULES, iterate_link_maps
 from findleaks.libc.stacks import musl_pthread
 from findleaks.target.arch import Arch
 from findleaks.target.base import Module, Range, Target, Thread
@@ -24,8 +25,6 @@ from findleaks.target.words import word_at, words_at
 from findleaks.value_classes import NamedTuple
 
 LINK_MAP = 200  # words of a struct link_map that are read; it has 145 in 2.36
-
-MAX_MODULES = 1 << 16
 
 # Maximum number of blocks of all threads together: a thousand files in each of a thousand threads
 MAX_BLOCKS = 1 << 20
@@ -111,7 +110,7 @@ def _templates(target: Target) -> Iterator[_Template]:
     segments = {module.bias: (module, segment) for module in target.modules() for segment in _segment(target, module)}
     word = target.arch.word
     known = set()
-    for address in _link_maps(target):
+    for address in iterate_link_maps(target):
         try:
             bias = target.word(address)
             if bias not in segments:
@@ -139,24 +138,6 @@ def _segment(target: Target, module: Module) -> list[Segment]:
     """Return a list with the file's TLS segment; [] if it has none."""
     head = module_headers(target, module)
     return [segment for segment in head[1] if segment.type == PT_TLS and segment.memsz][:1] if head is not None else []
-
-
-def _link_maps(target: Target) -> Iterator[int]:
-    """Yield the addresses of struct link_map of the loaded files: r_debug.r_map, then l_next
-    (link.h: l_addr, l_name, l_ld, l_next, l_prev)."""
-    debug = target.symbol("_r_debug")
-    if debug is None:
-        return
-    word = target.arch.word
-    seen: set[int] = set()
-    try:
-        address = target.word(debug.address + word)
-        while address and address not in seen and len(seen) < MAX_MODULES:
-            seen.add(address)
-            yield address
-            address = target.word(address + 3 * word)
-    except UnreadableMemory:
-        return
 
 
 def _start(target: Target, thread: Thread, template: _Template) -> int:

@@ -23,6 +23,7 @@ from findleaks.graph.reserved import Reserved, reserved_by_owner
 from findleaks.graph.roots import dead_ranges, kernel_words, library_words, register_words, root_ranges, root_regions, stack_region
 from findleaks.graph.unread import Doubtful, Unread, doubtful, unread
 from findleaks.injection.own_memory import own_memory
+from findleaks.libc.loader import find_unused_words
 from findleaks.libc.stdio_buffers import find_buffers
 from findleaks.session.block_directory import compute_directory, find_runtimes
 from findleaks.session.debug_information import DebugInformation
@@ -287,9 +288,9 @@ class Session(DebugInformation):
     @cached_property
     def no_references(self) -> Sequence[Range]:
         """Memory whose words are not references for any command, sorted and disjoint: `dead`,
-        buffers of files, and Runtime.bookkeeping. Runtime.excluded_words lists further words, in
-        blocks."""
-        return merge_ranges([*self._managed_words, *find_buffers(self.target)])
+        buffers of files, unused words of ld.so's blocks, and Runtime.bookkeeping.
+        Runtime.excluded_words lists further words, in blocks."""
+        return merge_ranges([*self._managed_words, *find_buffers(self.target), *find_unused_words(self.target, self.directory.blocks)])
 
     @cached_property
     def _managed_words(self) -> Sequence[Range]:

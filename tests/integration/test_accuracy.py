@@ -127,6 +127,21 @@ def test_thread_local_storage_of_plugins(tmp_path: Path, version: str) -> None:
     assert verdict.perfect, str(verdict)
 
 
+@pytest.mark.parametrize("version", mark_matrix_except({"host": "", **{version: version for version in libcs.SUITES}}, "host", "2.43"))
+def test_stale_words_in_memory_of_the_loader(tmp_path: Path, version: str) -> None:
+    """ld.so does not clear its table of loaded files, and the blocks of their names."""
+    source, library, program = truth.PROGRAMS / "stale_loader.c", tmp_path / "library.so", tmp_path / "program"
+    subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", "-DLIBRARY", "-o", str(library), str(source)], check=True)
+    if version:
+        libcs.get(version).compile(source, program, (*FLAGS, "-O1"))
+    else:
+        subprocess.run(["gcc", *FLAGS, "-O1", "-o", str(program), str(source), "-ldl"], check=True)
+    with cores.Running([str(program), str(library)], tmp_path / "run") as running:
+        (lost,) = truth.parse(running.output)
+        blocks, _ = truth.ask(str(running.kernel_core()))
+    assert [one["kind"] for one in blocks if int(one["address"], 16) == lost.address] == ["definite"]
+
+
 def test_a_core_without_the_stacks_is_not_trusted(build, tmp_path: Path) -> None:
     """GDB 13's gcore drops a mapping at the first page that it cannot read, such as the guard pages of stacks in glibc 2.42 and later.
     findleaks warns about the missing stacks."""
