@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from findleaks.disasm.machine import Effect, Machine, Memory
@@ -70,6 +72,9 @@ def register(name: str) -> tuple[int, int]:
 
 def mask_of(name: str) -> int:
     """Return the mask of a word, named as in findleaks.target.register_words; 0 for other names."""
+    if " or " in name:
+        masks = [mask_of(one) for one in name.split(" or ")]
+        return reduce(or_, masks) if all(masks) else 0
     if name in GENERAL:
         return general(name)
     match = re.fullmatch(r"(xmm|ymm|zmm|k|st)(\d+)", name)

@@ -29,12 +29,12 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
     """Return the register of each 8-byte word of an XSAVE image of `size` bytes, or of its
     beginning (the FXSAVE image, 512 bytes).
     "xmm3" is a word of the low 128 bits of register 3, "ymm3" of the next 128, "zmm3" of the upper
-    256; "" is a word of unknown content."""
+    256; "" is a word of unknown content. "zmm2 or xmm17" is a word of one of these registers."""
     names = [""] * (size // 8)
 
     def put(at: int, name: str, count: int) -> None:
         if at // 8 + count <= len(names):
-            names[at // 8 : at // 8 + count] = [name] * count
+            names[at // 8 : at // 8 + count] = [f"{other} or {name}" if other else name for other in names[at // 8 : at // 8 + count]]
 
     for number in range(8):
         put(32 + 16 * number, f"st{number}", 2)
@@ -43,9 +43,7 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
     if size > LEGACY and features >> _AVX & 1:
         for number in range(16):
             put(_UPPER + 16 * number, f"ymm{number}", 2)
-    places = _places(features, size)
-    if places is not None:
-        masks, upper, more, _ = places
+    for masks, upper, more, _ in _list_places(features, size):
         for number in range(8):
             put(masks + 8 * number, f"k{number}", 1)
         for number in range(16):
@@ -56,20 +54,18 @@ def xsave_words(features: int, size: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _places(features: int, size: int) -> tuple[int, int, int, int] | None:
-    """Return the offsets of AVX-512's parts; None if unknown. The size of the image distinguishes
-    Intel's layout from AMD's. The last part is PKRU (8 bytes) or AVX-512 itself, except on Intel
-    processors with AMX, whose tiles come after both. GDB before 14 writes images of AMD's layout
-    with Intel's size. An image of this size without PKRU is probably such an image, because nearly
-    all of Intel's processors with AVX-512 have PKRU."""
-    if size == _INTEL[3] and not features >> _PKRU & 1:
-        return None
+def _list_places(features: int, size: int) -> Sequence[tuple[int, int, int, int]]:
+    """Return the possible offsets of AVX-512's parts; () if they are unknown. The size of the image
+    distinguishes Intel's layout from AMD's. The last part is PKRU (8 bytes) or AVX-512 itself,
+    except on Intel processors with AMX, whose tiles come after both. GDB before 14 writes images of
+    AMD's layout with Intel's size. An image of this size without PKRU may be such an image, because
+    nearly all of Intel's processors with AVX-512 have PKRU, but virtual machines may hide it."""
+    if size == _INTEL[3] and features >> _OPMASK & 7 == 7 and not features >> _OPMASK + 3:
+        return _INTEL, _AMD
     if features >> _OPMASK & 7 != 7 or features >> 10:
-        return _INTEL if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else None
-    for places in (_INTEL, _AMD):
-        if size == places[3] + (8 if features >> _PKRU & 1 else 0):
-            return places
-    return None
+        return (_INTEL,) if features >> _OPMASK & 7 == 7 and features >> 17 & 3 == 3 and size == 11008 else ()
+    pkru = 8 if features >> _PKRU & 1 else 0
+    return [places for places in (_INTEL, _AMD) if size == places[3] + pkru]
 
 
 def sve_words(length: int, scalable: bool, size: int) -> tuple[str, ...]:

@@ -175,6 +175,11 @@ def test_total_amount_of_decoded_code_is_limited(tmp_path: Path, monkeypatch: py
     assert not liveness.at(first).use & REGISTERS
 
 
+def test_a_word_of_one_of_two_registers() -> None:
+    assert mask_of("zmm2 or xmm17") == mask_of("zmm2") | mask_of("xmm17") != 0
+    assert mask_of("zmm2 or other") == 0
+
+
 def test_registers_that_the_caller_reads(tmp_path: Path) -> None:
     """The caller may read a register only if no path overwrites it. gcc assumes that a register which the function
     overwrites on some path has no value for the caller."""
@@ -195,7 +200,8 @@ def test_registers_that_the_caller_reads(tmp_path: Path) -> None:
         (0x2E7, 2440, {832: "k0", 896: "zmm0", 1408 + 64: "xmm17", 1408 + 64 + 32: "zmm17"}),
         (0x7, 832, {160: "xmm0", 576 + 16: "ymm1"}),
         (0x2E7, 2500, {160: "xmm0", 576: "ymm0", 1088: "", 832: ""}),
-        (0xE7, 2688, {576: "ymm0", 2368: "", 1152: ""}),  # processors by Intel, or by AMD as GDB 13 writes them
+        # processors by Intel, or by AMD as GDB 13 writes them
+        (0xE7, 2688, {576: "ymm0", 832: "k0", 1152: "zmm0 or zmm8", 1664: "xmm16 or xmm20", 2624: "xmm31", 2680: "zmm31"}),
         (0, 512, {32: "st0", 160 + 15 * 16: "xmm15", 8: "", 416: ""}),
     ],
 )
