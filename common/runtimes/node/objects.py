@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _EXAMPLES = 64  # objects of Node-API that are examined for a live JavaScript object
 FIELDS = 8  # words read of a JavaScript object; the first are map, properties and elements
 STORE_WORDS = 8  # words read of a store
-_MOST_LENGTHS, _UNIONS = 3, (3, 4, 5)  # lengths in a store; numbers of the word at which the union may begin
+_MOST_LENGTHS = 3  # lengths in a store
+_UNIONS = (3, 4, 5)  # numbers of the word at which the union may begin
 
 SHARED = (
     "_Sp_counted_deleter<v8::BackingStore",
