@@ -49,7 +49,7 @@ def table_blocks(target: Target) -> list[int]:
 
 def iterate_link_maps(target: Target) -> Iterator[int]:
     """Yield the addresses of struct link_map of the loaded files: r_debug.r_map, then l_next."""
-    debug = target.symbol("_r_debug")
+    debug = target.symbol("_r_debug", "ld")
     if debug is None:
         return
     word = target.arch.word
