@@ -310,11 +310,11 @@ class TreeBuilder:
             each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
             made.what = f"each retains {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
         elif first.alike > 1:
-            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if size_key(s.size) == size_key(first.places[0].size)]
+            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if size_key(s.size) in first.size_keys]
             below = Counter(dict(made.sizes))
             below.subtract(dict(direct))
             made.alike = SimilarFields(min(first.alike, sum(number for _, number in direct)))
-            made.what = describe_blocks(direct)
+            made.what = describe_blocks(direct) + (f" ({first.type})" if first.type else "")
             made.what += f", and {describe_blocks([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
             made.fields, made.left = [], 0
         if made.alike is not None:
