@@ -32,6 +32,7 @@ from findleaks.audit.retained_rows import (
     describe_managed_variable,
     join_steps,
 )
+from findleaks.audit.similar_blocks import name_similar_blocks
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field, name_template
 from findleaks.debuginfo.members import Type
@@ -258,8 +259,8 @@ class TreeBuilder:
             if totals.bytes < least or len(rows) >= MOST_SHARED:
                 continue
             count = group.children - len(own)
-            name = self.declared_origin(group.example).name
-            made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
+            name = name_similar_blocks(self.session, tree, group, count, self.declared_origin(group.example).name)
+            made = RetainedNode(name, totals, "block", address=self.reader.block(group.example).start)
             made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
         # Show at least the largest ones.
