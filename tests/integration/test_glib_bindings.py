@@ -1,4 +1,4 @@
-"""Bindings of properties (GBinding) are in use as long as the objects that they connect."""
+"""Bindings of properties (GBinding) are in use as long as the objects that they connect. A GSequence is a container."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ def check(launcher: list[str], folder: Path, environment: Optional[Mapping[str, 
         where = "--pid", str(made.pid)
         types = {row["name"]: row["objects"] for one in run_json("runtime", *where)["runtimes"] for row in one["types"]}
         answer = run_json("find", *where)
+        (row, *_) = run_json("roots", "sequence", *where)["roots"]
     assert (types["GBinding"], types["Item"]) == (KEPT + LOST, KEPT + LOST + 1)
     definite = [group for group in answer["groups"] if group["kind"] == "definite"]
     leaked = sum(group["blocks"] for group in definite)
     # Stale words in blocks may refer to a few of the items.
     assert {group["type"] for group in definite} == {"Item"} and 0.8 * LOST < leaked <= LOST
     miscounted = [(row["name"], row["objects"]) for row in answer["reference_counts"]["types"] if row["objects"]]
+    assert (row["container"]["what"], row["container"]["length"]) == ("GSequence", 500)
     assert miscounted == [("Item", leaked)]
 
 

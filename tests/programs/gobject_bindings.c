@@ -1,4 +1,5 @@
-/* A model whose property `name` is bound to 40 items in a list, and to 30 items that are leaked. Prints "ready". */
+/* A model whose property `name` is bound to 40 items in a list, and to 30 items that are leaked. The
+   numbers 1 to 500 are in a sequence. Prints "ready". */
 #include <glib-object.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ static void item_init(Item *item) { (void)item; }
 
 GObject *model; /* not static: the compiler must store it */
 GList *kept;
+GSequence *sequence;
 
 static void __attribute__((noinline)) bind(int count, int keep) {
     for (int number = 0; number < count; number++) {
@@ -54,6 +56,8 @@ int main(void) {
     model = g_object_new(item_get_type(), NULL);
     bind(LOST, 0);
     bind(KEPT, 1);
+    sequence = g_sequence_new(NULL);
+    for (int number = 1; number <= 500; number++) g_sequence_append(sequence, GINT_TO_POINTER(number));
     sweep();
     puts("ready");
     fflush(stdout);
