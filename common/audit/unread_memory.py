@@ -180,8 +180,8 @@ def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[Unread
 
 
 def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range], bool]]:
-    """Yield names and ranges of unread memory, and whether they are pools. If ranges overlap, the overlap belongs to the
-    first."""
+    """Yield names and ranges of unread memory, and whether they are pools. If ranges overlap, the
+    overlap belongs to the first."""
     target = session.target
     managed: list[Range] = []
     for runtime in session.runtimes:

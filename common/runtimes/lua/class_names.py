@@ -29,8 +29,8 @@ class ClassNames:
         self._objects = objects
         self._names: dict[int, str] = {}  # by metatable
         self._public: dict[int, dict[int, str]] = {}  # tables with a public name, by state
-        self._functions: dict[int, dict[int, None]] = {}  # functions that modules refer to, by state
-        self._locals: dict[int, dict[int, str]] = {}  # tables that local variables refer to, by state
+        self._functions: dict[int, dict[int, None]] = {}  # functions of modules, by state
+        self._locals: dict[int, dict[int, str]] = {}  # tables of local variables, by state
 
     def find(self, state: State, metatable: int) -> str:
         """Return the name of the class with this metatable, or ""."""
