@@ -20,6 +20,7 @@ from findleaks.audit.containers.recognise import NEAR, Test, find_containers, re
 from findleaks.audit.pointer_words import MANY, OwnerWords, read_owner_words
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals
+from findleaks.runtimes.base import NO_OBJECT
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import merge_ranges, range_at
@@ -58,8 +59,11 @@ class Field:
     look: Optional[Callable[[], Optional[Container]]] = None
     # Values of all words; only set if there are many.
     values: array[int] = field(default_factory=lambda: array("Q"), repr=False)
-    # Number of fields merged into this one. They all refer to blocks of about the same size.
+    # Number of fields merged into this one. They all refer to objects of the type `type`, or, if
+    # this is "", to blocks of about the same size. `size_keys`: see `size_key`.
     alike: int = 1
+    type: str = ""
+    size_keys: Set[int] = frozenset()
 
     @property
     def container(self) -> Optional[Container]:
@@ -93,7 +97,7 @@ def read_fields(
     named = [Field([], [place], None, name) for name, value in registers for place in [reader.place(value)] if place is not None]
     named = list({one.places[0].block: one for one in named}.values())
     if len(read.values) > LOOKED:
-        return _with_totals(session, whole, node, [*whole_arrays, *_group_by_size(session, reader, read), *named])
+        return _with_totals(session, whole, node, [*whole_arrays, *_group_by_target(session, reader, read), *named])
     words = {address: value for address, value in zip(read.addresses, read.values) if range_at(reader.heaps, value) is not None}
     if node >= 0:  # a block, in which a collector's links keep nothing alive
         is_excluded = session.graphs.is_excluded
@@ -118,7 +122,7 @@ def read_fields(
             return found  # no new container took a word of another field
         containers = heads
         fields = _group_words(reader, words, places, [*arrays, *containers], is_wanted, alone if len(left) <= MOST else words.keys())
-        found = _with_totals(session, whole, node, [*whole_arrays, *_merge_by_size(fields), *named])
+        found = _with_totals(session, whole, node, [*whole_arrays, *_merge_by_target(session, fields), *named])
         more = _find_near_shared(left, places, found.tree) - alone if len(left) <= MOST else set()
         if not more:
             return found
@@ -180,38 +184,50 @@ def size_key(size: int) -> int:
     return size if bits <= 10 else bits << 10 | size >> bits - 4
 
 
-def _merge_by_size(fields: list[Field]) -> list[Field]:
-    """Return at most MOST fields. The others are merged by the size of their blocks."""
+def _describe_target(session: Session, block: int, size: int) -> tuple[str, int]:
+    """Return the type of the object in a block, and 0; for a block without a type, "" and the key
+    of its size. Targets with the same result are similar: an allocator can return blocks of
+    different sizes for objects of one size."""
+    known = session.object_types
+    number = known.types[block] if known is not None else NO_OBJECT
+    return (known.names[number], 0) if known is not None and number < len(known.names) else ("", size_key(size))
+
+
+def _merge_by_target(session: Session, fields: list[Field]) -> list[Field]:
+    """Return at most MOST fields. The others are merged by the types or sizes of their blocks."""
     if len(fields) <= MOST:
         return fields
-    together: dict[int, list[Field]] = {}
+    together: dict[tuple[str, int], list[Field]] = {}
     for one in fields:
         if one.found is None:
-            together.setdefault(size_key(one.places[0].size), []).append(one)
+            together.setdefault(_describe_target(session, one.places[0].block, one.places[0].size), []).append(one)
     made = [one for one in fields if one.found is not None]
-    for same in together.values():
+    for (name, _), same in together.items():
         values = array("Q", [place.start + place.offset for one in same for place in one.places])
-        made.append(Field(same[0].spans[:1], same[0].places[:1], values=values, alike=len(same)))
+        keys = {size_key(one.places[0].size) for one in same}
+        made.append(Field(same[0].spans[:1], same[0].places[:1], values=values, alike=len(same), type=name, size_keys=keys))
     return made
 
 
-def _group_by_size(session: Session, reader: ContainerReader, read: OwnerWords) -> list[Field]:
-    """Return one field for each size of the blocks that the words refer to."""
-    made: dict[int, Field] = {}
+def _group_by_target(session: Session, reader: ContainerReader, read: OwnerWords) -> list[Field]:
+    """Return one field for each type or size of the blocks that the words refer to."""
+    made: dict[tuple[str, int], Field] = {}
+    keys: dict[tuple[str, int], set[int]] = {}
     for first in range(0, len(read.values), CHUNK):
         session.report_progress("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
-        _, sizes = reader.blocks.find_all(some)
-        by_size = {size: made.setdefault(size_key(size), Field([], [])) for size in dict.fromkeys(sizes) if size}
-        for number, (value, size) in enumerate(zip(some, sizes)):
+        for number, (value, block, size) in enumerate(zip(some, *reader.blocks.find_all(some))):
             if size:
-                one = by_size[size]
-                if not one.values:
+                target = _describe_target(session, block, size)
+                one = made.get(target)
+                if one is None:
                     address = read.addresses[first + number]
-                    one.spans.append(Range(address, address + reader.size))
+                    one = made[target] = Field([Range(address, address + reader.size)], [], type=target[0])
+                    keys[target] = set()
                 one.values.append(value)
-    for one in made.values():
-        one.alike, one.places = len(one.values), reader.first_place(one.values)
+                keys[target].add(size_key(size))
+    for target, one in made.items():
+        one.alike, one.places, one.size_keys = len(one.values), reader.first_place(one.values), keys[target]
     return [one for one in made.values() if one.places]
 
 

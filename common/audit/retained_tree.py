@@ -32,6 +32,7 @@ from findleaks.audit.retained_rows import (
     describe_managed_variable,
     join_steps,
 )
+from findleaks.audit.similar_blocks import name_similar_blocks
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field, name_template
 from findleaks.debuginfo.members import Type
@@ -258,8 +259,8 @@ class TreeBuilder:
             if totals.bytes < least or len(rows) >= MOST_SHARED:
                 continue
             count = group.children - len(own)
-            name = self.declared_origin(group.example).name
-            made = RetainedNode(f"{count:,} of {name}", totals, "block", address=self.reader.block(group.example).start)
+            name = name_similar_blocks(self.session, tree, group, count, self.declared_origin(group.example).name)
+            made = RetainedNode(name, totals, "block", address=self.reader.block(group.example).start)
             made.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
             rows.append(made)
         # Show at least the largest ones.
@@ -310,11 +311,11 @@ class TreeBuilder:
             each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,}–{max(counts):,}"
             made.what = f"each retains {each} block{'' if max(counts) == 1 else 's'}, such as {made.what}"
         elif first.alike > 1:
-            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if size_key(s.size) == size_key(first.places[0].size)]
+            direct = [(s.size, s.children) for s in tree.spread(first.node, SIZES) if size_key(s.size) in first.size_keys]
             below = Counter(dict(made.sizes))
             below.subtract(dict(direct))
             made.alike = SimilarFields(min(first.alike, sum(number for _, number in direct)))
-            made.what = describe_blocks(direct)
+            made.what = describe_blocks(direct) + (f" ({first.type})" if first.type else "")
             made.what += f", and {describe_blocks([(s, n) for s, n in below.items() if n > 0])} below them" if +below else ""
             made.fields, made.left = [], 0
         if made.alike is not None:

@@ -33,10 +33,12 @@ NAMED = 3  # maximum number of parts that a sentence names
 
 class UnreadPart(NamedTuple):
     """A part of the unread memory.
-    `what`: a phrase ("Go's heap", "shared memory"); "" for unattributed memory."""
+    `what`: a phrase ("Go's heap", "shared memory"); "" for unattributed memory. `are_pools`: the
+    part consists of pools that the runtime lists, and that are freed as a whole."""
 
     what: str
     bytes: int
+    are_pools: bool = False
 
 
 class UnreadMemory(NamedTuple):
@@ -81,6 +83,11 @@ class UnreadMemory(NamedTuple):
         """Whether most of the memory is a runtime's heap that lies in malloc's blocks."""
         return self.inside is not None and self.inside.bytes >= max(LEAST, MOST * self.total)
 
+    @property
+    def are_pools(self) -> bool:
+        """Whether most of the memory consists of pools that a runtime lists."""
+        return self.is_worth_saying and sum(part.bytes for part in self.parts if part.are_pools) >= MOST * self.total
+
     def sentences(self) -> str:
         """Return "findleaks does not read 98 % of the writable memory (400 MiB of 408 MiB): …"."""
         if self.inside is not None and self.is_inside:
@@ -89,6 +96,10 @@ class UnreadMemory(NamedTuple):
             return f"{whole}. findleaks does not read these objects: those that a program in {owner} leaks count as reachable."
         mapped = "" if self.resident else " without zeros"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
+        if self.are_pools:
+            pools = self.parts[0]
+            part = f"{100 * pools.bytes // max(self.total, 1)} % of the writable memory ({size(pools.bytes)} of {size(self.total)}{mapped})"
+            return f"{part} is in {pools.what}, which are freed as a whole. Memory that a pool no longer needs is not reported as leaked."
         parts = some(
             [f"{size(part.bytes)} in {part.what or self._describe_unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes],
             NAMED,
@@ -133,10 +144,10 @@ def _compute(session: Session) -> UnreadMemory:
     whole = merge_ranges(_ranges(writable))
     claimed: list[Range] = []
     parts: list[UnreadPart] = []
-    for what, ranges in _list_candidates(session, writable):
+    for what, ranges, are_pools in _list_candidates(session, writable):
         own = subtract(intersection(whole, merge_ranges(ranges)), claimed)
         claimed = merge_ranges([*claimed, *own])
-        parts.append(UnreadPart(what, _count_resident(session, own) if known else _count_nonzero(session, own)))
+        parts.append(UnreadPart(what, _count_resident(session, own) if known else _count_nonzero(session, own), are_pools))
     parts.sort(key=lambda part: -part.bytes)
     used = session.directory.blocks.totals(State.IN_USE).bytes
     total = _count_resident(session, whole) if known else used + _listed_bytes(session) + sum(part.bytes for part in parts)
@@ -168,23 +179,23 @@ def _find_inside(session: Session, writable: Sequence[Range]) -> Optional[Unread
     return UnreadPart(owners[0], min(used, _count_resident(session, intersection(session.heap_ranges(), writable))))
 
 
-def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range]]]:
-    """Yield names and ranges of unread memory. If ranges overlap, the overlap belongs to the
-    first."""
+def _list_candidates(session: Session, writable: Sequence[Region]) -> Iterator[tuple[str, Iterable[Range], bool]]:
+    """Yield names and ranges of unread memory, and whether they are pools. If ranges overlap, the
+    overlap belongs to the first."""
     target = session.target
     managed: list[Range] = []
     for runtime in session.runtimes:
         ranges = [piece for part in runtime.parts() if not part.inside for piece in part.ranges]
         managed += ranges
         if not runtime.lists_objects:
-            yield f"{runtime.name} memory", ranges
+            yield f"{runtime.name}'s pools" if runtime.is_pools else f"{runtime.name} memory", ranges, runtime.is_pools
     others = [Range(module.start, module.end) for module in target.modules()] + list(thread_stacks(target).values())
     others = merge_ranges([*others, *managed])
     named = [region for region in writable if not region.name.startswith("[stack")]
     shared = [region for region in named if is_shared(region)]
-    yield "shared memory", subtract(_in_roots(session, shared), others)
+    yield "shared memory", subtract(_in_roots(session, shared), others), False
     private = [region for region in named if region.anonymous]
-    yield "", subtract(_in_roots(session, private), others)
+    yield "", subtract(_in_roots(session, private), others), False
 
 
 def _in_roots(session: Session, regions: Sequence[Region]) -> list[Range]:

@@ -8,6 +8,8 @@
 enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE };
 
 #define ROUNDING 24u /* a block has at most this many bytes more than the structure in it */
+#define LEAST_ROOM 24u /* least usable size of a block of glibc */
+#define UNSPLIT 32u    /* glibc rounds a request up, and does not split off a rest of 16 bytes */
 #define LEAST 16u          /* fewest bytes of a block that may contain a structure */
 #define SOURCE_BYTES 96u   /* fewest bytes of a GSource, to which programs add members */
 #define MOST_BYTES 512u    /* most bytes of a block that may contain a structure */
@@ -41,8 +43,8 @@ static uint64_t room_at(const candidate *c, uint64_t address) {
 
 /* Whether the block at an address can be the result of a request of `bytes`. */
 static bool is_request(const candidate *c, uint64_t address, uint64_t bytes) {
-    uint64_t room = room_at(c, address);
-    return bytes && room >= bytes && room - bytes <= bytes / 4 + ROUNDING;
+    uint64_t room = room_at(c, address), least = bytes < LEAST_ROOM ? LEAST_ROOM : bytes;
+    return bytes && room >= bytes && room <= least + bytes / 4 + UNSPLIT;
 }
 
 static bool is_code(const candidate *c, uint64_t address) { return in_ranges(c->code, c->ranges, address); }

@@ -168,6 +168,7 @@ class Runtime:
     maps_unreferenced_memory = False  # whether it has mappings to which no word in memory refers
     counts_garbage = False  # whether `types` counts objects that the collector has not freed yet
     lists_objects = False  # whether `types` includes all objects of its heap
+    is_pools = False  # whether its memory consists of pools that are freed as a whole
     objects_are_native = False  # whether its objects are structures of native code, in its blocks
     names_roots = False  # whether `object_graph` has groups of roots
     reports_objects = False  # whether `findings` reports these objects, however many they are

@@ -33,6 +33,7 @@ FINDERS: tuple[str, ...] = (
     "findleaks.runtimes.lua",
     "findleaks.runtimes.glib",
     "findleaks.runtimes.nginx",
+    "findleaks.runtimes.libuv",
 )
 """Modules with `find(target, engine, directory)`; add new runtimes here.
 
@@ -49,6 +50,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.runtimes.lua": ("lua", "liblua5", "liblua.", "liblua-", "texlua", *allocators.ONLY_IN["findleaks.allocators.luajit"]),
     "findleaks.runtimes.glib": ("libglib-2.0",),
     "findleaks.runtimes.nginx": ("nginx", "openresty", "angie"),
+    "findleaks.runtimes.libuv": ("libuv.so",),
     "findleaks.runtimes.perl": allocators.ONLY_IN["findleaks.allocators.perl"],
 }
 """Prefixes of the names of the files that contain a runtime. The module of such a runtime is

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.formatting import number, size, some
+from findleaks.formatting import format_amount, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.value_classes import NamedTuple, dataclass, field
 
-HELD = 8 << 20  # least bytes of a pool and the pools below it for a finding
+HELD = 4 << 20  # least bytes of a pool and the pools below it for a finding
 PART = 0.5  # the least fraction of the bytes of all pools that these must have
 CHIEF = 0.7  # the finding names a child instead if it has this fraction of the pool's bytes
 SHOWN = 4  # names that the finding lists
@@ -122,12 +122,15 @@ def find_alike_pools(top: PoolNode, words: Words, remedies: Iterable[str] = (), 
     return [Finding(words.kind, total, f"{title} of {words.all}.", cause, tuple(remedies), ("runtime",), facts, of_blocks=of_blocks)]
 
 
-def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True) -> Finding:
-    """Return a finding about a pool and the pools below it. `top`: see `find_large_node`."""
+def describe_large_pool(
+    one: PoolNode, top: PoolNode, words: Words, remedies: Iterable[str] = (), of_blocks: bool = True, resident: Optional[int] = None
+) -> Finding:
+    """Return a finding about a pool and the pools below it. `top`: see `find_large_node`.
+    `resident`: resident bytes of these pools; None if unknown."""
     part, noun = 100 * one.bytes_below // max(top.bytes_below, 1), words.pool.rpartition(" ")[2]
     title = f"In use, not leaked: the {words.pool} {' > '.join(one.path)}"
     title += f" and {number(one.below)} {words.pools if one.below > 1 else noun} below it have" if one.below else " has"
-    title += f" {size(one.bytes_below)}, {part} % of {words.all}."
+    title += f" {format_amount(one.bytes_below, resident)}, {part} % of {words.all}."
     sums: dict[str, tuple[int, int]] = {one.name: (1, one.bytes)}
     for child in _below(one):
         count, total = sums.get(child.name, (0, 0))
@@ -135,7 +138,7 @@ def describe_large_pool(one: PoolNode, top: PoolNode, words: Words, remedies: It
     rows = sorted(sums.items(), key=lambda row: (-row[1][1], row[0]))
     cause = f"By name: {some([f'{number(count)} of {name} ({size(total)})' for name, (count, total) in rows], SHOWN)}."
     facts = {noun: one.path, words.pools: one.below + 1, "address": f"{one.address:#x}"}
-    return Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), of_blocks=of_blocks)
+    return Finding(words.kind, one.bytes_below, title, cause, tuple(remedies), ("runtime",), dict(facts), resident, of_blocks)
 
 
 def _below(one: PoolNode) -> Iterator[PoolNode]:

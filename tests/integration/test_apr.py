@@ -4,6 +4,7 @@ requested."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,12 +103,26 @@ def test_first_screen(program: Path, tmp_path: Path) -> None:
     """`verdict` names the pool that has most of the memory, and the pools below it."""
     with cores.Running([str(program), "1000"], tmp_path) as made:
         where = "--pid", str(made.pid)
-        finding, unread, last = run_json("verdict", *where)["findings"]
-        text = run_cli("verdict", *where).stdout
-    assert (finding["finding"], unread["finding"], last["finding"]) == ("apr-pool", "unread-memory", "nothing-lost")
-    assert " resident" in text.splitlines()[0] and text.index("1. In use, not leaked: the APR pool") < text.index("does not read")
+        finding, last = run_json("verdict", *where)["findings"]
+        found = run_cli("find", *where).stdout
+    assert (finding["finding"], last["finding"]) == ("apr-pool", "nothing-lost") and "evidence" in finding
     assert "apr_global_pool > server and 30 pools below it have 29 MiB" in finding["text"]
+    assert (
+        finding["resident_bytes"] < finding["bytes"] and f"({finding['resident_bytes'] / 2**20:.0f} MiB of it resident)" in finding["text"]
+    )
     assert finding["cause"].startswith("By name: 30 of connection (29 MiB)")
+    assert re.search(r"in APR's pools, which are freed as a whole\. Memory that a pool no\s+longer needs", found), found
+
+
+def test_texts(program: Path, tmp_path: Path) -> None:
+    """`verdict` quotes the texts that the largest pools contain, those that differ only in numbers as one."""
+    with cores.Running([str(program), "10", "texts"], tmp_path) as made:
+        core = str(made.gcore())
+    (finding,) = [one for one in run_json("verdict", core)["findings"] if one["finding"] == "apr-pool"]
+    assert " > server > lookup has 4.9 MiB" in finding["text"], finding
+    first, second = finding["evidence"]["texts"]
+    assert re.fullmatch(r'"/users/\d+/orders"', first) and second == '"Content-Type"'
+    assert finding["cause"].endswith(f"Texts in lookup: {first}, {second}.")
 
 
 def test_unmanaged_pools(program: Path, tmp_path: Path) -> None:

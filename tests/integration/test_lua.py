@@ -68,6 +68,23 @@ def test_local_variables(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_classes(program: str, tmp_path: Path) -> None:
+    """Types have the names of local variables. Elements of one type are counted as one group, although the sizes of their blocks differ.
+    What refers to suspended coroutines retains their local variables."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "classes.lua")], tmp_path / "run", stdin=-1) as made:
+        where = "--pid", str(made.pid)
+        (lua,) = run_json("runtime", "--limit", "0", *where)["runtimes"]
+        roots = {row["name"].split(" (")[0]: row for row in run_json("roots", "--limit", "0", "--depth", "3", *where)["roots"]}
+    types = {row["name"]: row["objects"] for row in lua["types"]}
+    assert (types["Session"], types["mt in programs/classes.lua"]) == (6000, 100)
+    if program != "luajit":  # the blocks of LuaJIT have equal sizes
+        (group,) = [child for child in roots["sessions"]["children"] if child["alike"]]
+        assert group["alike"]["fields"] >= 5998 and "(Session)" in group["what"], group  # the stack may have stale words
+    assert not any("local request" in name for name in roots)
+    assert roots["local waiting in programs/classes.lua"]["retained_blocks"] >= 40 * 3
+
+
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_registry(program: str, tmp_path: Path) -> None:
     """Objects to which only the registry refers are not attributed to coroutines, although coroutines refer to the Lua state. They are
     not attributed to a local variable that is nil, either."""

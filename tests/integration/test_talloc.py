@@ -104,3 +104,14 @@ def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: P
         assert (kind in truth.LOST) == (word == "lost") and kind != "possible", (word, hex(address), kind)
     (group,) = (one for one in run_json("find", core)["groups"] if one["type"] == "struct session")
     assert (group["blocks"], group["indirect_blocks"]) == (LOST, 2 * LOST)
+
+
+def test_chunks_of_one_size_with_several_names(tmp_path: Path) -> None:
+    """A row about blocks of one size does not give all of them the type of the first one."""
+    program = building.compile_program(tmp_path, "talloc_named.c", "-O1", "-ltalloc")
+    with cores.Running([str(program)], tmp_path / "run") as made:
+        where = "--pid", str(made.pid)
+        types = {row["name"]: row["objects"] for row in run_json("runtime", *where)["runtimes"][0]["types"]}
+        text = run_cli("roots", "server", "--depth", "4", *where).stdout
+    assert {types[f"request {number}"] for number in range(5)} == {60}
+    assert re.search(r"300 blocks of 1\d\d B such as request \d: 600 more blocks below them", text), text

@@ -2,11 +2,14 @@
    requested from each connection pool, and "ready". Arguments: the number of requests from each connection pool; "unmanaged" if
    the server pool shall not be below the global pool. In this case, the variable `table` refers to memory of one more pool, which
    has no tag. With "stale" as third argument, prints "lost ADDRESS" for blocks of malloc to which only cleared or destroyed pools
-   refer, and "kept ADDRESS" for those to which pools refer. */
+   refer, and "kept ADDRESS" for those to which pools refer. With "texts" as second argument, a pool with the tag "lookup" contains
+   texts that differ in a number, and equal ones. */
 #include <apr_general.h>
 #include <apr_pools.h>
+#include <apr_strings.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { CONNECTIONS = 50, ENDED = 20, REQUESTS = 100, BYTES = 1000 };
@@ -40,6 +43,17 @@ static void __attribute__((noinline)) leave_stale_words(apr_pool_t *server) {
     put(cleared, "kept");
 }
 
+static void add_texts(apr_pool_t *server) {
+    apr_pool_t *lookup;
+    if (apr_pool_create(&lookup, server) != APR_SUCCESS) return;
+    apr_pool_tag(lookup, "lookup");
+    for (int number = 0; number < 80000; number++) {
+        apr_psprintf(lookup, "/users/%d/orders", number);
+        apr_pstrdup(lookup, "Content-Type");
+        apr_palloc(lookup, 24);
+    }
+}
+
 static void __attribute__((noinline)) sweep(void) {
     volatile char waste[1 << 16];
     for (unsigned i = 0; i < sizeof waste; i++) waste[i] = 0;
@@ -48,7 +62,7 @@ static void __attribute__((noinline)) sweep(void) {
 int main(int argc, char **argv) {
     int requests = argc > 1 ? atoi(argv[1]) : REQUESTS;
     apr_pool_t *server, *connections[CONNECTIONS];
-    if (apr_initialize() != APR_SUCCESS || !(server = create_server(argc == 3))) return 1;
+    if (apr_initialize() != APR_SUCCESS || !(server = create_server(argc == 3 && !strcmp(argv[2], "unmanaged")))) return 1;
     apr_pool_tag(server, "server");
     for (int number = 0; number < CONNECTIONS; number++) {
         if (apr_pool_create(&connections[number], server) != APR_SUCCESS) return 1;
@@ -56,6 +70,7 @@ int main(int argc, char **argv) {
         for (int request = 0; request < requests; request++) apr_palloc(connections[number], BYTES);
     }
     for (int number = 0; number < ENDED; number++) apr_pool_destroy(connections[number]);
+    if (argc == 3 && !strcmp(argv[2], "texts")) add_texts(server);
     if (argc > 3) leave_stale_words(server);
     sweep();
     printf("%d\n", requests * BYTES);

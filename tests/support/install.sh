@@ -47,6 +47,7 @@ groff groff
 /usr/include/talloc.h libtalloc-dev
 /usr/include/apr-1.0/apr_pools.h libapr1-dev
 /usr/include/glib-2.0/glib-object.h libglib2.0-dev
+/usr/include/uv.h libuv1-dev
 php php-cli
 perl perl
 lua5.4 lua5.4

@@ -88,6 +88,14 @@ def test_a_structure_that_refers_to_no_block(number: int) -> None:
         assert [one.kind for one in found] == ([kinds.BYTES] if number == 10 else [])
 
 
+@pytest.mark.parametrize(("requested", "usable", "is_found"), [(4, 24, True), (4, 40, True), (25, 56, True), (4, 72, False)])
+def test_blocks_that_are_larger_than_requested(requested: int, usable: int, is_found: bool) -> None:
+    """malloc returns 24 bytes for a request of 4, and 40 if it does not split off the rest of a chunk."""
+    memory = struct.pack("<QQQQQ", room(0), requested, 1, CODE, room(0)).ljust(STRIDE * 24, b"\0")
+    for found in find_in_both(memory, [(HEAP, 40), (room(0), usable)]):
+        assert [one.kind for one in found] == ([kinds.BYTES] if is_found else [])
+
+
 @given(seed=st.integers(0, 2**32 - 1), cut=st.integers(0, 3000))
 @settings(max_examples=60)
 def test_both_engines_agree(seed: int, cut: int) -> None:

@@ -1,7 +1,8 @@
-"""Containers of GLib: GHashTable, GTree, GPtrArray, GArray, GQueue, and lists of GList and GSList.
+"""Containers of GLib: GHashTable, GTree, GSequence, GPtrArray, GArray, GQueue, GList, GSList.
 
 Sources: glib/gtree.c (struct _GTree, _GTreeNode), garray.c (struct _GRealPtrArray, _GRealArray),
-gqueue.h, glist.h of GLib 2.74 and 2.84, for 64-bit targets. runtimes/glib/tables.py has GHashTable.
+gqueue.h, glist.h, gsequence.c (struct _GSequence, _GSequenceNode) of GLib 2.74 and 2.84, for 64-bit
+targets. runtimes/glib/tables.py has GHashTable.
 
 These containers are searched for only if the process has loaded libglib: in other programs, a
 structure may have the same members by chance."""
@@ -19,6 +20,9 @@ ROUNDING = 16  # maximum number of bytes by which a block exceeds one of these s
 COUNTED = 1 << 20  # bytes of a hash table's hashes that are read at a time
 
 TREE, TREE_NODE = 48, 40  # bytes of GTree and GTreeNode
+SEQUENCE, SEQUENCE_NODE = 32, 40  # bytes of GSequence and GSequenceNode
+PARENT, CHILDREN, DATA = 8, (16, 24), 32  # offsets in GSequenceNode, which begins with n_nodes
+DEEPEST = 1 << 10  # most levels of a GSequence
 LIST_NODE, SLIST_NODE = 24, 16  # bytes of GList and GSList
 NEXT, PREVIOUS = 8, 16  # offsets in GList; a GSList has only the first
 POINTER_ARRAY, ARRAY = 32, 40  # bytes of GRealPtrArray and GRealArray
@@ -47,10 +51,11 @@ def recognise_glib_pointer(reader: ContainerReader, address: int, place: BlockPl
 
 
 def read_glib_container(reader: ContainerReader, block: BlockPlace) -> Optional[Container]:
-    """Return the GHashTable, GTree, GPtrArray or GArray in this block; None if there is none."""
+    """Return the GHashTable, GTree, GSequence, GPtrArray or GArray in this block; None if there is
+    none."""
     if block.size > LAYOUTS[0].size + ROUNDING or not reader.place(block.start):
         return None
-    for read in (_read_table, _read_tree, _read_pointer_array, _read_array):
+    for read in (_read_table, _read_tree, _read_sequence, _read_pointer_array, _read_array):
         made = read(reader, block)
         if made is not None:
             return made
@@ -121,6 +126,30 @@ def _read_tree(reader: ContainerReader, block: BlockPlace) -> Optional[Container
     if not problem and len(nodes) != count:
         problem = f"its header counts {count:,} nodes, but {len(nodes):,} are linked"
     return Container("GTree", block.start, block.start + reader.size, len(nodes), "nodes", count, nodes, problem=problem)
+
+
+def _read_sequence(reader: ContainerReader, block: BlockPlace) -> Optional[Container]:
+    """Return the GSequence in a block. Its nodes are a tree, in which one node marks the end, and
+    refers to the GSequence itself instead of an element."""
+    words = reader.words(block.start, 4) if _fits(block, SEQUENCE) else None
+    if words is None or words[3] != block.start or not _is_code(reader, words[1]):
+        return None
+    last = reader.place(words[0])
+    if last is None or last.offset or not _fits(last, SEQUENCE_NODE) or reader.word(last.start + DATA) != block.start:
+        return None
+    root = last.start
+    for _ in range(DEEPEST):
+        above = reader.word(root + PARENT)
+        if not above:
+            break
+        root = above
+    found = reader.members(root, "I")
+    nodes = reader.walk_links([root], CHILDREN, min(found[0], reader.most), DEEPEST) if found is not None and found[0] else None
+    if found is None or nodes is None:
+        return None
+    count, length = found[0] - 1, len(nodes) - 1
+    problem = "" if length == count else f"its root counts {count:,} nodes, but {length:,} are linked"
+    return Container("GSequence", block.start, block.start + reader.size, length, "nodes", count, nodes, problem=problem)
 
 
 def _walk_tree(reader: ContainerReader, root: int, most: int) -> tuple[array[int], str]:

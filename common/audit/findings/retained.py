@@ -61,18 +61,19 @@ def find_retained_memory(
     """Yield at most one finding.
 
     `scopes`: other findings about reachable blocks. To avoid that the same blocks are reported
-    twice, a finding needs more than four times the bytes of these other findings. `explained`:
+    twice, a finding needs more than four times the bytes of these other findings, or twice those of
+    findings about pools, because these do not include what the pools refer to. `explained`:
     findings of runtimes. If one of them already explains most of a runtime's objects, this function
     does not report these objects again."""
     grown = _top_retainer(session, accounting)
-    reported = sum(one.bytes for one in scopes)
+    reported = sum((2 if one.of_blocks else 4) * one.bytes for one in scopes)
     retained = {str(one.facts.get("runtime")): one.bytes for one in explained if one.kind == RETAINED}
     found = chain(
         _find_managed_objects(session, accounting, figures, grown, retained),
         _find_one_root(session, accounting, figures, grown),
         _find_many_roots(session, accounting, figures, grown),
     )
-    yield from islice((one for one in found if 4 * reported < one.bytes), 1)
+    yield from islice((one for one in found if reported < one.bytes), 1)
 
 
 def _top_retainer(session: Session, accounting: Accounting) -> Optional[TopRetainer]:

@@ -18,6 +18,7 @@ from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.apr.holders import PoolObjects, Reference, find_spans, list_pointers
 from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_by_nodes, find_unmanaged
+from findleaks.runtimes.apr.texts import find_texts
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.pool_tree import PoolNode, Words, add_up, describe_large_pool, find_alike_pools, find_large_node
@@ -43,6 +44,7 @@ class Apr(Runtime):
     name = "APR"
     version = ""
     objects_are_native = True
+    is_pools = True
 
     def __init__(self, target: Target, engine: Engine, directory: Directory, image: Image, root: int) -> None:
         self.problems: list[Problem] = []
@@ -76,10 +78,38 @@ class Apr(Runtime):
         inside = any(self._is_block(pool.nodes[0]) for pool in self.pools[:1] if pool.nodes)
         if top is None or large is None:
             return find_alike_pools(top, WORDS, UNMANAGED, inside) if top is not None and not top.name else []
-        finding, pools = describe_large_pool(large, top, WORDS, REMEDIES, inside), {one.address: one for one in self.pools}
-        parts = [node for node in nodes.values() if node.bytes >= LEAST_PART * large.bytes_below and _is_below(node, large)]
+        pools, below = {one.address: one for one in self.pools}, [node for node in nodes.values() if _is_below(node, large)]
+        resident = None if inside else self._count_resident([pools[node.address] for node in below])
+        finding = self._add_texts(describe_large_pool(large, top, WORDS, REMEDIES, inside, resident), below)
+        parts = [node for node in below if node.bytes >= LEAST_PART * large.bytes_below]
         largest = (pools[node.address] for node in sorted(parts, key=lambda node: -node.bytes)[:MOST_PARTS])
         return [next((found for found in (self._add_holder(finding, one) for one in largest) if found is not finding), finding)]
+
+    def _count_resident(self, pools: Sequence[Pool]) -> Optional[int]:
+        """Return the resident bytes of the pools' nodes; None if they are unknown."""
+        found = 0
+        for start, end in merge_ranges(Range(node.start, node.end) for pool in pools for node in pool.nodes):
+            resident = self._target.resident(start, end)
+            if resident is None:
+                return None
+            found += resident
+        return found
+
+    def _add_texts(self, finding: Finding, below: Sequence[PoolNode]) -> Finding:
+        """Add to a finding examples of the texts in the pools that have most of its memory, and
+        that have the same name."""
+        sums = dict[str, int]()
+        for node in below:
+            sums[node.name] = sums.get(node.name, 0) + node.bytes
+        name = max(sums, key=lambda name: sums[name])
+        ours = {node.address for node in below if node.name == name}
+        spans = [span for pool in self.pools if pool.address in ours for span in find_spans(self._memory, pool)]
+        texts = find_texts(self._memory, spans)
+        if not texts:
+            return finding
+        owner = name if len(ours) == 1 else f"the pools {name}"
+        cause = f"{finding.cause} Texts in {owner}: {', '.join(texts)}."
+        return replace(finding, cause=cause, facts={**finding.facts, "texts": list(texts)})
 
     def _add_holder(self, finding: Finding, pool: Pool) -> Finding:
         """Add to a finding the variable from which most of the pool's memory is reachable. Return

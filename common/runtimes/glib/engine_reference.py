@@ -15,6 +15,7 @@ from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
 
 ROUNDING, LEAST, SOURCE_BYTES, MOST_BYTES = 24, 16, 96, 512
+LEAST_ROOM, UNSPLIT = 24, 32
 MOST_REFERENCES, MOST_ELEMENT, MOST_INLINE = 1 << 24, 1 << 20, 128
 DAY, LAST_DAY = 86_400_000_000, 3_652_059
 
@@ -69,7 +70,7 @@ class _Candidate:
 
     def _is_request(self, address: int, size: int) -> bool:
         room = self._room(address)
-        return size > 0 and size <= room <= size + size // 4 + ROUNDING
+        return size > 0 and size <= room <= max(size, LEAST_ROOM) + size // 4 + UNSPLIT
 
     def _is_code(self, address: int) -> bool:
         return range_at(self._code, address) is not None

@@ -26,11 +26,14 @@ from findleaks.runtimes.base import NO_OBJECT, Dependent, Exclusions, ObjectType
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import mini_objects, variants
+from findleaks.runtimes.glib.bindings import NAME as BINDING
+from findleaks.runtimes.glib.bindings import Binding, find_bindings
 from findleaks.runtimes.glib.contexts import Contexts
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
 from findleaks.runtimes.glib.structures import Structures
 from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import merge_ranges, region_at
 
 LIBRARY, OBJECTS = "libglib-2.0", "libgobject-2.0"  # beginnings of the names of files
@@ -242,15 +245,27 @@ class GLib(Runtime):
         if image is not None:
             records = find_record_words(self._memory, self._engine, blocks, instances, image.module)
             found_words = chain(find_handler_words(self._memory, blocks, self.signals, image.module), records)
-        words = list(islice(found_words, MOST_WEAK + 1))
+        bindings = chain.from_iterable(one.weak for one in self._bindings)
+        words = list(islice(chain(found_words, bindings), MOST_WEAK + 1))
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
         return [*words, *self.signals.table_words, *chain.from_iterable(one.unowned for one in self.contexts.all)]
 
     def dependents(self) -> Sequence[Dependent]:
-        """Return the lists of handlers, each with the instance that frees it."""
-        return [Dependent(instance, address, HANDLERS) for instance, address in self.signals.lists.items()]
+        """Return the lists of handlers, each with the instance that frees it, and the bindings of
+        properties."""
+        handlers = (Dependent(instance, address, HANDLERS) for instance, address in self.signals.lists.items())
+        return [*handlers, *(one.dependent for one in self._bindings)]
+
+    @cached_property
+    def _bindings(self) -> Sequence[Binding]:
+        """The bindings of properties."""
+        found, names, own = self._found
+        number = names.index(BINDING) if BINDING in names[:own] else NO_OBJECT
+        addresses = (self._directory.blocks.address(index) for index, one in found.items() if one == number)
+        is_instance = lambda address: found.get(self._directory.blocks.find(address), NO_OBJECT) < own  # noqa: E731
+        return list(interruptible(self._target, find_bindings(self._memory, addresses, is_instance)))
 
     def interior_offsets(self) -> Sequence[tuple[int, int]]:
         """Return the offsets of instances behind private data, of closures, and of the TypeNodes of
@@ -277,7 +292,8 @@ class GLib(Runtime):
 
         others = [number for number, name in enumerate(names) if number >= own and not name.startswith("GVariant")]
         style = Style("g_object_unref", CountVerdict.UNTRACKED_CYCLE, others, 0)
-        values = CountedValues(types, names, self._count, offset)
+        bound = {self._directory.blocks.find(one.dependent.address) for one in self._bindings}
+        values = CountedValues(types, names, lambda index: self._count(index) - (index in bound), offset)
         counts = compare_counts(pieces, self._target.arch, graph, self._directory.blocks, values, style)
         objects = any(one.objects and not one.name.startswith("GVariant") for one in counts.types)
         return counts if objects else counts._replace(decrement="g_variant_unref")

@@ -25,11 +25,11 @@ from findleaks.runtimes.base import (
     Variable,
 )
 from findleaks.runtimes.count_verdict import CountVerdict
-from findleaks.runtimes.lua.layout import FUNCTION, TABLE, State
+from findleaks.runtimes.lua.layout import FUNCTION, MAIN_CHUNK, TABLE, State
+from findleaks.runtimes.lua.locals import is_suspended
 from findleaks.runtimes.lua.objects import (
     FUNCTION_AT,
     FUNCTIONS,
-    MAIN_CHUNK,
     NAMED,
     NAMES,
     PARTS,
@@ -43,6 +43,7 @@ from findleaks.target.base import Module, Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 
 _MOST_VARIABLES = 1 << 14
+_MOST_SUSPENDED = 16  # most coroutines that are suspended, and whose local variables are named
 _SHOWN = 40  # characters of a key that are shown
 
 
@@ -184,9 +185,13 @@ class Lua(Runtime):
 
     def _local_variables(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each local variable of the Lua
-        functions that run."""
-        for owner, thread in self._objects.threads:
-            for function, variable, place in self._objects.local_variables(state, thread) if owner is state else ():
+        functions that run. If many coroutines are suspended, their variables are left out: what
+        refers to the coroutines retains the memory of all of them."""
+        threads = [thread for owner, thread in self._objects.threads if owner is state]
+        suspended = {thread for thread in threads if is_suspended(self._memory, state.layout.version, thread)}
+        few = len(suspended) <= _MOST_SUSPENDED
+        for thread in threads if few else (thread for thread in threads if thread not in suspended):
+            for function, variable, place in self._objects.local_variables(state, thread):
                 yield _name_local(variable, self._objects.place_of(function)), self._objects.reference(place), place
 
     def name_member(self, address: int, holder: int = 0) -> str:

@@ -24,7 +24,7 @@ from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion
 from findleaks.engine.terms import State as BlockState
 from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
-from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
+from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
 from findleaks.target.base import Range, Target
 
 _STRING, _UPVALUE, _THREAD, _PROTOTYPE, _FUNCTION, _TRACE, _CDATA, _TABLE, _USERDATA = range(4, 13)
@@ -229,7 +229,14 @@ class JitObjects(lua.Objects):
         source = self._memory.word(proto + _CHUNK) if proto > 0 else None
         line = self._memory.int32(proto + _LINE) if source else None
         # LuaJIT's own functions in Lua have no line.
-        return lua.describe_place(self.text(state, source), line) if source and line is not None and line < _NO_LINE else ""
+        return describe_place(self.text(state, source), line) if source and line is not None and line < _NO_LINE else ""
+
+    def is_script(self, state: State, function: int) -> bool:
+        head = self._memory.read(function + 8, _FFID - 7)
+        return bool(head) and head[_TYPE - 8] == _FUNCTION and not head[_FFID - 8]
+
+    def prototype(self, state: State, function: int) -> int:
+        return (self._memory.word(function + _PC) or 0) - PROTOTYPE
 
     def upvalues(self, state: State, function: int) -> Iterator[tuple[str, int]]:
         words = self._memory.words(function, 5)

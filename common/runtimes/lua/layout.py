@@ -7,6 +7,7 @@ behind it the global_State. The two refer to each other."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
@@ -16,6 +17,7 @@ from findleaks.value_classes import NamedTuple
 NUMBER, STRING, TABLE, FUNCTION, USERDATA, THREAD = 3, 4, 5, 6, 7, 8
 """Types of objects: the four low bits of the byte at offset 8."""
 C_FUNCTION = 0x20  # in the type of a function, from 5.2 on
+MAIN_CHUNK = " (main chunk)"
 TEXT = 24  # offset of a string's characters
 MOST = 1 << 10  # blocks that are tested, and states
 _SLACK = 64  # bytes by which a block may exceed the requested size
@@ -110,3 +112,12 @@ def find_states(target: Target, blocks: Blocks) -> list[State]:
             if words is not None and words[layout.global_state // _WORD] == address and memory.word(address + layout.main) == thread:
                 found.append(State(layout, start, thread, address))
     return found
+
+
+def describe_place(source: str, line: Optional[int]) -> str:
+    """Return file and line where a function is defined ("cache.lua:12"), or "". `source`: the name
+    of the chunk, "@" and a path, or the text itself."""
+    if not source or line is None:
+        return ""
+    name = "/".join(source[1:].split("/")[-2:]) if source.startswith("@") else source.split("\n")[0][:40]
+    return f"{name}:{line}" if line else f"{name}{MAIN_CHUNK}"

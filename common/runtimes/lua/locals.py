@@ -43,6 +43,17 @@ LAYOUTS = {
 }
 
 
+_STATUS = {"5.4": 10, "5.3": 12, "5.2": 10, "5.1": 10}
+_STATUS_JIT = 11  # LuaJIT
+_YIELD = b"\1"
+
+
+def is_suspended(memory: Memory, version: str, thread: int) -> bool:
+    """Whether a coroutine has yielded, and waits to be resumed (the member `status` of
+    lua_State)."""
+    return memory.read(thread + _STATUS.get(version, _STATUS_JIT), 1) == _YIELD
+
+
 class Call(NamedTuple):
     """A call of a function that runs. `function` is the address of the function, `base` that of its
     first local variable, `saved` that of its next instruction."""

@@ -7,24 +7,37 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Optional
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import NO_ROOT
-from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion, Totals
-from findleaks.runtimes.lua.layout import C_FUNCTION, FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State
+from findleaks.engine.terms import NO_BLOCK, Exclusion, Totals
+from findleaks.runtimes.lua.class_names import ClassNames
+from findleaks.runtimes.lua.layout import (
+    C_FUNCTION,
+    FUNCTION,
+    MAIN_CHUNK,
+    NUMBER,
+    STRING,
+    TABLE,
+    TEXT,
+    THREAD,
+    USERDATA,
+    Layout,
+    State,
+    describe_place,
+)
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
-from findleaks.runtimes.lua.unused import VALUE, Unused, array_length
+from findleaks.runtimes.lua.unused import EXCLUSIONS, THREAD_PATTERNS, VALUE, Unused, array_length
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
 """Numbers of types. From NAMED on, functions of one place and objects of one metatable have their
 own numbers."""
 NAMES = ("string", "table", "function", "C function", "userdata", "thread", "prototype", "upvalue", "elements of a table")
-FUNCTION_AT, MAIN_CHUNK = "function at ", " (main chunk)"
+FUNCTION_AT = "function at "
 MOST_OBJECTS = 1 << 28
 MOST_NODES = 1 << 24  # nodes, and elements of the array, of one table
 MOST_TYPES = 1 << 16
@@ -32,32 +45,6 @@ MOST_UPVALUES = 255  # of one function
 LONGEST = 1 << 10  # bytes of a name
 _CALL_51, _GLOBALS = 40, 120  # offsets in lua_State of 5.1: CallInfo, the table of global variables
 _LEAF = 1
-EXCLUSIONS: Sequence[Exclusion] = (
-    Exclusion(0),
-    Exclusion(EVERY_WORD),
-    Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
-    Exclusion(1 << 0 | 1 << 2),  # a function: the next object, and gclist
-    Exclusion(1 << 0),
-    Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
-    Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
-    # A thread of 5.1, of 5.2, and since 5.3: the next object, global_State, and gclist. Since 5.3,
-    # the extra space precedes the object, and twups follows gclist.
-    Exclusion(1 << 0 | 1 << 4 | 1 << 20),
-    Exclusion(1 << 0 | 1 << 3 | 1 << 13),
-    Exclusion(1 << 1 | 1 << 4 | 3 << 10),
-)
-"""Words of objects that are no references. The address of the next object belongs to a list of all
-objects. From a global_State, all objects can be reached; its block is a root."""
-THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
-
-
-def describe_place(source: str, line: Optional[int]) -> str:
-    """Return file and line where a function is defined ("cache.lua:12"), or "". `source`: the name
-    of the chunk, "@" and a path, or the text itself."""
-    if not source or line is None:
-        return ""
-    name = "/".join(source[1:].split("/")[-2:]) if source.startswith("@") else source.split("\n")[0][:40]
-    return f"{name}:{line}" if line else f"{name}{MAIN_CHUNK}"
 
 
 class Objects:
@@ -93,8 +80,7 @@ class Objects:
         self._stacks = set[int]()  # blocks of stacks that were read
         self._numbers: dict[str, int] = {}
         self._functions: dict[int, int] = {}  # types of functions, by their prototype
-        self._metatables: dict[int, str] = {}
-        self._classes: dict[int, dict[int, str]] = {}
+        self.classes = ClassNames(self)
         for state in states:
             self._read(state)
         self.dead += self._unused.ranges
@@ -265,36 +251,42 @@ class Objects:
         """Return the number of the type of a table or userdata with a metatable."""
         if not metatable:
             return plain
-        if metatable not in self._metatables:
-            named = (value for key, kind, value, _ in self.entries(state, metatable) if key == "__name" and kind == STRING)
-            self._metatables[metatable] = next((self.text(state, value) for value in named), "")
-        name = self._metatables[metatable] or self.classes(state).get(metatable, "")
+        name = self.classes.find(state, metatable)
         return self._number(name) if name else plain
 
-    def classes(self, state: State) -> dict[int, str]:
-        """Return the names of tables that global variables, or fields of modules, refer to."""
-        if state.address not in self._classes:
-            found: dict[int, str] = {}
-            for name, value, _ in self.globals(state):
-                found.setdefault(value, name)
-            self._classes[state.address] = found
-        return self._classes[state.address]
+    def is_script(self, state: State, function: int) -> bool:
+        """Whether the function at an address is written in Lua."""
+        head = self._memory.read(function + 8, 3)
+        return bool(head) and head[0] & (15 | C_FUNCTION) == FUNCTION and not (state.layout.version == "5.1" and head[2])
+
+    def prototype(self, state: State, function: int) -> int:
+        """Return the address of the prototype of a function of Lua, or 0."""
+        return self._memory.word(function + state.layout.function) or 0
+
+    def file_of(self, state: State, function: int) -> str:
+        """Return the file in which a function of Lua is defined, or ""."""
+        place = self.place(state, self.prototype(state, function))
+        return place.split(MAIN_CHUNK)[0] if place.endswith(MAIN_CHUNK) else place.rpartition(":")[0]
+
+    def modules(self, state: State) -> Iterator[tuple[str, int]]:
+        """Yield name and table of each loaded module."""
+        for key, kind, loaded, _ in self.entries(state, self._registry(state)[0]):
+            if kind == TABLE and key == "_LOADED":
+                found = self.entries(state, loaded)
+                yield from ((name, value) for name, kind, value, _ in found if kind == TABLE and isinstance(name, str))
 
     def globals(self, state: State) -> Iterator[tuple[str, int, int]]:
         """Yield name, value and address of the reference of each global variable that has an
         object, and of each field of loaded modules."""
         registry, table = self._registry(state)
-        loaded = 0
         for key, kind, value, _ in self.entries(state, registry):
             if kind == TABLE and key == 2 and not table:
                 table = value
-            if kind == TABLE and key == "_LOADED":
-                loaded = value
         for key, kind, value, place in self.entries(state, table):
             if kind >= TABLE and isinstance(key, str) and value != table:
                 yield key, value, place
-        for module, kind, one, _ in self.entries(state, loaded):
-            if kind == TABLE and one != table and isinstance(module, str):
+        for module, one in self.modules(state):
+            if one != table:
                 for key, inner, value, place in self.entries(state, one):
                     if inner >= TABLE and isinstance(key, str):
                         yield f"{module}.{key}", value, place

@@ -40,6 +40,23 @@ _USERDATA_LENGTH = {"5.1": 32, "5.2": 32, "5.3": 24, "5.4": 16}  # offset of the
 
 Words = tuple[int, int]
 """Successive words of a block: the index of the first one, and of the one after the last one."""
+EXCLUSIONS: Sequence[Exclusion] = (
+    Exclusion(0),
+    Exclusion(EVERY_WORD),
+    Exclusion(1 << 0 | 1 << 6),  # a table: the next object, and gclist
+    Exclusion(1 << 0 | 1 << 2),  # a function: the next object, and gclist
+    Exclusion(1 << 0),
+    Exclusion(1 << 0 | 1 << 8),  # a prototype of 5.2: the last closure
+    Exclusion(1 << 0 | 1 << 12),  # a prototype of 5.3: the last closure
+    # A thread of 5.1, of 5.2, and since 5.3: the next object, global_State, and gclist. Since 5.3,
+    # the extra space precedes the object, and twups follows gclist.
+    Exclusion(1 << 0 | 1 << 4 | 1 << 20),
+    Exclusion(1 << 0 | 1 << 3 | 1 << 13),
+    Exclusion(1 << 1 | 1 << 4 | 3 << 10),
+)
+"""Words of objects that are no references. The address of the next object belongs to a list of all
+objects. From a global_State, all objects can be reached; its block is a root."""
+THREAD_PATTERNS = {"5.1": 7, "5.2": 8, "5.3": 9, "5.4": 9}
 
 
 class Elements:
