@@ -77,21 +77,45 @@ _OF_RETAINERS = {
 
 
 def find_remedies(
-    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: str, has_cleaner: bool = True
+    tables: Tables,
+    reader: ClassReader,
+    klasses: Mapping[str, int],
+    counts: Mapping[str, int],
+    name: str,
+    path: str,
+    has_cleaner: bool = True,
 ) -> Iterator[str]:
     """Yield what frees the native memory of objects of the class `name`. `klasses`: the Klass of
-    each class of objects. `path`: the types on a path from a root to one of its live objects, or
-    "". `has_cleaner`: False for a direct buffer that refers to no other object, so that the
-    collector does not free its memory."""
+    each class of objects. `counts`: the number of live objects of each class. `path`: the types on
+    a path from a root to one of its live objects, or "". `has_cleaner`: False for a direct buffer
+    that refers to no other object, so that the collector does not free its memory."""
     outer, _, number = name.rpartition("$")
     # A program cannot name an anonymous class.
     if number.isdigit() and outer in klasses and outer in path:
         name = outer
+    name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
     yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
     if _IN_CLEANERS in path:
         yield _OF_CLEANERS
+
+
+def _find_closeable_owner(
+    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], counts: Mapping[str, int], name: str, path: str
+) -> str:
+    """Return the outermost class on the end of a path whose close() also closes the object of the
+    class `name`: org.rocksdb.RocksDB for the column family handle that each RocksDB has. Each of
+    these classes implements AutoCloseable, is in the same package, and has as many objects."""
+    package, links = name.rpartition(".")[0], path.partition(" (")[0].split(" → ")
+    for link in links[-2::-1]:
+        owner = link.rpartition(".")[0]
+        if owner.rpartition(".")[0] != package or not package or counts.get(owner) != counts.get(name):
+            break
+        if not is_closeable(tables, reader, klasses.get(owner, 0)):
+            break
+        name = owner
+    return name
 
 
 def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
@@ -113,7 +137,7 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield _OF_AUTOMATIC_ARENAS
     elif name.startswith(_ARENA):
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
-    elif _CLOSEABLE in _interfaces(tables, reader, klass):
+    elif is_closeable(tables, reader, klass):
         yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
 
 
@@ -132,6 +156,11 @@ def find_idle_remedies(functions: Sequence[str]) -> list[str]:
     """Return how to end threads that wait for tasks. `functions`: of their frames, each with the
     class."""
     return list(dict.fromkeys(remedy for name, remedy in _OF_IDLE.items() if any(name in one for one in functions)))
+
+
+def is_closeable(tables: Tables, reader: ClassReader, klass: int) -> bool:
+    """Whether a class implements AutoCloseable."""
+    return _CLOSEABLE in _interfaces(tables, reader, klass)
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:
