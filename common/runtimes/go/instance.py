@@ -25,10 +25,11 @@ from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap, total_bytes
 from findleaks.runtimes.go.holders import find_free_slots, find_holders
-from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
+from findleaks.runtimes.go.mappings import NativeMemory, find_mappings, list_native_memory, list_unknown_memory
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
+from findleaks.runtimes.go.native_owners import FREE, NativeOwners, list_allocating_calls
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects, Retained
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
@@ -52,7 +53,7 @@ from findleaks.runtimes.retained_findings import find_large_types, find_retainer
 from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 from findleaks.unwind.frames import Frame, Unwinder
 
 
@@ -63,7 +64,7 @@ class Go(Runtime):
     user_thread = "goroutine"
     names_roots = reports_objects = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
-    garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
+    garbage_remedy = "free it before the last reference is dropped, or with runtime.AddCleanup: Go's collector does not free memory of C"
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module, directory: Optional[Directory] = None) -> None:
@@ -314,12 +315,28 @@ class Go(Runtime):
         return find_blocked(self._memory, self._engine, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:
-        """Return the objects that refer to native memory, garbage among them; None if there are no
-        native blocks."""
+        """Return the objects that refer to native memory, garbage among them."""
+        return self._owners.holders if self._owners is not None else None
+
+    @cached_property
+    def _owners(self) -> Optional[NativeOwners]:
         native = self._directory.ranges() if self._directory is not None else []
-        if not native or self._objects is None or self._graph is None:
+        if not native or self._directory is None or self._objects is None or self._graph is None:
             return None
-        return find_holders(self._objects, self._engine, self._graph, native)
+        return NativeOwners(find_holders(self._objects, self._engine, self._graph, native), self._memory, self._directory.blocks)
+
+    def native_example(self, type_name: str) -> Optional[int]:
+        return (self._owners.find_example(type_name) if self._owners is not None else None) or super().native_example(type_name)
+
+    def reference_chain(self, type_name: str) -> str:
+        address, graph = self.native_example(type_name), self._object_graph
+        return self._owners.describe(graph, address) if address is not None and graph is not None and self._owners is not None else ""
+
+    def remedies(self, type_name: str) -> Sequence[str]:
+        return (FREE,)
+
+    def allocating_calls(self, is_text: bool) -> Sequence[str]:
+        return list_allocating_calls(self._target, self.goroutines.tables, is_text) if self.goroutines is not None else ()
 
     def findings(self) -> Sequence[Finding]:
         used = sum(part.used or 0 for part in self._parts)
@@ -335,7 +352,7 @@ class Go(Runtime):
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
-        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory(), self._native_memory())
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, *self._other_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._object_graph))
         found += maps
         live = sum(one.bytes for one in self._types)
@@ -361,24 +378,10 @@ class Go(Runtime):
         indices = [index for wait in waits.values() for index in object_indices(self._objects, wait) or ()]
         return self._objects.title_at(indices[0]) if len(indices) == 1 else ""
 
-    def _unknown_memory(self) -> list[Range]:
-        """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
-        thread."""
-        known = [*self.list_reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
-        regions = anonymous(self._target.regions())
-        stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
-        known += [Range(region.start, region.end) for region in stacks if region is not None]
-        return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
-
-    def _native_memory(self) -> NativeMemory:
-        """Return memory in which C code may store pointers: all writable memory that is not used by
-        Go. Stacks of threads begin at the stack pointer."""
-        regions = [region for region in self._target.regions() if region.writable and region.readable]
-        stacks = ((region_at(regions, thread.sp), thread.sp) for thread in self._target.threads())
-        own = [*self.list_reserved(), *self._metadata.ranges, *self.variables_memory]
-        own += [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
-        ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), own)
-        return NativeMemory(ranges, self._directory.blocks if self._directory is not None else None)
+    def _other_memory(self) -> tuple[list[Range], NativeMemory]:
+        """Return memory of unknown use, and that of C code."""
+        own, of = [*self.list_reserved(), *self._metadata.ranges], (self._target, self._directory)
+        return list_unknown_memory(*of, own), list_native_memory(*of, [*own, *self.variables_memory])
 
     def list_reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
