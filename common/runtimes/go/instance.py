@@ -21,7 +21,6 @@ from findleaks.runtimes.go.blocked import find_blocked
 from findleaks.runtimes.go.code_frames import GoCode
 from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, find_value_type
 from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
-from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap, total_bytes
 from findleaks.runtimes.go.holders import find_free_slots, find_holders
@@ -31,7 +30,7 @@ from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
 from findleaks.runtimes.go.native_owners import FREE, NativeOwners, list_allocating_calls
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
@@ -47,10 +46,9 @@ from findleaks.runtimes.go.verdict_findings import (
     find_sparse_maps,
     find_timers,
 )
-from findleaks.runtimes.go.waits import WaitReader, object_indices
+from findleaks.runtimes.go.waiting import GoHeap, find_waiting_goroutines
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
-from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
@@ -338,17 +336,16 @@ class Go(Runtime):
     def allocating_calls(self, is_text: bool) -> Sequence[str]:
         return list_allocating_calls(self._target, self.goroutines.tables, is_text) if self.goroutines is not None else ()
 
+    @property
+    def _known_heap(self) -> Optional[GoHeap]:
+        graph, types = self._object_graph, self.program.types if self.program is not None else None
+        if graph is None or types is None or self._objects is None or self._graph is None or self.goroutines is None:
+            return None
+        return GoHeap(self._memory, self._engine, types, self._objects, self._graph, graph, self.goroutines)
+
     def findings(self) -> Sequence[Finding]:
         used = sum(part.used or 0 for part in self._parts)
-        blocked = self._blocked
-        every = group_user_threads(one for one in self._user_threads if not one.is_internal)
-        groups = large_groups(every, used, blocked or frozenset())
-        threads = [with_companions(group, every) for group in groups]
-        retained: Sequence[Optional[Retained]] = [None] * len(groups)
-        if groups and self._objects is not None and self._graph is not None and self._object_graph is not None:
-            retained = self._objects.retained_by(self._graph, threads, self._object_graph.absent)
-        channels = [self._channel_of(group.first) for group in groups]
-        many = [describe_goroutines(group, of, one, blocked, to) for group, of, one, to in zip(groups, threads, retained, channels)]
+        many = find_waiting_goroutines(self._known_heap, self._user_threads, self._blocked, used)
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
@@ -369,14 +366,6 @@ class Go(Runtime):
         held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
-
-    def _channel_of(self, one: UserThread) -> str:
-        """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
-        if one.reason != "chan receive" or self._objects is None or self.program is None or self.goroutines is None:
-            return ""
-        waits = WaitReader(self._memory, self._engine, self.program.types, self._objects).read([one], self.goroutines.structures)
-        indices = [index for wait in waits.values() for index in object_indices(self._objects, wait) or ()]
-        return self._objects.title_at(indices[0]) if len(indices) == 1 else ""
 
     def _other_memory(self) -> tuple[list[Range], NativeMemory]:
         """Return memory of unknown use, and that of C code."""
