@@ -34,7 +34,10 @@ _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any mor
 _OF_EXECUTORS = "shutdown() of each java.util.concurrent.ExecutorService that is not needed any more: its threads wait for tasks"
 _OF_CLEANERS = "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
 _OF_HTTP_CLIENTS = "one java.net.http.HttpClient for all requests, or close() of each one that is not needed any more (since JDK 21)"
-_IN_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
+OF_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
+OWN_ACTIONS = (
+    "actions of the Cleaner that do not refer to the object that they clean, such as a static nested class: else it never becomes garbage"
+)
 _OF_IDLE = {
     "java.util.concurrent.ThreadPoolExecutor.getTask": _OF_EXECUTORS,
     "java.util.concurrent.ForkJoinPool.awaitWork": _OF_EXECUTORS,
@@ -53,7 +56,7 @@ _OF_RETAINERS = {
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
     "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
-    _IN_CLEANERS: _OF_CLEANERS,
+    OF_CLEANERS: _OF_CLEANERS,
     _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
     "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
@@ -97,7 +100,7 @@ def find_remedies(
     yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
-    if _IN_CLEANERS in path:
+    if OF_CLEANERS in path:
         yield _OF_CLEANERS
 
 
