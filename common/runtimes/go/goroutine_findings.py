@@ -174,7 +174,7 @@ def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Option
 
 
 def large_groups(
-    groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int]
+    groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int] = frozenset()
 ) -> list[UserThreadGroup]:
     """Return the groups that are reported, at most three. Such a group has many goroutines that
     wait at the same place, some that are `blocked` for good, or any that are `deadlocked`.
