@@ -153,6 +153,9 @@ def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
     with Running([str(program), "dropped", str(OWNERS)], tmp_path / "run2") as run:
         lost = first_finding("--pid", str(run.pid))
     assert held["finding"] == "held-by-managed-objects" and lost["finding"] == "lost"
+    # Stale words of stacks may refer to a few blocks.
+    assert 2 * OWNERS - 80 <= held["evidence"]["native_blocks"] <= 2 * OWNERS
+    assert 2 * OWNERS - 80 <= lost["evidence"]["blocks"] <= 2 * OWNERS + 10
     assert re.search(rf"{OWNERS:,} objects of main\.Image retain [\d.]+ MiB; one of them is reached by variable at ", join_text(held))
     assert re.search(r"main\.Image\.handle → block of 24 B\. free memory of C with C\.free", join_text(held)), join_text(held)
     calls = lost["evidence"]["allocating_calls"]["calls"]

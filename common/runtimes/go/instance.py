@@ -36,7 +36,7 @@ from findleaks.runtimes.go.processors import Processors, find_processors, list_b
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays, find_unused_elements
 from findleaks.runtimes.go.span_table import Span
-from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
+from findleaks.runtimes.go.stack_roots import StackRoots, list_used_stacks, live_stacks
 from findleaks.runtimes.go.verdict_findings import (
     TIMERS,
     add_remedy,
@@ -380,10 +380,12 @@ class Go(Runtime):
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
-        """Return pages that belong to no span, and free slots that refer to native memory."""
+        """Return pages that belong to no span, the unused parts of stacks, and free slots that
+        refer to native memory."""
         native = self._directory.ranges() if self._directory is not None else []
         slots = find_free_slots(self._objects, self._engine, native) if native and self._objects is not None else []
-        pages = subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        stacks = list_used_stacks(self._target, self._user_threads, self._of(MANUAL))
+        pages = subtract(self._ranges, merge_ranges([*self._of(OBJECTS), *stacks])) if self._has_spans else []
         return merge_ranges([*pages, *slots])
 
     def bookkeeping(self) -> Sequence[Range]:
