@@ -237,6 +237,17 @@ class Runtime:
         and the runtime's functions that allocate what no collector frees; () if unknown."""
         return (), ()
 
+    def allocating_calls(self, is_text: bool) -> Sequence[str]:
+        """Return the places at which the program may have allocated blocks that no collector frees:
+        "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text."""
+        return ()
+
+    def native_classes(self, native: str, about: str) -> Sequence[tuple[str, int]]:
+        """Return the program's classes whose objects own native memory until close() is called, and
+        the numbers of their live objects. To choose classes: `native` is the type of a block, and
+        `about` has names of libraries and types."""
+        return ()
+
     def remedies(self, type_name: str) -> Sequence[str]:
         """Return what frees native memory of objects of a type; () if unknown."""
         return ()

@@ -131,12 +131,35 @@ def test_strings_of_c(tmp_path: Path) -> None:
         assert found["finding"] == "lost"
         leaked = re.match(r"Leaked: \S+ [KM]iB in ([\d,]+) blocks that nothing refers to\b", join_text(found))  # or "1 possible"
         assert leaked is not None and "nnnn" in join_text(found)
+        call = r"allocates such blocks of text in these calls: C\.CString in main\.encode \(programs/go_strings\.go:24\)\. Inferred: "
+        assert re.search(call, join_text(found)) and found["try"] == ["free each of these blocks with C.free, for example with defer"]
         every = STRINGS + STRINGS * 9 // 10
         assert every - 20 <= int(leaked[1].replace(",", "")) <= every
     names = {one["name"]: one["retained_blocks"] for one in json.loads(findleaks("roots", "--json", core))["roots"]}
     (records,) = (blocks for name, blocks in names.items() if "(used in main.load" in name)
     assert STRINGS // 10 - 2 <= records <= STRINGS // 10  # stale words of stacks may refer to one or two, too
     assert not [name for name in names if "finalizer" in name]
+
+
+OWNERS = 3_000
+
+
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.3"))])
+def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
+    """The path ends at the field with the address. Calls of C functions that do not allocate are not named."""
+    program = build(tmp_path, version, STRIPPED, name="go_owners", cgo=True)
+    with Running([str(program), "kept", str(OWNERS)], tmp_path / "run") as run:
+        held = first_finding("--pid", str(run.pid))
+    with Running([str(program), "dropped", str(OWNERS)], tmp_path / "run2") as run:
+        lost = first_finding("--pid", str(run.pid))
+    assert held["finding"] == "held-by-managed-objects" and lost["finding"] == "lost"
+    # Stale words of stacks may refer to a few blocks.
+    assert 2 * OWNERS - 80 <= held["evidence"]["native_blocks"] <= 2 * OWNERS
+    assert 2 * OWNERS - 80 <= lost["evidence"]["blocks"] <= 2 * OWNERS + 10
+    assert re.search(rf"{OWNERS:,} objects of main\.Image retain [\d.]+ MiB; one of them is reached by variable at ", join_text(held))
+    assert re.search(r"main\.Image\.handle → block of 24 B\. free memory of C with C\.free", join_text(held)), join_text(held)
+    calls = lost["evidence"]["allocating_calls"]["calls"]
+    assert calls == ["C.malloc in main.size (programs/go_owners.go:47)", "C.image_new in main.open (programs/go_owners.go:39)"]
 
 
 @pytest.mark.matrix

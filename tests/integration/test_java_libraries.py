@@ -119,6 +119,7 @@ def test_options_of_rocksdb(tmp_path: Path) -> None:
     first = found["findings"][0]
     assert first == finding(found, "lost")
     assert "→ rocksdb::SkipListFactory" in first["cause"]
+    assert "org.rocksdb.ColumnFamilyOptions" in first["evidence"]["native_classes"]["names"]
     assert first["bytes"] > 20_000 * OPTIONS
 
 
@@ -277,7 +278,7 @@ def test_words_of_compilers_refer_to_no_leaks(version: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(("kind", "kept"), [("in", "some"), ("out", "none")])
 def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path: Path) -> None:
     """The native memory is leaked, and the objects that owned it were collected. The finding names the class of remaining objects with
-    memory of the same size, and otherwise the library."""
+    memory of the same size, and otherwise the library and its classes that the program has used."""
     with run_version(tmp_path, version, "ZstdStreams", path_of(ZSTD), str(STREAMS), kind, kept) as running:
         found = verdict("--pid", str(running.pid))
     lost = finding(found, "lost")
@@ -295,10 +296,12 @@ def test_collected_streams_of_zstd(version: str, kind: str, kept: str, tmp_path:
         remedy = f"close() of each {name} that is not needed any more, as in try-with-resources"
         assert lost["try"] == [f"if such objects owned the blocks: {remedy}"]
     else:
-        assert "living_owner" not in lost["evidence"] and not lost["try"]
-        libraries = lost["evidence"]["loaded_libraries"]
-        assert "the process has loaded only libzstd-jni-" in lost["cause"] and "Inferred from this" in lost["cause"]
+        libraries, classes = lost["evidence"]["loaded_libraries"], lost["evidence"]["native_classes"]
+        assert "the process has loaded only libzstd-jni-" in lost["cause"] and "Inferred: " in lost["cause"]
         assert len(libraries["names"]) == 1 and libraries["inferred"] is True
+        assert "com.github.luben.zstd.ZstdOutputStreamNoFinalizer" in classes["names"] and classes["inferred"] is True
+        assert not [one for one in classes["names"] if "Input" in one]  # of a class that the program has not used
+        assert "living_owner" not in lost["evidence"] and lost["try"][0].startswith("if such objects owned the blocks: close() of each ")
 
 
 @pytest.mark.parametrize("version", [jvms.SYSTEM, "25.0.2"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jvms
 import pytest
 import truth
+from debuggers import runtime_page
 from verdicts import finding, verdict
 
 from cores import Running
@@ -73,6 +75,26 @@ def test_cleaner_that_waits(version: str, tmp_path: Path) -> None:
     assert (row["name"], row["objects"]) == ("java.nio.DirectByteBuffer", BUFFERS) and row["native_bytes"] >= 30_000 * BUFFERS
     assert held["text"].startswith("In use, not leaked") and "jdk.internal.ref.CleanerImpl" in held["cause"]
     assert held["try"][-1] == "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
+
+
+OWN = 12_000
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in ("11", "21.0.4", "25.0.2"))])
+def test_cleaning_actions_that_refer_to_their_objects(version: str, tmp_path: Path) -> None:
+    """These objects never become garbage. Objects whose actions do not refer to them do, with their actions. Stale words of a stack may
+    refer to a few."""
+    jvms.compile_java(truth.PROGRAMS / "OwnActions.java", tmp_path, "--release", "11")
+    command = jvms.command(version, tmp_path, "OwnActions", str(OWN), options=("-Xmx256m", "-Xms256m", "-Xmn200m", "-XX:+UseSerialGC"))
+    with Running(command, tmp_path / "run") as running:
+        held = finding(verdict("--pid", str(running.pid)), "retained-objects")
+        types = {one["name"]: one for one in runtime_page("jvm", "--pid", str(running.pid))["types"]}
+    assert "jdk.internal.ref.CleanerImpl" in held["cause"] and held["try"][0].startswith("actions of the Cleaner that do not refer to ")
+    number = re.search(r"([\d,]+) objects live only because a Cleaner has an action for them that refers to them", held["cause"])
+    assert number is not None and OWN - 10 <= int(number[1].replace(",", "")) <= OWN
+    assert types["OwnActions$Page"]["objects"] == OWN
+    for name in ("OwnActions$Proper", "OwnActions$State"):
+        assert OWN // 10 <= types[name]["objects"] <= OWN // 10 + 10
 
 
 WAITING = 10_000

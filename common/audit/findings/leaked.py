@@ -9,6 +9,7 @@ from findleaks.audit.conventions import describe_conventions
 from findleaks.audit.diagnostics import is_trusted
 from findleaks.audit.disguises import describe_disguises as disguise_sentences
 from findleaks.audit.findings.figures import LEAKED, BlockFigures, Figures, exclude_figures
+from findleaks.audit.findings.leak_sources import describe_sources, list_source_remedies
 from findleaks.audit.findings.significance import LEAST, PART
 from findleaks.audit.interior_heads import find_largest_head
 from findleaks.audit.leak_groups import (
@@ -35,7 +36,7 @@ from findleaks.audit.reference_evidence import (
 from findleaks.audit.site_groups import group_leaks_by_site
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.engine.terms import Kind, State, Totals
-from findleaks.formatting import blocks, number, printable, shorten, size, some
+from findleaks.formatting import blocks, number, shorten, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
 
@@ -81,8 +82,9 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
         return Finding(
             "nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=("find",) if maybe else (), resident=0
         )
-    cause, commands, owner = _describe_largest(session, leaks.bytes, facts)
-    if is_next_to_nothing(leaks.bytes, _comparison_bytes(session)):
+    is_small = is_next_to_nothing(leaks.bytes, _comparison_bytes(session))
+    cause, commands, owner = _describe_largest(session, leaks.bytes, facts, is_small)
+    if is_small:
         title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
         return Finding(
@@ -92,7 +94,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     cause = " ".join(filter(None, (cause, *_describe_evidence(session), _describe_disguised(session))))
     title = f"Leaked: {leaks.amount} in {blocks(leaks.blocks)} that nothing refers to{maybe}.{doubt}"
     remedies = tuple(f"if such objects owned the blocks: {one}" for one in owner.remedies) if owner is not None else ()
-    remedies = remedies or _list_remedies(session, facts)
+    remedies = remedies or _list_remedies(session, facts) or list_source_remedies(facts)
     return Finding("lost", leaks.bytes, title, cause, remedies, tuple(commands), facts, leaks.resident)
 
 
@@ -167,9 +169,12 @@ def _comparison_bytes(session: Session) -> int:
     return max(session.directory.blocks.totals(State.IN_USE).bytes, writable if writable >= LEAST else 0)
 
 
-def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -> tuple[str, list[str], Optional[LivingOwner]]:
+def _describe_largest(
+    session: Session, amount: int, facts: dict[str, object], is_small: bool
+) -> tuple[str, list[str], Optional[LivingOwner]]:
     """Return a sentence about the largest group, the commands that explain it, and the managed
-    objects that may have owned its blocks. Adds entries to `facts`."""
+    objects that may have owned its blocks. Adds entries to `facts`. `is_small`: whether next to
+    nothing leaked, so that the finding is brief."""
     groups = merge_leaks(
         [
             leak
@@ -190,8 +195,8 @@ def _describe_largest(session: Session, amount: int, facts: dict[str, object]) -
     if owner is not None:
         cause = f"{cause} {_describe_living_owner(owner)}"
         facts["living_owner"] = {**owner._asdict(), "address": hex(owner.address), "inferred": True}
-    elif module is None and not groups[0].type:
-        cause += _describe_sources(session, facts)
+    elif not is_small:
+        cause += describe_sources(session, groups[0], facts)
     sited = _describe_largest_site(session, amount)
     if sited is not None:
         facts["site"], words = sited
@@ -227,29 +232,6 @@ def _describe_living_owner(owner: LivingOwner) -> str:
     sentence = f"{blocks(owner.blocks)} of this size are reachable, and objects of {shorten(owner.type)} refer to {part}."
     sentence += f" One of these objects is reached by {shorten(owner.path, 400)}." if owner.path else ""
     return f"{sentence} Inferred from the size: such objects may have owned the leaked blocks, too."
-
-
-def _describe_sources(session: Session, facts: dict[str, object]) -> str:
-    """Return a sentence about the libraries, or else the functions of a runtime, that may have
-    allocated the leaked blocks; "" if unknown. Adds them to `facts`."""
-    sources = [runtime.allocation_sources() for runtime in session.runtimes]
-    libraries = [name for names, _ in sources for name in names]
-    functions = [name for _, names in sources for name in names]
-    if libraries:
-        facts["loaded_libraries"] = {"names": libraries, "inferred": True}
-        return f" {_describe_loaded_libraries(libraries)}"
-    if not functions:
-        return ""
-    facts["allocating_functions"] = {"names": functions, "inferred": True}
-    text = " The process has loaded only libraries of the runtime and of the system. Inferred from this:"
-    return f"{text} the program may have called {' or '.join(functions)} and not freed this memory."
-
-
-def _describe_loaded_libraries(libraries: Sequence[str]) -> str:
-    """Return a sentence about the libraries that a program of a runtime loaded."""
-    is_one, names = len(libraries) == 1, some(list(map(printable, libraries)), 3)
-    text = f"Except for libraries of the runtime and of the system, the process has loaded {'only ' if is_one else ''}{names}."
-    return f"{text} Inferred from this: {'this library' if is_one else 'one of them'} may have allocated the leaked blocks."
 
 
 def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict[str, object], str]]:

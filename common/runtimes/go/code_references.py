@@ -32,6 +32,8 @@ from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 _RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
+_CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
+_BL = 0x94000000
 _ADR, _ADRP = 0x10000000, 0x90000000  # of bits 31 and 28 to 24
 _SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
 # Of a load or store: it is of a vector register, which has 16 bytes if the size is 0.
@@ -90,6 +92,35 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
                 if low - 4 <= address <= high:
                     found += [(address + more, place) for more in operands.constants if address + more in wanted]
     return found
+
+
+def find_calls(target: Target, module: ModuleData, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Yield the address of each call instruction that calls one of the addresses `wanted`, and
+    this address."""
+    calls = _CALLS.get(target.arch.name)
+    if calls is None or module.text.end - module.text.start > _MAX_CODE:
+        return
+    for piece in target.pieces(*module.text):
+        for first in range(0, len(piece.data), _SLICE):
+            if target.is_interrupted():
+                raise Interrupted
+            data = bytes(piece.data[first : first + _SLICE + 4])
+            yield from ((place, address) for place, address in calls(data, piece.address + first) if address in wanted)
+
+
+def _calls_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+    for match in _CALL.finditer(code):
+        place = start + match.start()
+        yield place, place + 5 + struct.unpack("<i", match[1])[0]
+
+
+def _calls_aarch64(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+    for at, word in enumerate(array("I", code[: len(code) // 4 * 4])):
+        if word & 0xFC000000 == _BL:
+            yield start + 4 * at, start + 4 * at + 4 * decode_signed(word & 0x3FFFFFF, 26)
+
+
+_CALLS = {X86_64.name: _calls_x86, AARCH64.name: _calls_aarch64}
 
 
 def _operands_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:

@@ -9,12 +9,14 @@ from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.deadlocks import REMEDY
 from findleaks.runtimes.go.objects import Retained
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.user_threads import UserThreadGroup
 
 _MANY, _MOST_GROUPS = 1000, 3  # goroutines of a group, and groups, that are reported
 _SOME, _PART = 100, 16  # goroutines that are reported if their stacks take 1 / _PART of the heap
+_SINGULAR = {"They wait": "It waits", "They were": "It was", "Their stacks take": "Its stack takes", "Only they refer": "Only it refers"}
 _FEW = 10  # goroutines that are reported if they are blocked for good
 _MOST_TYPES = 3  # types that a sentence names
 
@@ -171,14 +173,18 @@ def _leader(group: UserThreadGroup, groups: Sequence[UserThreadGroup]) -> Option
     return next((one for one in groups if any(frame.function == function for frame in one.frames)), None) if function else None
 
 
-def large_groups(groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int]) -> list[UserThreadGroup]:
+def large_groups(
+    groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int] = frozenset()
+) -> list[UserThreadGroup]:
     """Return the groups that are reported, at most three. Such a group has many goroutines that
-    wait at the same place, or some that are `blocked` for good. `groups`: those with the most
-    goroutines first. `heap`: bytes of Go's heap in use."""
+    wait at the same place, some that are `blocked` for good, or any that are `deadlocked`.
+    `groups`: those with the most goroutines first. `heap`: bytes of Go's heap in use."""
 
     def is_large(group: UserThreadGroup) -> bool:
         count = len(group.threads)
         if count >= _MANY or (count >= _SOME and group.stack_bytes * _PART >= heap):
+            return True
+        if any(one.number in deadlocked for one in group.threads):
             return True
         return count >= _FEW and sum(one.number in blocked for one in group.threads) >= _FEW
 
@@ -200,10 +206,12 @@ def describe_goroutines(
     retained: Optional[Retained],
     blocked: Optional[frozenset[int]],
     channel: str = "",
+    locks: tuple[str, int] = ("", 0),
 ) -> Finding:
     """Return the finding about a group. `threads`: the result of `with_companions`. `retained`:
     what is reachable only from these. `blocked`: goroutines that are blocked for good; None:
-    unknown. `channel`: the type of the channel from which the goroutines receive, or ""."""
+    unknown. `channel`: the type of the channel from which the goroutines receive, or "".
+    `locks`: the result of deadlocks.describe_holders."""
     count, frame, creator = len(group.threads), find_own_frame(group.frames), group.first.creator
     function, reason = _function(group), group.first.reason
     forever = sum(one.number in blocked for one in group.threads) if blocked is not None else None
@@ -212,17 +220,19 @@ def describe_goroutines(
     advice = known or _find_advice(group, _CALLERS) or _ADVICE
     place = f" ({shorten(frame.place())})" if frame is not None and frame.line else ""
     state = "are blocked for good" if forever == count else "wait"
-    title = f"{number(count)} goroutines {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
+    state = ("are deadlocked" if count > 1 else "is deadlocked") if locks[1] == count else state
+    title = f"{format_count(count, 'goroutine')} {state} in {shorten(function)}{place}: {shorten(reason or 'unknown')}."
     held = retained.totals if retained is not None else Totals(0, 0)
     resident = retained.resident if retained is not None else None
     sentences = [advice.cause] if advice.cause else []
-    if forever and not advice.cause:
+    if forever and not advice.cause and not locks[1]:
         who = "They" if forever == count else f"{number(forever)} of them"
         what = _OBJECTS.get(reason, "channels")
         why = f"nothing else can reach the {what} for which they wait"
         if reason == "select":
             why = "the channels for which they wait are nil, or nothing else can reach them"
         sentences.append(f"{who} can never continue: {why}.")
+    sentences += [locks[0]] if locks[0] else []
     if creator is not None:
         sentences.append(f"They were created by {shorten(creator.short_name())} at {shorten(creator.place())}.")
     others, stacks = len(threads) - count, sum(one.stack.end - one.stack.start for one in threads)
@@ -238,6 +248,7 @@ def describe_goroutines(
     facts: dict[str, object] = {
         "goroutines": count,
         "blocked_for_good": forever,
+        "deadlocked": locks[1],
         "function": frame.function if frame is not None else None,
         "file": (frame.file or None) if frame is not None else None,
         "line": (frame.line or None) if frame is not None else None,
@@ -249,6 +260,9 @@ def describe_goroutines(
         "retained_objects": held.blocks if retained is not None else None,
         "retained_bytes": held.bytes if retained is not None else None,
     }
+    cause = " ".join(sentences)
+    for plural, singular in _SINGULAR.items() if len(threads) == 1 else ():
+        cause = cause.replace(plural, singular)
     commands = ("stacks", "runtime --only go")
     present = stacks + resident if resident is not None else None
-    return Finding("goroutines", stacks + held.bytes, title, " ".join(sentences), (advice.remedy,), commands, facts, present)
+    return Finding("goroutines", stacks + held.bytes, title, cause, (REMEDY if locks[1] else advice.remedy,), commands, facts, present)

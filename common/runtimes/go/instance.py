@@ -21,22 +21,22 @@ from findleaks.runtimes.go.blocked import find_blocked
 from findleaks.runtimes.go.code_frames import GoCode
 from findleaks.runtimes.go.fatal_places import find_failed, find_program_frame, find_value_type
 from findleaks.runtimes.go.finalizer_cycles import find_finalizer_cycles
-from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.goroutines import CallFrame, Goroutines
 from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, TABLE, Heap, anonymous, heap, total_bytes
 from findleaks.runtimes.go.holders import find_free_slots, find_holders
-from findleaks.runtimes.go.mappings import NativeMemory, find_mappings
+from findleaks.runtimes.go.mappings import NativeMemory, find_mappings, list_native_memory, list_unknown_memory
 from findleaks.runtimes.go.memstats import MemStats, mem_stats
 from findleaks.runtimes.go.metadata import Metadata, metadata
 from findleaks.runtimes.go.moduledata import Program, program
+from findleaks.runtimes.go.native_owners import FREE, NativeOwners, list_allocating_calls
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.panics import PANIC, find_fatal_message
 from findleaks.runtimes.go.processors import Processors, find_processors, list_buffers
 from findleaks.runtimes.go.root_groups import group_goroutines
 from findleaks.runtimes.go.sliced_arrays import find_sliced_arrays, find_unused_elements
 from findleaks.runtimes.go.span_table import Span
-from findleaks.runtimes.go.stack_roots import StackRoots, live_stacks
+from findleaks.runtimes.go.stack_roots import StackRoots, list_used_stacks, live_stacks
 from findleaks.runtimes.go.verdict_findings import (
     TIMERS,
     add_remedy,
@@ -46,13 +46,12 @@ from findleaks.runtimes.go.verdict_findings import (
     find_sparse_maps,
     find_timers,
 )
-from findleaks.runtimes.go.waits import WaitReader, object_indices
+from findleaks.runtimes.go.waiting import GoHeap, find_waiting_goroutines
 from findleaks.runtimes.object_graph import ObjectGraph
 from findleaks.runtimes.retained_findings import find_large_types, find_retainer
-from findleaks.runtimes.user_threads import group_user_threads
 from findleaks.target.arch import AARCH64, X86_64
 from findleaks.target.base import Module, Range, Target, Thread
-from findleaks.target.ranges import intersection, merge_ranges, range_at, region_at, subtract
+from findleaks.target.ranges import intersection, merge_ranges, range_at, subtract
 from findleaks.unwind.frames import Frame, Unwinder
 
 
@@ -63,7 +62,7 @@ class Go(Runtime):
     user_thread = "goroutine"
     names_roots = reports_objects = True
     maps_unreferenced_memory = True  # the page allocator computes the addresses of its bitmaps
-    garbage_remedy = "free memory of C before its last reference is dropped, or with runtime.AddCleanup: Go's collector does not free it"
+    garbage_remedy = "free it before the last reference is dropped, or with runtime.AddCleanup: Go's collector does not free memory of C"
     shares_module = True  # if the program calls C, the module also has C code
 
     def __init__(self, target: Target, engine: Engine, module: Module, directory: Optional[Directory] = None) -> None:
@@ -314,28 +313,43 @@ class Go(Runtime):
         return find_blocked(self._memory, self._engine, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:
-        """Return the objects that refer to native memory, garbage among them; None if there are no
-        native blocks."""
+        """Return the objects that refer to native memory, garbage among them."""
+        return self._owners.holders if self._owners is not None else None
+
+    @cached_property
+    def _owners(self) -> Optional[NativeOwners]:
         native = self._directory.ranges() if self._directory is not None else []
-        if not native or self._objects is None or self._graph is None:
+        if not native or self._directory is None or self._objects is None or self._graph is None:
             return None
-        return find_holders(self._objects, self._engine, self._graph, native)
+        return NativeOwners(find_holders(self._objects, self._engine, self._graph, native), self._memory, self._directory.blocks)
+
+    def native_example(self, type_name: str) -> Optional[int]:
+        return (self._owners.find_example(type_name) if self._owners is not None else None) or super().native_example(type_name)
+
+    def reference_chain(self, type_name: str) -> str:
+        address, graph = self.native_example(type_name), self._object_graph
+        return self._owners.describe(graph, address) if address is not None and graph is not None and self._owners is not None else ""
+
+    def remedies(self, type_name: str) -> Sequence[str]:
+        return (FREE,)
+
+    def allocating_calls(self, is_text: bool) -> Sequence[str]:
+        return list_allocating_calls(self._target, self.goroutines.tables, is_text) if self.goroutines is not None else ()
+
+    @property
+    def _known_heap(self) -> Optional[GoHeap]:
+        graph, types = self._object_graph, self.program.types if self.program is not None else None
+        if graph is None or types is None or self._objects is None or self._graph is None or self.goroutines is None:
+            return None
+        return GoHeap(self._memory, self._engine, types, self._objects, self._graph, graph, self.goroutines)
 
     def findings(self) -> Sequence[Finding]:
         used = sum(part.used or 0 for part in self._parts)
-        blocked = self._blocked
-        every = group_user_threads(one for one in self._user_threads if not one.is_internal)
-        groups = large_groups(every, used, blocked or frozenset())
-        threads = [with_companions(group, every) for group in groups]
-        retained: Sequence[Optional[Retained]] = [None] * len(groups)
-        if groups and self._objects is not None and self._graph is not None and self._object_graph is not None:
-            retained = self._objects.retained_by(self._graph, threads, self._object_graph.absent)
-        channels = [self._channel_of(group.first) for group in groups]
-        many = [describe_goroutines(group, of, one, blocked, to) for group, of, one, to in zip(groups, threads, retained, channels)]
+        many = find_waiting_goroutines(self._known_heap, self._user_threads, self._blocked, used)
         found = [*find_free_memory(self._target, self.mem_stats, self._parts), *many]
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
-        found += find_mappings(self._memory, self._objects, self._engine, self._graph, self._unknown_memory(), self._native_memory())
+        found += find_mappings(self._memory, self._objects, self._engine, self._graph, *self._other_memory())
         maps = list(find_sparse_maps(self._target, self._objects, self._object_graph))
         found += maps
         live = sum(one.bytes for one in self._types)
@@ -353,32 +367,10 @@ class Go(Runtime):
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 
-    def _channel_of(self, one: UserThread) -> str:
-        """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
-        if one.reason != "chan receive" or self._objects is None or self.program is None or self.goroutines is None:
-            return ""
-        waits = WaitReader(self._memory, self._engine, self.program.types, self._objects).read([one], self.goroutines.structures)
-        indices = [index for wait in waits.values() for index in object_indices(self._objects, wait) or ()]
-        return self._objects.title_at(indices[0]) if len(indices) == 1 else ""
-
-    def _unknown_memory(self) -> list[Range]:
-        """Return anonymous memory that is not used by Go, by an allocator or as the stack of a
-        thread."""
-        known = [*self.list_reserved(), *self._metadata.ranges, *(self._directory.ranges() if self._directory is not None else ())]
-        regions = anonymous(self._target.regions())
-        stacks = (region_at(regions, thread.sp) for thread in self._target.threads())
-        known += [Range(region.start, region.end) for region in stacks if region is not None]
-        return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
-
-    def _native_memory(self) -> NativeMemory:
-        """Return memory in which C code may store pointers: all writable memory that is not used by
-        Go. Stacks of threads begin at the stack pointer."""
-        regions = [region for region in self._target.regions() if region.writable and region.readable]
-        stacks = ((region_at(regions, thread.sp), thread.sp) for thread in self._target.threads())
-        own = [*self.list_reserved(), *self._metadata.ranges, *self.variables_memory]
-        own += [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
-        ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), own)
-        return NativeMemory(ranges, self._directory.blocks if self._directory is not None else None)
+    def _other_memory(self) -> tuple[list[Range], NativeMemory]:
+        """Return memory of unknown use, and that of C code."""
+        own, of = [*self.list_reserved(), *self._metadata.ranges], (self._target, self._directory)
+        return list_unknown_memory(*of, own), list_native_memory(*of, [*own, *self.variables_memory])
 
     def list_reserved(self) -> Sequence[Range]:
         """Return the arenas; see Runtime."""
@@ -388,10 +380,12 @@ class Go(Runtime):
         return self._ranges if self._heap is not None else []
 
     def dead(self) -> Sequence[Range]:
-        """Return pages that belong to no span, and free slots that refer to native memory."""
+        """Return pages that belong to no span, the unused parts of stacks, and free slots that
+        refer to native memory."""
         native = self._directory.ranges() if self._directory is not None else []
         slots = find_free_slots(self._objects, self._engine, native) if native and self._objects is not None else []
-        pages = subtract(self._ranges, [*self._of(OBJECTS), *self._of(MANUAL)]) if self._has_spans else []
+        stacks = list_used_stacks(self._target, self._user_threads, self._of(MANUAL))
+        pages = subtract(self._ranges, merge_ranges([*self._of(OBJECTS), *stacks])) if self._has_spans else []
         return merge_ranges([*pages, *slots])
 
     def bookkeeping(self) -> Sequence[Range]:

@@ -11,21 +11,23 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
+from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.formatting import format_count, number, size, some
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.heap import anonymous
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
-from findleaks.target.base import Range
-from findleaks.target.ranges import merge_to_most, range_at, subtract
+from findleaks.target.base import Range, Target
+from findleaks.target.ranges import merge_ranges, merge_to_most, range_at, region_at, subtract
 
 _LEAST = 1 << 20  # minimum bytes of all leaked mappings together in a finding
 _LEAST_REGION = 64 << 10  # minimum bytes of a region that is searched for mappings
@@ -46,6 +48,26 @@ class NativeMemory(NamedTuple):
 
     ranges: Sequence[Range]
     blocks: Optional[Blocks]
+
+
+def list_unknown_memory(target: Target, directory: Optional[Directory], own: Iterable[Range]) -> list[Range]:
+    """Return anonymous memory that is not used by Go (`own`), by an allocator or as the stack of a
+    thread."""
+    regions = anonymous(target.regions())
+    known = [*own, *(directory.ranges() if directory is not None else ())]
+    stacks = (region_at(regions, thread.sp) for thread in target.threads())
+    known += [Range(region.start, region.end) for region in stacks if region is not None]
+    return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
+
+
+def list_native_memory(target: Target, directory: Optional[Directory], own: Iterable[Range]) -> NativeMemory:
+    """Return memory in which C code may store pointers: all writable memory that is not used by Go
+    (`own`). Stacks of threads begin at the stack pointer."""
+    regions = [region for region in target.regions() if region.writable and region.readable]
+    stacks = ((region_at(regions, thread.sp), thread.sp) for thread in target.threads())
+    dead = [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
+    ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), [*own, *dead])
+    return NativeMemory(ranges, directory.blocks if directory is not None else None)
 
 
 def find_mappings(

@@ -7,6 +7,7 @@ Sources: Go 1.18 to 1.26, src/runtime: symtab.go (functab, pcvalue, step, funcli
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -119,6 +120,21 @@ class FunctionTable:
                 start = self.module.text.start
                 return Range(start + self._starts[at], start + self._starts[at + 1])
         return None
+
+    def entries_named(self, pattern: re.Pattern[str]) -> dict[int, str]:
+        """Return the functions in whose name `pattern` is found: entry and name."""
+        names = self._memory.read(*_read_sized(self.module.names)).decode("latin-1")
+        wanted: dict[int, str] = {}
+        for match in pattern.finditer(names):
+            start = names.rfind("\0", 0, match.start()) + 1
+            wanted[start] = names[start : names.find("\0", start)]
+        content = self._memory.read(*_read_sized(self.module.functions))
+        found: dict[int, str] = {}
+        for at, offset in enumerate(self._offsets[:-1] if wanted else ()):
+            name = wanted.get(int.from_bytes(content[offset + 4 : offset + 8], "little"))
+            if name is not None:
+                found[self.module.text.start + self._starts[at]] = name
+        return found
 
     def _text(self, address: int) -> str:
         data = self._memory.read(address, 256) or self._memory.read(address, 16)

@@ -27,8 +27,8 @@ from findleaks.runtimes.go.pclntab import TOP_FRAME
 from findleaks.runtimes.go.stack_maps import StackMaps, StackObject
 from findleaks.runtimes.go.types import Types
 from findleaks.target.arch import AARCH64
-from findleaks.target.base import Piece, Range, Thread
-from findleaks.target.ranges import merge_ranges
+from findleaks.target.base import Piece, Range, Target, Thread
+from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
 _WORD = 8
@@ -38,6 +38,7 @@ _MOST_FRAMES, _MOST_RECORDS = 1 << 16, 1 << 12
 _MOST_SHAPES = 16  # shapes that are stored for one innermost pc
 _CHECKED = 1 << 10  # goroutines between two checks for Ctrl-C
 _SIGNAL_STACK = 32 << 10
+_RED_ZONE = 128  # bytes below the stack pointer that C code may use (System V ABI)
 _FIELDS = ("sched.sp", "sched.ctxt", "syscallsp", "_defer", "_panic")
 # The compiler makes no map for the arguments of these functions, because the arguments depend on
 # the function that reflect makes at run time.
@@ -397,3 +398,13 @@ def _find_overlaps(threads: Sequence[UserThread]) -> dict[int, int]:
 def live_stacks(threads: Sequence[UserThread]) -> list[Range]:
     """Return the live parts of goroutines' stacks, sorted."""
     return merge_ranges(Range(one.sp & ~7, one.stack.end) for one in threads if one.stack.start <= one.sp < one.stack.end)
+
+
+def list_used_stacks(target: Target, threads: Sequence[UserThread], spans: Sequence[Range]) -> list[Range]:
+    """Return the parts of stacks that goroutines and threads use: all of `spans`, the memory of
+    stacks, if no goroutine is known. A stack is used as a whole if its stack pointer is unknown."""
+    if not threads:
+        return list(spans)
+    whole = (one.stack for one in threads if not one.stack.start <= one.sp < one.stack.end)
+    own = ((range_at(spans, thread.sp), thread.sp - _RED_ZONE & -_WORD) for thread in target.threads())
+    return merge_ranges([*live_stacks(threads), *whole, *(Range(sp, part.end) for part, sp in own if part is not None)])

@@ -97,7 +97,8 @@ class WaitReader:
             structure = structures.get(one.number) if is_readable(one) else None
             if structure is None:
                 continue
-            records, is_channel = self._list_records(layout, structure), one.reason in _CHANNELS
+            is_channel = one.reason in _CHANNELS
+            records = self._list_records(layout, structure, is_channel)
             if records is None:
                 continue
             objects = [self._object(layout, record, layout.channel if is_channel else layout.elem) for record in records]
@@ -117,8 +118,10 @@ class WaitReader:
                 found[one.number] = Wait(list(used.values()), list(used))
         return found
 
-    def _list_records(self, layout: _Layout, structure: int) -> Optional[list[int]]:
-        """Return the records to which a g structure refers; None if the list is damaged."""
+    def _list_records(self, layout: _Layout, structure: int, is_channel: bool) -> Optional[list[int]]:
+        """Return the records to which a g structure refers; None if the list is damaged. The first
+        record of the package sync may lead to those of other goroutines, which wait for the same
+        lock (semaRoot.queue)."""
         found: list[int] = []
         record = self._memory.word(structure + layout.first)
         while record:
@@ -126,7 +129,7 @@ class WaitReader:
                 return None
             self._seen.add(record)
             found.append(record)
-            record = self._memory.word(record + layout.next)
+            record = self._memory.word(record + layout.next) if is_channel else 0
         return found
 
     def _object(self, layout: _Layout, record: int, offset: int) -> int:

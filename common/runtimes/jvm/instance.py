@@ -192,7 +192,7 @@ class HotSpot(DumpableRuntime):
         return self._object_graph
 
     def named_roots(self) -> Sequence[ObjectRoot]:
-        from findleaks.runtimes.jvm.named_roots import list_named_roots  # `find` does not need it
+        from findleaks.runtimes.jvm.named_roots import list_named_roots
 
         graph = self._object_graph if self.lists_objects else None
         return list_named_roots(graph) if graph is not None else ()
@@ -251,7 +251,16 @@ class HotSpot(DumpableRuntime):
         klasses = {one.name: one.klass for one in (self._objects.classes if self._objects is not None else ())}
         graph, path = self._object_graph if type_name == BUFFER else None, self.reference_chain(type_name)
         plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
-        return list(find_remedies(self._tables, ClassReader(self._tables), klasses, type_name, path, not plain))
+        return list(find_remedies(self._tables, ClassReader(self._tables), klasses, self._live, type_name, path, not plain))
+
+    def native_classes(self, native: str, about: str) -> Sequence[tuple[str, int]]:
+        from findleaks.runtimes.jvm.native_classes import list_native_classes
+
+        return list_native_classes(self._tables, ClassReader(self._tables), self._live, native, about)
+
+    @property
+    def _live(self) -> Mapping[str, int]:
+        return {one.name: one.objects for one in self._types}
 
     def frees_garbage(self, type_name: str) -> bool:
         return is_cleaned(self._tables, self._engine, self._objects, self._reach, type_name)
@@ -365,16 +374,7 @@ class HotSpot(DumpableRuntime):
         used = blocks.totals(State.IN_USE).bytes
         found["malloc: in use"] = Count(used, "bytes")
         found["malloc: free and not returned"] = Count(blocks.totals(State.FREE).bytes + blocks.totals(State.CACHED).bytes, "bytes")
-        if self.tracked is not None:
-            # Blocks of Java libraries, agents, and all callers of malloc other than the JVM.
-            found["malloc: in use, not counted by NMT"] = Count(max(0, used - self.tracked.malloc), "bytes")
-            found["NMT: malloc, with headers"] = Count(self.tracked.malloc, "bytes")
-            found["NMT: reserved"] = Count(self.tracked.reserved, "bytes")
-            found["NMT: committed"] = Count(self.tracked.committed, "bytes")
-            for kind in self.tracked.kinds:
-                if kind.reserved:
-                    found[f"NMT: {kind.name}, reserved"] = Count(kind.reserved, "bytes")
-                    found[f"NMT: {kind.name}, committed"] = Count(kind.committed, "bytes")
+        found.update(self.tracked.counters(used) if self.tracked is not None else {})
         return found
 
     def sites(self) -> Sequence[Site]:

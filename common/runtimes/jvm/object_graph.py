@@ -148,6 +148,11 @@ class JavaGraph(ObjectGraph):
             return self._field(b"", found).name if found is not None else ""
         return f"[{offset - one.size >> one.row[2]}]" if one.size <= offset < one.size + (self._length(index) << one.row[2]) else ""
 
+    @property
+    def own_actions(self) -> int:
+        """The number of objects that live only because their own cleaning action refers to them."""
+        return self._reach.own_actions if self._reach is not None else 0
+
     def describe_chain(self, path: Sequence[int]) -> str:
         """See ObjectGraph. If the path contains a thread-local variable, its name is appended, and
         otherwise the name of the thread at which the path begins."""

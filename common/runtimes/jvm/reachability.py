@@ -9,7 +9,8 @@ following rules:
   keeps all of its classes alive.
 - A Cleaner waits until its referent is garbage, and then releases other objects. These objects are
   kept alive by the referent, not by the Cleaner, because a static list refers to all Cleaners. A
-  Cleaner without a referent waits for its thread, and keeps them alive itself.
+  Cleaner without a referent waits for its thread, and keeps them alive itself. So does a Cleaner
+  whose cleaning action refers to the referent: the referent never becomes garbage.
 
 Sources: OpenJDK 8, src/share/vm/oops/instanceRefKlass.cpp; OpenJDK 17, 21 and 25,
 src/hotspot/share/oops/instanceRefKlass.hpp (the map of a reference class lacks the referent, whose
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
@@ -47,6 +49,7 @@ _PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.l
 _NAMED = ("java.lang.Thread", "java.lang.ClassLoader")
 _FIELDS_JDK8 = 3  # `queue`, `next` and `discovered`, which links references that are to be enqueued
 _SOME = 1 << 14  # cleaners that are read together
+_TRIED, _NEAR = 64, 64  # cleaners that are examined; objects to which an action leads
 
 
 class ClassReach(NamedTuple):
@@ -80,12 +83,24 @@ class Reachability:
         self.certain_roots: list[Sequence[int]] = []
         self.possible_roots: list[Sequence[int]] = []
         self.cleaned: dict[str, bool] = {}  # results of cleaning.is_cleaned
+        # The references of cleaners (source << 32 | target) to their actions; the referents
+        self._actions, self._referents = array("Q"), array("I")
+        self.own_actions = 0  # live objects whose own cleaning action keeps them alive
         self.graph = self._build()
 
     def _build(self) -> Graph:
-        objects, engine, blocks = self._objects, self._engine, self._objects.blocks
-        search = self._search()
-        graph = engine.graph(blocks)
+        mirrors, extra = self._search()
+        graph = self._mark(mirrors, extra)
+        own = array("Q", self._find_own_actions(graph))
+        self.own_actions = len(own)
+        return self._mark(mirrors, extra + own) if own else graph
+
+    def _mark(self, mirrors: array[int], extra: array[int]) -> Graph:
+        """Return the graph, with live objects marked. `extra`: references (source << 32 | target)
+        that the maps of classes do not contain."""
+        objects, engine = self._objects, self._engine
+        search = ReferenceSearch(self._walk(), objects.numbers, mirrors, array("Q", sorted(extra)))
+        graph = engine.graph(objects.blocks)
         graph.set_labels(objects.numbers, array("I", [1]) * len(objects.classes))
         for piece in objects.pieces():
             search.run(engine, graph, piece)
@@ -93,8 +108,25 @@ class Reachability:
             graph.root_words(addresses)
         return mark_objects(graph, self._tables.target)
 
-    def _search(self) -> ReferenceSearch:
-        """Collect the roots, and the references that the maps of classes do not contain."""
+    def _find_own_actions(self, graph: Graph) -> Iterator[int]:
+        """Yield the reference (source << 32 | target) of each live Cleaner to an action from which
+        a few references lead back to the referent, if the referent counts as garbage. Of the
+        Cleaners with the same classes of referent and action, the first ones decide whether the
+        others are examined."""
+        kinds, numbers = graph.kinds(), self._objects.numbers
+        tried = Counter[tuple[int, int]]()
+        for one, referent in interruptible(self._tables.target, zip(self._actions, self._referents), _SOME):
+            cleaner, action = one >> 32, one & 0xFFFFFFFF
+            pair = numbers[referent], numbers[action]
+            if kinds[referent] in GARBAGE and kinds[cleaner] in LIVE and tried[pair] < _TRIED:
+                if _reaches(graph, action, referent):
+                    tried[pair] = -len(self._actions)
+                    yield one
+                tried[pair] += 1
+
+    def _search(self) -> tuple[array[int], array[int]]:
+        """Collect the roots, and the references that the maps of classes do not contain. Return the
+        mirrors of classes, and these references."""
         objects = self._objects
         by_klass = {one.klass: number for number, one in enumerate(objects.classes)}
         mirrors, extra = array("I", [NO_BLOCK]) * len(objects.classes), array("Q")
@@ -116,7 +148,7 @@ class Reachability:
         for found in self._roots.find_by_kind(excluded, objects.unread_ranges):
             is_certain = found.kind in (RootKind.JNI_GLOBAL, RootKind.HANDLE)
             (self.certain_roots if is_certain else self.possible_roots).append(found.addresses)
-        return ReferenceSearch(self._walk(), objects.numbers, mirrors, array("Q", sorted(extra)))
+        return mirrors, extra
 
     def _walk(self) -> ObjectWalk:
         """Return a table of the classes whose maps have only references that keep objects alive."""
@@ -193,6 +225,9 @@ class Reachability:
                 yield index << 32 | target
             else:
                 yield (index if referent == NO_BLOCK else referent) << 32 | target
+                if referent != NO_BLOCK:
+                    self._actions.append(index << 32 | target)
+                    self._referents.append(referent)
 
     def by_class(self) -> Iterator[ClassReach]:
         """Yield the objects of each class."""
@@ -235,3 +270,16 @@ class Reachability:
         kinds, numbers, classes = self.graph.kinds(), self._objects.numbers, self._objects.classes
         named = [one.kind == MIRROR or any(name in _NAMED for name in (one.name, *found)) for one, found in zip(classes, self._supers)]
         return NamedPaths(self._tables.target, self.graph, numbers, named, lambda index: kinds[index] == Kind.REACHABLE)
+
+
+def _reaches(graph: Graph, start: int, goal: int) -> bool:
+    """Whether a path of references leads from one object to another, among the first _NEAR objects
+    of a search."""
+    found = [start]
+    for one in found:
+        for following, _ in graph.references(one):
+            if following == goal:
+                return True
+            if following not in found and len(found) < _NEAR:
+                found.append(following)
+    return False

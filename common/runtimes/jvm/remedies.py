@@ -34,7 +34,10 @@ _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any mor
 _OF_EXECUTORS = "shutdown() of each java.util.concurrent.ExecutorService that is not needed any more: its threads wait for tasks"
 _OF_CLEANERS = "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
 _OF_HTTP_CLIENTS = "one java.net.http.HttpClient for all requests, or close() of each one that is not needed any more (since JDK 21)"
-_IN_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
+OF_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
+OWN_ACTIONS = (
+    "actions of the Cleaner that do not refer to the object that they clean, such as a static nested class: else it never becomes garbage"
+)
 _OF_IDLE = {
     "java.util.concurrent.ThreadPoolExecutor.getTask": _OF_EXECUTORS,
     "java.util.concurrent.ForkJoinPool.awaitWork": _OF_EXECUTORS,
@@ -53,7 +56,7 @@ _OF_RETAINERS = {
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
     "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
-    _IN_CLEANERS: _OF_CLEANERS,
+    OF_CLEANERS: _OF_CLEANERS,
     _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
     "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
@@ -77,21 +80,45 @@ _OF_RETAINERS = {
 
 
 def find_remedies(
-    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: str, has_cleaner: bool = True
+    tables: Tables,
+    reader: ClassReader,
+    klasses: Mapping[str, int],
+    counts: Mapping[str, int],
+    name: str,
+    path: str,
+    has_cleaner: bool = True,
 ) -> Iterator[str]:
     """Yield what frees the native memory of objects of the class `name`. `klasses`: the Klass of
-    each class of objects. `path`: the types on a path from a root to one of its live objects, or
-    "". `has_cleaner`: False for a direct buffer that refers to no other object, so that the
-    collector does not free its memory."""
+    each class of objects. `counts`: the number of live objects of each class. `path`: the types on
+    a path from a root to one of its live objects, or "". `has_cleaner`: False for a direct buffer
+    that refers to no other object, so that the collector does not free its memory."""
     outer, _, number = name.rpartition("$")
     # A program cannot name an anonymous class.
     if number.isdigit() and outer in klasses and outer in path:
         name = outer
+    name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
     yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
-    if _IN_CLEANERS in path:
+    if OF_CLEANERS in path:
         yield _OF_CLEANERS
+
+
+def _find_closeable_owner(
+    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], counts: Mapping[str, int], name: str, path: str
+) -> str:
+    """Return the outermost class on the end of a path whose close() also closes the object of the
+    class `name`: org.rocksdb.RocksDB for the column family handle that each RocksDB has. Each of
+    these classes implements AutoCloseable, is in the same package, and has as many objects."""
+    package, links = name.rpartition(".")[0], path.partition(" (")[0].split(" → ")
+    for link in links[-2::-1]:
+        owner = link.rpartition(".")[0]
+        if owner.rpartition(".")[0] != package or not package or counts.get(owner) != counts.get(name):
+            break
+        if not is_closeable(tables, reader, klasses.get(owner, 0)):
+            break
+        name = owner
+    return name
 
 
 def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: int, path: str, has_cleaner: bool) -> Iterator[str]:
@@ -113,7 +140,7 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield _OF_AUTOMATIC_ARENAS
     elif name.startswith(_ARENA):
         yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
-    elif _CLOSEABLE in _interfaces(tables, reader, klass):
+    elif is_closeable(tables, reader, klass):
         yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
 
 
@@ -132,6 +159,11 @@ def find_idle_remedies(functions: Sequence[str]) -> list[str]:
     """Return how to end threads that wait for tasks. `functions`: of their frames, each with the
     class."""
     return list(dict.fromkeys(remedy for name, remedy in _OF_IDLE.items() if any(name in one for one in functions)))
+
+
+def is_closeable(tables: Tables, reader: ClassReader, klass: int) -> bool:
+    """Whether a class implements AutoCloseable."""
+    return _CLOSEABLE in _interfaces(tables, reader, klass)
 
 
 def _interfaces(tables: Tables, reader: ClassReader, klass: int) -> set[str]:

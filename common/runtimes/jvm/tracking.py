@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from findleaks.runtimes.base import Site
+from findleaks.runtimes.base import Count, Site
 from findleaks.runtimes.jvm.tables import Tables
 
 LEVEL = "_ZN10MemTracker15_tracking_levelE"
@@ -47,6 +47,20 @@ class Tracking(NamedTuple):
     committed: int
     malloc: int
     detailed: bool
+
+    def counters(self, used: int) -> dict[str, Count]:
+        """Return the counts by name. `used`: the bytes of malloc's blocks in use. Those that NMT
+        does not count belong to Java libraries, agents, and all callers other than the JVM."""
+        found = {
+            "malloc: in use, not counted by NMT": max(0, used - self.malloc),
+            "NMT: malloc, with headers": self.malloc,
+            "NMT: reserved": self.reserved,
+            "NMT: committed": self.committed,
+        }
+        for kind in self.kinds:
+            if kind.reserved:
+                found.update({f"NMT: {kind.name}, reserved": kind.reserved, f"NMT: {kind.name}, committed": kind.committed})
+        return {name: Count(count, "bytes") for name, count in found.items()}
 
 
 class _Counter(NamedTuple):

@@ -12,7 +12,7 @@ from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
-from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+from findleaks.runtimes.jvm.remedies import OF_CLEANERS, OWN_ACTIONS, find_retainer_remedies
 from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
 from findleaks.target.base import Target
 from findleaks.value_classes import replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LEAST, _PART = 64 << 20, 2
 _MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME = "JVM"
-_OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", "jdk.internal.ref.CleanerImpl")
+_OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", OF_CLEANERS)
 """Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
 _OF_VIRTUAL_THREADS = "find out what the virtual threads wait for: each keeps the objects to which its frames refer"
 
@@ -59,6 +59,10 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
     text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
+    if OF_CLEANERS in text and graph.own_actions:
+        own = f" {format_count(graph.own_actions, 'object')} live only because a Cleaner has an action for them that refers to them."
+        yield replace(found, cause=found.cause + example + own, remedies=(OWN_ACTIONS,))
+        return
     commands = (*found.commands, "stacks") if any(name in text for name in _OF_STACKS) else found.commands
     yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
 

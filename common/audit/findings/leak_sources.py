@@ -1,0 +1,92 @@
+"""Infer what may have allocated leaked blocks, of which nothing else is known: the program's calls,
+its classes, the libraries that it loaded, or functions of a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from findleaks.audit.leak_groups import Leak
+from findleaks.formatting import join_words, number, printable, shorten, some
+from findleaks.session import Session
+
+_MOST_CLASSES = 4  # that a sentence names
+
+
+def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> str:
+    """Return a sentence about what may have allocated the blocks of a group, with a space before
+    it; "" if unknown. Adds this to `facts`."""
+    classes = _describe_classes(session, leak, facts)
+    if classes or leak.type or "module" in facts:
+        return classes
+    return _describe_calls(session, leak, facts) or _describe_libraries(session, facts)
+
+
+def list_source_remedies(facts: Mapping[str, object]) -> tuple[str, ...]:
+    """Return remedies for what `describe_sources` added to the facts."""
+    classes = facts.get("native_classes")
+    if isinstance(classes, dict):
+        names = classes["names"]
+        of = f"each {shorten(names[0])}" if len(names) == 1 else "each object of these classes"
+        return (f"if such objects owned the blocks: close() of {of}, as in try-with-resources",)
+    return ("free each of these blocks with C.free, for example with defer",) if "allocating_calls" in facts else ()
+
+
+def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) -> str:
+    libraries = [name for runtime in session.runtimes for name in runtime.allocation_sources()[0]]
+    module = facts.get("module")
+    about = " ".join([leak.type, leak.contents, str(module or ""), *libraries])
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(leak.type, about)]
+    if not found:
+        return ""
+    unused = [one for one in found if not one[1]] or found
+    facts["native_classes"] = {"names": [name for name, _ in unused], "inferred": True}
+    names = [f"{shorten(name)}{f' ({number(count)} live)' if count else ''}" for name, count in unused]
+    live = "" if unused[0][1] else ", and no object is live" if len(names) == 1 else ", and of which no object is live"
+    what = f"Objects of {names[0]} own native memory until close() is called{live}."
+    if len(names) > 1:
+        what = f"Classes whose objects own native memory until close() is called{live}: {some(names, _MOST_CLASSES)}."
+    text = f" {_name_libraries(libraries)}" if libraries and not leak.type and module is None else ""
+    if libraries:
+        facts["loaded_libraries"] = {"names": libraries, "inferred": True}
+    objects = "such objects" if len(names) == 1 else "objects of one of them"
+    return f"{text} {what} Inferred: {objects} may have been collected without a call of close()."
+
+
+def _describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:
+    """Return a sentence about the places in the program that may have allocated the leaked blocks;
+    "" if unknown. Adds them to `facts`."""
+    is_text = leak.hint.startswith('"')
+    calls = [(one.name, call) for one in session.runtimes for call in one.allocating_calls(is_text)]
+    if not calls:
+        return ""
+    facts["allocating_calls"] = {"calls": [call for _, call in calls], "inferred": True}
+    what = "such blocks of text" if is_text else "memory of C"
+    places = join_words([call for _, call in calls])
+    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: nothing frees what one of them returned."
+
+
+def _describe_libraries(session: Session, facts: dict[str, object]) -> str:
+    """Return a sentence about the libraries, or else the functions of a runtime, that may have
+    allocated the leaked blocks; "" if unknown. Adds them to `facts`."""
+    sources = [runtime.allocation_sources() for runtime in session.runtimes]
+    libraries = [name for names, _ in sources for name in names]
+    functions = [name for _, names in sources for name in names]
+    if libraries:
+        facts["loaded_libraries"] = {"names": libraries, "inferred": True}
+        return f" {_describe_loaded_libraries(libraries)}"
+    if not functions:
+        return ""
+    facts["allocating_functions"] = {"names": functions, "inferred": True}
+    text = " The process has loaded only libraries of the runtime and of the system. Inferred from this:"
+    return f"{text} the program may have called {' or '.join(functions)} and not freed this memory."
+
+
+def _name_libraries(libraries: Sequence[str]) -> str:
+    only, names = "only " if len(libraries) == 1 else "", some(list(map(printable, libraries)), 3)
+    return f"Except for libraries of the runtime and of the system, the process has loaded {only}{names}."
+
+
+def _describe_loaded_libraries(libraries: Sequence[str]) -> str:
+    """Return a sentence about the libraries that a program of a runtime loaded."""
+    which = "this library" if len(libraries) == 1 else "one of them"
+    return f"{_name_libraries(libraries)} Inferred from this: {which} may have allocated the leaked blocks."

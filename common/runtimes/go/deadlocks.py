@@ -1,0 +1,189 @@
+"""Find out which goroutines hold the locks for which others wait, and which wait for each other.
+
+A sync.Mutex does not record its owner. A goroutine holds a lock if one of its functions has locked
+it and not unlocked it yet (lock_sites.py), and refers to it: by a pointer on the stack, or because
+the lock is a variable. The holder is known if this is true for exactly one goroutine. If each of
+several goroutines holds the lock for which the next one waits, they are deadlocked.
+
+Source: Go 1.18 to 1.26, src/sync/mutex.go (state, sema), rwmutex.go (w, writerSem, readerSem)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.formatting import number, shorten
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.go.goroutines import Goroutines
+from findleaks.runtimes.go.lock_sites import MOST_READERS, READERS, LockSite, LockSites
+from findleaks.runtimes.go.object_graph import GoGraph
+from findleaks.runtimes.go.objects import UNTYPED
+from findleaks.runtimes.go.packages import find_own_frame
+from findleaks.runtimes.go.pclntab import FunctionTable
+from findleaks.runtimes.go.stack_roots import StackRoots
+from findleaks.runtimes.go.waits import Wait
+from findleaks.target.base import SourcePlace, Target
+from findleaks.target.encoded_numbers import decode_signed
+from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import NamedTuple
+
+REMEDY = "lock mutexes in the same order everywhere, and do not lock a mutex again that the goroutine already holds"
+
+_SEMAPHORES = (
+    (re.compile(r"sync\.\(\*RWMutex\)\.RLock$"), 12),
+    (re.compile(r"sync\.\(\*RWMutex\)\.Lock$"), 8),
+    (re.compile(r"sync\.\(\*Mutex\)\.(?:L|l)ock(?:Slow)?$"), 4),
+)
+"""Methods that wait, and the offset of the semaphore from the start of the lock."""
+_STATE = re.compile(r"(?:\.w)?(?:\.mu)?\.state$")
+_MOST_GOROUTINES, _MOST_FRAMES, _MOST_CYCLE = 1 << 14, 64, 64
+_MOST_COUNT = 1 << 16  # readers of a lock
+_LOOK = 256  # goroutines between two checks for Ctrl-C
+
+
+class LockHolder(NamedTuple):
+    """The lock for which a goroutine waits, its name ("main.Account.mu"; "" if unknown), and the
+    number of the goroutine that holds it, None if it is not known. `cycle`: the goroutines that
+    wait for each other, from the holder on; () if the wait does not lead to a deadlock. `place`:
+    where the holder locked it."""
+
+    lock: int
+    name: str
+    holder: Optional[int]
+    cycle: Sequence[int]
+    place: str
+
+
+def find_lock_holders(
+    target: Target, waits: Mapping[int, Wait], threads: Sequence[UserThread], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph
+) -> dict[int, LockHolder]:
+    """Return who holds the locks for which goroutines wait, by number of the waiting goroutine.
+    `waits`: see WaitReader."""
+    wanted = dict(_list_locks(waits, threads))
+    if not wanted or len(threads) > _MOST_GOROUTINES:
+        return {}
+    holders: dict[int, dict[int, str]] = {}
+    finder = _Finder(target, frozenset(wanted.values()), stacks, goroutines)
+    for one in interruptible(target, threads, _LOOK):
+        for lock, place in finder.find_held(one, wanted.get(one.number, 0)) if not one.is_internal else ():
+            holders.setdefault(lock, {})[one.number] = place
+    places = {lock: next(iter(those.items())) for lock, those in holders.items() if len(those) == 1}
+    known = {lock: holder for lock, (holder, _) in places.items()}
+    names = {lock: _name(graph, lock) for lock in set(wanted.values())}
+    return {
+        waiter: LockHolder(lock, names[lock], known.get(lock), _cycle(wanted, known, lock), places.get(lock, (0, ""))[1])
+        for waiter, lock in wanted.items()
+    }
+
+
+def waits_for_lock(one: UserThread) -> bool:
+    """Whether a goroutine waits for a lock."""
+    return one.state == "waiting" and any(method.search(frame.function) for frame in one.frames for method, _ in _SEMAPHORES)
+
+
+def _list_locks(waits: Mapping[int, Wait], threads: Iterable[UserThread]) -> Iterator[tuple[int, int]]:
+    """Yield the number of each goroutine that waits for a lock, and the address of the lock."""
+    for one in threads:
+        objects = set(waits[one.number].objects) if one.number in waits else set[int]()
+        offsets = (offset for frame in one.frames for method, offset in _SEMAPHORES if method.search(frame.function))
+        offset = next(offsets, 0)
+        if len(objects) == 1 and offset:
+            yield one.number, objects.pop() - offset
+
+
+def _cycle(wanted: Mapping[int, int], known: Mapping[int, int], lock: int) -> Sequence[int]:
+    """Return the goroutines that wait for each other and that a wait for `lock` leads to."""
+    seen: list[int] = []
+    holder = known.get(lock)
+    while holder is not None and holder not in seen and len(seen) < _MOST_CYCLE:
+        seen.append(holder)
+        holder = known.get(wanted.get(holder, 0))
+    return seen[seen.index(holder) :] if holder in seen else ()
+
+
+def _name(graph: GoGraph, lock: int) -> str:
+    """Return the type and the field of a lock, or the variable that it is."""
+    found = graph.find(lock)
+    if found is None:
+        return graph.names.name(lock)
+    if graph.type_of(found.block) == UNTYPED:
+        return ""
+    field = _STATE.sub("", graph.name_member(found.block, lock - graph.extent(found.block)[0]))
+    return f"{shorten(graph.type_of(found.block))}{field}"
+
+
+class _Finder:
+    """Finds the locks that goroutines hold. `wanted`: the locks for which goroutines wait."""
+
+    def __init__(self, target: Target, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines) -> None:
+        self._memory, self._wanted = Memory(target), wanted
+        self._stacks, self._goroutines, self._sites = stacks, goroutines, LockSites(target)
+
+    def find_held(self, one: UserThread, own: int) -> Iterator[tuple[int, str]]:
+        """Yield the locks that a goroutine holds, and where it locked them. `own`: the lock for
+        which it waits, or 0."""
+        sites, is_waiting = list[tuple[LockSite, FunctionTable]](), bool(own)
+        for at, frame in enumerate(self._goroutines.walk(one.pc, one.sp, one.stack, most=_MOST_FRAMES)):
+            if frame.function.name.startswith(("runtime.", "sync.", "internal/sync.")) or (not at and one.state == "running"):
+                continue
+            sites += [(site, frame.table) for site in self._sites.list_held(frame.table, frame.pc - frame.called, is_waiting)]
+            is_waiting = False
+        has_fields = any(not site.address for site, _ in sites)
+        pointers = {word for words in self._stacks.words([one]) for word in words} if has_fields else set()
+        for site, table in sites:
+            locks = {lock for lock in self._wanted if lock == site.address or (not site.address and lock - site.offset in pointers)}
+            if own in locks and own != site.address and any(self._is_other(word + site.offset, own, site) for word in pointers):
+                locks.discard(own)
+            place = table.places(site.pc)[-1]
+            yield from ((lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})") for lock in locks)
+
+    def _is_other(self, lock: int, own: int, site: LockSite) -> bool:
+        """Whether an address may be that of another lock, so that it is not known which one the
+        goroutine holds."""
+        return lock != own and self._is_locked(lock, site)
+
+    def _is_locked(self, lock: int, site: LockSite) -> bool:
+        """Whether the memory at an address may be a lock that is locked."""
+        data = self._memory.read(lock + (READERS if site.is_shared else 0), 4)
+        state = decode_signed(int.from_bytes(data, "little"), 32) if data else 0
+        if not site.is_shared:
+            return bool(state & 1)
+        return 0 <= state + MOST_READERS < _MOST_COUNT or (site.is_read and 0 < state < _MOST_COUNT)
+
+
+def describe_holders(threads: Sequence[UserThread], holders: Mapping[int, LockHolder], every: Mapping[int, UserThread]) -> tuple[str, int]:
+    """Return sentences about the locks for which a group of goroutines waits, and how many of the
+    goroutines are deadlocked. `every`: all goroutines by number."""
+    waits = [holders[one.number] for one in threads if one.number in holders]
+    locks = {one.lock for one in waits}
+    if not locks:
+        return "", 0
+    deadlocked = [one for one in waits if one.cycle]
+    example = next(iter(deadlocked), next((one for one in waits if one.holder is not None), waits[0]))
+    names = sorted({one.name for one in waits if one.name})
+    named = f" {shorten(names[0])}" if len(names) == 1 else ""
+    if len(locks) == 1:
+        where = "" if "0x" in named else f" at {example.lock:#x}"
+        text = f"They wait for the lock{named}{where}."
+    else:
+        text = f"They wait for {number(len(locks))} locks{':' if named else ''}{named}."
+    if example.holder is None:
+        return text, 0
+    one = f"the one at {example.lock:#x}" if len(locks) > 1 else "it"
+    text += f" Goroutine {example.holder} locked {one} in {shorten(example.place)}, and is in "
+    text += f"{_describe_place(every[example.holder])}."
+    if example.cycle == [example.holder]:
+        text += " Deadlock: this goroutine waits for the lock that it holds itself."
+    elif example.cycle:
+        first, *rest = example.cycle
+        chain = ", which waits for ".join(f"a lock of goroutine {other}" for other in (*rest, first))
+        text += f" Deadlock: goroutine {first} waits for {chain}."
+    return text, len(deadlocked)
+
+
+def _describe_place(one: UserThread) -> str:
+    frame = find_own_frame(one.frames)
+    place = f"{shorten(frame.short_name())} ({shorten(frame.place())})" if frame is not None else "unknown code"
+    return f"{place}: {one.reason or one.state}"

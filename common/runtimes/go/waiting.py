@@ -1,0 +1,68 @@
+"""Find the groups of goroutines that wait, which `verdict` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine, Graph
+from findleaks.runtimes.base import UserThread
+from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders, find_lock_holders, waits_for_lock
+from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
+from findleaks.runtimes.go.goroutines import Goroutines
+from findleaks.runtimes.go.object_graph import GoGraph
+from findleaks.runtimes.go.objects import HeapObjects, Retained
+from findleaks.runtimes.go.types import Types
+from findleaks.runtimes.go.waits import WaitReader, object_indices
+from findleaks.runtimes.user_threads import group_user_threads
+from findleaks.value_classes import NamedTuple
+
+
+class GoHeap(NamedTuple):
+    """What is known about the objects of Go's heap."""
+
+    memory: Memory
+    engine: Engine
+    types: Types
+    objects: HeapObjects
+    graph: Graph
+    object_graph: GoGraph
+    goroutines: Goroutines
+
+
+def find_waiting_goroutines(
+    heap: Optional[GoHeap], threads: Sequence[UserThread], blocked: Optional[frozenset[int]], used: int
+) -> list[Finding]:
+    """Return findings about groups of goroutines. `heap`: None if it cannot be read. `blocked`:
+    goroutines that are blocked for good; None if unknown. `used`: bytes of Go's heap in use."""
+    every = group_user_threads(one for one in threads if not one.is_internal)
+    holders = _find_lock_holders(heap, threads) if heap is not None else {}
+    groups = large_groups(every, used, blocked or frozenset(), frozenset(number for number, one in holders.items() if one.cycle))
+    members = [with_companions(group, every) for group in groups]
+    retained: Sequence[Optional[Retained]] = [None] * len(groups)
+    if groups and heap is not None:
+        retained = heap.objects.retained_by(heap.graph, members, heap.object_graph.absent)
+    channels = [_channel_of(heap, group.first) for group in groups]
+    numbered = {one.number: one for one in threads}
+    locks = [describe_holders(group.threads, holders, numbered) for group in groups]
+    columns = zip(groups, members, retained, channels, locks)
+    return [describe_goroutines(group, of, one, blocked, to, lock) for group, of, one, to, lock in columns]
+
+
+def _find_lock_holders(heap: GoHeap, threads: Sequence[UserThread]) -> dict[int, LockHolder]:
+    waiting = [one for one in threads if waits_for_lock(one)]
+    if not waiting:
+        return {}
+    waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read(waiting, heap.goroutines.structures)
+    return find_lock_holders(heap.memory.target, waits, threads, heap.objects.stacks, heap.goroutines, heap.object_graph)
+
+
+def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
+    """Return the type of the channel from which a goroutine receives; "" if it is unknown."""
+    if one.reason != "chan receive" or heap is None:
+        return ""
+    waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read([one], heap.goroutines.structures)
+    indices = [index for wait in waits.values() for index in object_indices(heap.objects, wait) or ()]
+    return heap.objects.title_at(indices[0]) if len(indices) == 1 else ""

@@ -1,0 +1,90 @@
+"""List the classes of a program whose objects own native memory until close() is called, such as
+org.rocksdb.RocksIterator. After the objects have been collected, only the classes are left.
+
+Such a class implements AutoCloseable. It, or a superclass outside the JDK, has native methods, and
+an object has a field of type long for the address of the native memory.
+
+Source: OpenJDK 17, src/hotspot/share/oops/instanceKlass.hpp (ClassState), and
+src/java.base/share/native/include/classfile_constants.h (JVM_ACC_NATIVE, JVM_ACC_ABSTRACT)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from findleaks.runtimes.jvm.classes import list_classes, list_loader_data
+from findleaks.runtimes.jvm.fields import FieldReader
+from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.remedies import is_closeable
+from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.interruptible import interruptible
+
+_JDK = re.compile(r"(?:java|javax|jdk|sun|com\.sun)\.(?!jna\.)")
+_NATIVE, _ABSTRACT = 0x100, 0x400
+_LONG = "J"
+_WORD = re.compile(r"[A-Z][a-z]{3,}")  # of a name such as RocksIterator
+_MOST_CLASSES, _MOST_METHODS, _MOST_SUPERS = 1 << 16, 1 << 16, 64
+_LOOK = 256  # classes between two checks for Ctrl-C
+_LEAST_WORD = 4  # letters of a part of a package's name that is looked for in the name of a library
+
+
+def list_native_classes(tables: Tables, reader: ClassReader, live: Mapping[str, int], native: str, about: str) -> list[tuple[str, int]]:
+    """Return names of such classes and the numbers of their live objects, the fewest first. `live`:
+    the numbers by name. `native`: the type of blocks in C++, or "". `about`: names of libraries or
+    native types.
+
+    If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
+    returned; of these, if possible, only those with a name like `native` (RocksIterator is like
+    rocksdb::ArenaWrappedDBIter)."""
+    fields, found = FieldReader(tables), list[tuple[str, int]]()
+    klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
+    for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):
+        name = reader.name(klass)
+        if not name or name.startswith("[") or _JDK.match(name) or "." not in name or not _is_initialized(tables, klass):
+            continue
+        if is_closeable(tables, reader, klass) and _has_address(tables, reader, fields, klass):
+            found.append((name, live.get(name, 0)))
+    text = about.lower()
+    found = [one for one in found if any(word in text for word in _words_of(one[0]))] or found
+    found = [one for one in found if _is_like(one[0], native)] or found
+    return sorted(dict.fromkeys(found), key=lambda one: (one[1], one[0]))
+
+
+def _is_initialized(tables: Tables, klass: int) -> bool:
+    """Whether the program has used a class, and not only loaded it. A class is initialized before
+    its first object is created."""
+    place, wanted = tables.place("InstanceKlass", "_init_state", klass), tables.constants.get("InstanceKlass::fully_initialized")
+    return not place or wanted is None or tables.memory.read(place, 1) == bytes([wanted & 0xFF])
+
+
+def _is_like(name: str, native: str) -> bool:
+    """Whether the names of a Java class and of a type of C++ have a word, or the beginning of one,
+    in common."""
+    ours, theirs = (_WORD.findall(one) for one in (name.rpartition(".")[2], native.partition("<")[0].rpartition("::")[2]))
+    return any(one.startswith(other) or other.startswith(one) for one in ours for other in theirs)
+
+
+def _words_of(name: str) -> Iterator[str]:
+    """Yield the parts of a class's package that may also be in the name of a library."""
+    yield from (word for word in name.lower().split(".")[1:-1] if len(word) >= _LEAST_WORD and word != "github")
+
+
+def _has_address(tables: Tables, reader: ClassReader, fields: FieldReader, klass: int) -> bool:
+    """Whether objects of a class can contain an address for native methods."""
+    access = tables.int32("Klass", "_access_flags", klass) or 0
+    if access & _ABSTRACT or not any(one.signature == _LONG for one in fields.instance(klass)):
+        return False
+    for _ in range(_MOST_SUPERS):
+        if not klass or _JDK.match(reader.name(klass)):
+            return False
+        if any((tables.int32("Method", "_access_flags", one) or 0) & _NATIVE for one in _methods(tables, klass)):
+            return True
+        klass = tables.word("Klass", "_super", klass) or 0
+    return False
+
+
+def _methods(tables: Tables, klass: int) -> Sequence[int]:
+    table = tables.word("InstanceKlass", "_methods", klass) or 0
+    count, data = tables.int32("Array<int>", "_length", table) or 0, tables.place("Array<Method*>", "_data", table)
+    return tables.memory.words(data, count) or () if data and 0 < count <= _MOST_METHODS else ()
