@@ -102,6 +102,9 @@ class NativeTypeSpread:
         packed = array("I", references)
         self._library.fl_spread_revisit(self._handle, c_array(packed), len(packed))
 
+    def queue_doubtful(self) -> None:
+        self._library.fl_spread_doubtful(self._handle)
+
     @staticmethod
     def _unless_asked(code: int, found: array[int]) -> Optional[array[int]]:
         """Return the result of a comparison; None if questions must be answered first."""
