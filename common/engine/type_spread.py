@@ -209,9 +209,9 @@ class TypeSpread(Protocol):
     def use(self, pieces: Sequence[Piece]) -> None:
         """Set the memory to read (ascending)."""
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        """Set all readable and all executable memory (sorted, disjoint). Comparisons, features and
-        `classes` use it."""
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        """Set all readable memory, all executable memory, and memory that contains only
+        instructions, and no data (sorted, disjoint). Comparisons, features and `classes` use it."""
 
     def set_flags(self, flags: bytearray) -> None:
         """Set the flags (Flag) of each reference. Decisions and comparisons use them."""

@@ -290,7 +290,8 @@ API int fl_spread_answer(struct spread *s, const uint64_t *questions, const uint
 API int fl_spread_deferred(struct spread *s, words *found);
 
 /* type_match.c */
-API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count);
+API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count,
+                          const range *instructions, uint32_t instruction_count);
 API void fl_spread_flags(struct spread *s, const uint8_t *flags, uint32_t count);
 API int fl_spread_group(const struct spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint32_t *groups, words *rows);
 

@@ -163,8 +163,8 @@ struct spread {
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
     LIST(uint32_t) counts; /* the number of blocks of each layout */
-    const range *mapped, *code;            /* the caller's; sorted, disjoint */
-    uint32_t mapped_count, code_count;
+    const range *mapped, *code, *instructions; /* the caller's; sorted, disjoint */
+    uint32_t mapped_count, code_count, instruction_count;
     /* The owner that is being visited: its number, address and size, and the next element and
      * slot. */
     uint32_t owner, group, group_end, slot;

@@ -134,7 +134,7 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     pieces = sorted([*heap.pieces, *heap.root_pieces], key=lambda piece: piece.address)
     spread.use(pieces)
     mapped = [Range(piece.address, piece.address + len(piece.data)) for piece in pieces]
-    spread.set_memory(mapped, mapped[::3])
+    spread.set_memory(mapped, mapped[::3], mapped[::6])
     layouts = [random_layout(rng, spread, heap.arch.word) for _ in range(LAYOUTS)]
     spread.add_choices(layouts[:2])
     spread.add_choices(layouts[2:3])

@@ -280,7 +280,7 @@ SIGNATURES = {
     "fl_spread_use": (None, [_HANDLE, _PIECES, c_uint64]),
     "fl_spread_layout": (c_int, [_HANDLE, _U64S, c_uint64, _U64S, c_uint64, _U64S, c_uint64]),
     "fl_spread_choices": (c_int, [_HANDLE, _U32S, c_uint64]),
-    "fl_spread_memory": (None, [_HANDLE, _RANGES, c_uint32, _RANGES, c_uint32]),
+    "fl_spread_memory": (None, [_HANDLE, _RANGES, c_uint32, _RANGES, c_uint32, _RANGES, c_uint32]),
     "fl_spread_flags": (None, [_HANDLE, _U8S, c_uint32]),
     "fl_spread_feature": (None, [_HANDLE, c_uint32, _U64S, c_uint64, _U64S]),
     "fl_spread_owner_word": (c_int, [_HANDLE, c_uint32, c_uint64, c_uint32]),

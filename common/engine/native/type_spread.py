@@ -33,8 +33,8 @@ class NativeTypeSpread:
         self._pieces = c_pieces(pieces)
         self._library.fl_spread_use(self._handle, *self._pieces)
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        self._memory = *c_ranges(mapped), *c_ranges(code)
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        self._memory = *c_ranges(mapped), *c_ranges(code), *c_ranges(instructions)
         self._library.fl_spread_memory(self._handle, *self._memory)
 
     def set_flags(self, flags: bytearray) -> None:

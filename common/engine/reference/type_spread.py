@@ -63,6 +63,7 @@ class PureTypeSpread:
         self.choices: list[tuple[int, ...]] = [()]
         self.mapped: Sequence[Range] = ()
         self.code: Sequence[Range] = ()
+        self.instructions: Sequence[Range] = ()
         self.flags = bytearray()
         self.claimed = self.followed = 0
         self._decisions: list[Decision] = []
@@ -83,8 +84,8 @@ class PureTypeSpread:
     def use(self, pieces: Sequence[Piece]) -> None:
         self.memory = Pieces(pieces, self._arch)
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        self.mapped, self.code = mapped, code
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        self.mapped, self.code, self.instructions = mapped, code, instructions
 
     def set_flags(self, flags: bytearray) -> None:
         self.flags = flags
