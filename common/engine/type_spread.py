@@ -282,8 +282,9 @@ class TypeSpread(Protocol):
     def queue_doubtful(self) -> None:
         """Queue the doubtful elements of blocks that were not visited before: elements of arrays
         that the smallest request for a block of this size has no room for. Their pointers may be
-        stale words. They claim only blocks that they do not contradict; these claims are
-        inferred."""
+        stale words. They claim only untyped blocks whose content does not contradict the claim,
+        and never contradict the claims of other pointers. If no pointer of such a block fits, the
+        claim is inferred."""
 
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the

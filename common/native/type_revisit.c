@@ -67,7 +67,8 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
 
 /* Queue the doubtful elements of blocks that were not visited before: elements of arrays that the
  * smallest request for a block of this size has no room for. Their pointers may be stale words.
- * They claim only blocks that they do not contradict; these claims are inferred. */
+ * They claim only untyped blocks whose content does not contradict the claim, and never contradict
+ * the claims of other pointers. */
 API int fl_spread_doubtful(spread *s) {
     s->doubtful_blocks.count -= s->doubtful_head;
     memmove(s->doubtful_blocks.items, s->doubtful_blocks.items + s->doubtful_head, s->doubtful_blocks.count * sizeof *s->doubtful_blocks.items);

@@ -144,14 +144,16 @@ static int follow_decision(spread *s, const decision *d, const followed *p) {
 }
 
 /* Claim the block that a pointer in a doubtful element refers to, unless its content contradicts
- * the claim. */
+ * the claim. Without a pointer that fits, the claim is inferred. */
 static int claim_if_fitting(spread *s, const followed *p, uint32_t claim) {
     matching m = {.s = s};
     uint32_t counts[COUNTS] = {0};
     compare_block(&m, claim & LAYOUT_MASK, p->start, used_size(s, p, claim), 1, counts);
     if (m.failed || m.asked)
         return m.failed ? m.failed : ASKED;
-    return counts[WRONG] ? DONE : claim_target(s, p, claim);
+    followed known = *p;
+    known.certain = p->certain && (counts[STRONG] || counts[WEAK]);
+    return counts[WRONG] ? DONE : claim_target(s, &known, claim);
 }
 
 /* Follow a pointer to a block. If it returns ASKED, the pointer is followed again later. */
@@ -171,7 +173,7 @@ static int follow(spread *s, const followed *p) {
         return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
     if (!s->claims[p->index])
         return p->doubtful ? claim_if_fitting(s, p, answer) : claim_target(s, p, answer);
-    if (p->certain && !(s->claims[p->index] & (INFERRED | DISPUTED)))
+    if (p->certain && !p->doubtful && !(s->claims[p->index] & (INFERRED | DISPUTED)))
         return compare(s, p->index, answer, p->reference, offset);
     return DONE;
 }
@@ -364,7 +366,6 @@ static bool begin_doubtful(spread *s) {
     if (!begin(s, item, &next))
         return false;
     s->doubtful = true;
-    s->certain = false;
     return true;
 }
 

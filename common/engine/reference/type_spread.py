@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_layouts import Elements, Sample
-from findleaks.engine.reference.type_match import WRONG, is_text
+from findleaks.engine.reference.type_match import STRONG, WEAK, WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
@@ -72,8 +72,7 @@ class PureTypeSpread:
         self._rules: dict[Key, int] = {}
         self._asked: list[Key] = []
         self._queue: deque[int] = deque()
-        # Blocks with doubtful elements: found, if `_doubts` is set, and queued. `_doubtful`: these
-        # elements are being visited.
+        # Blocks with doubtful elements, if `_doubts` is set; `_doubtful`: these are being visited.
         self._doubtful_blocks: list[int] = []
         self._doubtful_queue: deque[int] = deque()
         self._doubts = self._doubtful = False
@@ -288,13 +287,15 @@ class PureTypeSpread:
             self._limits[index] = used_size(self, reference, place, index, claim), bool(flags & Flag.TABLE)
 
     def _claim_if_fitting(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> bool:
-        """Claim the block that a pointer refers to. If the pointer is in a doubtful element, the
-        content of the block must not contradict the claim. Return whether an answer is missing."""
+        """Claim the block that a pointer refers to. In a doubtful element, the pointer must fit the
+        block's content, and the claim is inferred if no pointer of the block fits. Return whether
+        an answer is missing."""
         if self._doubtful:
             chooser = Chooser(self, index)
             counts = chooser.compare(claim & LAYOUT_MASK, used_size(self, reference, place, index, claim))
             if chooser.asked or counts[WRONG]:
                 return chooser.asked
+            inferred = inferred or not counts[STRONG] + counts[WEAK]
         self._claim_target(reference, place, index, claim, inferred, owner)
         return False
 
@@ -315,7 +316,7 @@ class PureTypeSpread:
             claim = self._claims[owner] if owner < ROOT else 0
             if owner < ROOT and (not claim or claim & DISPUTED):
                 continue
-            certain = not claim & INFERRED and not self._doubtful
+            certain = not claim & INFERRED
             for place, reference in self._pointers(owner):
                 if not place:
                     yield False  # The answer to UNREQUESTED is missing.
@@ -366,7 +367,7 @@ class PureTypeSpread:
             return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
             return self._claim_if_fitting(reference, place, index, rule, not certain, owner)
-        elif rule != NO_CLAIM and certain and not claim & (INFERRED | DISPUTED):
+        elif rule != NO_CLAIM and certain and not self._doubtful and not claim & (INFERRED | DISPUTED):
             return self._compare(index, claim, rule, reference, offset)
         return False
 
