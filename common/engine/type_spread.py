@@ -91,6 +91,9 @@ class Question(IntEnum):
     POSSIBLE = 2
     """Which layouts may an untyped block of this size have, if pointers with this reference refer
     to this offset? The answer is the number of a list (`add_choices`)."""
+    UNREQUESTED = 3
+    """How much larger may a block of this size be than the request for it? The answer is a number
+    of bytes. Reference and offset are 0."""
 
 
 class Role(IntEnum):
@@ -206,9 +209,9 @@ class TypeSpread(Protocol):
     def use(self, pieces: Sequence[Piece]) -> None:
         """Set the memory to read (ascending)."""
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        """Set all readable and all executable memory (sorted, disjoint). Comparisons, features and
-        `classes` use it."""
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        """Set all readable memory, all executable memory, and memory that contains only
+        instructions, and no data (sorted, disjoint). Comparisons, features and `classes` use it."""
 
     def set_flags(self, flags: bytearray) -> None:
         """Set the flags (Flag) of each reference. Decisions and comparisons use them."""
@@ -249,8 +252,8 @@ class TypeSpread(Protocol):
 
     def questions(self) -> array[int]:
         """Return and forget the new questions. Each has QUESTION words: its sort (Question) << 32 |
-        reference; the offset; and the layout for AGREES, the size in bytes for RULE and
-        POSSIBLE."""
+        reference; the offset; and the layout for AGREES, the size in bytes for other
+        questions."""
 
     def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         """Add a decision; return its number, from 0 on. Each option has OPTION words: its claim;
@@ -275,6 +278,13 @@ class TypeSpread(Protocol):
     def revisit(self, references: Sequence[int]) -> None:
         """Queue all typed memory that may have pointers with these references. If the list is
         empty, queue all typed memory with pointers."""
+
+    def queue_doubtful(self) -> None:
+        """Queue the doubtful elements of blocks that were not visited before: elements of arrays
+        that the smallest request for a block of this size has no room for. Their pointers may be
+        stale words. They claim only untyped blocks whose content does not contradict the claim,
+        and never contradict the claims of other pointers. If no pointer of such a block fits, the
+        claim is inferred."""
 
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the

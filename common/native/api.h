@@ -277,6 +277,7 @@ API int fl_spread_seed_words(struct spread *s, const uint64_t *sought, const uin
                              uint32_t level);
 API int fl_spread_run(struct spread *s, int64_t budget);
 API int fl_spread_revisit(struct spread *s, const uint32_t *references, uint64_t count);
+API int fl_spread_doubtful(struct spread *s);
 API int fl_spread_disputes(struct spread *s, words *found);
 API int64_t fl_spread_retract(struct spread *s);
 API uint64_t fl_spread_claimed(const struct spread *s);
@@ -289,7 +290,8 @@ API int fl_spread_answer(struct spread *s, const uint64_t *questions, const uint
 API int fl_spread_deferred(struct spread *s, words *found);
 
 /* type_match.c */
-API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count);
+API void fl_spread_memory(struct spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count,
+                          const range *instructions, uint32_t instruction_count);
 API void fl_spread_flags(struct spread *s, const uint8_t *flags, uint32_t count);
 API int fl_spread_group(const struct spread *s, const uint32_t *indices, uint64_t count, uint32_t word_count, uint32_t *groups, words *rows);
 

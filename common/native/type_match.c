@@ -134,7 +134,7 @@ static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     bool begins = index != NONE && value == start;
     if (role == PLAIN || role == CHARACTERS)
         return begins ? WRONG : role == PLAIN && is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
-    if (!is_mapped(s, value))
+    if (!is_mapped(s, value) || in_ranges(s->instructions, s->instruction_count, value))
         return WRONG;
     if (begins && layout_of(s, index))
         return WRONG;
@@ -187,13 +187,16 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
     counts[WRONG] += counts[TEXT_NUMBER] && !counts[STRONG] && !counts[WEAK];
 }
 
-/* Set the readable and the executable memory. The caller keeps the ranges until the next call or
- * fl_spread_free. */
-API void fl_spread_memory(spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count) {
+/* Set the readable memory, the executable memory, and the memory that contains only instructions.
+ * The caller keeps the ranges until the next call or fl_spread_free. */
+API void fl_spread_memory(spread *s, const range *mapped, uint32_t mapped_count, const range *code, uint32_t code_count,
+                          const range *instructions, uint32_t instruction_count) {
     s->mapped = mapped;
     s->mapped_count = mapped_count;
     s->code = code;
     s->code_count = code_count;
+    s->instructions = instructions;
+    s->instruction_count = instruction_count;
 }
 
 /* Set the flags of references. The caller keeps them until the next call or fl_spread_free. */

@@ -12,16 +12,16 @@ static bool has_reference(const spread *s, uint32_t layout, const uint8_t *wante
     return false;
 }
 
-/* Of SAMPLE blocks from `first` on, queue the blocks whose layouts are wanted. Addresses are
- * computed only if there is such a block, because most revisits want few layouts. */
-static int queue_blocks(spread *s, const uint8_t *has, uint32_t first) {
+/* Of SAMPLE blocks from `first` on, add the blocks whose layouts are wanted to `queue`. Addresses
+ * are computed only if there is such a block, because most revisits want few layouts. */
+static int queue_blocks(spread *s, const uint8_t *has, uint32_t first, words *queue) {
     uint32_t end = s->b->count - first < SAMPLE ? s->b->count : first + SAMPLE, last = first;
     for (uint32_t index = first; index < end; index++)
         if (has[layout_of(s, index)])
             last = index + 1;
     uint64_t start = last > first ? s->b->samples.items[first / SAMPLE] : 0;
     for (uint32_t index = first; index < last;) {
-        if (has[layout_of(s, index)] && words_push(&s->queue, start))
+        if (has[layout_of(s, index)] && words_push(queue, start))
             return NO_MEMORY;
         if (!next_block(s->b, &index, &start))
             break;
@@ -60,7 +60,29 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
         if (has[s->roots.items[at].layout])
             failed = words_push(&s->queue, QUEUED_ROOT | at << 1);
     for (uint32_t first = 0; first < s->b->count && wanted_blocks && !failed; first += SAMPLE)
-        failed = queue_blocks(s, has, first);
+        failed = queue_blocks(s, has, first, &s->queue);
     FREE_ALL(wanted, has);
+    return failed;
+}
+
+/* Queue the doubtful elements of blocks that were not visited before: elements of arrays that the
+ * smallest request for a block of this size has no room for. Their pointers may be stale words.
+ * They claim only untyped blocks whose content does not contradict the claim, and never contradict
+ * the claims of other pointers. */
+API int fl_spread_doubtful(spread *s) {
+    s->doubtful_blocks.count -= s->doubtful_head;
+    memmove(s->doubtful_blocks.items, s->doubtful_blocks.items + s->doubtful_head, s->doubtful_blocks.count * sizeof *s->doubtful_blocks.items);
+    s->doubtful_head = 0;
+    uint64_t layouts = s->bounds.count - 1;
+    uint8_t *has = s->doubts ? NULL : calloc(layouts, 1);
+    int failed = s->doubts || has ? DONE : NO_MEMORY;
+    for (uint32_t layout = 0; has && layout < layouts; layout++)
+        for (uint32_t group = s->bounds.items[layout]; group < s->bounds.items[layout + 1]; group++)
+            has[layout] |= !s->groups.items[group].count && s->groups.items[group].first < s->groups.items[group].last;
+    for (uint32_t first = 0; has && first < s->b->count && !failed; first += SAMPLE)
+        failed = queue_blocks(s, has, first, &s->doubtful_blocks);
+    s->doubts = !failed;
+    s->doubtful_end = s->doubtful_blocks.count;
+    free(has);
     return failed;
 }

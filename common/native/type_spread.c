@@ -14,7 +14,7 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->limits, s);
+             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits, s);
 }
 
 /* `claims` and `origins`: arrays of the caller, with a zero for each block. */
@@ -91,7 +91,7 @@ uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset) {
     return is_array ? offset % first->stride : offset;
 }
 
-static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin) {
+int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin) {
     if (inferred || level_of(claim) >= LEVEL_BASE)
         claim |= INFERRED;
     if (s->limits)
@@ -100,43 +100,6 @@ static int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim
     s->origins[index] = origin;
     s->claimed++;
     return words_push(&s->queue, start);
-}
-
-/* Claim a block. Returns 1 if it was claimed, 0 if it has a type or is not in use. */
-API int fl_spread_seed(spread *s, uint32_t index, uint32_t claim, bool inferred, uint32_t origin) {
-    if (index >= s->b->count || (claim & LAYOUT_MASK) + 1 >= s->bounds.count)
-        return DISORDER;
-    if (s->claims[index] || s->b->states[index] != IN_USE)
-        return 0;
-    return claim_block(s, index, block_address(s->b, index), claim, inferred, origin) ? NO_MEMORY : 1;
-}
-
-/* Claim the blocks of a list that are untyped and in use. */
-API int fl_spread_seed_all(spread *s, const uint32_t *indices, uint64_t count, uint32_t claim) {
-    int made = DONE;
-    for (uint64_t at = 0; at < count && made >= 0; at++)
-        made = fl_spread_seed(s, indices[at], claim, true, NONE);
-    return made < 0 ? made : DONE;
-}
-
-API int fl_spread_seed_words(spread *s, const uint64_t *sought, const uint32_t *layouts, const uint64_t *least, uint64_t count, uint32_t level) {
-    uint64_t start = s->b->lowest;
-    if (!s->b->count || !count)
-        return DONE;
-    for (uint32_t index = 0;;) {
-        const uint8_t *at = NULL;
-        if (!s->claims[index] && s->b->states[index] == IN_USE && size_of(s->b, index) >= WORD && start % WORD == 0)
-            at = word_at(s->pieces, s->piece_count, start);
-        uint64_t value = at ? load(at) : 0, found = 0;
-        if (value >= sought[0] && value <= sought[count - 1]) {
-            BISECT(found, count, middle, sought[middle] < value)
-            if (found < count && sought[found] == value && size_of(s->b, index) >= least[found] &&
-                claim_block(s, index, start, layouts[found] | level << LEVEL_SHIFT, false, NONE))
-                return NO_MEMORY;
-        }
-        if (!next_block(s->b, &index, &start))
-            return DONE;
-    }
 }
 
 /* Claim the block that a pointer refers to, and note which part of it is in use. */
@@ -180,6 +143,19 @@ static int follow_decision(spread *s, const decision *d, const followed *p) {
     return claim ? claim_target(s, p, claim) : note_pointer(s, p);
 }
 
+/* Claim the block that a pointer in a doubtful element refers to, unless its content contradicts
+ * the claim. Without a pointer that fits, the claim is inferred. */
+static int claim_if_fitting(spread *s, const followed *p, uint32_t claim) {
+    matching m = {.s = s};
+    uint32_t counts[COUNTS] = {0};
+    compare_block(&m, claim & LAYOUT_MASK, p->start, used_size(s, p, claim), 1, counts);
+    if (m.failed || m.asked)
+        return m.failed ? m.failed : ASKED;
+    followed known = *p;
+    known.certain = p->certain && (counts[STRONG] || counts[WEAK]);
+    return counts[WRONG] ? DONE : claim_target(s, &known, claim);
+}
+
 /* Follow a pointer to a block. If it returns ASKED, the pointer is followed again later. */
 static int follow(spread *s, const followed *p) {
     uint32_t answer;
@@ -196,8 +172,8 @@ static int follow(spread *s, const followed *p) {
     if (answer & DECISION)
         return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
     if (!s->claims[p->index])
-        return claim_target(s, p, answer);
-    if (p->certain && !(s->claims[p->index] & (INFERRED | DISPUTED)))
+        return p->doubtful ? claim_if_fitting(s, p, answer) : claim_target(s, p, answer);
+    if (p->certain && !p->doubtful && !(s->claims[p->index] & (INFERRED | DISPUTED)))
         return compare(s, p->index, answer, p->reference, offset);
     return DONE;
 }
@@ -248,7 +224,7 @@ static int follow_all(spread *s) {
  * states and claims of the blocks. */
 static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     const slot *near = slot_of(s->b, value);
-    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, s->certain};
+    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, s->certain, s->doubtful};
     if (near)
         __builtin_prefetch(near);
 }
@@ -258,6 +234,7 @@ static bool begin(spread *s, uint64_t item, const upcoming *next) {
     uint32_t layout;
     s->element = s->table = 0;
     s->slot = NONE;
+    s->doubtful = false;
     if (item & QUEUED_ROOT) {
         const root *r = &s->roots.items[item >> 1];
         s->owner = ROOT_BIT + (uint32_t)(item >> 1);
@@ -307,19 +284,27 @@ static int visit_element(spread *s, const elements *one) {
 static int visit(spread *s, int64_t *budget) {
     for (; s->group < s->group_end; s->group++, s->element = 0) {
         elements one = s->groups.items[s->group];
-        uint64_t count = one.first < one.last ? element_count(&one, s->size) : 0;
-        for (; s->element < count; s->element++) {
+        uint64_t count = one.first < one.last ? element_count(&one, s->size) : 0, requested;
+        int more = requested_count(s, &one, count, &requested);
+        if (more)
+            return more;
+        uint64_t end = s->doubtful ? count : requested;
+        if (s->doubtful && s->element < requested)
+            s->element = requested;
+        for (; s->element < end; s->element++) {
             if (--*budget < 0)
                 return 1;
             if (is_empty_element(s, one.stride))
                 continue;
             if (s->slot < one.first || s->slot >= one.last)
                 s->slot = one.first;
-            int more = visit_element(s, &one);
+            more = visit_element(s, &one);
             if (more)
                 return more;
             s->slot = NONE;
         }
+        if (end < count && s->doubts && words_push(&s->doubtful_blocks, s->address))
+            return NO_MEMORY;
     }
     return DONE;
 }
@@ -373,6 +358,17 @@ static bool begin_next(spread *s) {
     return begin(s, item, &s->ahead[s->ahead_next++]);
 }
 
+/* Take the next block with doubtful elements, and begin to visit these. Return false if there are
+ * none. */
+static bool begin_doubtful(spread *s) {
+    uint64_t start, item = s->doubtful_blocks.items[s->doubtful_head++];
+    upcoming next = {NULL, 0, block_before(s->b, slot_of(s->b, item), item, &start)};
+    if (!begin(s, item, &next))
+        return false;
+    s->doubtful = true;
+    return true;
+}
+
 /* Visit the queued memory. Return 1 if the budget was used up, ASKED if questions must be answered,
  * 0 when no visit is left. */
 API int fl_spread_run(spread *s, int64_t budget) {
@@ -381,13 +377,13 @@ API int fl_spread_run(spread *s, int64_t budget) {
             int more = follow_all(s);
             if (more)
                 return more;
-            if (s->head >= s->queue.count)
+            if (s->head >= s->queue.count && s->doubtful_head >= s->doubtful_end)
                 break;
         }
         if (!s->visiting) {
             if (--budget < 0)
                 return 1;
-            if (!begin_next(s))
+            if (!(s->head < s->queue.count ? begin_next(s) : begin_doubtful(s)))
                 continue;
             s->visiting = true;
         }

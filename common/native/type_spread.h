@@ -43,7 +43,7 @@ enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_S
 
 #define ASKED 2 /* returned if an answer is missing */
 
-enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, QUESTIONS };
+enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, UNREQUESTED = 3, QUESTIONS };
 enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4 };
 /* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
  * counts. */
@@ -123,7 +123,7 @@ typedef struct {
     uint64_t value, place, start;
     const slot *near; /* the directory's slot for `value` */
     uint32_t reference, owner, index;
-    bool certain;
+    bool certain, doubtful; /* doubtful: the pointer may be a stale word; see fl_spread_doubtful */
 } followed;
 
 /* A block that will be visited soon: its index, and `length` bytes of memory from its start on. For
@@ -163,8 +163,8 @@ struct spread {
     uint32_t flag_count;
     uint64_t claimed; /* claims made so far */
     LIST(uint32_t) counts; /* the number of blocks of each layout */
-    const range *mapped, *code;            /* the caller's; sorted, disjoint */
-    uint32_t mapped_count, code_count;
+    const range *mapped, *code, *instructions; /* the caller's; sorted, disjoint */
+    uint32_t mapped_count, code_count, instruction_count;
     /* The owner that is being visited: its number, address and size, and the next element and
      * slot. */
     uint32_t owner, group, group_end, slot;
@@ -172,6 +172,12 @@ struct spread {
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
     bool visiting, certain;
+    /* Blocks with doubtful elements (fl_spread_doubtful), if `doubts` is set. Those from
+     * `doubtful_head` up to `doubtful_end` are visited when the queue is empty. `doubtful`: the
+     * doubtful elements of the owner are being visited. */
+    words doubtful_blocks;
+    uint64_t doubtful_head, doubtful_end;
+    bool doubts, doubtful;
     upcoming ahead[AHEAD]; /* the next items of the queue */
     uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
@@ -187,6 +193,8 @@ int note_pointer(spread *s, const followed *p);
 /* type_spread.c. Return the offset in the element, if the layout is an array of equal elements;
  * else the offset itself. */
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
+/* Claim a block that starts at `start`, and queue it. */
+int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin);
 
 /* type_match.c. A comparison of blocks with layouts. If `asked` is set, an answer is missing, and
  * the result is not valid. compare_block counts the words that contradict the layout (WRONG), fit
@@ -213,6 +221,9 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
 uint8_t limits_of(const spread *s, const followed *p, uint32_t claim);
 uint64_t used_size(const spread *s, const followed *p, uint32_t claim);
 bool is_empty_element(const spread *s, uint64_t stride);
+/* requested_count: write how many of `count` elements of the owner fit into the smallest request
+ * that results in a block of its size. The last of them may be only partly inside. */
+int requested_count(spread *s, const elements *one, uint64_t count, uint64_t *requested);
 
 /* type_decisions.c. Decide which claim the block gets that a pointer refers to. Return 0 if no
  * option fits, or if m->asked is set. */

@@ -36,6 +36,20 @@ uint64_t used_size(const spread *s, const followed *p, uint32_t claim) {
     return first <= room && length <= room - first ? (first + length) * stride : size;
 }
 
+int requested_count(spread *s, const elements *one, uint64_t count, uint64_t *requested) {
+    uint32_t unrequested;
+    *requested = count;
+    if (one->count || !count || s->owner >= ROOT_BIT || (s->limits && s->limits[s->owner]))
+        return DONE;
+    int failed = rule_answer(s, UNREQUESTED, 0, 0, s->size, &unrequested);
+    if (failed || unrequested == UNKNOWN_RULE)
+        return failed ? failed : ASKED;
+    uint64_t least = s->size > unrequested ? s->size - unrequested : 0;
+    uint64_t room = least > one->start ? (least - one->start + one->stride - 1) / one->stride : 0;
+    *requested = room < count ? room : count;
+    return DONE;
+}
+
 /* Whether the current element is one of a table that is not in use. */
 bool is_empty_element(const spread *s, uint64_t stride) {
     if (!s->table)

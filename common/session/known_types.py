@@ -116,7 +116,10 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     )
     spread: TypeSpread = session.engine.type_spread(blocks)
     spread.use(pieces)
-    spread.set_memory(mapped, code)
+    # A linker may store constants in the mapping of the code. If so, the mapping begins with the
+    # ELF header, at the start of the file.
+    only_code = [one for one in regions if one.executable and not one.writable and one.name.startswith("/") and one.file_offset]
+    spread.set_memory(mapped, code, merge_ranges(Range(one.start, one.end) for one in only_code))
     view = HeapView(target.arch, blocks, pieces, headers)
     search = Spreading(spread, view, sizes, table, *modules, session.budget, session.report_progress)
     search.judge.find_managed = lambda address: _find_managed(session, program, address)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from findleaks.debuginfo.type_table import UNKNOWN, Field, FieldKind, Flag, Kind, PartKind, TypeTable
+from findleaks.types.trait_objects import find_vtables
 
 STRUCTURES = (Kind.STRUCT, Kind.UNION)
 MOST_ELEMENTS = 8  # Elements of an array member at which a pointer may lead to the whole.
@@ -258,6 +259,11 @@ class Embedding:
             (table.sizes[number], number) for number in range(len(table)) if table.kinds[number] == Kind.STRUCT and table.names[number]
         )
         return [size for size, _ in found], [number for _, number in found]
+
+    @cached_property
+    def trait_vtables(self) -> list[tuple[int, int]]:
+        """The addresses of the vtables of Rust's trait objects, with the types of the values."""
+        return sorted(find_vtables(self.table).items())
 
     def polymorphic(self) -> list[int]:
         """Return the classes with a pointer to a vtable."""

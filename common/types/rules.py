@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Optional
 
 from findleaks.debuginfo.type_table import VOID, Flag, Kind
@@ -31,7 +30,6 @@ from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.list_links import ListLinks
 from findleaks.types.sizes import SizeClasses
 from findleaks.types.specs import Packed, Spec
-from findleaks.types.trait_objects import find_vtables
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
@@ -90,6 +88,8 @@ class Rules:
             return self._rule(reference, offset, third)
         if sort == Question.AGREES:
             return self._agreement.agrees(reference, offset, third)
+        if sort == Question.UNREQUESTED:
+            return third - self.sizes.least_request(third)
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
         if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
@@ -287,16 +287,12 @@ class Rules:
         word after the pointer is not the address of a vtable."""
         claims = {
             address: self.claim(Candidate(Spec(number), Level.EXACT))
-            for address, number in sorted(self._vtables.items())
+            for address, number in self._embedding.trait_vtables
             if self.sizes.fits(self._table.size_of(number), size)
         }
         feature = Feature.STATIC_WORD << 8 | self._table.word + 128
         options = [word for one in others[:MOST_CHOICES] for word in (self.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec))]
         return DECISION | self._spread.add_decision(options, feature, list(claims), list(claims.values())) if claims else 0
-
-    @cached_property
-    def _vtables(self) -> dict[int, int]:
-        return find_vtables(self._table)
 
     def is_hinted(self, reference: int, offset: int, size: int) -> bool:
         """Whether hint files answer a rule. Its pointers are not judged then."""
@@ -400,7 +396,11 @@ class Rules:
                 fitting.remove(of.owner)
                 fitting.insert(0, of.owner)
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
-        found = found or list(self._larger(pointee, of, offset, size, whole))
+        # The block may be larger than the size class of its type, so content has to decide.
+        request = self.sizes.least_request(size)
+        unsplit = [one for one in whole if request <= sizes[one] < least and one != pointee and not self._embedding.is_storage(one)]
+        found += [Candidate(Spec(number, False, of.node), Level.BASE) for number in unsplit[:MOST_CANDIDATES]]
+        found = found if fitting else [*found, *self._larger(pointee, of, offset, size, whole)]
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
 

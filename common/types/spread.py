@@ -163,7 +163,7 @@ class Spreading:
 
     def settle(self) -> None:
         """Spread types and judge deferred pointers until nothing changes. Claims that are certain
-        come first."""
+        come first, and those of doubtful elements of arrays, which may be unused, come last."""
         self.judge.allows_rest = False
         self._run()
         if self.spread.disputes():
@@ -171,12 +171,23 @@ class Spreading:
             self.spread.revisit(())
             self._run()
         for certain in (True, False):
-            for _ in range(ROUNDS):
-                if not self._judge(certain):
-                    break
-                before = self.spread.followed
-                self._run()
-                self._again -= self.spread.followed - before
+            self._judge_all(certain)
+        for _ in range(ROUNDS):
+            claimed = self.spread.claimed
+            self.spread.queue_doubtful()
+            self._run()
+            if self.spread.claimed == claimed:
+                break
+            self._judge_all(False)
+
+    def _judge_all(self, certain: bool) -> None:
+        """Judge deferred pointers, and follow them, until nothing changes."""
+        for _ in range(ROUNDS):
+            if not self._judge(certain):
+                break
+            before = self.spread.followed
+            self._run()
+            self._again -= self.spread.followed - before
 
     def _run(self) -> None:
         """Visit all queued memory, and answer the engine's questions."""

@@ -75,6 +75,30 @@ def test_kinds(flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+def test_reused(flags: str, tmp_path: Path) -> None:
+    """Blocks that are larger than the size class of their type, with words of their former content, lead to no wrong type."""
+    figures = measure("typed_reused.c", tmp_path, 100, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.held["sure right"] > 0.8 * sum(figures.held.values()), figures.held
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"),
+    [
+        ("clang++-19", "-O0"),
+        *(pytest.param("g++", level, marks=pytest.mark.matrix) for level in ("-O0", "-O2")),
+    ],
+)
+def test_frames(compiler: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame of a coroutine, which begins with the addresses of two functions, is no struct of pointers to characters."""
+    monkeypatch.setitem(COMPILERS, ".cpp", compiler)
+    figures = measure("typed_frames.cpp", tmp_path, 40, 1, level, "-std=c++20")
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+
+
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
 def test_owners(flags: str, tmp_path: Path) -> None:
     """Leaked owners of maps, lists and deques have types, although the nodes refer back to them, and deques have unused elements."""
     figures = measure("typed_owners.cpp", tmp_path, 200, 1, "-std=c++17", *flags.split())

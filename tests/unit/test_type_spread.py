@@ -73,6 +73,8 @@ def make_answers(seed: int, questions: array[int]) -> array[int]:
             made.append(NO_CLAIM if way < 0.2 else DEFERRED if way < 0.35 else decision if way < 0.6 else claim)
         elif question == Question.AGREES:
             made.append(rng.randrange(3) if rng.random() < 0.1 else 2)
+        elif question == Question.UNREQUESTED:
+            made.append(rng.choice((0, 15, 31, third // 2)))
         else:
             made.append(rng.randrange(3))
     return made
@@ -132,7 +134,7 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     pieces = sorted([*heap.pieces, *heap.root_pieces], key=lambda piece: piece.address)
     spread.use(pieces)
     mapped = [Range(piece.address, piece.address + len(piece.data)) for piece in pieces]
-    spread.set_memory(mapped, mapped[::3])
+    spread.set_memory(mapped, mapped[::3], mapped[::6])
     layouts = [random_layout(rng, spread, heap.arch.word) for _ in range(LAYOUTS)]
     spread.add_choices(layouts[:2])
     spread.add_choices(layouts[2:3])
@@ -153,6 +155,10 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
         found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
         found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
         spread.revisit(() if step == "first" else (1, 4))
+    for _ in range(2):
+        spread.queue_doubtful()
+        settle(spread, seed)
+    found["doubtful"] = list(spread.claims()), list(spread.origins())
     spread.relabel(array("I", rng.sample(used, min(5, len(used)))), rng.choice(layouts))
     found["with layout"] = [list(spread.with_layout(layout, 3)) for layout in layouts]
     settle(spread, seed)
@@ -247,7 +253,7 @@ def test_only_elements_in_use_are_followed(engine: Engine, flags: int, words: di
     head = spread.add_layout((0, 8, 1, 0, 1, 0, 0), (0, 5))
     spread.set_flags(bytearray(5) + bytes([flags, 0]))
     spread.add_roots(array("Q", [0x8000]), array("Q", [8]), array("I", [head]))
-    claims = {5: elements | Level.ARRAY << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT}
+    claims = {5: elements | Level.ARRAY << LEVEL_SHIFT, 6: leaf | Level.EXACT << LEVEL_SHIFT, Question.UNREQUESTED << 32: 0}
     while not spread.run(100):
         questions = spread.questions()
         spread.answer(questions, array("I", [claims[reference] for reference in questions[::QUESTION]]))

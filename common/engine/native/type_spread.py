@@ -33,8 +33,8 @@ class NativeTypeSpread:
         self._pieces = c_pieces(pieces)
         self._library.fl_spread_use(self._handle, *self._pieces)
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        self._memory = *c_ranges(mapped), *c_ranges(code)
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        self._memory = *c_ranges(mapped), *c_ranges(code), *c_ranges(instructions)
         self._library.fl_spread_memory(self._handle, *self._memory)
 
     def set_flags(self, flags: bytearray) -> None:
@@ -101,6 +101,9 @@ class NativeTypeSpread:
     def revisit(self, references: Sequence[int]) -> None:
         packed = array("I", references)
         self._library.fl_spread_revisit(self._handle, c_array(packed), len(packed))
+
+    def queue_doubtful(self) -> None:
+        self._library.fl_spread_doubtful(self._handle)
 
     @staticmethod
     def _unless_asked(code: int, found: array[int]) -> Optional[array[int]]:

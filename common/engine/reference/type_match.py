@@ -137,6 +137,8 @@ class Matching:
         begins = index >= 0 and spread.blocks.address(index) == value
         if role in (Role.PLAIN, Role.CHARACTERS):
             return WRONG if begins else TEXT_NUMBER if role == Role.PLAIN and self._is_long_text(value) else NEUTRAL
+        if range_at(spread.instructions, value) is not None:
+            return WRONG
         if range_at(spread.mapped, value) is None or (begins and spread.claims()[index] & LAYOUT_MASK):
             return WRONG
         return WEAK if begins and not self._begins_with_address(value) else LOOSE

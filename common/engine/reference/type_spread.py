@@ -7,14 +7,15 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
-from findleaks.engine.reference.type_match import WRONG, is_text
-from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, used_size
+from findleaks.engine.reference.type_layouts import Elements, Sample
+from findleaks.engine.reference.type_match import STRONG, WEAK, WRONG, is_text
+from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
     DECISION,
@@ -26,7 +27,6 @@ from findleaks.engine.type_spread import (
     LEVEL_MASK,
     LEVEL_SHIFT,
     MOST_LAYOUTS,
-    MOST_POINTERS,
     MOST_RULES,
     NO_CLAIM,
     NO_FEATURE,
@@ -49,44 +49,6 @@ from findleaks.target.ranges import range_at
 Key = tuple[int, int, int]
 
 
-class Elements(NamedTuple):
-    """Equal elements of a layout. A slot is (offset, reference), a check is (offset, role)."""
-
-    start: int
-    stride: int
-    number: int
-    slots: Sequence[tuple[int, int]]
-    checks: Sequence[tuple[int, int]]
-
-    def bases(self, size: int) -> range:
-        """Return the offsets of the elements in memory of `size` bytes."""
-        room = (size - self.start) // self.stride if size > self.start else 0
-        count = min(self.number, room) if self.number else room
-        return range(self.start, self.start + count * self.stride, self.stride)
-
-
-class Sample:
-    """A sample of `count` pointers; `rows` has owner, place and block of each sampled pointer. The
-    sample has fewer than MOST_POINTERS pointers: those whose hash has no bit in common with a
-    mask."""
-
-    def __init__(self) -> None:
-        self.rows, self.count, self._mask = array("Q"), 0, 0
-
-    def add(self, owner: int, place: int, index: int) -> None:
-        self.count += 1
-        if self._is_dropped(place):
-            return
-        self.rows.extend((owner, place, index))
-        if len(self.rows) >= 3 * MOST_POINTERS:
-            self._mask = self._mask * 2 + 1
-            kept = [self.rows[at : at + 3] for at in range(0, len(self.rows), 3) if not self._is_dropped(self.rows[at + 1])]
-            self.rows = array("Q", [word for row in kept for word in row])
-
-    def _is_dropped(self, place: int) -> bool:
-        return bool((place * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 & self._mask)
-
-
 class PureTypeSpread:
     """Implements type_spread.TypeSpread."""
 
@@ -101,6 +63,7 @@ class PureTypeSpread:
         self.choices: list[tuple[int, ...]] = [()]
         self.mapped: Sequence[Range] = ()
         self.code: Sequence[Range] = ()
+        self.instructions: Sequence[Range] = ()
         self.flags = bytearray()
         self.claimed = self.followed = 0
         self._decisions: list[Decision] = []
@@ -109,6 +72,10 @@ class PureTypeSpread:
         self._rules: dict[Key, int] = {}
         self._asked: list[Key] = []
         self._queue: deque[int] = deque()
+        # Blocks with doubtful elements, if `_doubts` is set; `_doubtful`: these are being visited.
+        self._doubtful_blocks: list[int] = []
+        self._doubtful_queue: deque[int] = deque()
+        self._doubts = self._doubtful = False
         self._deferred: dict[Key, tuple[Sample, Sample]] = {}  # To untyped, and to typed blocks.
         self._disputes: set[int] = set()
         self._visits: Optional[Iterator[bool]] = None  # Visits that wait for an answer.
@@ -116,8 +83,8 @@ class PureTypeSpread:
     def use(self, pieces: Sequence[Piece]) -> None:
         self.memory = Pieces(pieces, self._arch)
 
-    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range]) -> None:
-        self.mapped, self.code = mapped, code
+    def set_memory(self, mapped: Sequence[Range], code: Sequence[Range], instructions: Sequence[Range] = ()) -> None:
+        self.mapped, self.code, self.instructions = mapped, code, instructions
 
     def set_flags(self, flags: bytearray) -> None:
         self.flags = flags
@@ -199,6 +166,14 @@ class PureTypeSpread:
         has = [any(not wanted or reference in wanted for one in groups for _, reference in one.slots) for groups in self.layouts]
         self._queue.extend(ROOT + number for number, (_, _, layout) in enumerate(self.roots) if has[layout])
         self._queue.extend(index for index, claim in enumerate(self._claims) if has[claim & LAYOUT_MASK])
+
+    def queue_doubtful(self) -> None:
+        if not self._doubts:
+            has = [any(one.slots and not one.number for one in groups) for groups in self.layouts]
+            self._doubtful_blocks.extend(index for index, claim in enumerate(self._claims) if has[claim & LAYOUT_MASK])
+            self._doubts = True
+        self._doubtful_queue.extend(self._doubtful_blocks)
+        self._doubtful_blocks.clear()
 
     def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         if any(claim & LAYOUT_MASK >= len(self.layouts) for claim in claims):
@@ -311,6 +286,19 @@ class PureTypeSpread:
         if flags:
             self._limits[index] = used_size(self, reference, place, index, claim), bool(flags & Flag.TABLE)
 
+    def _claim_if_fitting(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> bool:
+        """Claim the block that a pointer refers to. In a doubtful element, the pointer must fit the
+        block's content, and the claim is inferred if no pointer of the block fits. Return whether
+        an answer is missing."""
+        if self._doubtful:
+            chooser = Chooser(self, index)
+            counts = chooser.compare(claim & LAYOUT_MASK, used_size(self, reference, place, index, claim))
+            if chooser.asked or counts[WRONG]:
+                return chooser.asked
+            inferred = inferred or not counts[STRONG] + counts[WEAK]
+        self._claim_target(reference, place, index, claim, inferred, owner)
+        return False
+
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
         level = claim >> LEVEL_SHIFT & LEVEL_MASK
         self._limits.pop(index, None)
@@ -322,13 +310,18 @@ class PureTypeSpread:
     def _visit_all(self) -> Iterator[bool]:
         """Follow the pointers of typed memory. Yield whenever an answer is missing; the same
         pointer is then followed again."""
-        while self._queue:
-            owner = self._queue.popleft()
+        while self._queue or self._doubtful_queue:
+            self._doubtful = not self._queue
+            owner = (self._queue or self._doubtful_queue).popleft()
             claim = self._claims[owner] if owner < ROOT else 0
             if owner < ROOT and (not claim or claim & DISPUTED):
                 continue
+            certain = not claim & INFERRED
             for place, reference in self._pointers(owner):
-                while self._follow(owner, place, reference, not claim & INFERRED):
+                if not place:
+                    yield False  # The answer to UNREQUESTED is missing.
+                    continue
+                while self._follow(owner, place, reference, certain):
                     yield False
                 self.followed += bool(self.memory.word(place))
 
@@ -341,11 +334,19 @@ class PureTypeSpread:
         used, is_table = self._limits.get(owner, (size, False))
         size = min(size, used)
         for one in self.layouts[layout]:
-            for number, base in enumerate(one.bases(size) if one.slots else ()):
+            bases = one.bases(size) if one.slots else range(0)
+            requested = requested_count(self, one, size, owner >= ROOT or owner in self._limits)
+            while requested == UNKNOWN:
+                yield 0, 0  # _visit_all waits for the answer.
+                requested = requested_count(self, one, size, False)
+            first, end = (requested, len(bases)) if self._doubtful else (0, requested)
+            for number, base in enumerate(bases[first:end], first):
                 if is_table and is_empty(self, address, size, one.stride, number):
                     continue
                 for offset, reference in one.slots:
                     yield address + base + offset, reference
+            if self._doubts and not self._doubtful and requested < len(bases):
+                self._doubtful_blocks.append(owner)
 
     def _follow(self, owner: int, place: int, reference: int, certain: bool) -> bool:
         """Follow one pointer. Return whether an answer is missing."""
@@ -365,8 +366,8 @@ class PureTypeSpread:
         elif rule & DECISION:
             return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
-            self._claim_target(reference, place, index, rule, not certain, owner)
-        elif rule != NO_CLAIM and certain and not claim & (INFERRED | DISPUTED):
+            return self._claim_if_fitting(reference, place, index, rule, not certain, owner)
+        elif rule != NO_CLAIM and certain and not self._doubtful and not claim & (INFERRED | DISPUTED):
             return self._compare(index, claim, rule, reference, offset)
         return False
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from findleaks.engine.type_spread import FARTHEST, FARTHEST_TABLE, LAYOUT_MASK, LENGTHS, LEVEL_MASK, LEVEL_SHIFT, Flag, Level
+from findleaks.engine.type_spread import (
+    FARTHEST,
+    FARTHEST_TABLE,
+    LAYOUT_MASK,
+    LENGTHS,
+    LEVEL_MASK,
+    LEVEL_SHIFT,
+    UNKNOWN,
+    Flag,
+    Level,
+    Question,
+)
 
 if TYPE_CHECKING:
+    from findleaks.engine.reference.type_layouts import Elements
     from findleaks.engine.reference.type_spread import PureTypeSpread
 
 # The flags of references whose blocks may have a limit.
@@ -41,6 +53,20 @@ def used_size(spread: PureTypeSpread, reference: int, place: int, index: int, cl
     length = read(place + distance * word) or 0
     first = (read(place + (distance - 1) * word) or 0) if flags & Flag.RING else 0
     return (first + length) * stride if first + length <= room else size
+
+
+def requested_count(spread: PureTypeSpread, one: Elements, size: int, is_known: bool) -> int:
+    """Return how many elements fit into the smallest request that results in a block of `size`
+    bytes; UNKNOWN if an answer is missing. The last of them may be only partly inside. `is_known`:
+    the memory is not a block, or the part of the block that is in use is known."""
+    count = len(one.bases(size)) if one.slots else 0
+    if one.number or not count or is_known:
+        return count
+    unrequested = spread.rule((Question.UNREQUESTED << 32, 0, size))
+    if unrequested == UNKNOWN:
+        return UNKNOWN
+    least = max(size - unrequested, 0)
+    return min(-(-max(least - one.start, 0) // one.stride), count)
 
 
 def is_too_far(spread: PureTypeSpread, reference: int, offset: int) -> bool:

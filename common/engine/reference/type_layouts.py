@@ -1,0 +1,47 @@
+"""Layouts of blocks, and samples of the pointers that are judged later, in pure Python."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from findleaks.engine.type_spread import MOST_POINTERS
+
+
+class Elements(NamedTuple):
+    """Equal elements of a layout. A slot is (offset, reference), a check is (offset, role)."""
+
+    start: int
+    stride: int
+    number: int
+    slots: Sequence[tuple[int, int]]
+    checks: Sequence[tuple[int, int]]
+
+    def bases(self, size: int) -> range:
+        """Return the offsets of the elements in memory of `size` bytes."""
+        room = (size - self.start) // self.stride if size > self.start else 0
+        count = min(self.number, room) if self.number else room
+        return range(self.start, self.start + count * self.stride, self.stride)
+
+
+class Sample:
+    """A sample of `count` pointers; `rows` has owner, place and block of each sampled pointer. The
+    sample has fewer than MOST_POINTERS pointers: those whose hash has no bit in common with a
+    mask."""
+
+    def __init__(self) -> None:
+        self.rows, self.count, self._mask = array("Q"), 0, 0
+
+    def add(self, owner: int, place: int, index: int) -> None:
+        self.count += 1
+        if self._is_dropped(place):
+            return
+        self.rows.extend((owner, place, index))
+        if len(self.rows) >= 3 * MOST_POINTERS:
+            self._mask = self._mask * 2 + 1
+            kept = [self.rows[at : at + 3] for at in range(0, len(self.rows), 3) if not self._is_dropped(self.rows[at + 1])]
+            self.rows = array("Q", [word for row in kept for word in row])
+
+    def _is_dropped(self, place: int) -> bool:
+        return bool((place * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 & self._mask)
