@@ -336,7 +336,10 @@ def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[s
         return "", ()
     shown = [f"{number(row.type.objects)} {shorten(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
     runtime, first = named[0]
-    return f" Objects that retain a tenth of it or more: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
+    sentence = f" Objects that retain a tenth of it or more: {'; '.join(shown)}."
+    chain = runtime.reference_chain(first.type.name) if runtime.object_graph() is None else ""  # else a path is shown already
+    sentence += f" One of the {shorten(first.type.name)} objects is reached by {shorten(chain, 400)}." if chain else ""
+    return sentence, tuple(runtime.remedies(first.type.name))
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:
