@@ -37,6 +37,8 @@ MOST = 0.5
 
 
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
+_MEMBER = re.compile(r"[\w.]+\.\w+\Z")  # "asyncio.unix_events._UnixSelectorEventLoop._scheduled"
+_LARGE_CONTENT = re.compile(r"[\w.]+ of \d[\d,]{4,}\b")  # "list of 20,001"
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 _LOCAL = "local variable "  # prefix of the name of a local variable
@@ -218,7 +220,7 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
     knows, and the level of this field. If there is no such field, return a large collection. The
     returned name begins with the name of the field above: "local variable q → ._queue".
     `name_field`: function that returns the name of a field."""
-    found, holder, level = row if row.what else None, "", 0
+    found, holder, owner, level = row if row.what else None, "", "", 0  # owner: the type of the last object above
     for depth in count(1):
         below = _largest_part(row)
         if below is None:
@@ -226,8 +228,9 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
         row, name = below, below.place
         if below.sort == "block" and ": " in below.name:  # "local variable q: Queue at 0x…"
             name = below.name.partition(": ")[0]
-        if is_telling(name) and not name.startswith(UNTYPED):
+        if (is_telling(name) or _MEMBER.match(name)) and not name.startswith(UNTYPED):
             own = name_field(row)
+            own = f"{owner}{own}" if owner and own.startswith(".") and not holder else own
             found, level = replace(row, name=f"{holder} → {own}" if holder else own), depth
             holder = own
         elif below.sort == "block" and _ATTRIBUTE.match(below.what):
@@ -235,6 +238,11 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
             holder = below.name.partition(" at 0x")[0] + below.what
         elif below.sort == "block" and not level and _COLLECTION.search(below.name):
             found, level = below, depth
+        elif below.sort == "field" and not level and _LARGE_CONTENT.match(below.what):
+            # "block of 80 B+0x28: collections.deque of 19,999": the names of members are unknown.
+            found, level = replace(row, name=f"Below {owner}" if owner else row.name), depth
+        if below.sort == "block" and " at 0x" in below.name and not below.name.startswith(UNTYPED):
+            owner = below.name.partition(" at 0x")[0].rpartition(": ")[2]
     return found, level
 
 
