@@ -73,7 +73,8 @@ class TaskReader:
         self._memory, self._blocks, self._known, self._tally = memory, blocks, known, tally
         self._names, self._frames = names, frames
         self._is_old = not names.layout.has_frames
-        self._places: dict[int, int] = {}  # word of a task with its coroutine, by the number of the task's type
+        # The word of a task with its coroutine, by the number of the task's type.
+        self._places: dict[int, int] = {}
 
     def list(self, stop: Callable[[], bool]) -> Iterator[Task]:
         """Yield the tasks that have not ended, in the order of addresses. Ends early if `stop`

@@ -38,7 +38,7 @@ REMEDIES = (
 )
 """What an addon should do with handles, by a part of the name of their group."""
 DROP = "remove each object from the variable or object that refers to it when it is no longer needed"
-"""What a script should do with objects that scripts refer to, and that an addon has attached memory to."""
+"""What a script should do with objects to which an addon has attached memory."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
 OF_NODE = (
     ("node::worker::MessagePort", "close each MessagePort that is no longer needed (port.close())"),

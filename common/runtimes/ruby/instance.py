@@ -186,7 +186,8 @@ class Ruby(DumpableHeap):
         return REMEDIES.get(type_name, ())
 
     def reference_chain(self, type_name: str) -> str:
-        from findleaks.runtimes.ruby.class_holders import OF_CLASSES, find_class_holder  # only `verdict` needs it
+        # Only `verdict` needs this module.
+        from findleaks.runtimes.ruby.class_holders import OF_CLASSES, find_class_holder
 
         objects = sum(count for name, count in zip(self._names, self._census.counts) if name == type_name)
         return find_class_holder(self._memory, self._values, self.variables(), type_name, objects) if type_name in OF_CLASSES else ""

@@ -150,7 +150,7 @@ class V8Graph(NamedObjects):
             words = (self._memory.words(start, 4) or ())[1:]
             names = [self.type_of(at) if at != NO_BLOCK else "" for at in self.indices_of([word & ~TAG_MASK for word in words])]
             return next((self.key_text(word) for word, name in zip(words, names) if self._strings.is_string(word) or name == SYMBOL), "")
-        if "ordered_hash_map" in kinds and offset >= IN_ARRAY + 8:  # of few entries, whose keys are words of the program
+        if "ordered_hash_map" in kinds and offset >= IN_ARRAY + 8:
             key = self._word(start, offset - 8) if self._word(start, IN_ARRAY) >> SMI_SHIFT <= _FEW else 0
             return f"[{json.dumps(self._strings.read(key))}]" if self._strings.is_string(key) else ""
         return "[…]" if "fixed_array" in kinds or "number_dictionary" in kinds else ""
