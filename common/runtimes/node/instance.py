@@ -20,7 +20,7 @@ from findleaks.runtimes.garbage import GARBAGE_BYTES, GARBAGE_OBJECTS
 from findleaks.runtimes.heap_dump import DumpableRuntime
 from findleaks.runtimes.node import dead, shape, spaces
 from findleaks.runtimes.node import heap as heaps
-from findleaks.runtimes.node.addon_files import REFERENCE, SUFFIX
+from findleaks.runtimes.node.addon_files import SUFFIX
 from findleaks.runtimes.node.isolate_heaps import list_isolate_heaps
 from findleaks.runtimes.node.memory import parts
 from findleaks.runtimes.node.objects import Objects, find_object_of_handle, objects
@@ -333,7 +333,7 @@ class Node(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            chain = self.reference_chain(type_name) if type_name.startswith(REFERENCE) else ""
+            chain = self.reference_chain(type_name) if self.objects.numbers.get(type_name) in self.objects.addon_types else ""
             return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name, chain)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 

@@ -9,7 +9,7 @@ from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
-from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, TASK, plural
+from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, SUFFIX, TASK, plural
 from findleaks.runtimes.node.isolate_heaps import IsolateHeap, count_heaps, describe_heaps
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
@@ -37,6 +37,7 @@ REMEDIES = (
     (plural(CONTEXT), "destroy each asynchronous context that is no longer needed (napi_async_destroy)"),
 )
 """What an addon should do with handles, by a part of the name of their group."""
+UNREF = "call Unref() for each object that is no longer needed (node::ObjectWrap)"
 DROP = "remove each object from the variable or object that refers to it when it is no longer needed"
 """What a script should do with objects to which an addon has attached memory."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
@@ -183,11 +184,14 @@ def suggest_closing(owner: str) -> str:
 
 
 def suggest_deleting(type_name: str, chain: str = "") -> str:
-    """Return what an addon should do with objects of a type of Node-API; "" for other types.
+    """Return what an addon or a script should do with objects of a type of Node-API, or of a class
+    of an addon ("Session (/app/a.node)"); "" for other types.
 
     `chain`: the root of one of the objects and the path from there, or "". References that an
     addon wraps objects with (napi_wrap) are weak. If another root reaches the objects, their
     references are not the cause."""
+    if chain and type_name.endswith(f"{SUFFIX})") and not type_name.startswith(("Node-API", "ArrayBuffer")):
+        return UNREF if chain.startswith(f"global handle of {type_name.partition(' (')[0]}") else DROP
     if type_name.startswith(REFERENCE) and chain and "Node-API" not in chain.partition(":")[0]:
         return DROP
     return next((text for beginning, text in REMEDIES if plural(type_name).startswith(beginning)), "")
