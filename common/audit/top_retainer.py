@@ -246,6 +246,8 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
             name = below.name.partition(": ")[0]
         if (is_telling(name) or _MEMBER.match(name)) and not name.startswith(UNTYPED):
             own = name_field(row)
+            # "local variable s: Service at 0x…" and ".queue"
+            own += f" → {below.what}" if below.sort == "block" and _ATTRIBUTE.match(below.what) else ""
             holders.append(f"{owner}{own}" if owner and own.startswith(".") and not holders else own)
             shown = holders[-3:] if holders[-3:][0].startswith(_LOCAL) else holders[-2:]
             found, level = replace(row, name=" → ".join(shown)), depth
