@@ -52,7 +52,7 @@ def test_references_of_an_addon_to_small_objects(tmp_path: Path) -> None:
     command = [nodes.get("20.20.0"), "--expose-gc", "--no-memory-reducer", program, "few", str(count), str(addon)]
     with cores.Running(command, tmp_path) as one:
         (found,) = (finding for finding in ask(one.pid) if finding["finding"] == "retained-objects")
-    assert f"{count:,} Node-API references of {addon}" in found["title"]
+    assert f"{count:,} Node-API references of {addon}" in found["text"]
     assert "napi_delete_reference" in found["try"][0]
 
 
