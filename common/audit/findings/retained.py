@@ -174,8 +174,8 @@ def _describe_retainers(
         variables = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
         from findleaks.audit.top_retainer import find_variable_field
 
-        field = find_variable_field(session, first) if 4 * held.bytes >= one.bytes else None
-        text = f" {describe_field(field)}" if field is not None else ""
+        below = find_variable_field(session, first) if 4 * held.bytes >= one.bytes else None
+        text = f" {describe_field(below)}" if below is not None else ""
         return _describe_holders(named) + text, command, {"variables": variables}
     if grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
         owner, totals = grown.owner, grown.totals
