@@ -37,6 +37,8 @@ MOST = 0.5
 
 
 _ATTRIBUTE = re.compile(r"\.\w+\Z")
+_MEMBER = re.compile(r"[\w.]+\.\w+\Z")  # "asyncio.unix_events._UnixSelectorEventLoop._scheduled"
+_LARGE_CONTENT = re.compile(r"[\w.]+ of \d[\d,]{4,}\b")  # "list of 20,001"
 _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 _LOCAL = "local variable "  # prefix of the name of a local variable
@@ -179,6 +181,19 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     return found._replace(field=field, level=level, ways=ways, type="" if recognised else name_template(session, found.owner))
 
 
+def find_variable_field(session: Session, owner: Owner) -> Optional[RetainedNode]:
+    """Return the deepest field below a variable of a managed language that has a name and retains
+    most of the variable's memory. Return None if there is none, or if the variable itself is a
+    collection."""
+    reader, named, tree = build_owner_tree(session)
+    number = next((number for number, one in enumerate(named.all) if one is owner), -1)
+    if number < 0 or owner.length is not None or owner.sort != OwnerSort.MANAGED or session.object_types is None:
+        return None
+    row = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST).of_root(owner, root_node(number))
+    field, level = _deepest_named(row, partial(_name_with_function, session))
+    return field if level and field is not None and field.what else None
+
+
 class SharedPart(NamedTuple):
     """The largest part of the memory that several roots retain together."""
 
@@ -216,9 +231,12 @@ def find_shared_part(session: Session, least: float) -> Optional[SharedPart]:
 def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str]) -> tuple[Optional[RetainedNode], int]:
     """Return the deepest field that retains most of the memory and whose name the program's author
     knows, and the level of this field. If there is no such field, return a large collection. The
-    returned name begins with the name of the field above: "local variable q → ._queue".
+    returned name begins with the name of the field above: "local variable q → ._queue", or with
+    that of a local variable two fields above.
     `name_field`: function that returns the name of a field."""
-    found, holder, level = row if row.what else None, "", 0
+    found, level = row if row.what else None, 0
+    holders: list[str] = []  # names of the fields above
+    owner = ""  # type of the last object above
     for depth in count(1):
         below = _largest_part(row)
         if below is None:
@@ -226,15 +244,23 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
         row, name = below, below.place
         if below.sort == "block" and ": " in below.name:  # "local variable q: Queue at 0x…"
             name = below.name.partition(": ")[0]
-        if is_telling(name) and not name.startswith(UNTYPED):
+        if (is_telling(name) or _MEMBER.match(name)) and not name.startswith(UNTYPED):
             own = name_field(row)
-            found, level = replace(row, name=f"{holder} → {own}" if holder else own), depth
-            holder = own
+            # "local variable s: Service at 0x…" and ".queue"
+            own += f" → {below.what}" if below.sort == "block" and _ATTRIBUTE.match(below.what) else ""
+            holders.append(f"{owner}{own}" if owner and own.startswith(".") and not holders else own)
+            shown = holders[-3:] if holders[-3:][0].startswith(_LOCAL) else holders[-2:]
+            found, level = replace(row, name=" → ".join(shown)), depth
         elif below.sort == "block" and _ATTRIBUTE.match(below.what):
             # "__main__.Broker at 0x…" and ".queue"
-            holder = below.name.partition(" at 0x")[0] + below.what
+            holders.append(below.name.partition(" at 0x")[0] + below.what)
         elif below.sort == "block" and not level and _COLLECTION.search(below.name):
             found, level = below, depth
+        elif below.sort == "field" and not level and _LARGE_CONTENT.match(below.what):
+            # "block of 80 B+0x28: collections.deque of 19,999": the names of members are unknown.
+            found, level = replace(row, name=f"Below {owner}" if owner else row.name), depth
+        if below.sort == "block" and " at 0x" in below.name and not below.name.startswith(UNTYPED):
+            owner = below.name.partition(" at 0x")[0].rpartition(": ")[2]
     return found, level
 
 

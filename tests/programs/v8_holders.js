@@ -57,7 +57,21 @@ const holders = {
     for (const way of ['keep', 'keepInTable', 'keepInCache', 'forget']) for (let n = 0; n < total; n++) addon[way](new Session(n))
     addon.keepGlobal(new Session(total))
     return [file, 'Session']
-  }
+  },
+  nested () {
+    const application = { services: { messages: new Bus() } }
+    application.services.messages.setMaxListeners(0)
+    globalThis.application = application
+    for (let n = 0; n < total; n++) application.services.messages.on('data', handlerFor(n))
+    return ['global variable application', 'onTick']
+  },
+  topics () { for (let n = 0; n < total; n++) bus.on(`topic ${n}`, handlerFor(n)); return ['variable bus', 'onTick'] },
+  target () {
+    globalThis.clock = new EventTarget()
+    for (let n = 0; n < total; n++) globalThis.clock.addEventListener('second', handlerFor(n))
+    return ['global variable clock', 'onTick']
+  },
+  few () { const addon = require(file); for (let n = 0; n < total; n++) addon.keep({ n }); return [file, 'Object'] }
 }
 
 const [holder, content] = holders[kind]()

@@ -172,7 +172,11 @@ def _describe_retainers(
         first, held = named[0]
         command = f"roots {shell_quoted(first.word)} --depth 4" if held.bytes >= CONCENTRATED * one.bytes else "roots"
         variables = [{"name": _name_holder(owner), "bytes": held.bytes, "blocks": held.blocks} for owner, held in named]
-        return _describe_holders(named), command, {"variables": variables}
+        from findleaks.audit.top_retainer import find_variable_field
+
+        below = find_variable_field(session, first) if 4 * held.bytes >= one.bytes else None
+        text = f" {describe_field(below)}" if below is not None else ""
+        return _describe_holders(named) + text, command, {"variables": variables}
     if grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
         owner, totals = grown.owner, grown.totals
         field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
@@ -336,7 +340,11 @@ def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[s
         return "", ()
     shown = [f"{number(row.type.objects)} {shorten(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
     runtime, first = named[0]
-    return f" Objects that retain a tenth of it or more: {'; '.join(shown)}.", tuple(runtime.remedies(first.type.name))
+    sentence = f" Objects that retain a tenth of it or more: {'; '.join(shown)}."
+    # With an object graph, the finding has a path already.
+    chain = runtime.reference_chain(first.type.name) if runtime.object_graph() is None else ""
+    sentence += f" One of the {shorten(first.type.name)} objects is reached by {shorten(chain, 400)}." if chain else ""
+    return sentence, tuple(runtime.remedies(first.type.name))
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Optional
 
 from findleaks.allocators.images import find_images
@@ -220,11 +221,16 @@ class FrameReader(ManagedFrames):
         """Whether a frame object contains the address of its frame; before 3.11 it is the frame."""
         return self._is_supported and self._release >= (3, 11)
 
-    def name_frames(self, frame: int) -> Sequence[NamedFrame]:
-        """Return the names of this frame and of those that called it, innermost first; () if one is
-        damaged."""
-        found = [named for _, named in self._frames(frame) if named is not None] if self._is_supported else []
-        return tuple(found) if all(one.function for one in found) else ()
+    def name_frames(self, frame: int, most: int = DEEPEST) -> Sequence[NamedFrame]:
+        """Return the names of this frame and of those that called it, innermost first, at most
+        `most`; () if one is damaged."""
+        found: list[NamedFrame] = []
+        for _, named in islice(self._frames(frame), None if most >= DEEPEST else most) if self._is_supported else ():
+            if named is not None and not named.function:
+                return ()
+            if named is not None:
+                found.append(named)
+        return tuple(found)
 
     def _frames(self, frame: int, end: int = 0) -> Iterator[tuple[int, Optional[NamedFrame]]]:
         """Yield the address of each frame up to `end`, with its name; None for an entry frame and

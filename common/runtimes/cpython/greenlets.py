@@ -25,6 +25,7 @@ from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
 from findleaks.runtimes.cpython.frame_reader import find_frame_reader
 from findleaks.runtimes.cpython.types import Types
 from findleaks.target.base import Range, Target
+from findleaks.unwind.managed_frames import DEEPEST
 from findleaks.value_classes import NamedTuple
 
 GREENLET = "greenlet.greenlet"
@@ -32,6 +33,10 @@ KIND = "greenlet"
 _STATE = 4  # word of a greenlet with the address of its state, since greenlet 2.0
 _FIRST = 2  # word of a greenlet after its reference count and its type
 _MOST_WORDS = 64  # words of a greenlet or of its state that are read
+# Frames of all greenlets together (10 s), and the innermost frames of each further greenlet. In
+# damaged memory, many greenlets may have the same long or endless chain of frames.
+_MOST_FRAMES, _FEWEST_FRAMES = 1 << 21, 16
+_OF_DAMAGED = 256  # what a damaged chain, whose length is unknown, counts as
 _FRAME = 24  # offset in a frame object of its _PyInterpreterFrame, since CPython 3.11
 
 
@@ -89,12 +94,14 @@ def _count_words(memory: Memory, blocks: Blocks, index: int, address: int) -> in
 def read_greenlets(target: Target, blocks: Blocks, known: Types, tally: ObjectTally) -> Iterator[Greenlet]:
     """Yield the suspended greenlets with the functions that they execute, in the order of
     addresses."""
-    frames, memory = find_frame_reader(target), Memory(target)
+    frames, memory, left = find_frame_reader(target), Memory(target), _MOST_FRAMES
     for one in iterate_suspended(memory, blocks, known, tally.found) if frames is not None and not known.shift else ():
         if target.is_interrupted():
             return
         assert frames is not None
-        named = frames.name_frames(memory.word(one.frame + _FRAME) or 0 if frames.has_inner_frames else one.frame)
+        frame = memory.word(one.frame + _FRAME) or 0 if frames.has_inner_frames else one.frame
+        named = frames.name_frames(frame, min(max(left, _FEWEST_FRAMES), DEEPEST))
+        left -= len(named) or _OF_DAMAGED
         if named:
             thread = UserThread(0, "suspended", "", 0, 0, Range(0, 0), named, kind=KIND)
             yield Greenlet(one.address, (one.state, *_copies(memory, blocks, one), one.frame), thread)

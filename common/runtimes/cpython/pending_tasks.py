@@ -22,7 +22,7 @@ from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
 _MANY = 1000  # threads at one place that are reported
-_MOST = 20_000  # threads that are read; each takes 0.1 ms
+_MOST = 50_000  # threads that are read; each takes 50 µs
 _LIBRARY = re.compile("/(asyncio|gevent|eventlet)/")
 """Matches paths of files of asyncio itself, and of libraries of greenlets."""
 

@@ -73,6 +73,8 @@ class TaskReader:
         self._memory, self._blocks, self._known, self._tally = memory, blocks, known, tally
         self._names, self._frames = names, frames
         self._is_old = not names.layout.has_frames
+        # The word of a task with its coroutine, by the number of the task's type.
+        self._places: dict[int, int] = {}
 
     def list(self, stop: Callable[[], bool]) -> Iterator[Task]:
         """Yield the tasks that have not ended, in the order of addresses. Ends early if `stop`
@@ -89,7 +91,12 @@ class TaskReader:
     def _read(self, address: int, index: int) -> Optional[Task]:
         size = self._blocks.address(index) + self._blocks.size(index) - address
         words = self._memory.words(address, min(_WORDS, size // self._memory.size)) or ()
-        at = next((at for at, word in enumerate(words) if self._names.is_suspended(word)), 0)
+        # All tasks of a type have the coroutine in the same word.
+        at = self._places.get(self._tally.found[index], 0)
+        if not (at < len(words) and self._names.is_suspended(words[at])):
+            at = next((at for at, word in enumerate(words) if self._names.is_suspended(word)), 0)
+            if at:
+                self._places.setdefault(self._tally.found[index], at)
         frames, innermost, coroutines = self._read_chain(words[at]) if at else ((), None, ())
         if innermost is None:
             return None

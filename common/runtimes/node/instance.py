@@ -333,7 +333,8 @@ class Node(DumpableRuntime):
     def remedies(self, type_name: str) -> Sequence[str]:
         graph = self._javascript.graph if self._javascript is not None else None
         if graph is None or type_name != STORE:
-            return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name)]))
+            chain = self.reference_chain(type_name) if self.objects.numbers.get(type_name) in self.objects.addon_types else ""
+            return tuple(filter(None, [suggest_closing(type_name), suggest_deleting(type_name, chain)]))
         from findleaks.runtimes.v8.views import measure_views  # only `verdict` needs it
 
         views = measure_views(graph)

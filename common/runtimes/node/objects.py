@@ -2,7 +2,8 @@
 
 Sources: Node 18 to 24, src/base_object.h. After its vtable pointer, a BaseObject has a persistent
 handle to its JavaScript object. The JavaScript object has the address of the BaseObject in an
-internal field, after map, properties and elements. V8 of the same versions,
+internal field, after map, properties and elements. src/node_object_wrap.h: an ObjectWrap of an
+addon has an int after its vtable pointer, then such a handle. V8 of the same versions,
 src/objects/backing-store.h: a BackingStore begins with the start of its memory, and two or three
 lengths in bytes. A union follows, since V8 10 after a number: the address of the allocator of the
 memory, or the address of the function with which an embedder frees its own memory. The shared
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
@@ -24,7 +25,7 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import MOST_WORDS, PREFIX, TABLE, AddonFiles, name_class
+from findleaks.runtimes.node.addon_files import MOST_WORDS, PREFIX, SUFFIX, TABLE, AddonFiles, name_class
 from findleaks.runtimes.v8.array_bytes import STORE, name_store
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -57,7 +58,8 @@ class Objects:
     class. Its blocks are `memory` if V8 allocated them: they contain data of the program. They are
     `foreign`, by number of the class, if an embedder frees them: they may contain its structures.
     `unused` are the parts of the blocks in `memory` that malloc added to the size that V8
-    requested. `addon_types` are the numbers of the classes of Node-API objects of addons."""
+    requested. `addon_types` are the numbers of the classes of addons, and of their
+    Node-API objects."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -92,6 +94,7 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     made = Objects(array("I", [NO_ROOT]) * len(blocks))
     word = target.arch.word
     names = {symbol.address + 2 * word: symbol.name for symbol in target.symbols_starting(TABLE)}
+    files = _find_files_of_addons(target, names)
     found = dict(_find_headed(target, engine, directory, names))
     addresses = sorted(found)
     data, missing = read_records(target, engine, addresses, 4 * word)
@@ -99,20 +102,31 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
     titles = {table: demangle(names[table]).removeprefix(PREFIX) for table in set(found.values())}
     control = {table for table, title in titles.items() if any(sign in title for sign in SHARED)}
     stores: dict[int, int] = {}  # address of a store: address of its shared control block
-    others: dict[int, int] = {}  # address of another object: its second word
+    others: dict[int, int] = {}  # address of another object: the word that may be its handle
     for at, address in enumerate(addresses):
         if at in missing:
             continue
         if found[address] in control:
             stores[words[4 * at + 2]] = address
         else:
-            others[address] = words[4 * at + 1]
+            others[address] = words[4 * at + (2 if found[address] in files else 1)]
     _stores(target, engine, directory, made, stores)
     _add_addon_objects(target, directory, made, {one: titles[table] for one, table in found.items()})
     for address in sorted(_belonging(target, engine, list(others), list(others.values()))):
-        index = blocks.find(address)
-        made.add(titles[found[address]], index, blocks.size(index))
+        index, table = blocks.find(address), found[address]
+        file = files.get(table, "")
+        made.add(f"{titles[table]} ({file})" if file else titles[table], index, blocks.size(index))
+        if file:
+            made.addon_types.add(made.blocks[index])
     return made
+
+
+def _find_files_of_addons(target: Target, tables: Iterable[int]) -> Mapping[int, str]:
+    """Return the file of the addon that contains each of these tables; tables of other files are
+    left out."""
+    addons = sorted((one for one in target.modules() if one.path.endswith(SUFFIX)), key=lambda one: one.start)
+    found = ((table, region_at(addons, table)) for table in tables) if addons else ()
+    return {table: module.path for table, module in found if module is not None}
 
 
 def _add_addon_objects(target: Target, directory: Directory, made: Objects, titles: Mapping[int, str]) -> None:
@@ -131,7 +145,7 @@ def _add_addon_objects(target: Target, directory: Directory, made: Objects, titl
 
 def find_object_of_handle(target: Target, directory: Directory, indices: Sequence[int], graph: ObjectGraph) -> Optional[int]:
     """Return the address of a live JavaScript object to which a handle of one of these objects of
-    Node-API refers. The first ones after the middle are examined. Returns None if there is none."""
+    an addon refers. The first ones after the middle are examined. Returns None if there is none."""
     memory, middle = Memory(target), len(indices) // 2
     for index in indices[middle : middle + _EXAMPLES]:
         words = memory.words(directory.blocks.address(index), min(MOST_WORDS, directory.blocks.size(index) // memory.size))
@@ -161,8 +175,7 @@ def _find_headed(target: Target, engine: Engine, directory: Directory, tables: M
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Return the addresses whose second word is a handle of a JavaScript object that contains the
-    address."""
+    """Return the addresses whose handle is that of a JavaScript object with the address inside."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
     held, absent = read_records(target, engine, wanted, word)

@@ -9,7 +9,7 @@ from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
-from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, TASK, plural
+from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, SUFFIX, TASK, plural
 from findleaks.runtimes.node.isolate_heaps import IsolateHeap, count_heaps, describe_heaps
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
@@ -24,6 +24,9 @@ SHOWN = 5  # constructors that the finding names
 PART = 0.01  # of the heap: smaller shares are not named
 RETAINED, SHARE = 5 << 20, 0.4  # least live objects, and part of them that one object retains
 LEAST_HELD = 1 << 20  # bytes that global handles of one owner retain to be reported
+# Number of such handles that are reported however large the rest of the heap is. An idle Node has
+# 4 MiB of live objects, so that thousands of small objects of an addon are no large part of it.
+MANY_HANDLES = 5000
 HOLDERS, HELD = 3, 0.05  # most holders that are named; least part of the heap for each
 MOST_RETAINERS = 64  # number of objects that retain the most, whose holders are searched
 REMEDIES = (
@@ -34,6 +37,9 @@ REMEDIES = (
     (plural(CONTEXT), "destroy each asynchronous context that is no longer needed (napi_async_destroy)"),
 )
 """What an addon should do with handles, by a part of the name of their group."""
+UNREF = "call Unref() for each object that is no longer needed (node::ObjectWrap)"
+DROP = "remove each object from the variable or object that refers to it when it is no longer needed"
+"""What a script should do with objects to which an addon has attached memory."""
 RESET = "reset each handle when its object is no longer needed (v8::Global::Reset); settle each promise of an addon (napi_resolve_deferred)"
 OF_NODE = (
     ("node::worker::MessagePort", "close each MessagePort that is no longer needed (port.close())"),
@@ -148,7 +154,8 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
     objects. `types`: see JavaScript.types."""
     live = sum(one.bytes for one in types)
     for group, node, retained in graph.retaining_groups()[:1]:
-        if retained.bytes < max(LEAST_HELD, SHARE * live):
+        is_large = retained.bytes >= SHARE * live
+        if retained.bytes < LEAST_HELD or not (is_large or len(group.places) >= MANY_HANDLES):
             break
         name = shorten(group.name, 200)
         title = f"{number(len(group.places))} {name} retain {size(retained.bytes)} in {number(retained.blocks)} objects of Node."
@@ -166,7 +173,8 @@ def _find_holders(graph: V8Graph, types: Sequence[Type]) -> Iterator[Finding]:
         remedy = next((text for word, text in REMEDIES if word in group.name), "") or suggest_closing(group.name.removeprefix(OWNER))
         commands = (f"path {group.objects[len(group.objects) // 2]:#x}", "runtime --only node")
         yield Finding("retained-objects", retained.bytes, f"In use, not leaked: {title}", content, (remedy or RESET,), commands, facts)
-        return
+        if is_large:
+            return
     yield from find_retainer(graph, "Node", types, least=RETAINED, share=SHARE)
 
 
@@ -175,8 +183,17 @@ def suggest_closing(owner: str) -> str:
     return next((text for beginning, text in OF_NODE if owner.startswith(beginning)), "")
 
 
-def suggest_deleting(type_name: str) -> str:
-    """Return what an addon should do with objects of a type of Node-API; "" for other types."""
+def suggest_deleting(type_name: str, chain: str = "") -> str:
+    """Return what an addon or a script should do with objects of a type of Node-API, or of a class
+    of an addon ("Session (/app/a.node)"); "" for other types.
+
+    `chain`: the root of one of the objects and the path from there, or "". References that an
+    addon wraps objects with (napi_wrap) are weak. If another root reaches the objects, their
+    references are not the cause."""
+    if chain and type_name.endswith(f"{SUFFIX})") and not type_name.startswith(("Node-API", "ArrayBuffer")):
+        return UNREF if chain.startswith(f"global handle of {type_name.partition(' (')[0]}") else DROP
+    if type_name.startswith(REFERENCE) and chain and "Node-API" not in chain.partition(":")[0]:
+        return DROP
     return next((text for beginning, text in REMEDIES if plural(type_name).startswith(beginning)), "")
 
 

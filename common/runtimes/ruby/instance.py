@@ -185,6 +185,13 @@ class Ruby(DumpableHeap):
     def remedies(self, type_name: str) -> Sequence[str]:
         return REMEDIES.get(type_name, ())
 
+    def reference_chain(self, type_name: str) -> str:
+        # Only `verdict` needs this module.
+        from findleaks.runtimes.ruby.class_holders import OF_CLASSES, find_class_holder
+
+        objects = sum(count for name, count in zip(self._names, self._census.counts) if name == type_name)
+        return find_class_holder(self._memory, self._values, self.variables(), type_name, objects) if type_name in OF_CLASSES else ""
+
     def dead(self) -> Sequence[Range]:  # free slots, and stale words in the transient heap
         return [*self._census.free(), *(self._transient.dead if self._transient is not None else ())]
 
@@ -374,15 +381,7 @@ class Ruby(DumpableHeap):
         mask, offsets = c.SHAPES.get(words[0] & c.MASK, c.PLAIN)
         data = words[2] if words[0] & c.MASK == c.T_DATA and words[3] in (1, 3) else 0
         name = self._name(c.Sort(size, words[0] & mask, words[1] if 8 in offsets else 0, data))
-        return f"Ruby {name}{self._more(slot, words)}{inside}"
-
-    def _more(self, slot: int, words: Sequence[int]) -> str:
-        tag = words[0] & c.MASK
-        if tag == c.T_STRING:
-            return f", {self._values.length(slot):,} bytes"
-        if tag in (c.T_CLASS, c.T_MODULE):
-            return f" {self._values.class_name(slot)}" if not words[0] & self._values.singleton or tag == c.T_MODULE else ""
-        return ""
+        return f"Ruby {name}{self._values.describe_value(slot, words[0])}{inside}"
 
     def _name(self, sort: c.Sort) -> str:
         tag = sort.tag

@@ -37,6 +37,8 @@ LAST_PLAIN = 3  # the last type of shape whose objects store variables in order
 MAX_SHAPES = 1 << 20
 NIL = 8  # the largest special value divisible by 8, up to 3.1
 NO_PARENT = 0xFFFFFFFF
+_MOST_SHAPES = 4096  # shapes of one object that are followed; Ruby itself creates at most 80
+_MOST_OF_CLASSES = 1 << 20  # further shapes that are followed for all classes together
 _OBJECT = "Object"
 
 
@@ -73,6 +75,7 @@ class Members:
         self._memory, self._tables, self._values, self._name_of = memory, tables, values, name_of
         self._orders: dict[int, Mapping[int, int]] = {}
         self._shapes: Optional[int] = None
+        self._left = _MOST_OF_CLASSES
         self.constants: Optional[tuple[int, int]] = self._find(an_object) if an_object else None
         if self.constants is not None and values.long:
             self._shapes = self._find_shapes(data)
@@ -122,7 +125,7 @@ class Members:
             return
         where = self._extension(klass, BY_SHAPE)
         if where:
-            yield from self._iterate_shaped(klass, where)
+            yield from self._iterate_shaped(klass, where, min(ENTRIES, _MOST_SHAPES + self._left))
 
     def of_object(self, value: int, klass: int) -> Iterator[Member]:
         """Yield instance variables of the T_OBJECT at this address, whose class is `klass`.
@@ -166,10 +169,12 @@ class Members:
             self._orders[klass] = known
         return known
 
-    def _iterate_shaped(self, value: int, start: int) -> Iterator[Member]:
-        """Yield variables from address `start` on, which the object's shape names."""
+    def _iterate_shaped(self, value: int, start: int, most: int = _MOST_SHAPES) -> Iterator[Member]:
+        """Yield variables from address `start` on, which the object's shape names. At most `most`
+        shapes are followed."""
         number = (self._memory.word(value) or 0) >> 32
-        for _ in range(ENTRIES):
+        for followed in range(most):
+            self._left -= followed >= _MOST_SHAPES
             shape = self._shape(number)
             if shape is None or not ROOT < shape[2] & 0xFF <= LAST_PLAIN:
                 return

@@ -16,7 +16,7 @@ from findleaks.runtimes.ruby.tables import Item, entries_in, st_span
 
 LONGEST = 200  # bytes read of a name
 HOPS = 200  # maximum number of superclasses followed
-ENTRIES, ALL_ENTRIES = 4096, 1 << 21  # entries read of a class's table, and of all tables
+ENTRIES, ALL_ENTRIES = 1 << 18, 1 << 21  # entries read of a class's table, and of all tables
 NOEMBED = 1 << 13  # flag of a string: its bytes are elsewhere
 KNOWN = {"rb_cObject": "Object", "rb_cString": "String", "rb_cArray": "Array", "rb_cHash": "Hash", "rb_mKernel": "Kernel"}
 """Exported variables, and the names of the classes that they refer to."""
@@ -86,6 +86,15 @@ class Values:
     def length_of(self, words: Sequence[int]) -> int:
         """Return the size in bytes of a String whose first words are `words`."""
         return words[2] if words[0] & NOEMBED or self.long else words[0] >> 14 & 31
+
+    def describe_value(self, slot: int, flags: int) -> str:
+        """Return what follows the type of the object in a slot: ", 12 bytes" for a String, the name
+        of a class or module; "" for others."""
+        if flags & MASK == T_STRING:
+            return f", {self.length(slot):,} bytes"
+        if flags & MASK == T_MODULE or (flags & MASK == T_CLASS and not flags & self.singleton):
+            return f" {self.class_name(slot)}"
+        return ""
 
     def characters(self, start: int) -> str:
         """Return the C string at this address, or ""."""

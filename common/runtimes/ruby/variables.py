@@ -41,6 +41,7 @@ from findleaks.target.ranges import range_at
 MOST = 1 << 17  # maximum number of variables listed
 DEEPEST = 3  # maximum depth of objects in objects whose variables are listed
 MANY = 64  # if at least this many methods are of one group, their variables are not distinguished
+COLLECTED = 1000  # constants or variables of a class that have one name
 FEWEST = 8  # minimum number of entries of the table of global variables
 SET = "Set"
 QUEUES, QUEUED = ("queue", "sized_queue"), 24
@@ -137,6 +138,7 @@ class Finder:
         self._closures = Closures(memory, values, self._symbols, SequenceReader(memory, values, version))
         self._taken: dict[int, Variable] = {}
         self._divided: list[int] = []
+        self._joint: set[str] = set()  # names of COLLECTED or more variables
         self._main = Range(0, 0)  # memory of the local variables of the main program
         self._of_main_program: dict[str, tuple[int, int]] = {}  # their address and value, by name
 
@@ -155,7 +157,8 @@ class Finder:
         self._main = self._closures.find_locals(next(main, 0))
         for found in (self._globals, self._of_classes, self._of_main, self._threads.find, self._of_methods, self._finalizers):
             for name, address, value in found():
-                self._take(name, address, value, 0, is_local=name == _TOP)
+                # Objects of a joint name are alike: their variables would have thousands of names.
+                self._take(name, address, value, DEEPEST if name in self._joint else 0, is_local=name == _TOP)
         for name, address, value in self._hooks():
             self._take(name, address, value, DEEPEST)
         for name, (address, value) in self._of_main_program.items():
@@ -279,13 +282,20 @@ class Finder:
         classes = list(self._starts.classes)
         for klass in classes:
             prefix = "" if klass == self._exported.an_object else f"{self._values.class_name(klass)}::"
-            for one in self._members.of_class(klass):
-                yield from self._iterate_named(prefix, one)
+            yield from self._name_all(prefix, "constants", klass, list(self._members.of_class(klass)))
         for klass in classes:
-            prefix = f"{self._values.class_name(klass)}."
-            for one in self._members.own(klass):
-                if one.kind in (INSTANCE, CLASS):
-                    yield from self._iterate_named(prefix, one)
+            own = [one for one in self._members.own(klass) if one.kind in (INSTANCE, CLASS)]
+            yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, own)
+
+    def _name_all(self, prefix: str, noun: str, klass: int, members: Sequence[Member]) -> Iterator[tuple[str, int, int]]:
+        """Yield the constants or variables of a class. If there are COLLECTED or more whose values
+        are objects, the program uses the class as a collection, and all have one name."""
+        joint = ""
+        if len(members) >= COLLECTED and sum(self._kind(one.value)[0] is not None for one in members) >= COLLECTED:
+            joint = f"{noun} of {self._values.class_name(klass)}"
+            self._joint.add(joint)
+        for one in members:
+            yield from ([(joint, one.address, one.value)] if joint else self._iterate_named(prefix, one))
 
     def _of_methods(self) -> Iterator[tuple[str, int, int]]:
         """Yield the variables that the blocks of methods captured. The variables of MANY methods
@@ -295,6 +305,8 @@ class Finder:
         counts = Counter(group for _, _, group in found)
         for proc, method, group in found:
             joint = f"captured variables of {group}" if counts[group] >= MANY else ""
+            if counts[group] >= COLLECTED:
+                self._joint.add(joint)
             for name, address, value in self._closures.variables(proc) if method else ():
                 yield joint or f"{method}'s captured variable {name}", address, value
 

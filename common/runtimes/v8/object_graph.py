@@ -20,6 +20,7 @@ from findleaks.runtimes.v8.array_bytes import STORE
 from findleaks.runtimes.v8.far_properties import FarProperty, find_far_properties
 from findleaks.runtimes.v8.functions import Functions, JavaScriptFunction
 from findleaks.runtimes.v8.handle_groups import HandleGroup, RetainingGroup
+from findleaks.runtimes.v8.lengths import describe_length
 from findleaks.runtimes.v8.maps import COLLECTIONS, Maps
 from findleaks.runtimes.v8.metadata import TAG, TAG_MASK
 from findleaks.runtimes.v8.names import CALLS, CLOSURE, CODE, CONTEXT, SHAPE, STRING, SYMBOL, SYSTEM, Names
@@ -36,6 +37,8 @@ _SHOWN = 60  # characters of a string that are shown
 _FREE = "(free memory)"
 _SOME = 1 << 14  # strings that are read together
 _SPLIT = (CONTEXT, CLOSURE, CODE, SHAPE, "process")
+_FEW = 32  # entries of a map whose keys paths show
+_NESTED = 3  # objects with one map that retain each other and are no list: a map of maps of maps
 _STORAGE = frozenset([*ARRAYS, *PROPERTY_CELLS, "property_array", "cell"])
 
 
@@ -114,15 +117,7 @@ class V8Graph(NamedObjects):
         return self._memory.word(address + offset) or 0
 
     def length_of(self, index: int) -> str:
-        start, kinds = self.blocks.address(index), self.kinds_of(index)
-        place = self._maps.metadata.offset("JSObject", "internal_fields")  # follows the elements
-        word = self._word(start, place) if place else 1
-        is_map = any(one in COLLECTIONS for one in kinds)
-        if is_map:  # a table that begins with the number of entries
-            word = self._word(word - TAG, IN_ARRAY) if word & TAG_MASK == TAG else 1
-        if word & 0xFFFFFFFF or not (is_map or "js_array" in kinds):
-            return ""
-        return f"{word >> SMI_SHIFT:,} {'entries' if is_map else 'elements'}"
+        return describe_length(self._maps, self._properties, self.blocks.address(index), self.kinds_of(index))
 
     def text_of_property(self, index: int, name: str) -> str:
         values = (one.value for one in self._properties.of(self.blocks.address(index)) if self._strings.read(one.key) == name)
@@ -155,6 +150,9 @@ class V8Graph(NamedObjects):
             words = (self._memory.words(start, 4) or ())[1:]
             names = [self.type_of(at) if at != NO_BLOCK else "" for at in self.indices_of([word & ~TAG_MASK for word in words])]
             return next((self.key_text(word) for word, name in zip(words, names) if self._strings.is_string(word) or name == SYMBOL), "")
+        if "ordered_hash_map" in kinds and offset >= IN_ARRAY + 8:
+            key = self._word(start, offset - 8) if self._word(start, IN_ARRAY) >> SMI_SHIFT <= _FEW else 0
+            return f"[{json.dumps(self._strings.read(key))}]" if self._strings.is_string(key) else ""
         return "[…]" if "fixed_array" in kinds or "number_dictionary" in kinds else ""
 
     def name_member(self, index: int, offset: int) -> str:
@@ -280,19 +278,18 @@ class V8Graph(NamedObjects):
             if inner is None or inner.bytes < NEARLY_ALL * tree.sum_retained(index).bytes:
                 break
             index, key = inner.block, self._list_key(inner.block)
-            first = next((at for at, one in enumerate(chain) if self._list_key(one) == key), None)
-            if first is not None and key[0] not in _SPLIT and not self.is_storage(index):
+            same = [at for at, one in enumerate(chain) if self._list_key(one) == key]
+            if len(same) >= _NESTED and key[0] not in _SPLIT and not self.is_storage(index):
                 # A list, such as the reactions of a promise: its owner is what scripts can see.
-                return next((one for one in reversed(chain[: first + 1]) if self.is_receiver(one)), chain[first])
+                return next((one for one in reversed(chain[: same[0] + 1]) if self.is_receiver(one)), chain[same[0]])
             chain.append(index)
         return index
 
     def _list_key(self, index: int) -> tuple[str, int]:
-        """Return what all nodes of a list have in common. The instance type distinguishes objects
-        of one category: the cell of a global variable and the reaction of a promise are
-        "(system)"."""
-        data = self._maps.data(self._objects.table.words[self._objects.numbers[index]])
-        return self.type_of(index), data.instance_type if data is not None else -1
+        """Return what all nodes of a list have in common: the type and the map. The map
+        distinguishes objects of one category: the cell of a global variable and the reaction of a
+        promise are "(system)", and nested objects of a script are "Object"."""
+        return self.type_of(index), self._objects.numbers[index]
 
     def is_storage(self, index: int) -> bool:
         return bool(_STORAGE.intersection(self.kinds_of(index)))

@@ -62,7 +62,8 @@ class NamedObjects(ObjectGraph):
         raise NotImplementedError
 
     def length_of(self, index: int) -> str:
-        """Return "50,000 elements" for an array, "50,000 entries" for a map or set; else ""."""
+        """Return "50,000 elements" for an array, "50,000 entries" for a map or set, "50,000
+        properties" for an object with a dictionary of many properties; else ""."""
         raise NotImplementedError
 
     def text_of_property(self, index: int, name: str) -> str:

@@ -1,0 +1,55 @@
+"""Find the variable whose elements are many classes, or many objects with singleton classes.
+
+Ruby's classes refer to each other in many ways, so that memory which classes retain is attributed
+to no variable. But if a program keeps thousands of them in one collection, the collection is the
+cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from findleaks.allocators.memory import Memory
+from findleaks.formatting import number
+from findleaks.runtimes.base import Variable
+from findleaks.runtimes.ruby.census import MASK, T_CLASS, T_MODULE
+from findleaks.runtimes.ruby.remedies import CLASS, SINGLETON
+from findleaks.runtimes.ruby.tables import Tables, elements
+from findleaks.runtimes.ruby.values import Values
+from findleaks.target.interruptible import interruptible
+
+OF_CLASSES = (CLASS, SINGLETON)
+"""Types for whose objects a variable is looked for."""
+_LEAST = 1000  # elements that are classes, or have a singleton class
+_SHARE = 0.25  # of the objects of the type
+
+
+def find_class_holder(memory: Memory, values: Values, variables: Iterable[Variable], type_name: str, objects: int) -> str:
+    """Return "KEEP (Ruby variable): Array, 20,000 elements" for the variable that refers to most of
+    the `objects` objects of a type; "" if no variable refers to many of them."""
+    best, most = "", max(_LEAST, int(_SHARE * objects)) - 1
+    for one in interruptible(memory.target, (one for one in variables if (one.length or 0) > most)):
+        count = sum(_has_class(memory, values, value, type_name) for value in _elements(memory, values, one.value))
+        if count > most:
+            best, most = f"{one.name} (Ruby variable): {one.what}, {number(one.length or 0)} {one.unit}", count
+    return best
+
+
+def _elements(memory: Memory, values: Values, value: int) -> Iterator[int]:
+    """Yield the elements of an Array, or the keys and values of a Hash."""
+    found = elements(memory, value, values.long)
+    if found is not None:
+        yield from memory.words(found.start, found.length) or ()
+        return
+    for pair in Tables(memory).pairs(value, values.long):
+        yield from (pair.key, pair.value)
+
+
+def _has_class(memory: Memory, values: Values, value: int, type_name: str) -> bool:
+    """Whether an element is a class, or, for singleton classes, an object that has one."""
+    head: Sequence[int] = (memory.words(value, 2) or ()) if value and value % 8 == 0 else ()
+    if not head:
+        return False
+    if head[0] & MASK in (T_CLASS, T_MODULE):
+        return True
+    flags = memory.word(head[1]) or 0 if type_name == SINGLETON and head[1] % 8 == 0 else 0
+    return flags & MASK == T_CLASS and bool(flags & values.singleton)
