@@ -16,6 +16,7 @@ from kernel_cores import run_until_crash
 _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
 others = building.fixture("crash_origins.cpp", "-O2", *_WORDS, "-no-pie")
+containers = building.fixture("crash_containers.cpp", "-O1", *_WORDS)
 unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimized")
 
 
@@ -121,6 +122,25 @@ def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it used a null pointer.")
     assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
+
+
+# By argument of the program: the function of the C++ library that called free(), and a pattern of the end of the cause.
+CONTAINERS = {
+    "string": (r"std::string::_M_dispose", r"a cached 104-byte block at {block} .*The block was already free\."),
+    "vector": (r"(std::(_Vector_base|vector)<.*)?", r"a cached 328-byte block at {block} .*The block was already free\."),
+    "map": (r"std::string::_M_dispose|std::_Rb_tree<.*", r"a cached 56-byte block at {block} .*The block was already free\."),
+    "shared": (r"std::_Sp_counted_ptr<.*|std::_Sp_counted_base<.*|", r"a cached 24-byte block at {block} .*The block was already free\."),
+    "interior": (r"std::string::_M_dispose", r"16 bytes into .* 104-byte block.* at {block} .*This is not the start of a block\."),
+    "either": ("", r"a cached 72-byte block at {block} .*The block was already free\."),
+}
+
+
+@pytest.mark.parametrize("word", CONTAINERS)
+def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_path: Path) -> None:
+    _, found, printed = run(containers, word, tmp_path)
+    by, pattern = CONTAINERS[word]
+    assert re.search(r"^free\(\) was called (by .*\(\) )?with .*: " + pattern.format(block=printed["block"]), found["cause"]), found["cause"]
+    assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
 
 
 @pytest.mark.parametrize("word", ["base", "table"])

@@ -156,7 +156,8 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
         if block is None or block.address != released.value
         else f": a {shorten(place.phrase, _WIDEST)}"
     )
-    sentences = [f"{released.function}() was called with {value}{where}."]
+    by = f" by {shorten(released.by, _WIDEST)}()" if released.by else ""
+    sentences = [f"{released.function}() was called{by} with {value}{where}."]
     if block is not None and block.address != released.value:
         sentences.append("This is not the start of a block.")
     elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
@@ -193,6 +194,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "released_pointer": {
             "function": released.function,
             "value": hex(released.value),
+            "by": released.by or None,
             "place": _place_facts(found.released_place),
         }
         if released is not None
