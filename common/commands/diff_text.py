@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from findleaks.audit.mappings import describe_mapping_kind
 from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
@@ -40,6 +41,7 @@ _SHARES: dict[str, str] = {
     ShareSort.UNKNOWN: "unattributed",
 }
 """Names of the shares, as in `verdict`."""
+_OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)  # shares whose growth is explained by mappings
 FILES = ("share", "", "files")
 """The key of the share that contains the resident pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
@@ -169,13 +171,14 @@ def label(row: Grown) -> str:
         return _format_held(row)
     if section == "share":
         return _share(row)
+    if section == "mapping":
+        return _mappings(row.series)
     what = (f"{within}: " if within else "") + name
     changed = row.series.in_bytes and row.series.counts[0] != row.series.counts[-1]
     return what + (f", {_change(row.series, _NOUNS.get(section, ''))}" if changed else "")
 
 
 _NOUNS = {
-    "mapping": "mappings",
     "kind": "blocks",
     "type": "blocks",
     "cache": "blocks",
@@ -216,7 +219,17 @@ def _share(row: Grown) -> str:
     what = f"{owner}: {_SHARES.get(sort, sort)}" if owner and sort != "runtime" else owner or _SHARES.get(sort, sort)
     what += ", the rest" if series.note == REST else ""
     counts = f", {_change(series, series.note)}" if series.note not in ("", REST) and any(series.counts) else ""
-    return what + counts + (f": {_types(row.inside)}" if last is not None else "")
+    if last is None:
+        return what + counts
+    named = ", ".join(map(_mappings, row.inside)) if sort in _OF_MAPPINGS else _types(row.inside)
+    return f"{what}{counts}: {named}"
+
+
+def _mappings(series: Series) -> str:
+    """Return "60 → 120 mappings of /memfd:frame", or "60 → 120 anonymous mappings of 2.0 MiB to 4.0
+    MiB"."""
+    name = describe_mapping_kind(series.key[2])
+    return f"{_change(series, '')} {name if 'anonymous mappings' in name else f'mappings of {name}'}"
 
 
 def _types(types: Sequence[Series]) -> str:
