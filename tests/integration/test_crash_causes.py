@@ -139,7 +139,9 @@ CONTAINERS = {
 def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_path: Path) -> None:
     _, found, printed = run(containers, word, tmp_path)
     by, pattern = CONTAINERS[word]
-    assert re.search(r"^free\(\) was called (by .*\(\) )?with .*: " + pattern.format(block=printed["block"]), found["cause"]), found["cause"]
+    assert re.search(r"^free\(\) was called (by .*\(\) )?with .*: " + pattern.format(block=printed["block"]), found["cause"]), found[
+        "cause"
+    ]
     assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
 
 

@@ -258,8 +258,10 @@ def test_memory_with_many_retainers_is_reported_by_size() -> None:
     )
     assert list_sorts(found) == ["held-by-many", "next-to-nothing-lost"]
     (many, _) = found["findings"]
-    assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3})
-    assert many["next"][0] == "roots"
+    roots = [{"name": f"libthing.so, data+{8 * at:#x}", "roots": 1, "bytes": 4 * MIB, "blocks": 1} for at in range(3)]
+    assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3, "largest_roots": roots})
+    assert many["cause"].startswith("The largest roots are libthing.so, data+0x0 (4.0 MiB), ")
+    assert many["next"][:2] == ["roots 'libthing.so, data+0x0' --depth 4", "roots"]
 
 
 def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
