@@ -41,7 +41,8 @@ _SHARES: dict[str, str] = {
     ShareSort.UNKNOWN: "unattributed",
 }
 """Names of the shares, as in `verdict`."""
-_OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)  # shares whose growth is explained by mappings
+# Shares whose growth is explained by kinds of mappings
+_OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)
 FILES = ("share", "", "files")
 """The key of the share that contains the resident pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}

@@ -386,9 +386,9 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
         roots = describe_root_groups(groups, found.reached, describe_field(found.field) if found.field is not None else "")
         facts["largest_roots"] = roots.facts
         if roots.title:
-            resident = None if reached.resident is None else min(reached.resident, groups[0].totals.bytes)
-            commands = (*roots.commands, "roots")
-            yield Finding("held-by-many", groups[0].totals.bytes, roots.title, roots.cause, (), commands, facts, resident)
+            own = groups[0].totals.bytes
+            upper = None if reached.resident is None else min(reached.resident, own)
+            yield Finding("held-by-many", own, roots.title, roots.cause, (), (*roots.commands, "roots"), facts, upper)
             return
         cause = f"{roots.cause} {cause}"
     sentence, path, remedies = _describe_managed_path(session, most, count, facts)
