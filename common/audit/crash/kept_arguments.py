@@ -18,8 +18,8 @@ def find_kept_arguments(steps: Sequence[Step], place: int) -> Kept:
     the function's start to the instruction at `place`. `steps`: all instructions of the function,
     beginning with the first. {} if the place is not among them.
 
-    Example: _int_free() copies the address of a chunk to rbx, and changes rbx when it merges chunks.
-    At the calls before, rbx is the argument."""
+    Example: _int_free() copies the address of a chunk to rbx, and changes rbx when it merges
+    chunks. At the calls before, rbx is the argument."""
     index = {step.code.address: at for at, step in enumerate(steps)}
     if place not in index:
         return {}
