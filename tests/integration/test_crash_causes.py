@@ -17,6 +17,7 @@ _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
 others = building.fixture("crash_origins.cpp", "-O2", *_WORDS, "-no-pie")
 containers = building.fixture("crash_containers.cpp", "-O1", *_WORDS)
+headerless = building.fixture("crash_causes.c", "-O2", *_WORDS, "-Wl,--no-eh-frame-hdr", name="headerless")
 unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimized")
 
 
@@ -116,6 +117,13 @@ def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path
     check(unoptimized, word, tmp_path)
 
 
+@pytest.mark.parametrize("word", ["interior", "name"])
+def test_a_program_without_a_header_of_its_unwind_table(word: str, headerless: Path, tmp_path: Path) -> None:
+    """musl-gcc links such programs."""
+    assert b"GNU_EH_FRAME" not in subprocess.run(["readelf", "-lW", headerless], check=True, capture_output=True).stdout
+    check(headerless, word, tmp_path)
+
+
 @pytest.mark.parametrize("word", ["caught", "jumped", "reentered", "moved"])
 def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(others), word], tmp_path)
@@ -139,9 +147,8 @@ CONTAINERS = {
 def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_path: Path) -> None:
     _, found, printed = run(containers, word, tmp_path)
     by, pattern = CONTAINERS[word]
-    assert re.search(r"^free\(\) was called (by .*\(\) )?with .*: " + pattern.format(block=printed["block"]), found["cause"]), found[
-        "cause"
-    ]
+    beginning = r"^free\(\) was called (by .*\(\) )?with .*: "
+    assert re.search(beginning + pattern.format(block=printed["block"]), found["cause"]), found["cause"]
     assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
 
 
