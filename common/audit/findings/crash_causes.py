@@ -23,6 +23,11 @@ def describe_reason(found: Crash, target: Target) -> str:
     fault = found.fault
     if fault is None:
         return ""
+    if found.is_musl_check:
+        return (
+            "it executed hlt in musl's allocator, which found an error: "
+            "an invalid pointer was passed to free() or realloc(), a block was freed twice, or the heap is damaged"
+        )
     value = _quote_value(max(fault.value, 0), region_at(target.regions(), fault.value) is not None)
     invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
@@ -203,6 +208,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "text": found.text or None,
         "fortified_function": found.check or None,
         "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
+        "allocator_check": "musl" if found.is_musl_check else None,
         "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
     }
 
