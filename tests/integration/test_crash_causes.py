@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import building
+import mallocs_musl
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
 from kernel_cores import run_until_crash
@@ -157,6 +158,17 @@ def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: P
     core, _ = run_until_crash([str(others), word], tmp_path)
     fault = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]["evidence"]["fault"]
     assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
+
+
+@pytest.mark.parametrize("link", ["dynamic", pytest.param("static", marks=pytest.mark.matrix)])
+def test_an_invalid_pointer_that_musl_found(link: str, tmp_path: Path) -> None:
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text("#include <stdlib.h>\nchar *volatile block;\nint main(void) { block = malloc(40); free(block + 8); }\n")
+    mallocs_musl.choose("1.2.3", link).compile(source, program, link, "-w")
+    core, _ = run_until_crash([str(program)], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert ": it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()" in found["text"]
+    assert found["evidence"]["allocator_check"] == "musl"
 
 
 def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:
