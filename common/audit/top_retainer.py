@@ -64,6 +64,11 @@ class RootGroup(NamedTuple):
     totals: Totals
 
     @property
+    def retain(self) -> str:
+        """The verb after the label."""
+        return "retain" if self.is_stack else "retains"
+
+    @property
     def is_stack(self) -> bool:
         """Whether the roots are frames of stacks."""
         return self.owners[0].sort == OwnerSort.STACK

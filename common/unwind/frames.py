@@ -235,7 +235,8 @@ class Unwinder:
         if module.start not in self._tables:
             table = FrameTable(self.target, module)
             if not table.count:
-                from findleaks.unwind.headerless import HeaderlessTable  # imported late: seldom needed
+                # Imported late: seldom needed
+                from findleaks.unwind.headerless import HeaderlessTable
 
                 table = HeaderlessTable(self.target, module)
             self._tables[module.start] = table

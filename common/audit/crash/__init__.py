@@ -107,7 +107,8 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
-    is_musl_check: bool = False  # whether musl's malloc() or free() found an error, and executed hlt
+    # Whether musl's malloc() or free() found an error, and executed hlt
+    is_musl_check: bool = False
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 

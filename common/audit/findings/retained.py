@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
-from findleaks.audit.findings.root_groups import describe_root_groups, is_most_of
+from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
@@ -270,7 +270,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     title += f"{part} % of the reachable memory."
     cause = ""
     if found.field is not None and (found.field.what or found.field.sort == "block"):
-        cause = describe_field(found.field)
+        cause = describe_field(found.field) + describe_streams(found.owner)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     if found.type:
         cause = f"Its type is {found.type}{'' if found.type.endswith('…') else '.'} {cause}".strip()

@@ -11,8 +11,10 @@ from findleaks.quoting import shell_quoted
 from findleaks.value_classes import NamedTuple
 
 if TYPE_CHECKING:
+    from findleaks.audit.owner import Owner
     from findleaks.audit.top_retainer import RootGroup
 
+_STREAMS = "_IO_list_all"
 _NAMED = 3  # maximum number of groups that a sentence names
 _MOST = 0.5  # fraction of the reachable memory that one group retains if the title names it
 
@@ -25,6 +27,12 @@ class RootGroupText(NamedTuple):
     cause: str
     commands: tuple[str, ...]
     facts: list[dict[str, object]]
+
+
+def describe_streams(owner: Owner) -> str:
+    """Return a sentence about glibc's list of streams (libio/genops.c); "" for other roots."""
+    is_list = owner.name == _STREAMS and owner.where.startswith("libc")
+    return " These are streams (FILE) that fopen() or a similar function opened, and that fclose() did not close." if is_list else ""
 
 
 def is_most_of(group: RootGroup, reached: Totals) -> bool:
@@ -44,7 +52,7 @@ def describe_root_groups(groups: Sequence[RootGroup], reached: Totals, content: 
     commands = (f"roots {shell_quoted(word)} --depth 4",) if word else ()
     if is_most_of(first, reached):
         part = 100 * first.totals.bytes // max(reached.bytes, 1)
-        title = f"In use, not leaked: {first.label} {'retain' if first.is_stack else 'retains'} {size(first.totals.bytes)} in "
+        title = f"In use, not leaked: {first.label} {first.retain} {size(first.totals.bytes)} in "
         title += f"{blocks(first.totals.blocks)}, {part} % of the reachable memory."
         return RootGroupText(title, f"The largest is {first.owners[0].label}. {content}".strip(), commands, facts)
     listed = some([f"{one.label} ({size(one.totals.bytes)})" for one in groups], _NAMED)
