@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import mallocs_musl
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
 from kernel_cores import run_until_crash
+
+from findleaks.target.notes import NT_SIGINFO
 
 _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
@@ -177,6 +180,16 @@ def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path,
     assert found["evidence"]["released_pointer"]["value"] == printed["marked"]
     assert "already free" not in found["cause"]
     assert "was written past its end" in found["cause"]
+
+
+def test_a_core_without_a_record_of_the_signal(program: Path, tmp_path: Path) -> None:
+    """qemu writes such cores. The finding names what the core has: the signal, and where the thread was."""
+    core, _, _ = run(program, "name", tmp_path)
+    core.write_bytes(core.read_bytes().replace(struct.pack("<I", NT_SIGINFO) + b"CORE\0", struct.pack("<I", NT_SIGINFO) + b"NONE\0"))
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
+    assert found["findings"][0]["finding"] != "crash"
+    assert found["notes"][0].startswith("The process got SIGSEGV, and the core does not record why (it has no NT_SIGINFO note). Thread ")
+    assert " (crash_causes). `stacks` shows all threads" in found["notes"][0]
 
 
 def test_facts(program: Path, tmp_path: Path) -> None:

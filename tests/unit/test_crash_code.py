@@ -166,4 +166,4 @@ def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: st
 def test_offset_from_a_null_pointer(fault: Optional[Fault], certain: bool) -> None:
     """The cause is certain only if a null pointer is in a register of the instruction."""
     text = "an offset from a null pointer"
-    assert _describe(cast(Crash, SimpleNamespace(is_musl_check=False, fault=fault)), 0x64, FakeTarget({})) == (text if certain else f"probably {text}")
+    assert _describe(cast(Crash, SimpleNamespace(fault=fault)), 0x64, FakeTarget({})) == (text if certain else f"probably {text}")
