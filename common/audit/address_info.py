@@ -321,6 +321,11 @@ class Describer:
             return ""
         if region.name and not region.has_huge_pages:
             return ""
+        from findleaks.audit.registered_buffers import describe_registered_buffers
+
+        buffers = describe_registered_buffers(self.target, [Range(region.start, region.end)])
+        if buffers:
+            return f"contains {buffers}"
         beginning = find_hint(self.session, region.start, region.size)
         function = find_stack_function(self.session, region.start, region.end)
         return f"contains a stack of {function}" if function else f"begins with {beginning}" if beginning else ""

@@ -7,7 +7,7 @@ import re
 from typing import Optional
 
 from findleaks.audit.residency import read_residency
-from findleaks.formatting import size
+from findleaks.formatting import UNITS, size
 from findleaks.session import Session
 from findleaks.target.base import Region
 from findleaks.target.modules import DELETED
@@ -15,6 +15,9 @@ from findleaks.value_classes import NamedTuple
 
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
 _NUMBERED = ("/dev/shm/", "/run/shm/", "/memfd:")
+_KIND = re.compile(r"anonymous (shared )?(huge pages )?([r-][w-][x-]), up to ([0-9.]+) (\w+) each")
+_ACCESS = {"rw-": "", "r--": " (read-only)", "---": " (inaccessible)", "r-x": " (executable)", "rwx": " (writable and executable)"}
+_PAGE = 4096
 
 
 class NamedMappings(NamedTuple):
@@ -60,3 +63,16 @@ def name_mapping_kind(region: Region) -> str:
     )
     huge = f"{'' if region.private else 'shared '}huge pages " if region.has_huge_pages else ""
     return f"anonymous {huge}{allowed}, up to {size(1 << max(region.size - 1, 1).bit_length())} each"
+
+
+def describe_mapping_kind(name: str) -> str:
+    """Return the name of a kind of mappings as text. `name`: the result of name_mapping_kind. For
+    "anonymous rw-, up to 4.0 MiB each" this is "anonymous mappings of 2.0 MiB to 4.0 MiB"."""
+    found = _KIND.fullmatch(name)
+    if found is None:
+        return name
+    shared, huge, allowed, number, unit = found.groups()
+    largest = int(float(number) * 1024 ** (("B", *UNITS).index(unit)))
+    sizes = size(largest) if largest <= _PAGE else f"{size(largest // 2)} to {size(largest)}"
+    pages = " of huge pages" if huge else ""
+    return f"{shared or ''}anonymous mappings{pages} of {sizes}{_ACCESS.get(allowed, f' ({allowed})')}"

@@ -43,6 +43,7 @@ _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 _LOCAL = "local variable "  # prefix of the name of a local variable
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
+LISTED = 0.1  # fraction of the reachable memory that a group of roots retains if it is listed
 _MOST_WAYS = 4  # fields that are named, if they retain most of a root's memory only together
 _EXAMINED = 1 << 20  # about the most small blocks whose owners are found one by one; 4 µs each
 _LARGE = 64 << 10  # bytes of a block that is not small
@@ -53,6 +54,40 @@ def _scramble(index: int) -> int:
     """Return a number that is the same in each run. Blocks of one kind may have indices at equal
     distances, so the indices themselves would select too many or too few of them."""
     return index * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFFFF
+
+
+class RootGroup(NamedTuple):
+    """Roots that are one variable or function of several threads, or one root. `numbers`: their
+    numbers in the tree, the one that retains the most first. `totals`: what each retains alone,
+    added up."""
+
+    owners: Sequence[Owner]
+    numbers: Sequence[int]
+    totals: Totals
+
+    @property
+    def retain(self) -> str:
+        """The verb after the label."""
+        return "retain" if self.is_stack else "retains"
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether the roots are frames of stacks."""
+        return self.owners[0].sort == OwnerSort.STACK
+
+    @property
+    def label(self) -> str:
+        """The name with the number of threads: "cache (prog, thread-local) of 8 threads"."""
+        first, count = self.owners[0], len(self.owners)
+        if count == 1:
+            return first.label
+        if self.is_stack:
+            return f"frames of {first.where} on the stacks of {count:,} threads" if first.where else f"the stacks of {count:,} threads"
+        return f"{first.name} ({_without_thread(first)}) of {count:,} threads"
+
+
+def _without_thread(owner: Owner) -> str:
+    return owner.where.rpartition(", ")[0]
 
 
 class TopRetainer(NamedTuple):
@@ -72,6 +107,9 @@ class TopRetainer(NamedTuple):
     type: str = ""  # type of the variable, if no container was recognised; see name_template
     # Fields that retain most of the root's memory only together, with their content
     ways: Sequence[str] = ()
+    # If no root retains most: the groups of roots that retain the most, and the content of the
+    # first root of the first group
+    groups: Sequence[RootGroup] = ()
 
     @property
     def is_most(self) -> bool:
@@ -167,7 +205,11 @@ def find_top_retainer(session: Session) -> Optional[TopRetainer]:
     variables = [(named.all[number], totals[number]) for number in order]
     found = TopRetainer(named.all[most], totals[most], reached, None, variables, tree, root_node(most))
     if not found.is_most:
-        return found
+        groups = _group_roots(named.all, totals, LISTED * reached.bytes)
+        first = (
+            TreeBuilder(session, reader, tree, DEPTH, 3).of_root(groups[0].owners[0], root_node(groups[0].numbers[0])) if groups else None
+        )
+        return found._replace(groups=groups, field=_deepest(first) if first is not None else None)
     managed = found.owner.sort == OwnerSort.MANAGED
     # Few levels of a managed object have a name. To save time, only rows with most of the memory
     # are built.
@@ -192,6 +234,26 @@ def find_variable_field(session: Session, owner: Owner) -> Optional[RetainedNode
     row = TreeBuilder(session, reader, tree, DEPTH_MANAGED, 3, MOST).of_root(owner, root_node(number))
     field, level = _deepest_named(row, partial(_name_with_function, session))
     return field if level and field is not None and field.what else None
+
+
+def _group_roots(owners: Sequence[Owner], totals: Sequence[Totals], least: float) -> list[RootGroup]:
+    """Return the groups of roots that retain at least `least` bytes, the largest first. A
+    thread-local variable, or the frames of a function, of all threads are one group."""
+    members: dict[tuple[object, ...], list[int]] = {}
+    for number, (owner, total) in enumerate(zip(owners, totals)):
+        if not total.bytes or owner.managed:
+            continue
+        key: tuple[object, ...] = (number,)
+        if owner.sort == OwnerSort.THREAD_LOCAL:
+            key = (owner.sort, owner.name, _without_thread(owner))
+        elif owner.sort == OwnerSort.STACK and owner.thread:
+            key = (owner.sort, owner.where)
+        members.setdefault(key, []).append(number)
+    found = []
+    for numbers in members.values():
+        numbers.sort(key=lambda number: (-totals[number].bytes, number))
+        found.append(RootGroup([owners[number] for number in numbers], numbers, Totals.sum_of(totals[number] for number in numbers)))
+    return sorted((one for one in found if one.totals.bytes >= least), key=lambda one: -one.totals.bytes)
 
 
 class SharedPart(NamedTuple):

@@ -18,7 +18,7 @@ from findleaks.target.ranges import merge_ranges, range_at, region_at
 
 _VTABLE = "vtable for "
 _CONSTRUCTION = "construction vtable for "
-_STRINGS = (
+STRING_NAMES = (  # names of std::string
     "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >",
     "std::basic_string<char, std::char_traits<char>, std::allocator<char> >",
     "std::__1::basic_string<char, std::__1::char_traits<char>, std::__1::allocator<char> >",
@@ -207,7 +207,7 @@ def _construction(name: str) -> str:
 
 def _short(name: str) -> str:
     """Shorten the names of std::string, and of the blocks behind std::shared_ptr<T>."""
-    for long in _STRINGS:
+    for long in STRING_NAMES:
         if long in name:
             name = name.replace(long, "std::string").replace("std::string >", "std::string>")
     for prefix in _SHARED:

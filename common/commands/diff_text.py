@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
+from findleaks.audit.mappings import describe_mapping_kind
 from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
-from findleaks.formatting import format_count, number, size, table, wrap
+from findleaks.formatting import format_count, number, size, table, with_article, wrap
 from findleaks.history.figures import ARROW, SEVERAL
 from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
@@ -40,6 +42,8 @@ _SHARES: dict[str, str] = {
     ShareSort.UNKNOWN: "unattributed",
 }
 """Names of the shares, as in `verdict`."""
+# Shares whose growth is explained by kinds of mappings
+_OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)
 FILES = ("share", "", "files")
 """The key of the share that contains the resident pages of files."""
 _SHORT = {Trend.PLATEAU: "has ended", Trend.SAWTOOTH: "saw-tooth", Trend.FALLING: "falling"}
@@ -169,13 +173,14 @@ def label(row: Grown) -> str:
         return _format_held(row)
     if section == "share":
         return _share(row)
+    if section == "mapping":
+        return _mappings(row.series)
     what = (f"{within}: " if within else "") + name
     changed = row.series.in_bytes and row.series.counts[0] != row.series.counts[-1]
     return what + (f", {_change(row.series, _NOUNS.get(section, ''))}" if changed else "")
 
 
 _NOUNS = {
-    "mapping": "mappings",
     "kind": "blocks",
     "type": "blocks",
     "cache": "blocks",
@@ -216,7 +221,23 @@ def _share(row: Grown) -> str:
     what = f"{owner}: {_SHARES.get(sort, sort)}" if owner and sort != "runtime" else owner or _SHARES.get(sort, sort)
     what += ", the rest" if series.note == REST else ""
     counts = f", {_change(series, series.note)}" if series.note not in ("", REST) and any(series.counts) else ""
-    return what + counts + (f": {_types(row.inside)}" if last is not None else "")
+    if last is None:
+        return what + counts
+    named = ", ".join(_mappings(one, series) for one in row.inside) if sort in _OF_MAPPINGS else _types(row.inside)
+    return f"{what}{counts}: {named}"
+
+
+def _mappings(series: Series, of: Optional[Series] = None) -> str:
+    """Return "60 → 120 mappings of /memfd:frame", or "60 → 120 anonymous mappings of 2.0 MiB to 4.0
+    MiB". `of`: the share with these mappings. If its number of mappings is unchanged, a single new
+    mapping of a size is an old one that has grown."""
+    name = describe_mapping_kind(series.key[2])
+    anonymous = "anonymous mappings" in name
+    if anonymous and series.counts[-1] == 1:
+        name = name.replace("anonymous mappings", "anonymous mapping")
+        if not series.counts[0] and of is not None and of.counts[0] == of.counts[-1]:
+            return f"{with_article(name.partition(' of ')[0])} that has grown to {size(series.values[-1])}"
+    return f"{_change(series, '')} {name if anonymous else f'mappings of {name}'}"
 
 
 def _types(types: Sequence[Series]) -> str:

@@ -229,6 +229,8 @@ class Target(MappedMemory, Protocol):
     sender: int = 0
     refused_call: int = -1  # system call that a SIGSYS reports as refused; -1: none, or not known
     signal: int = 0  # of a core: signal that made the kernel dump it; 0: none, or not known
+    # Of a core without NT_SIGINFO: tid of the first thread, which got the signal; else 0
+    first_thread: int = 0
     exe_path: str = ""  # the program's path when the process ran; "" if not known
     called: str = ""  # the name by which the program was called; "" if not known
     # Time at which the process was stopped and read, in seconds since 1970; None: not known. For a

@@ -71,7 +71,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self._snapshot, self._of_kernel = self._own_note(), holes.is_kernel_core(head, loads, process.unit, arch.page)
         self.pid: Optional[int] = process.pid
         self.tagged, self.called = process.tagged, process.called
-        self.signal, self.sender, self.refused_call = process.signal, process.sender, process.refused_call
+        self.signal, self.sender, self.first_thread = process.signal, process.sender, process.first_thread
         self.fault_address, self.fault_code = process.fault_address, process.fault_code
         self._files = self._mappings(loads)
         self._images = images(self.read, self._files, arch.machine, arch.page)
@@ -86,7 +86,7 @@ class CoreTarget(ExtentReader, ImageTarget):
         self.unread = self._find_unread()
         self.uncertain = sorted(self._find_uncertain())
         self.exe_path = self._main.module.path if self._main is not None else self._process.name
-        self.crashed = notes.crashed_thread(self, process)
+        self.crashed, self.refused_call = notes.crashed_thread(self, process), process.refused_call
         self.description = self._describe()
 
     # -- opening

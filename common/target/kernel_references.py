@@ -57,6 +57,7 @@ _SUBMITTED = re.compile(rb"^\s*\d+: opcode:.*?addr:0x([0-9a-f]+).*?user_data:(\d
 _COMPLETED = re.compile(rb"^\s*\d*:?\s*user_data[:=](\d+),? *res", re.MULTILINE)
 
 
+REGISTERED_BUFFER = "registered buffer"  # the part of an io_uring that refers to such memory
 TIMERS, SIGNALS = "POSIX timers", "queued signals"  # holders whose parts have distinct names
 
 
@@ -197,7 +198,7 @@ def _references(raw: RawState, arch: Arch) -> Iterator[KernelReference]:
 def _uring(descriptor: int, text: bytes) -> Iterator[KernelReference]:
     holder = f"io_uring descriptor {descriptor}"
     for match in _BUFFER.finditer(text):
-        yield KernelReference(int(match[1], 16), holder, "registered buffer")
+        yield KernelReference(int(match[1], 16), holder, REGISTERED_BUFFER)
     for match in _SUBMITTED.finditer(text):
         yield KernelReference(int(match[1], 16), holder, "address of a submitted entry")
         yield KernelReference(int(match[2]) & (1 << 64) - 1, holder, "user data of a submitted entry")

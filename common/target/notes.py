@@ -71,6 +71,7 @@ class Process(NamedTuple):
     fault_code: int = 0  # si_code of the signal of `crashed`; 0: none, or not known
     sender: int = 0  # see Target.sender
     refused_call: int = -1  # see Target.refused_call
+    first_thread: int = 0  # see Target.first_thread
 
 
 def thread(arch: Arch, tid: int, registers: bytes, extra: Iterable[tuple[int, bytes]]) -> Thread:
@@ -123,7 +124,9 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
     code = sender = 0
     refused = -1
     order = arch.word_format[0]
+    is_recorded = False
     for note in notes:
+        is_recorded = is_recorded or (note.type == NT_SIGINFO and note.name == b"CORE")
         if note.type == NT_PRSTATUS and note.name == b"CORE":
             end = arch.prstatus_registers + len(arch.registers) * arch.word
             if len(note.desc) < end:
@@ -162,7 +165,10 @@ def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
         pid = threads[0].tid
     threads.sort(key=lambda t: (t.tid != pid, t.tid))
     called = program_name(name, words)
-    return Process(pid, name, threads, files, auxv, problems, unit, crashed, snapshot, called, signal, tagged, fault, code, sender, refused)
+    # The kernel begins with the thread that got the signal.
+    first = raw[0][0] if raw and not is_recorded else 0
+    outcome = (crashed, snapshot, called, signal, tagged, fault, code, sender, refused, first)
+    return Process(pid, name, threads, files, auxv, problems, unit, *outcome)
 
 
 def _own_fault(order: str, info: memoryview, is_own: bool) -> bool:

@@ -23,7 +23,8 @@ from findleaks.types.specs import Spec
 MOST_TYPES = 512  # Blocks are not compared if more types could be in them.
 MOST_STRUCTS = 1 << 16  # Blocks are not compared if the debug information has more named structs.
 MOST_BLOCKS = 1 << 13  # Maximum number of blocks of one size that are compared.
-# Fewest pointers that the type must explain. Pointers to typed blocks count twice.
+# Fewest pointers that the type must explain. Pointers to typed blocks, and to variables of the
+# declared type, count twice.
 LEAST_EVIDENCE = 3
 
 
@@ -64,6 +65,15 @@ class SoleFits:
                 found += [Spec(one, True) for one in numbers]
         return found
 
+    def _is_variable(self, address: int, reference: int) -> bool:
+        """Whether a variable of the type that a pointer declares begins at an address, for example
+        the table of functions of a kind of objects."""
+        table, declared = self._layouts.table, self._layouts.references[reference]
+        found = table.variable_at(address)
+        return (
+            found is not None and declared.sort == Sort.POINTER and found.address == address and table.bare(found.type) in declared.pointees
+        )
+
     @cached_property
     def _structs(self) -> tuple[Sequence[int], dict[int, list[int]]]:
         """The program's structs with pointers: those that end with an array, and all structs by
@@ -101,6 +111,7 @@ class SoleFits:
             place = heap.place(value) if leaf.role in (Role.REFERENCE, Role.DATA) else None
             if place is None:
                 others += leaf.role in (Role.PLAIN, Role.CODE)
+                pointers += 2 if leaf.role == Role.REFERENCE and self._is_variable(value, leaf.reference) else 0
             elif leaf.role == Role.DATA:
                 pointers += 1
             elif place.block != index and self._layouts.references[leaf.reference].sort == Sort.POINTER:

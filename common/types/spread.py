@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from findleaks.debuginfo.type_names import shorten_template
 from findleaks.debuginfo.type_table import TypeTable
@@ -13,6 +13,7 @@ from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind
 from findleaks.engine.type_spread import DECISION, DEFERRED, LEAST_STRONG, NO_CLAIM, Choosing, Level, Pointers, Question, Role, TypeSpread
 from findleaks.types.content import Content
+from findleaks.types.counted_boxes import CountedBoxes
 from findleaks.types.embedding import CALLABLE, Embedding
 from findleaks.types.fingerprints import WITNESSES, Fingerprints
 from findleaks.types.heap import HeapView
@@ -77,6 +78,7 @@ class Spreading:
         self.packing = Packing(heap, self.layouts, self.rules, self.content, self.judge)
         self._tails = Tails(spread, heap, self.layouts, self.content, self.rules, self.packing)
         self._again = LEAST_AGAIN + len(heap.blocks) // PART
+        self._counted_boxes = CountedBoxes(heap, self.layouts, self.content, self.rules)
         self._sole_fits = SoleFits(heap, self.layouts, self.content, self.rules)
         self.fingerprints = Fingerprints(spread, heap, self.layouts, self.content, self.rules)
         # By rule: the deferred pointers, the last answer, and the number of claims and arguments
@@ -294,13 +296,15 @@ class Spreading:
             blocks = self.spread.find_untyped(kinds, wanted, MOST_COMPARED)
             self._compare(array("I", [index for index in blocks if index not in typeless]) if typeless else blocks)
             self.settle()
-        for _ in range(SOLE_ROUNDS):
-            found = list(self._sole_fits.find(self.spread.find_untyped(kinds, _LEAKED, MOST_COMPARED)))
-            if not found:
-                break
-            for layout, some in found:
-                self.spread.seed_all(some, layout, Level.SHAPE)
-            self.settle()
+        finders: tuple[Union[CountedBoxes, SoleFits], ...] = (self._counted_boxes, self._sole_fits)
+        for finder in finders:
+            for _ in range(SOLE_ROUNDS):
+                found = list(finder.find(self.spread.find_untyped(kinds, _LEAKED, MOST_COMPARED)))
+                if not found:
+                    break
+                for layout, some in found:
+                    self.spread.seed_all(some, layout, Level.SHAPE)
+                self.settle()
 
     def _compare(self, blocks: array[int]) -> None:
         """Claim the blocks that resemble typed blocks; of the others, those that only one type fits

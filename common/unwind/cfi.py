@@ -154,11 +154,11 @@ class FrameTable:
     def __init__(self, target: MappedMemory, module: Module) -> None:
         self.target, self.module = target, module
         self._commons: dict[int, Optional[Common]] = {}
-        self._header = self._table = self._count = 0
+        self._header = self._table = self.count = 0
         try:
             self._open()
         except (UnreadableMemory, Malformed):
-            self._count = 0
+            self.count = 0
 
     def row(self, pc: int) -> Optional[Row]:
         """Return the row at `pc`; None if the module has no information about it."""
@@ -213,12 +213,12 @@ class FrameTable:
         data.pointer(frames)
         count = data.pointer(counts)
         self._table = self._header + data.at
-        self._count = min(count, segment.memsz // 8)
+        self.count = min(count, segment.memsz // 8)
 
     def _entry(self, pc: int) -> int:
         """Return the address of the frame description entry (FDE) for `pc`, found by bisection of
         the header's table; 0 if there is none."""
-        low, high = 0, self._count
+        low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
             if self._bytes(self._table + 8 * middle, 4).read_signed(4) + self._header <= pc:
@@ -233,16 +233,17 @@ class FrameTable:
         """Return the last FDE that begins at or before `pc`; None if there is none, or if it is
         malformed or unreadable. Its range need not contain `pc`."""
         try:
-            address = self._entry(pc) if self._count else 0
-            if not address:
-                return None
-            data, place, distance = self._record(address)
-            common = self._common(place - distance)
-            begin = data.pointer(common.encoding)
-            size = data.pointer(common.encoding & 0x0F)
+            address = self._entry(pc) if self.count else 0
+            return self._describe(address) if address else None
         except (UnreadableMemory, Malformed):
             return None
-        return _Description(data, common, Range(begin, begin + size))
+
+    def _describe(self, address: int) -> _Description:
+        """Return the FDE at an address. Raises Malformed or UnreadableMemory."""
+        data, place, distance = self._record(address)
+        common = self._common(place - distance)
+        begin = data.pointer(common.encoding)
+        return _Description(data, common, Range(begin, begin + data.pointer(common.encoding & 0x0F)))
 
     def _record(self, address: int) -> tuple[Bytes, int, int]:
         """Return an entry's contents after its length, the address of its second word, and this

@@ -233,7 +233,13 @@ class Unwinder:
 
     def _table(self, module: Module) -> FrameTable:
         if module.start not in self._tables:
-            self._tables[module.start] = FrameTable(self.target, module)
+            table = FrameTable(self.target, module)
+            if not table.count:
+                # Imported late: seldom needed
+                from findleaks.unwind.headerless import HeaderlessTable
+
+                table = HeaderlessTable(self.target, module)
+            self._tables[module.start] = table
         return self._tables[module.start]
 
     def _region(self, address: int) -> Optional[Region]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import building
+import mallocs_musl
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
 from kernel_cores import run_until_crash
 
+from findleaks.target.notes import NT_SIGINFO
+
 _WORDS = ("-g", "-w", "-fcf-protection=none", "-lm")
 program = building.fixture("crash_causes.c", "-O2", *_WORDS)
 others = building.fixture("crash_origins.cpp", "-O2", *_WORDS, "-no-pie")
+containers = building.fixture("crash_containers.cpp", "-O1", *_WORDS)
+headerless = building.fixture("crash_causes.c", "-O2", *_WORDS, "-Wl,--no-eh-frame-hdr", name="headerless")
 unoptimized = building.fixture("crash_causes.c", "-O0", *_WORDS, name="unoptimized")
 
 
@@ -115,12 +121,39 @@ def test_causes_in_unoptimized_code(word: str, unoptimized: Path, tmp_path: Path
     check(unoptimized, word, tmp_path)
 
 
+@pytest.mark.parametrize("word", ["interior", "name"])
+def test_a_program_without_a_header_of_its_unwind_table(word: str, headerless: Path, tmp_path: Path) -> None:
+    """musl-gcc links such programs."""
+    assert b"GNU_EH_FRAME" not in subprocess.run(["readelf", "-lW", headerless], check=True, capture_output=True).stdout
+    check(headerless, word, tmp_path)
+
+
 @pytest.mark.parametrize("word", ["caught", "jumped", "reentered", "moved"])
 def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(others), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it used a null pointer.")
     assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
+
+
+# By argument of the program: the function of the C++ library that called free(), and a pattern of the end of the cause.
+CONTAINERS = {
+    "string": (r"std::string::_M_dispose", r"a cached 104-byte block at {block} .*The block was already free\."),
+    "vector": (r"(std::(_Vector_base|vector)<.*)?", r"a cached 328-byte block at {block} .*The block was already free\."),
+    "map": (r"std::string::_M_dispose|std::_Rb_tree<.*", r"a cached 56-byte block at {block} .*The block was already free\."),
+    "shared": (r"std::_Sp_counted_ptr<.*|std::_Sp_counted_base<.*|", r"a cached 24-byte block at {block} .*The block was already free\."),
+    "interior": (r"std::string::_M_dispose", r"16 bytes into .* 104-byte block.* at {block} .*This is not the start of a block\."),
+    "either": ("", r"a cached 72-byte block at {block} .*The block was already free\."),
+}
+
+
+@pytest.mark.parametrize("word", CONTAINERS)
+def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_path: Path) -> None:
+    _, found, printed = run(containers, word, tmp_path)
+    by, pattern = CONTAINERS[word]
+    beginning = r"^free\(\) was called (by .*\(\) )?with .*: "
+    assert re.search(beginning + pattern.format(block=printed["block"]), found["cause"]), found["cause"]
+    assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
 
 
 @pytest.mark.parametrize("word", ["base", "table"])
@@ -130,12 +163,33 @@ def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: P
     assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
 
 
+@pytest.mark.parametrize("link", ["dynamic", pytest.param("static", marks=pytest.mark.matrix)])
+def test_an_invalid_pointer_that_musl_found(link: str, tmp_path: Path) -> None:
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text("#include <stdlib.h>\nchar *volatile block;\nint main(void) { block = malloc(40); free(block + 8); }\n")
+    mallocs_musl.choose("1.2.3", link).compile(source, program, link, "-w")
+    core, _ = run_until_crash([str(program)], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert ": it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()" in found["text"]
+    assert found["evidence"]["allocator_check"] == "musl"
+
+
 def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:
     _, found, printed = run(program, "marked", tmp_path)
     assert found["evidence"]["message"] == "double free or corruption (!prev)"
     assert found["evidence"]["released_pointer"]["value"] == printed["marked"]
     assert "already free" not in found["cause"]
     assert "was written past its end" in found["cause"]
+
+
+def test_a_core_without_a_record_of_the_signal(program: Path, tmp_path: Path) -> None:
+    """qemu writes such cores. The finding names what the core has: the signal, and where the thread was."""
+    core, _, _ = run(program, "name", tmp_path)
+    core.write_bytes(core.read_bytes().replace(struct.pack("<I", NT_SIGINFO) + b"CORE\0", struct.pack("<I", NT_SIGINFO) + b"NONE\0"))
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
+    assert found["findings"][0]["finding"] != "crash"
+    assert found["notes"][0].startswith("The process got SIGSEGV, and the core does not record why (it has no NT_SIGINFO note). Thread ")
+    assert " (crash_causes). `stacks` shows all threads" in found["notes"][0]
 
 
 def test_facts(program: Path, tmp_path: Path) -> None:

@@ -234,6 +234,22 @@ def test_enums(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
 
 
+def test_objects_with_the_table_of_their_kind(tmp_path: Path) -> None:
+    """A pointer to a variable of the declared type is evidence for the type of a leaked block, and one to another variable is not."""
+    figures = measure("typed_variables.c", tmp_path, 60, 1, "-O1", "-Wall", "-Wextra", "-Werror")
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.leaked["none"] <= 60 and figures.leaked["inferred right"] >= 59, figures.leaked
+
+
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+def test_lost_cycles_of_counted_boxes(flags: str, tmp_path: Path) -> None:
+    """Boxes of Rc and Arc have types though only their own cycle refers to them. Numbers that resemble such a box have none."""
+    figures = measure("typed_cycles.rs", tmp_path, 50, 1, "--edition=2021", *flags.split())
+    assert not figures.wrong, figures.wrong[:12]
+    # A stale word may refer to the last blocks.
+    assert figures.leaked["none"] <= 2 * 50 and figures.leaked["inferred right"] >= 7 * 49, figures.leaked
+
+
 @pytest.mark.parametrize(
     "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
 )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from findleaks.audit.registered_buffers import describe_registered_buffers
 from findleaks.target.arch import I386, X86_64
+from findleaks.target.base import Range
 from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode_raw_state, decode_state, encode_state
 from findleaks.target.unread_data import UnreadData
 
@@ -74,6 +78,16 @@ def test_io_uring() -> None:
         [0x55B400F342A0, 0x55B400F352B0, 0x55B400F360A0, 94197001445360, 19088743, 35865960]
     )
     assert (0x55B400F342A0, "io_uring descriptor 7 (registered buffer)") in found
+
+
+def test_registered_buffers_are_named() -> None:
+    state = decode_raw_state(raw("anon_inode:[io_uring]", RING), X86_64)
+    target: Any = SimpleNamespace(kernel_state=lambda: state)
+    whole = describe_registered_buffers(target, [Range(0x55B400F34000, 0x55B400F37000)])
+    assert whole == "2 buffers registered with io_uring descriptor 7"
+    assert describe_registered_buffers(target, [Range(0x55B400F35000, 0x55B400F37000)]).startswith("1 buffer registered")
+    assert not describe_registered_buffers(target, [Range(0x55B400F36000, 0x55B400F37000)])  # a submitted entry is no buffer
+    assert not describe_registered_buffers(SimpleNamespace(kernel_state=lambda: None), [Range(0, 1 << 47)])  # type: ignore[arg-type]
 
 
 def test_timers() -> None:

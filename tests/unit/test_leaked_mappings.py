@@ -11,9 +11,11 @@ import pytest
 from findleaks.audit.findings.figures import LEAKED
 from findleaks.audit.findings.large_shares import classify_shared_memory
 from findleaks.audit.findings.leaked_mappings import _find_example
-from findleaks.audit.mappings import name_mapping_kind
+from findleaks.audit.mappings import describe_mapping_kind, name_mapping_kind
 from findleaks.audit.unread_memory import is_shared
+from findleaks.commands.diff_text import _mappings
 from findleaks.engine.terms import Kind
+from findleaks.history.growth import Series
 from findleaks.session import Session
 from findleaks.session.block_directory import LARGEST_GUARD, is_reservation
 from findleaks.session.leaked_mappings import _is_device
@@ -92,6 +94,18 @@ def test_huge_pages_are_shared_memory_only_if_they_are_shared(private: bool) -> 
     assert is_shared(huge) is huge.is_shared_memory is not private
     assert huge.anonymous is private
     assert name_mapping_kind(huge) == f"anonymous {'' if private else 'shared '}huge pages rw-, up to 2.0 MiB each"
+
+
+def test_kinds_of_mappings_as_text() -> None:
+    for size, allowed, text in ((3 << 20, "rw-", "2.0 MiB to 4.0 MiB"), (PAGE, "---", "4.0 KiB (inaccessible)")):
+        one = Region(0x1000000, 0x1000000 + size, "r" in allowed, "w" in allowed, False)
+        assert describe_mapping_kind(name_mapping_kind(one)) == f"anonymous mappings of {text}"
+    assert describe_mapping_kind("/memfd:tile-#") == "/memfd:tile-#"
+    grown = Series(("kind of mapping", "unknown", "anonymous rw-, up to 64 MiB each"), (0, 1), (0, 36 << 20), "")
+    same, more = Series(("share", "", "unknown"), (3, 3), (18 << 20, 36 << 20), ""), Series(("share", "", "unknown"), (2, 3), (0, 1), "")
+    assert _mappings(grown, same) == "an anonymous mapping that has grown to 36 MiB"
+    assert _mappings(grown, more) == "0 → 1 anonymous mapping of 32 MiB to 64 MiB"
+    assert _mappings(Series(("kind of mapping", "shared", "/memfd:a"), (6, 12), (0, 1), "")) == "6 → 12 mappings of /memfd:a"
 
 
 def test_reservations_beside_candidates() -> None:

@@ -189,7 +189,7 @@ DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
     "moved block": (lambda i: i.byte(SLABS + 0x1000 + 16 + 288 - 2, 0x0F), "not where its header says", 1),
     "size at the end": (lambda i: i.put(SLABS + 16 + 6 * 128 - 8, b"\xff\xff\xff"), "the number at the end of its slot", 0),
     "overrun of no reserve": (lambda i: i.byte(SLABS + 16 + 124, 0x58), "overrun", 1),
-    "overrun of some": (lambda i: i.byte(SLABS + 16 + 2 * 128 + 122, 0x58), "b'X' is 0 bytes behind its end", 0),
+    "overrun of some": (lambda i: i.byte(SLABS + 16 + 2 * 128 + 122, 0x58), '"X" is directly after its end, where a 0 belongs', 0),
     "both masks": (lambda i: i.put(AREAS + 24 + 28, struct.pack("<I", 0x7FFFFFC0)), "both available and freed", 0),
     "bits beyond": (lambda i: i.put(AREAS + 24 + 24, struct.pack("<I", 0x80007FC0)), "for slots it does not have", 0),
     "ring": (lambda i: i.word(AREAS + 24, AREAS + 24 + 40), "which has", 0),

@@ -250,16 +250,16 @@ def test_largest_retainer() -> None:
     assert found["findings"][0]["bytes"] == 12 * MIB
 
 
-def test_memory_with_many_retainers_is_reported_by_size() -> None:
-    """Three roots retain a third each: no root is named."""
+def test_memory_with_many_retainers_is_reported_by_size() -> None:  # three roots retain a third each
     big = [HEAP + 16 + i * 5 * MIB for i in range(3)]
     found = run_json(
         make_session([*(Listed(at, 4 * MIB) for at in big), Listed(HEAP + 15 * MIB, 1000)], size=16 * MIB, root=pack_references(*big))
     )
     assert list_sorts(found) == ["held-by-many", "next-to-nothing-lost"]
     (many, _) = found["findings"]
-    assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3})
-    assert many["next"][0] == "roots"
+    roots = [{"name": f"libthing.so, data+{8 * at:#x}", "roots": 1, "bytes": 4 * MIB, "blocks": 1} for at in range(3)]
+    assert (many["bytes"], many["evidence"]) == (12 * MIB, {"blocks": 3, "size": 4 * MIB, "blocks_of_size": 3, "largest_roots": roots})
+    assert many["next"][:2] == ["roots 'libthing.so, data+0x0' --depth 4", "roots"]
 
 
 def test_managed_runtimes_have_their_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,9 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
     for place in dict.fromkeys((end - unasked, end)):
         if _byte(allocator, place):
             found = _behind(allocator, place, tail.start if reserve == 5 and place < end else end)
-            what = f"was overrun: {found!r} is {place - address - size} bytes behind its end, where a 0 belongs"
+            distance = place - address - size
+            where = f"{distance} bytes after its end" if distance else "directly after its end"
+            what = f'was overrun: "{repr(found)[2:-1]}" is {where}, where a 0 belongs'
             return crash(Range(place, place + len(found)), what, "")
     return None
 

@@ -5,6 +5,7 @@ made from outside (gcore, `kill -ABRT`) has none."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections import Counter
@@ -106,6 +107,8 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
+    # Whether musl's malloc() or free() found an error, and executed hlt
+    is_musl_check: bool = False
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 
@@ -163,8 +166,19 @@ def read_crash(session: Session) -> Optional[Crash]:
         refused_call=handled.call if handled is not None else target.refused_call,
         innermost=own[0].function if own else "",
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
+        is_musl_check=fault is not None and fault.instruction == "hlt" and _is_musl(session, own),
         stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )
+
+
+def _is_musl(session: Session, frames: Sequence[NamedFrame]) -> bool:
+    """Whether the innermost frame is in the module with musl's allocator. The allocator is in libc,
+    or in a program that is linked statically."""
+    modules = [os.path.basename(one.path) for one in session.target.modules()]
+    is_static = len([name for name in modules if name and not name.startswith(("linux-", "[v"))]) == 1
+    inner = frames[0].module if frames else ""
+    is_libc = is_static or inner.startswith(("libc.", "ld-musl"))
+    return is_libc and any(one.name.startswith("musl") for one in session.directory.allocators)
 
 
 def _text_of_pointer(session: Session, origin: Optional[Origin], fault: Optional[Fault]) -> str:

@@ -1,38 +1,46 @@
 """Find the pointer that a program passed to free() or realloc() when the process ended in it.
 
 The pointer is computed from the code of the caller before the call (see value_origin.py). The
-caller may also call a function that jumps to free() with the same argument, such as operator
-delete."""
+caller may also call a function that jumps to free(), such as operator delete, with its own argument
+or with a pointer that it loads (see tail_calls.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.imported_calls import name_called
+from findleaks.audit.crash.kept_arguments import find_kept_arguments
+from findleaks.audit.crash.tail_calls import Passed, follow_jumps, offset_at
 from findleaks.audit.crash.value_origin import Origin, Tracer
+from findleaks.block_types.naming import STRING_NAMES
 from findleaks.disasm.capstone_loader import CapstoneMissing
-from findleaks.disasm.registers import RDI
+from findleaks.disasm.registers import ARGUMENTS, GENERAL, RDI
 from findleaks.target.arch import X86_64
 from findleaks.unwind.frames import Unwinder
-from findleaks.unwind.stacks import NamedFrame
+from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
 _FUNCTIONS = {"free": "free", "cfree": "free", "__libc_free": "free", "realloc": "realloc", "__libc_realloc": "realloc"}
 """Public names of functions, by the names of their symbols."""
 
 _INNERMOST = 16  # the function must be among this many innermost frames
-_MOST_JUMPS = 4  # maximum number of jumps from the called function to free()
+_LIBRARY = ("std::", "__gnu_cxx::")  # namespaces of the C++ library
+_HEADER = 16  # bytes of a chunk before the pointer that malloc returns (malloc/malloc.c of glibc)
+_PASSED = tuple(map(GENERAL.index, ARGUMENTS))  # numbers of the registers of arguments
 
 
 class ReleasedPointer(NamedTuple):
     """The argument of a call of free() or realloc(). `function`: "free" or "realloc". `value`: the
-    pointer. `level`: the index of the caller's frame."""
+    pointer. `level`: the index of the caller's frame. `by`: the function of the C++ library that
+    called it, for example std::string's _M_dispose; "" if none did."""
 
     function: str
     value: int
     level: int
     origin: Optional[Origin]
+    by: str = ""
 
 
 def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> Optional[ReleasedPointer]:
@@ -40,20 +48,28 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
     not certain. `names`: the names of the tracer's frames."""
     if tracer.target.arch.name != X86_64.name:
         return None
-    found = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
-    caller = found[-1] + 1 if found else 0
+    calls = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
+    caller = calls[-1] + 1 if calls else 0
     try:
         # In musl, free() is a jump to a function without a name and without an unwind table.
-        function = names[caller - 1].function if found else ""
-        extent = unwinder.extent(tracer.frames[caller - 1].call) if found else None
+        function = names[caller - 1].function if calls else ""
+        extent = unwinder.extent(tracer.frames[caller - 1].call) if calls else None
         if extent is None:
             levels = range(1, min(_INNERMOST, len(tracer.frames)))
             caller = next((at for at in levels if unwinder.extent(tracer.frames[at].call) is not None), 0)
             function = name_called(tracer, caller) if caller else ""
             if function not in _FUNCTIONS:
                 return None
-        elif caller >= len(tracer.frames) or not _reaches(tracer, tracer.called_function(caller), extent.start):
+        elif caller >= len(tracer.frames):
             return None
+        else:
+            name = _FUNCTIONS[function]
+            passed = _follow_call(tracer, caller, extent.start)
+            by = _library_function(tracer, caller, names[caller], passed.through if passed is not None else ())
+            if passed is not None:
+                return ReleasedPointer(name, passed.value, caller, _origin(tracer, caller, passed), by)
+            value = _find_kept(tracer, caller, extent.start)
+            return ReleasedPointer(name, value, caller, tracer.origin(caller, RDI, value), by) if value is not None else None
         value = tracer.value(caller, RDI)
         if value is None:
             return None
@@ -62,11 +78,63 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
         return None
 
 
-def _reaches(tracer: Tracer, called: int, function: int) -> bool:
-    """Whether the function at `called` is `function`, or jumps to it with the same first
-    argument."""
-    for _ in range(_MOST_JUMPS):
-        if not called or called == function:
-            return called == function
-        called = tracer.reader.jump_from(called, RDI)
-    return False
+def _follow_call(tracer: Tracer, caller: int, function: int) -> Optional[Passed]:
+    """Return the argument with which the function that a frame calls is, or jumps to, the one at
+    the address `function`."""
+    called = tracer.called_function(caller) or tracer.called_address(caller)
+    if not called:
+        return None
+    known = {number: tracer.value(caller, number) for number in _PASSED}
+    values = {number: value for number, value in known.items() if value is not None}
+    return follow_jumps(tracer.reader, Memory(tracer.target), called, values, function)
+
+
+def _origin(tracer: Tracer, caller: int, passed: Passed) -> Optional[Origin]:
+    """Return where the argument that a frame, or the function that it calls, passes comes from."""
+    if passed.word:
+        return Origin("memory", caller, passed.word, tracer.target.arch.word, passed.offset)
+    origin = tracer.origin(caller, passed.register, passed.value - passed.offset) if passed.register >= 0 else None
+    return origin._replace(offset=origin.offset + passed.offset) if origin is not None else None
+
+
+def _library_function(tracer: Tracer, caller: int, frame: NamedFrame, through: Sequence[int]) -> str:
+    """Return the name of the function of the C++ library that a frame calls, or that the frame
+    executes; "" if there is none. `through`: the functions to which the called one jumped, which
+    have no frame."""
+    names = []
+    for called in (tracer.called_function(caller), *through):
+        symbol = tracer.target.symbolize(called) if called else None
+        names += [without_parameters(symbol.name)] if symbol is not None and symbol.address == called else []
+    found = next((name for name in (*names, frame.short_name()) if name.startswith(_LIBRARY)), "")
+    for name in STRING_NAMES:
+        found = found.replace(name, "std::string")
+    return found
+
+
+def _find_kept(tracer: Tracer, caller: int, function: int) -> Optional[int]:
+    """Return the argument of the function at the address `function` if this function, or the one
+    that it calls, keeps it in a register. glibc's free() passes the address of the chunk to
+    _int_free(), which is two words less than the pointer."""
+    reader, memory = tracer.reader, Memory(tracer.target)
+    for level in (caller - 1, caller - 2):
+        entry = reader.entry(tracer.frames[level].call) if level >= 0 else 0
+        if not entry or (level < caller - 1 and tracer.called_function(caller - 1) != entry):
+            return None
+        known, place = tracer.known_registers(level), _call_address(tracer, level)
+        for register, (argument, added) in find_kept_arguments(reader.whole_function(entry), place).items():
+            if register not in known or (level == caller - 1 and argument != RDI):
+                continue
+            passed = 0
+            if level < caller - 1:
+                offset = offset_at(reader, memory, function, _call_address(tracer, caller - 1), argument)
+                if offset not in (0, -_HEADER):
+                    continue
+                passed = offset
+            return known[register] - added - passed
+    return None
+
+
+def _call_address(tracer: Tracer, level: int) -> int:
+    """Return the address of the call instruction at which a frame is; 0 if it is unknown."""
+    code = tracer.code(level)
+    return code.steps[-1].code.address if code is not None else 0

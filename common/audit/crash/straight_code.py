@@ -25,7 +25,7 @@ from findleaks.value_classes import NamedTuple
 _LARGEST = 32 << 10  # bytes of a function that are decoded
 # Bytes of all functions that are decoded for one thread, to limit the time (about 0.1 s for 8 KiB)
 _MOST_BYTES = 128 << 10
-_STUB = 64  # bytes of a function that only jumps to another one
+_LONGEST = 15  # bytes of the longest instruction
 _MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
 _ARITHMETIC = ("add", "sub", "inc", "dec", "and", "or")
 _DWARF_RSP = 7
@@ -65,11 +65,12 @@ class CodeReader:
         self._decoded: dict[int, list[tuple[Any, Effect]]] = {}
         self._joined: dict[int, Optional[set[int]]] = {}
         self._leaving: dict[int, bool] = {}
+        self._parts: dict[int, list[Range]] = {}  # moved parts, by the start of the function
         self._left = _MOST_BYTES
 
     def at(self, address: int) -> Optional[Instruction]:
         """Return the instruction at an address; None if its bytes are not an instruction."""
-        found = next(self._decode(Range(address, address + 15), whole=False), None)
+        found = next(self._decode(Range(address, address + _LONGEST), whole=False), None)
         return decoder().instruction(found) if found is not None else None
 
     def before(self, address: int, is_return: bool, called: int) -> Optional[StraightCode]:
@@ -151,22 +152,27 @@ class CodeReader:
         row = self._unwinder.row(address)
         return row is None or bool(row.expression) or (row.register == _DWARF_RSP and row.offset == self._target.arch.word)
 
-    def jump_from(self, function: int, register: int) -> int:
-        """Return the address to which a function jumps; 0 if it does not, or if it may change the
-        register before the jump."""
-        for insn in self._decode(Range(function, function + _STUB), whole=False):
-            step = _step(decoder().instruction(insn), effect(insn))
-            if step.code.name == "jmp":
-                return resolve_stub(self._target, step.code.target if step.code.target is not None else step.code.address)
-            if step.effect.flow != "next" or step.changed & 1 << register:
-                return 0
-        return 0
+    def step(self, address: int) -> Optional[Step]:
+        """Return the instruction at an address with its effect; None if its bytes are not an
+        instruction."""
+        found = next(self._decode(Range(address, address + _LONGEST), whole=False), None)
+        return _step(decoder().instruction(found), effect(found)) if found is not None else None
+
+    def whole_function(self, function: int) -> list[Step]:
+        """Return all instructions of the function that starts at an address, with its parts that
+        the compiler moved elsewhere; [] if some of its jumps may lead to any address."""
+        extent = self._unwinder.extent(function)
+        if extent is None or extent.start != function or extent.end - extent.start > _LARGEST or self._joins(extent) is None:
+            return []
+        parts = [extent, *(part for part in self._parts[function] if not self._is_frameless(part.start))]
+        return [_step(decoder().instruction(insn), one) for part in parts for insn, one in self._instructions(part)]
 
     def _joins(self, extent: Range) -> Optional[set[int]]:
         """Return the addresses in a function to which its jumps and exceptions lead; None if they
         may lead to any address."""
         found: set[int] = set()
         parts, seen = [extent], {extent.start}
+        moved = self._parts[extent.start] = []
         while parts:
             targets = self._targets(parts.pop(), extent)
             if targets is None:
@@ -181,6 +187,7 @@ class CodeReader:
                         return None
                     seen.add(part.start)
                     parts.append(part)
+                    moved.append(part)
         return found
 
     def _targets(self, part: Range, function: Range) -> Optional[set[int]]:

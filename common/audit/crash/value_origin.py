@@ -133,6 +133,18 @@ class Tracer:
         target = code.steps[-1].code.target if code is not None and code.steps[-1].code.name == "call" else None
         return resolve_stub(self.target, target) if target is not None else 0
 
+    def called_address(self, level: int) -> int:
+        """Return the address that a frame calls through a register or a word, such as that of a
+        virtual function; 0 if it is unknown."""
+        code = self.code(level)
+        call = code.steps[-1].code if code is not None else None
+        if call is None or call.name != "call" or call.target is not None:
+            return 0
+        if call.displacement is None:
+            return self.value(level, call.source) or 0
+        address = self.operand(level)
+        return (self._memory.word(address) or 0) if address is not None else 0
+
     def called_slot(self, level: int) -> int:
         """Return the address of the slot that contains the address of the imported function which a
         frame calls; 0 if it is unknown."""

@@ -23,6 +23,11 @@ def describe_reason(found: Crash, target: Target) -> str:
     fault = found.fault
     if fault is None:
         return ""
+    if found.is_musl_check:
+        return (
+            "it executed hlt in musl's allocator, which found an error: "
+            "an invalid pointer was passed to free() or realloc(), a block was freed twice, or the heap is damaged"
+        )
     value = _quote_value(max(fault.value, 0), region_at(target.regions(), fault.value) is not None)
     invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
@@ -156,7 +161,8 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
         if block is None or block.address != released.value
         else f": a {shorten(place.phrase, _WIDEST)}"
     )
-    sentences = [f"{released.function}() was called with {value}{where}."]
+    by = f" by {shorten(released.by, _WIDEST)}()" if released.by else ""
+    sentences = [f"{released.function}() was called{by} with {value}{where}."]
     if block is not None and block.address != released.value:
         sentences.append("This is not the start of a block.")
     elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
@@ -193,6 +199,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "released_pointer": {
             "function": released.function,
             "value": hex(released.value),
+            "by": released.by or None,
             "place": _place_facts(found.released_place),
         }
         if released is not None
@@ -201,6 +208,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "text": found.text or None,
         "fortified_function": found.check or None,
         "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
+        "allocator_check": "musl" if found.is_musl_check else None,
         "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
     }
 

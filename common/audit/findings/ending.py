@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from findleaks.audit.crash import crashed_frames, own_frame, signal_name
+from findleaks.audit.crash.crashed_stack import read_stack
 from findleaks.formatting import format_count, printable, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -14,6 +15,7 @@ from findleaks.target.base import Target
 from findleaks.target.notes import SI_USER
 from findleaks.unwind.frame_locks import describe_thread
 from findleaks.unwind.mutex_waits import find_lock_waits, group_by_lock
+from findleaks.unwind.stacks import NamedFrame
 
 # Signals whose default action writes a core
 _SIGNALS = (
@@ -42,10 +44,9 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         frames = crashed_frames(target)
         frame = own_frame(frames) if any(one.function == "abort" for one in frames) else None
         if frame is not None:
-            module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
             is_cpp = any(one.function.startswith("std::terminate") for one in frames)
             how = "called std::terminate(), which called abort()" if is_cpp else "called abort() without a message"
-            yield f"The process ended with {name} in {shorten(frame.short_name(), 200)}{module}, which {how}"
+            yield f"The process ended with {name} in {_name_frame(frame)}, which {how}"
         return
     if target.crashed and target.fault_code != SI_USER:
         return
@@ -58,7 +59,23 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
         who = "it" if is_own else f"process {target.sender}" if target.sender > 0 else "a process outside of its PID namespace"
         what = f"{who} sent {name}{' to itself, as kill() and raise() do' if is_own else ''}"
         yield f"The process did not crash: {what}. `stacks` shows what the threads were doing"
+    elif target.first_thread and target.signal != signal.SIGTRAP:  # debuggers use SIGTRAP
+        yield from _describe_unrecorded(target, name)
     yield from _describe_waits(target, found)
+
+
+def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
+    """Yield a sentence about a core without siginfo_t, as qemu and LLDB write it."""
+    thread = next((one for one in target.threads() if one.tid == target.first_thread), None)
+    frame = own_frame(read_stack(target, thread).frames) if thread is not None else None
+    place = f" Thread {target.first_thread} was in {_name_frame(frame)}." if frame is not None else ""
+    yield f"The process got {name}, and the core does not record why (it has no NT_SIGINFO note).{place} `stacks` shows all threads"
+
+
+def _name_frame(frame: NamedFrame) -> str:
+    """Return a function and its module."""
+    module = f" ({shorten(frame.module, 60)})" if frame.function and frame.module else ""
+    return f"{shorten(frame.short_name(), 200)}{module}"
 
 
 def _describe_waits(target: Target, found: Sequence[Finding]) -> Iterator[str]:

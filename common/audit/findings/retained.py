@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
+from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
 from findleaks.audit.owner import Owner, OwnerSort
@@ -273,7 +274,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
     title += f"{part} % of the reachable memory."
     cause = ""
     if found.field is not None and (found.field.what or found.field.sort == "block"):
-        cause = describe_field(found.field)
+        cause = describe_field(found.field) + describe_streams(found.owner)
         facts.update({"field": found.field.name, "what": found.field.what, "length": found.length or None})
     if found.type:
         cause = f"Its type is {found.type}{'' if found.type.endswith('…') else '.'} {cause}".strip()
@@ -379,19 +380,31 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
     # If managed objects retain much memory, their types explain it better.
     managed = any(_exclude_uncertain(one).bytes >= max(HELD, EXPLAINED * reached.bytes) for one in accounting.native)
     resident, least = (reached.bytes, 2 * SPREAD) if reached.resident is None else (reached.resident, SPREAD)
+    groups = found.groups if found is not None and not found.owner.managed else ()
+    if found is not None and groups and is_most_of(groups[0], found.reached):
+        least = HELD
     if managed or resident < max(least, MOST * used) or used < GROWN * denominator_without_files(accounting):
         return
     most, count = figures.most_common_size(Kind.REACHABLE, temporary)
     amount = format_amount(reached.bytes, reached.resident)
     title = f"In use, not leaked: {amount} in {blocks(reached.blocks)} are reachable, and no single root retains half of it."
-    cause = describe_size(most, count)
     facts: dict[str, object] = {"blocks": reached.blocks, "size": most, "blocks_of_size": count}
+    cause = describe_size(most, count)
+    if found is not None and groups:
+        roots = describe_root_groups(groups, found.reached, describe_field(found.field) if found.field is not None else "")
+        facts["largest_roots"] = roots.facts
+        if roots.title:
+            own = groups[0].totals.bytes
+            upper = None if reached.resident is None else min(reached.resident, own)
+            yield Finding("held-by-many", own, roots.title, roots.cause, (), (*roots.commands, "roots"), facts, upper)
+            return
+        cause = f"{roots.cause} {cause}"
     sentence, path, remedies = _describe_managed_path(session, most, count, facts)
     shared, part = describe_shared_part(session)
     cause += sentence + shared
     if part is not None:
         facts["shared"] = part
-    commands = (*path, "roots", f"blocks --size {most} --kind reachable --limit 10")
+    commands = (*path, *(roots.commands if groups else ()), "roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, remedies, commands, facts, reached.resident)
 
 

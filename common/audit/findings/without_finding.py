@@ -10,6 +10,7 @@ from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.large_shares import find_largest_data_file, private_bytes
 from findleaks.audit.findings.retained import describe_field, describe_shared_part
+from findleaks.audit.findings.root_groups import describe_streams, is_most_of
 from findleaks.audit.findings.significance import LEAST, PART, denominator
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, shorten, size, some
@@ -117,4 +118,7 @@ def _describe_blocks(session: Session, figures: BlockFigures) -> str:
     if top is not None and top.totals.bytes >= NAMED * reached.bytes:
         sentence += f" {top.owner.label} {top.owner.retains} {size(top.totals.bytes)}."
         sentence += f" {describe_field(top.field)}" if top.field is not None and top.field.what else ""
+        sentence += describe_streams(top.owner)
+    elif top is not None and top.groups and is_most_of(top.groups[0], top.reached):
+        sentence += f" {top.groups[0].label} {top.groups[0].retain} {size(top.groups[0].totals.bytes)}."
     return sentence + describe_shared_part(session, NAMED)[0]

@@ -1,0 +1,175 @@
+"""Follow a function that ends with a jump to another one (x86-64).
+
+The frame of such a function is gone when the other one runs: std::string::_M_dispose() loads the
+address of the characters, and jumps to operator delete, which jumps to free(). All paths from the
+function's start are executed with the registers that are known at the call. The result is certain:
+if two paths reach the other function with different values, or one with an unknown value, there is
+none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from findleaks.allocators.memory import Memory
+from findleaks.audit.crash.straight_code import CodeReader, Step
+from findleaks.disasm.registers import CALLER_SAVED, RDI, RIP, RSP
+from findleaks.value_classes import NamedTuple
+
+_MASK = (1 << 64) - 1
+_MOST_STEPS = 400  # maximum number of instructions on all paths
+_UNREADABLE = 1 << 62  # an address that no process can read
+_MOST_PUSHED = 16  # maximum number of words that a path has on the stack
+
+
+class Passed(NamedTuple):
+    """The first argument of the function that was reached. `word`: the address of the word from
+    which it was loaded, 0 if it was passed in `register` (-1: a constant). `offset`: the value
+    minus the value that was loaded or passed. `through`: the destinations of the jumps."""
+
+    value: int
+    word: int = 0
+    register: int = -1
+    offset: int = 0
+    through: tuple[int, ...] = ()
+
+
+_State = dict[int, Passed]
+
+
+class _Path(NamedTuple):
+    """A path that is not finished: the next instruction, the known registers, the words that were
+    pushed, the last one at the end, and the destinations of jumps."""
+
+    address: int
+    registers: _State
+    pushed: tuple[Optional[Passed], ...] = ()
+    jumps: tuple[int, ...] = ()
+
+
+def follow_jumps(reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int) -> Optional[Passed]:
+    """Return the first argument with which the function at `start` jumps to the one at `goal`; None
+    if it is not certain. If `start` is `goal`, this is its own argument. `known`: the values of
+    general registers at the start, by number. Raises CapstoneMissing."""
+    found = _follow(reader, memory, start, known, goal, RDI)
+    values = {one.value if one is not None else None for one, _ in found}
+    return found[0][0] if len(values) == 1 and not any(is_pushed for _, is_pushed in found) else None
+
+
+def offset_at(reader: CodeReader, memory: Memory, function: int, call: int, register: int) -> Optional[int]:
+    """Return the value of a register at the instruction at `call`, minus the first argument of the
+    function that contains it; None if it is unknown. Paths on which the register is loaded from the
+    stack do not count: the compiler saves it there and restores it. Raises CapstoneMissing."""
+    found = _follow(reader, memory, function, {RDI: _UNREADABLE}, call, register)
+    offsets = {one.offset for one, _ in found if one is not None and one.register == RDI}
+    return offsets.pop() if len(offsets) == 1 and all(one is None or one.register == RDI for one, _ in found) else None
+
+
+def _follow(
+    reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, register: int
+) -> list[tuple[Optional[Passed], bool]]:
+    """Return the values that a register has when the paths from `start` reach `goal`, and whether
+    words are on the stack then; [] if a path cannot be followed."""
+    paths = [_Path(start, {number: Passed(value, 0, number) for number, value in known.items()})]
+    found: list[tuple[Optional[Passed], bool]] = []
+    seen = set[tuple[int, tuple[tuple[int, int], ...]]]()
+    while paths:
+        path = paths.pop()
+        if path.address == goal:
+            passed = path.registers.get(register)
+            found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
+            continue
+        state = (path.address, tuple(sorted((number, one.value) for number, one in path.registers.items())))
+        if state in seen:
+            continue
+        seen.add(state)
+        step = reader.step(path.address) if len(seen) <= _MOST_STEPS else None
+        after = _execute(step, path, memory) if step is not None else None
+        if after is None:
+            return []
+        paths += after
+    return found
+
+
+def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
+    """Return the paths after an instruction: none after a return or a trap, two after a branch.
+    Return None if the next instruction is not known."""
+    code, flow = step.code, step.effect.flow
+    registers = dict(path.registers)
+    if code.name == "jmp":
+        target = code.target if code.target is not None else _target(step, registers, memory)
+        return [path._replace(address=target, jumps=(*path.jumps, target))] if target else None
+    if flow in ("return", "stop"):
+        return []
+    if flow == "branch" and step.effect.target and not code.name.startswith("loop"):
+        return [path._replace(address=code.end), path._replace(address=step.effect.target)]
+    if flow == "call":
+        # The called function may change any word, so a word that was loaded before may be a
+        # different one now.
+        kept = {number: one for number, one in registers.items() if number not in CALLER_SAVED and not one.word}
+        pushed = tuple(one if one is not None and not one.word else None for one in path.pushed)
+        return [_Path(code.end, kept, pushed, path.jumps)]
+    if flow != "next":
+        return None
+    pushed = path.pushed
+    if code.name == "push":
+        pushed = (*pushed, registers.get(code.source))
+    elif code.name == "pop" and pushed:
+        registers.pop(code.destination, None)
+        if pushed[-1] is not None:
+            registers[code.destination] = pushed[-1]
+        return [_Path(code.end, registers, pushed[:-1], path.jumps)]
+    elif code.name == "pop" or len(pushed) > _MOST_PUSHED:
+        return None
+    value = _result(step, path.registers, memory)
+    for number in [number for number in registers if step.changed & 1 << number]:
+        del registers[number]
+    if value is not None:
+        registers[code.destination] = value
+    if code.writes_memory and code.name not in ("cmp", "test", "push"):
+        # It may change a word that a register was loaded from, or another one that is loaded later.
+        registers = {number: one for number, one in registers.items() if not one.word}
+    return [_Path(code.end, registers, pushed, path.jumps)]
+
+
+def _target(step: Step, registers: _State, memory: Memory) -> int:
+    """Return the destination of an indirect jump; 0 if it is unknown."""
+    if step.code.displacement is None:
+        return registers[step.code.source].value if step.code.source in registers else 0
+    address = _operand(step, registers)
+    return (memory.word(address) or 0) if address is not None else 0
+
+
+def _result(step: Step, registers: _State, memory: Memory) -> Optional[Passed]:
+    """Return the value to which an instruction sets its destination; None if it is unknown."""
+    code = step.code
+    if code.destination < 0 or code.destination == RSP or code.width < 4:
+        return None
+    if code.loads and code.wide:
+        address = _operand(step, registers)
+        word = memory.word(address) if address is not None else None
+        return Passed(word, address or 0) if word is not None else None
+    if code.name in ("mov", "movabs") and code.immediate is not None:
+        return Passed(code.immediate & (_MASK if code.wide else (1 << 32) - 1))
+    if code.name == "xor" and code.source == code.destination:
+        return Passed(0)
+    if not code.wide:
+        return None
+    if code.name == "mov" and code.source >= 0 and code.displacement is None:
+        return registers.get(code.source)
+    if code.name == "lea" and code.base == RIP:
+        return Passed(code.displacement or 0)
+    if code.name == "lea" and code.base >= 0 and code.scaled < 0:
+        return _add(registers.get(code.base), code.displacement or 0)
+    if code.name in ("add", "sub") and code.immediate is not None and code.displacement is None:
+        return _add(registers.get(code.destination), code.immediate if code.name == "add" else -code.immediate)
+    return None
+
+
+def _add(one: Optional[Passed], number: int) -> Optional[Passed]:
+    return one._replace(value=one.value + number & _MASK, offset=one.offset + number) if one is not None else None
+
+
+def _operand(step: Step, registers: _State) -> Optional[int]:
+    """Return the address of an instruction's memory operand; None if it is unknown."""
+    return step.code.operand_address(lambda number: registers[number].value if number in registers else None)
