@@ -27,7 +27,7 @@ setInterval(() => {{}}, 1e6)
 def test_the_addon_is_named_if_the_blocks_refer_to_it(kind: str, tmp_path: Path) -> None:
     addon = building.compile_program(tmp_path, "node_lost.c", "-shared", "-fPIC", "-O1", name="node_lost.node")
     script = SCRIPT.format(count=COUNT, kind=kind)
-    with cores.Running([nodes.get("22.12.0"), *nodes.STEADY, "-e", script, str(addon)], tmp_path) as one:
+    with cores.Running([nodes.get(nodes.NEWEST), *nodes.STEADY, "-e", script, str(addon)], tmp_path) as one:
         answer = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(one.pid)))
     found = answer["findings"][0]
     assert COUNT * 0.9 * 240 <= found["bytes"] <= COUNT * 1.1 * 256

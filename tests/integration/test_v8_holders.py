@@ -206,7 +206,7 @@ CONTENT = [
 ]
 
 
-@pytest.mark.parametrize("version", [pytest.param(one, marks=[] if one == "18.20.8" else pytest.mark.matrix) for one in VERSIONS])
+@pytest.mark.parametrize("version", [pytest.param(one, marks=[] if one == nodes.NEWEST else pytest.mark.matrix) for one in VERSIONS])
 def test_the_line_of_a_closure_with_a_computed_name(tmp_path: Path, version: str) -> None:
     program = truth.PROGRAMS / "v8_content.js"
     command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(program), "closures", "200000"]
