@@ -34,7 +34,7 @@ pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
 UNTIMED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 """Settings of Hypothesis without time limits, so that tests do not fail on a busy machine."""
-settings.register_profile("steady", **UNTIMED, derandomize=True)
+settings.register_profile("steady", **UNTIMED, derandomize=True, max_examples=50)
 settings.register_profile("random", **UNTIMED)
 settings.load_profile("steady")
 
