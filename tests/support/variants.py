@@ -14,10 +14,13 @@ REPEATED = Path(__file__).with_name("repeated.txt")
 
 def read_repeated() -> set[tuple[str, str]]:
     """Return the tests in REPEATED: the path of the file, relative to tests/, and the name of the test with its parameters."""
-    found, file = set(), ""
+    found, file = set[tuple[str, str]](), ""
     for line in REPEATED.read_text(encoding="utf-8").splitlines():
         if line.startswith(" "):
-            found.add((file, line.strip()))
+            function, *parameters = line.strip().split(" | ")
+            found.update((file, f"{function}[{one}]") for one in parameters)
+            if not parameters:
+                found.add((file, function))
         elif not line.startswith("#"):
             file = line
     return found
