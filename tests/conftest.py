@@ -34,7 +34,7 @@ pytest.register_assert_rewrite(*(file.stem for file in SUPPORT.glob("*.py")))
 
 UNTIMED: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 """Settings of Hypothesis without time limits, so that tests do not fail on a busy machine."""
-settings.register_profile("steady", **UNTIMED, derandomize=True)
+settings.register_profile("steady", **UNTIMED, derandomize=True, max_examples=50)
 settings.register_profile("random", **UNTIMED)
 settings.load_profile("steady")
 
@@ -144,9 +144,13 @@ def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return base.parent if hasattr(request.config, "workerinput") else base  # each worker has its own folder inside the run's folder
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first: if they ran last, one worker would run them while the others are idle. Run tests with the mark `alone`
-    last, because all workers wait for each other before such a test."""
+    """Mark the tests that only the matrix runs. Run the longest tests first: if they ran last, one worker would run them while the others
+    are idle. Run tests with the mark `alone` last, because all workers wait for each other before such a test."""
+    from variants import mark_repeated
+
+    mark_repeated(items, ROOT / "tests")
     items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, item.path.name not in LONGEST))
 
 

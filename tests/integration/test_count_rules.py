@@ -118,7 +118,7 @@ def outside(subject: Subject, front_end: Words) -> None:
 def always(make: object, front_end: str) -> bool:
     """Return whether `make test` runs this combination. The matrix tests the other combinations: front ends do not differ by runtime,
     except that LLDB sees the signals of a JVM."""
-    return make is python or (make, front_end) in ((node, "command line"), (java, "lldb"))
+    return (make, front_end) in ((python, "gdb"), (node, "command line"), (java, "lldb"))
 
 
 EVERY = [

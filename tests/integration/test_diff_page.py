@@ -15,6 +15,7 @@ import debuggers
 import pytest
 import samples
 from growthpage import Page
+from variants import mark_matrix_except
 
 from findleaks.commands import Invocation
 from findleaks.commands.diff import Comparison, compare
@@ -236,7 +237,7 @@ def level(colour: str) -> int:
     return sum(int(value) for value in re.findall(r"\d+", colour)[:3])
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", mark_matrix_except({"light": False, "dark": True}, "light"))  # the script changes the theme, too
 def test_colours(three: Path, tmp_path: Path, dark: bool) -> None:
     script = """
     const colours = () => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, $("theme").textContent];

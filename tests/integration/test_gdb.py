@@ -79,28 +79,29 @@ def test_help_of_every_command() -> None:
             assert text.count("\n  --json ") == 2  # two of them have options
 
 
-def test_completion() -> None:
-    def complete(text: str) -> list[str]:
-        return gdb([f"complete {text}"]).splitlines()
-
-    assert complete("leaks fi") == ["leaks find"]
-    assert complete("leaks ") == [f"leaks {word}" for word in sorted(COMMANDS)]
-    assert complete("findleaks bl") == ["findleaks blocks"]
-    assert complete("leaks find --ki") == ["leaks find --kind"]
-    assert "leaks find --kind definite --json" in complete("leaks find --kind definite --")
-    assert complete("leaks find --by si") == ["leaks find --by site", "leaks find --by size"]
-
-
-def test_completion_of_addresses(program: Path) -> None:
-    assert gdb(["complete leaks whatis g_arr"], str(program)).splitlines() == ["leaks whatis g_array"]
-    assert gdb(["complete leaks whatis &g_arr"], str(program)).splitlines() == ["leaks whatis &g_array"]
+def test_completion(program: Path) -> None:
+    kinds = "leaks find --kind definite --"
+    expected = {
+        "leaks fi": ["leaks find"],
+        "leaks ": [f"leaks {word}" for word in sorted(COMMANDS)],
+        "findleaks bl": ["findleaks blocks"],
+        "leaks find --ki": ["leaks find --kind"],
+        "leaks find --by si": ["leaks find --by site", "leaks find --by size"],
+        "leaks whatis g_arr": ["leaks whatis g_array"],
+        "leaks whatis &g_arr": ["leaks whatis &g_array"],
+    }
+    asked = [word for text in (*expected, kinds) for word in (f"complete {text}", "echo ====\\n")]
+    *found, options, _ = (part.splitlines() for part in gdb(asked, str(program)).split("====\n"))
+    assert dict(zip(expected, found)) == expected
+    assert f"{kinds}json" in options
 
 
 def test_expressions(program: Path, core: Path, running: Running) -> None:
     at = parse_blocks(running.output)
     places = ["$sp", "&g_list", "g_list", "g_pair", "g_array", "main", "g_list->text", "*g_list", "(char*)g_list+8", "&main_arena", "$1+8"]
     commands = [f"leaks whatis --json {place}" for place in places]
-    lines = objects(gdb(["print g_list", *commands], str(program), str(core)))
+    commands += ["leaks whatis g_list + 1 --json", "leaks whatis -json g_list &g_list 'g_list + 2'"]
+    *lines, spaces, several = objects(gdb(["print g_list", *commands], str(program), str(core)))
     found = dict(zip(places, (json.loads(line)["answers"][0] for line in lines)))
     assert len(lines) == len(places)
     assert found["g_list"]["address"] == at["first"]
@@ -110,12 +111,8 @@ def test_expressions(program: Path, core: Path, running: Running) -> None:
     assert {found[name]["symbol"] for name in ("&g_list", "g_pair", "g_array", "main")} == {"g_list", "g_pair", "g_array", "main"}
     assert found["$sp"]["is"] == "stack"
     assert found["&main_arena"]["is"] == "allocator"
-
-
-def test_an_expression_with_spaces_and_several_addresses(program: Path, core: Path, running: Running) -> None:
-    at = parse_blocks(running.output)
-    output = gdb(["leaks whatis g_list + 1 --json", "leaks whatis -json g_list &g_list 'g_list + 2'"], str(program), str(core))
-    one, three = (json.loads(line)["answers"] for line in objects(output))
+    # Expressions with spaces, and several addresses.
+    one, three = (json.loads(line)["answers"] for line in (spaces, several))
     first = int(at["first"], 16)
     assert [answer["address"] for answer in one] == [hex(first + 48)]
     assert [answer["address"] for answer in three][::2] == [at["first"], hex(first + 96)]
@@ -136,15 +133,14 @@ ERRORS = [
 
 
 def test_errors_are_one_line(program: Path, core: Path) -> None:
-    before = gdb([], str(program), str(core)).splitlines()
-    output = gdb([command for command, _ in ERRORS], str(program), str(core)).splitlines()
-    assert output == [*before, *(error for _, error in ERRORS)]
+    output = gdb(["echo ====\\n", *(command for command, _ in ERRORS)], str(program), str(core))
+    assert output.partition("====\n")[2].splitlines() == [error for _, error in ERRORS]
 
 
 def test_no_process() -> None:
     error = "leaks: no process or core: start or attach to a process, or load a core file, and try again"
-    assert gdb(["leaks find", "leaks blocks --json"]).splitlines() == [error, error]
-    assert gdb(["findleaks"]).splitlines() == [error.replace("leaks:", "findleaks:")]
+    expected = [error, error, error.replace("leaks:", "findleaks:")]
+    assert gdb(["leaks find", "leaks blocks --json", "findleaks"]).splitlines() == expected
 
 
 def test_core_file_that_is_gone(program: Path, core: Path, tmp_path: Path) -> None:
@@ -205,19 +201,12 @@ def test_process_is_read_again_after_it_ran(program: Path) -> None:
     assert len(objects(before)) <= len(objects(after)) - 17
 
 
-def test_memory_the_user_writes_is_seen(program: Path, tmp_path: Path) -> None:
+def test_memory_and_registers_that_the_user_writes_are_seen(program: Path, tmp_path: Path) -> None:
     with Running([str(program)], tmp_path) as run:
-        output = gdb(["leaks find", "leaks find", "set var g_list = 0", "leaks find"], "-p", str(run.pid))
-    (used, lost), same, after = counts(output)
-    assert same == (used, lost)
-    assert after == (used, lost + 10)
-
-
-def test_registers_the_user_writes_are_seen(program: Path, tmp_path: Path) -> None:
-    with Running([str(program)], tmp_path) as run:
-        output = gdb(["leaks find", "thread 2", "set var $rbx = 0", "leaks find"], "-p", str(run.pid))
-    assert len(counts(output)) == 2
-    assert counts(output)[1][1] == counts(output)[0][1] + 1
+        writes = ["set var g_list = 0", "leaks find", "thread 2", "set var $rbx = 0", "leaks find"]
+        output = gdb(["leaks find", "leaks find", *writes], "-p", str(run.pid))
+    (used, lost), *others = counts(output)
+    assert others == [(used, lost), (used, lost + 10), (used, lost + 11)]
 
 
 def test_a_running_process_is_reported(program: Path) -> None:

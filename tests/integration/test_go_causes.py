@@ -116,7 +116,8 @@ CLASSIC_MAP = (1_000, "go-map", r"takes \d+ MiB \(\S+ MiB of it resident\) for 1
 
 @pytest.mark.parametrize(
     ("kind", "version"),
-    [(kind, "") for kind in UNUSED]
+    [("ballast", "")]
+    + [pytest.param(kind, "", marks=pytest.mark.matrix) for kind in UNUSED if kind != "ballast"]
     + [pytest.param(kind, version, marks=pytest.mark.matrix) for kind in UNUSED for version in ("1.18.10", "1.22.12")]
     + [pytest.param("sized", "1.22.12", marks=pytest.mark.matrix)],
 )

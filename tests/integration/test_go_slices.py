@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[int, str, dict[str, int]]] = {
     "full": (COUNT, "", {}),
     "steady": (COUNT, "", {}),
 }
-DEFAULT = ("queue", "keys", "tail")
+DEFAULT = ("queue", "tail")
 EVERY_VERSION = ("queue", "cleared", "headers", "keys", "tail", "full", "steady")  # since 1.22
 
 

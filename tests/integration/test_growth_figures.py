@@ -219,7 +219,7 @@ PROGRAMS: dict[str, tuple[Callable[[Path], Rounds], tuple[int, int], set[str]]] 
 }
 
 
-@pytest.mark.parametrize("name", mark_matrix_except(PROGRAMS.keys(), "lost", "python", "node 0.10"))
+@pytest.mark.parametrize("name", mark_matrix_except(PROGRAMS.keys(), "lost", "python"))
 def test_every_figure(tmp_path: Path, name: str) -> None:
     program, rounds, sections = PROGRAMS[name]
     cores, printed = [], []

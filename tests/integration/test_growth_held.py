@@ -92,6 +92,7 @@ def test_a_map_that_is_filled_at_first(map_program: Path, tmp_path: Path) -> Non
     assert "  1. " not in text
 
 
+@pytest.mark.matrix
 def test_a_dictionary_of_a_python_module(tmp_path: Path) -> None:
     with Rounds([sys.executable, str(truth.PROGRAMS / "growth_held.py")], tmp_path) as one:
         assert one.round(FIRST) == [f"sessions {FIRST}"]

@@ -60,7 +60,10 @@ def compute_expected(running: Any, column: int = 1) -> Counter[str]:
 
 
 @pytest.mark.platform("x86-64", "`count --inject`, `track`")
-@pytest.mark.parametrize(("front_end", "option"), [("gdb", "-fcf-protection=none"), ("command line", "-fcf-protection=full")])
+@pytest.mark.parametrize(
+    ("front_end", "option"),
+    [pytest.param("gdb", "-fcf-protection=none", marks=pytest.mark.matrix), ("command line", "-fcf-protection=full")],
+)
 def test_every_call_by_its_stack(front_end: str, option: str, tmp_path: Path) -> None:
     """Calls are counted through realigned frames, code without call frame information and signal handlers, in three threads. Calls of a
     child that the program forks are not counted. If a function begins with endbr64, the patch is after this instruction."""
@@ -160,7 +163,9 @@ def test_every_and_for(counting: Path, tmp_path: Path) -> None:
         check_unharmed(running, at, before)
 
 
-@pytest.mark.parametrize(("number", "code_"), [(signal.SIGINT, 0), (signal.SIGTERM, None), (signal.SIGKILL, None)])
+@pytest.mark.parametrize(
+    ("number", "code_"), [(signal.SIGINT, 0), pytest.param(signal.SIGTERM, None, marks=pytest.mark.matrix), (signal.SIGKILL, None)]
+)
 def test_command_line_is_interrupted_or_killed(number: int, code_: int, counting: Path, tmp_path: Path) -> None:
     """After SIGINT, the command prints the table. After SIGTERM or SIGKILL, its GDB still removes the stub."""
     with Running([str(counting), "4"], tmp_path) as running:

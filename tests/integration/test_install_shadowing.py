@@ -28,7 +28,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return layouts.checkout(tmp_path_factory.mktemp("a checkout"))
 
 
-@pytest.fixture(scope="module", params=mark_matrix_except(LAYOUTS, "wheel", "bare"))
+@pytest.fixture(scope="module", params=mark_matrix_except(LAYOUTS, "wheel"))
 def layout(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "bare":

@@ -13,6 +13,7 @@ import layouts
 import pytest
 from counts import until
 from layouts import ROOT, run
+from variants import mark_matrix_except
 
 SUPPORT = ROOT / "tests" / "support"
 NEEDED_BY_SH = ("sh", "bash", "cat", "grep", "ls", "mktemp", "rm", "sed", "tail", "tee", "dirname", "dpkg-query")
@@ -159,7 +160,7 @@ def words(suite: Path, *more: str) -> list[object]:
     return [Path(layouts.sys.executable).parent / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", suite.parent, *more, suite]
 
 
-WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "side-by-side"])
+WORKERS = pytest.mark.parametrize("workers", mark_matrix_except({"alone": (), "side-by-side": ("-n", "2")}, "side-by-side"))
 
 
 @WORKERS

@@ -31,7 +31,7 @@ EACH = [
     for mode in java_frames.MODES
 ]
 STOPS = [
-    (jvms.SYSTEM, "-Xint", 8),
+    pytest.param(jvms.SYSTEM, "-Xint", 8, marks=pytest.mark.matrix),
     (jvms.SYSTEM, "-Xmixed", 8),
     *(pytest.param(one, mode, 60, marks=pytest.mark.matrix) for one in java_frames.VERSIONS for mode in ("-Xmixed", "-Xint")),
 ]
@@ -96,6 +96,7 @@ def test_virtual_thread(version: str, tmp_path: Path) -> None:
     assert set(names[1:at]) <= {"JavaVirtualFrames.deep"} and names[at + 1] == "jdk.internal.vm.Continuation.run"
 
 
+@pytest.mark.matrix
 def test_front_ends_and_cores(tmp_path: Path) -> None:
     with java_frames.waiting(jvms.SYSTEM, tmp_path, 100, "-Xmx32m") as running:
         core, printed = str(running.gcore()), java_frames.parse_printed(running.output)

@@ -8,13 +8,14 @@ import debuggers
 import jvms
 import pytest
 import truth
+from variants import mark_matrix_except
 
 import cores
 
 MORE = [("8", "Serial"), ("8", "G1"), ("8", "ConcMarkSweep"), ("11", "G1"), (jvms.SYSTEM, "G1")]
 
 
-@pytest.mark.parametrize("picture", ["live", "kernel"])
+@pytest.mark.parametrize("picture", mark_matrix_except(["live", "kernel"], "live"))
 @pytest.mark.parametrize(("version", "collector"), [("8", "Parallel"), *(pytest.param(*one, marks=pytest.mark.matrix) for one in MORE)])
 def test_pools(version: str, collector: str, picture: str, tmp_path: Path) -> None:
     """With -Xint, no compiler allocates code after the program has printed the sizes."""

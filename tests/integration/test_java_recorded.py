@@ -21,7 +21,7 @@ from native_calls import Calls
 
 ROUNDS, CALLS = 5, 7  # calls in one round, each through another stack
 SIZES = "48-72"
-QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints"), ("8", "mixed", "inject")]
+QUICK = [(jvms.SYSTEM, "mixed", "track"), (jvms.SYSTEM, "interpreted", "breakpoints")]
 EACH = [
     pytest.param(version, mode, way, marks=() if (version, mode, way) in QUICK else pytest.mark.matrix, id=f"{version}-{mode}-{way}")
     for version in java_frames.VERSIONS

@@ -36,7 +36,7 @@ REMEDIES = {
     HOOKS: "Runtime.removeShutdownHook()",
     TIMERS: "Timer.cancel() for each java.util.Timer",
 }
-QUICK = ((jvms.SYSTEM, LOCALS), ("25.0.2", WEAK), ("8", HOOKS), ("8", TIMERS))
+QUICK = ((jvms.SYSTEM, LOCALS), ("25.0.2", WEAK), ("8", HOOKS))
 EACH = [
     *(("21.0.4", kind) for kind in ROOTS),
     *((version, kind) for version in ("8", "11", jvms.SYSTEM, "25.0.2") for kind in (WEAK, HOOKS, TIMERS)),

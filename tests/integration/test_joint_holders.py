@@ -101,7 +101,7 @@ def test_properties_of_a_php_object(tmp_path: Path) -> None:
 
 def test_variables_of_a_javascript_module(tmp_path: Path) -> None:
     program = truth.PROGRAMS / "joint.js"
-    command = [nodes.get(nodes.NEWEST), "--expose-gc", "--no-memory-reducer", str(program), str(COUNT)]
+    command = [nodes.get(nodes.NEWEST), "--expose-gc", *nodes.STEADY, str(program), str(COUNT)]
     with cores.Running(command, tmp_path) as running:
         found = finding("retained-objects", "--pid", str(running.pid))
     assert f"variables byId and recent ({program}) together retain" in found["text"]

@@ -196,7 +196,7 @@ def test_every_block_has_its_site(tmp_path: Path, version: str) -> None:
 
 GENERATIONAL = ("-XX:+UnlockExperimentalVMOptions", "-XX:ShenandoahGCMode=generational")
 CONCURRENT = [
-    (jvms.SYSTEM, "Z", ()),
+    pytest.param(jvms.SYSTEM, "Z", (), marks=pytest.mark.matrix),  # test_zgc.py
     (jvms.SYSTEM, "Shenandoah", ()),
     *(
         pytest.param(*row, marks=pytest.mark.matrix)

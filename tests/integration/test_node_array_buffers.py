@@ -20,14 +20,11 @@ SMALL = 100_000
 """The maximum number of bytes in ArrayBuffers of Node itself."""
 FEW = 16
 """The maximum number of garbage ArrayBuffers of Node itself."""
-NO_LATER_COLLECTION = ("--no-memory-reducer", "--no-incremental-marking", "--single-threaded-gc")
-"""Options of V8. Without them, V8 may free the garbage after the program has printed the counts, also while it waits: a collection that
-another thread began is completed then, and another thread frees the buffers."""
 
 
 @pytest.mark.parametrize("version", mark_matrix_except(("18.20.8", "20.20.0", "22.12.0", nodes.NEWEST), nodes.NEWEST))
 def test_garbage_and_stale_contents(tmp_path: Path, version: str) -> None:
-    with cores.Running([nodes.get(version), *NO_LATER_COLLECTION, str(PROGRAM)], tmp_path) as running:
+    with cores.Running([nodes.get(version), *nodes.STEADY, str(PROGRAM)], tmp_path) as running:
         printed = json.loads(running.output.splitlines()[0])
         where = ["--pid", str(running.pid)]
         suspend(running.pid)  # threads of V8 free memory at any time

@@ -27,7 +27,7 @@ setInterval(() => {{}}, 1e6)
 def test_the_addon_is_named_if_the_blocks_refer_to_it(kind: str, tmp_path: Path) -> None:
     addon = building.compile_program(tmp_path, "node_lost.c", "-shared", "-fPIC", "-O1", name="node_lost.node")
     script = SCRIPT.format(count=COUNT, kind=kind)
-    with cores.Running([nodes.get("22.12.0"), "-e", script, str(addon)], tmp_path) as one:
+    with cores.Running([nodes.get(nodes.NEWEST), *nodes.STEADY, "-e", script, str(addon)], tmp_path) as one:
         answer = json.loads(debuggers.findleaks("verdict", "--json", "--pid", str(one.pid)))
     found = answer["findings"][0]
     assert COUNT * 0.9 * 240 <= found["bytes"] <= COUNT * 1.1 * 256
@@ -54,7 +54,9 @@ async function handle () {{ return Promise.race([addon.request(), addon.answer()
 def test_promises_that_are_never_settled(version: str, tmp_path: Path) -> None:
     """Node-API allocates a deferred for each promise of an addon, and frees it when the promise is settled."""
     addon = building.compile_program(tmp_path, "node_deferreds.c", "-shared", "-fPIC", "-O1", name="node_deferreds.node")
-    with cores.Running([nodes.get(version), "--expose-gc", "-e", UNSETTLED.format(count=COUNT), str(addon)], tmp_path) as one:
+    with cores.Running(
+        [nodes.get(version), "--expose-gc", *nodes.STEADY, "-e", UNSETTLED.format(count=COUNT), str(addon)], tmp_path
+    ) as one:
         found, answer = (
             json.loads(debuggers.findleaks(*words, "--json", "--pid", str(one.pid))) for words in (("find", "--limit", "0"), ("verdict",))
         )
@@ -75,7 +77,9 @@ def test_promises_that_are_never_settled(version: str, tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_deferreds_are_not_named_if_the_addon_may_make_other_handles(tmp_path: Path) -> None:
     addon = building.compile_program(tmp_path, "node_deferreds.c", "-shared", "-fPIC", "-O1", "-DOTHER", name="node_deferreds.node")
-    with cores.Running([nodes.get(nodes.NEWEST), "--expose-gc", "-e", UNSETTLED.format(count=2000), str(addon)], tmp_path) as one:
+    with cores.Running(
+        [nodes.get(nodes.NEWEST), "--expose-gc", *nodes.STEADY, "-e", UNSETTLED.format(count=2000), str(addon)], tmp_path
+    ) as one:
         text = debuggers.findleaks("find", "--pid", str(one.pid))
     assert "24 B" in text and "deferred" not in text.replace(str(tmp_path), "")
 
@@ -106,7 +110,7 @@ def test_asynchronous_work_that_is_not_deleted(variant: tuple[str, str], tmp_pat
     version, kind = variant
     addon = building.compile_program(tmp_path, "node_async.c", "-shared", "-fPIC", "-O1", name="node_async.node")
     script = ASYNC.format(count=FORGOTTEN, kind=kind) + ("addon.wait()\n" * 100 if kind == "context" else "")
-    with cores.Running([nodes.get(version), "--expose-gc", "-e", script, str(addon)], tmp_path) as one:
+    with cores.Running([nodes.get(version), "--expose-gc", *nodes.STEADY, "-e", script, str(addon)], tmp_path) as one:
         found, answer = (
             json.loads(debuggers.findleaks(*words, "--json", "--pid", str(one.pid))) for words in (("find", "--limit", "0"), ("verdict",))
         )

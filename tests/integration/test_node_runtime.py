@@ -22,8 +22,7 @@ STORE = "ArrayBuffer (its memory)"
 @pytest.mark.parametrize("picture", ["live", "kernel"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_counts_equal_those_of_node(tmp_path: Path, version: str, picture: str) -> None:
-    # Disable the timer that makes V8 collect again while the process is idle, and return memory that is included in its printed total.
-    with cores.Running([nodes.get(version), "--no-memory-reducer", str(PROGRAM)], tmp_path) as running:
+    with cores.Running([nodes.get(version), *nodes.STEADY, str(PROGRAM)], tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])
         where = ["--pid", str(running.pid)] if picture == "live" else [str(running.kernel_core())]
         found = debuggers.runtime_page("node", *where)

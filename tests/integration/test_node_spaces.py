@@ -117,7 +117,7 @@ def test_page_and_places(tmp_path: Path) -> None:
 def test_free_memory_that_v8_has_not_returned(tmp_path: Path, version: str) -> None:
     """The memory that V8 reports as freed and that the kernel reports as resident is the memory in the finding. `verdict` names the
     cause."""
-    program = [nodes.get(version), "--expose-gc", str(truth.PROGRAMS / "node_freed.js"), "100000"]
+    program = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(truth.PROGRAMS / "node_freed.js"), "100000"]
     with cores.Running(program, tmp_path) as running:
         said = json.loads(running.output.splitlines()[0])
         where = ("--pid", str(running.pid))

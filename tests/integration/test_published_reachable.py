@@ -76,6 +76,7 @@ def test_patterns_that_babel_keeps_are_reported(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.matrix
 def test_babel_with_a_limited_cache(tmp_path: Path) -> None:
     leak = KEPT["babel"]
     with start_program(leak, leak.fixed, tmp_path) as (running, said):
@@ -100,6 +101,7 @@ def test_connections_that_sqlobject_keeps_are_reported(picture: str, tmp_path: P
     assert CONNECTIONS * said["bytes"] <= package["native_bytes"] <= 1.1 * said["bytes"]
 
 
+@pytest.mark.matrix
 def test_sqlobject_that_closes_connections(tmp_path: Path) -> None:
     leak = KEPT["sqlobject"]
     with start_program(leak, leak.fixed, tmp_path) as (running, said):

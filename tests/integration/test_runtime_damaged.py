@@ -32,7 +32,7 @@ def python(folder: Path) -> AbstractContextManager[cores.Running]:
 
 
 def node(folder: Path) -> AbstractContextManager[cores.Running]:
-    return cores.Running([nodes.get(nodes.NEWEST), str(truth.PROGRAMS / "node_holding.js")], folder)
+    return cores.Running([nodes.get(nodes.NEWEST), *nodes.STEADY, str(truth.PROGRAMS / "node_holding.js")], folder)
 
 
 def java(folder: Path) -> AbstractContextManager[cores.Running]:

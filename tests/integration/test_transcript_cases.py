@@ -140,7 +140,7 @@ def histograms(*words: str) -> Build:
 
 
 def node(*words: str) -> Build:
-    return lambda folder: [nodes.get(nodes.NEWEST), "--expose-gc", "--no-memory-reducer", str(truth.PROGRAMS / "v8_holders.js"), *words]
+    return lambda folder: [nodes.get(nodes.NEWEST), "--expose-gc", *nodes.STEADY, str(truth.PROGRAMS / "v8_holders.js"), *words]
 
 
 def go(*words: str) -> Build:

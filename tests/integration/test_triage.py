@@ -157,8 +157,7 @@ def test_mixed_cores_have_a_row_each(made: Made, tmp_path: Path) -> None:
     check_mixed(made, rows)
     assert (last["ok"] + last["partial"] + last["failed"], last["cores"], last["left"]) == (FILES, FILES, 0)
     assert any("2 symbolic links" in warning for warning in last["warnings"])
-    for at in (3, 6):
-        kill_triage(made.folder, base, at, FILES)
+    kill_triage(made.folder, base, 5, FILES)
     again, last_again = triaged.parse_rows(run("--json", "--resume", "-o", base, made.folder))
     assert triaged.table(again.values()) == triaged.table(rows.values())
     assert {**last_again, "seconds": 0, "written": 0} == {**last, "seconds": 0, "written": 0}

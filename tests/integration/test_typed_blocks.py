@@ -12,6 +12,7 @@ import commandline
 import libraries_cpp
 import pytest
 from typed_programs import COMPILERS, LIBCXX, PROGRAMS, Figures, check, measure
+from variants import mark_matrix_except
 
 import cores
 
@@ -27,7 +28,7 @@ def test_cpp(tmp_path: Path) -> None:
     check(measure("typed_truth.cpp", tmp_path, 6_000, 1, "-O2"))
 
 
-@pytest.mark.parametrize("flags", ["-O2", "-O2 -DMAGIC=2", pytest.param("-O2 -DMAGIC=1", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("flags", mark_matrix_except(["-O2", "-O2 -DMAGIC=2", "-O2 -DMAGIC=1"], "-O2"))
 def test_headers(flags: str, tmp_path: Path) -> None:
     """Types begin after the header of the program's function for allocation."""
     figures = measure("typed_headers.c", tmp_path, 3_000, 1, *flags.split())
@@ -74,6 +75,7 @@ def test_kinds(flags: str, tmp_path: Path) -> None:
     assert not figures.wrong
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
 def test_reused(flags: str, tmp_path: Path) -> None:
     """Blocks that are larger than the size class of their type, with words of their former content, lead to no wrong type."""
@@ -106,6 +108,7 @@ def test_owners(flags: str, tmp_path: Path) -> None:
     assert not figures.wrong
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_lists(flags: str, tmp_path: Path) -> None:
     """Types that are only storage for a node do not make the type of the node ambiguous."""
@@ -168,6 +171,7 @@ def test_queue(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.held + figures.leaked, "none") < 0.01, (figures.held, figures.leaked)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("users", "flags"), [(60, "-O"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in RUST)])
 def test_dangling(users: int, flags: str, tmp_path: Path) -> None:
     """Structs with an empty vector, or with a `Weak` that refers to no object, have types."""
@@ -214,6 +218,7 @@ def test_rust(users: int, flags: str, tmp_path: Path) -> None:
     check(measure("typed_truth.rs", tmp_path, users, 1, "--edition=2021", *flags.split()))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
 def test_stale_words(flags: str, tmp_path: Path) -> None:
     """Stale addresses do not give a struct a wrong type, such as an array of another size, or an enum with another discriminant. Large
@@ -261,6 +266,7 @@ def test_slots(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("units", "flags"), [(20, "-O2"), *(pytest.param(150, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
@@ -301,6 +307,7 @@ def test_rivals(clients: int, flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.3, figures.leaked
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("volumes", "flags"), [(20, "-O2"), *(pytest.param(1000, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
@@ -315,6 +322,7 @@ def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
     assert every["none"] <= 0.01 * sum(every.values()), every
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("modules", "flags"), [(20, "-O2"), *(pytest.param(200, flags, marks=pytest.mark.matrix) for flags in ("-O0", "-O2", "-O2 -flto"))]
 )
@@ -328,6 +336,7 @@ def test_kinds_of_objects(modules: int, flags: str, tmp_path: Path) -> None:
     assert every["inferred wrong"] <= 0.01 * sum(every.values()), figures.wrong[:12]
 
 
+@pytest.mark.matrix
 def test_a_struct_like_an_array(tmp_path: Path) -> None:
     """Leaked structs with two members are not taken for arrays of two such members, which are reachable, if no such struct is reachable."""
     figures = measure("typed_pairs.cpp", tmp_path, 200, 1, "-O1")

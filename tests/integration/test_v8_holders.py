@@ -59,10 +59,8 @@ def is_named(holder: str, text: str) -> bool:
 @pytest.mark.platform("x86-64", "Node: what retains JavaScript objects", of="12 to 24")
 @pytest.mark.parametrize(("version", "kind"), ALL)
 def test_the_holder_is_on_the_first_screen(tmp_path: Path, version: str, kind: str) -> None:
-    # Disable the timer that makes V8 collect again while the process is idle: the collection would move objects between two commands.
-    flags = ("--expose-gc", "--no-memory-reducer")
     file = addon(tmp_path)
-    command = [nodes.get(version), *flags, str(PROGRAM), kind, str(TOTAL), str(file)]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(PROGRAM), kind, str(TOTAL), str(file)]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         pid = str(running.pid)
@@ -109,7 +107,7 @@ def test_variables_of_an_addon(tmp_path: Path, version: str, stripped: bool, mon
     names = {name: f"at {file.name}+{place:#x}" if stripped else name for name, place in places.items()}
     if stripped:
         subprocess.run(["strip", file], check=True)
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "addon", str(each), str(file)]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(PROGRAM), "addon", str(each), str(file)]
     with cores.Running(command, tmp_path) as running, findleaks.attach(running.pid) as process:
         (node,) = (one for one in process._session.runtimes if isinstance(one, Node))
         assert node._javascript is not None and node._javascript.graph is not None
@@ -142,7 +140,7 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
     """JavaScript objects own the native blocks. Each block has 20,008 usable bytes. The addon also has global handles in a list, and
     thread-safe functions that it never releases: findleaks distinguishes the addon's handles from Node's handles."""
     file, each = addon(tmp_path), 2000
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), kind, str(each), str(file)]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(PROGRAM), kind, str(each), str(file)]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         with findleaks.attach(running.pid) as process:
@@ -181,7 +179,7 @@ def test_the_holder_of_native_blocks(tmp_path: Path, version: str, kind: str) ->
 @pytest.mark.parametrize("version", VERSIONS)
 def test_holders_with_one_name(tmp_path: Path, version: str) -> None:
     """Node has a list of timers for each duration. `verdict` prints the sum of the bytes that these lists retain."""
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), "intervals", "120000"]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(PROGRAM), "intervals", "120000"]
     with cores.Running(command, tmp_path) as running:
         findings = answer("verdict", "--pid", str(running.pid))["findings"]
     (found,) = [one for one in findings if one["finding"] == "large-v8-heap"]
@@ -208,10 +206,10 @@ CONTENT = [
 ]
 
 
-@pytest.mark.parametrize("version", [pytest.param(one, marks=[] if one == "18.20.8" else pytest.mark.matrix) for one in VERSIONS])
+@pytest.mark.parametrize("version", [pytest.param(one, marks=[] if one == nodes.NEWEST else pytest.mark.matrix) for one in VERSIONS])
 def test_the_line_of_a_closure_with_a_computed_name(tmp_path: Path, version: str) -> None:
     program = truth.PROGRAMS / "v8_content.js"
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(program), "closures", "200000"]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(program), "closures", "200000"]
     with cores.Running(command, tmp_path) as running:
         found = answer("verdict", "--pid", str(running.pid))["findings"]
     (line,) = [at for at, text in enumerate(program.read_text().splitlines(), 1) if "closures: n" in text]
@@ -220,8 +218,7 @@ def test_the_line_of_a_closure_with_a_computed_name(tmp_path: Path, version: str
 
 @pytest.mark.parametrize(("kind", "count", "sentence"), CONTENT)
 def test_the_content_of_a_global_variable(tmp_path: Path, kind: str, count: int, sentence: str) -> None:
-    flags = ("--expose-gc", "--no-memory-reducer")
-    command = [nodes.get(nodes.NEWEST), *flags, str(truth.PROGRAMS / "v8_content.js"), kind, str(count)]
+    command = [nodes.get(nodes.NEWEST), "--expose-gc", *nodes.STEADY, str(truth.PROGRAMS / "v8_content.js"), kind, str(count)]
     with cores.Running(command, tmp_path) as running:
         found = answer("verdict", "--pid", str(running.pid))["findings"]
     assert any(re.search(sentence, f"{one['text']} {one['cause']} {one['try']}") for one in found), found

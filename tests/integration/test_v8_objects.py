@@ -120,7 +120,7 @@ def compare_snapshots(own: heapsnapshots.Counts, truths: heapsnapshots.Counts, f
 )
 def test_objects_are_those_of_a_snapshot(tmp_path: Path, version: str, every: bool) -> None:
     snapshot = tmp_path / "heap.heapsnapshot"
-    with cores.Running([nodes.get(version), str(PROGRAM), str(snapshot), "400"], tmp_path) as running:
+    with cores.Running([nodes.get(version), *nodes.STEADY, str(PROGRAM), str(snapshot), "400"], tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         own = tmp_path / "own.heapsnapshot"
         debuggers.findleaks("runtime", "--only", "node", "--no-native", "-o", str(own), "--pid", str(running.pid))

@@ -29,7 +29,7 @@ BUILDS = (1, "names"), (1, "none"), (20000, "names"), (20000, "none")
 
 CALLS = [
     (nodes.NEWEST, 1, "names", ()),
-    (nodes.NEWEST, 20000, "names", OPTIMIZING[nodes.NEWEST]),
+    pytest.param(nodes.NEWEST, 20000, "names", OPTIMIZING[nodes.NEWEST], marks=pytest.mark.matrix),
     *(pytest.param(one, calls, names, (), marks=pytest.mark.matrix) for one in VERSIONS for calls, names in BUILDS),
     *(pytest.param(one, 3000, "names,struct", OPTIMIZING[one], marks=pytest.mark.matrix) for one in OPTIMIZING),
 ]

@@ -21,7 +21,7 @@ CLOSE = 0.02
 
 @pytest.mark.parametrize("version", mark_matrix_except(nodes.WITH_WORKERS, nodes.NEWEST))
 def test_heaps_of_workers(tmp_path: Path, version: str) -> None:
-    command = [nodes.get(version), "--expose-gc", "--no-memory-reducer", str(PROGRAM), str(TOTAL)]
+    command = [nodes.get(version), "--expose-gc", *nodes.STEADY, str(PROGRAM), str(TOTAL)]
     with cores.Running(command, tmp_path) as running:
         made = json.loads(running.output.splitlines()[0])
         (line,) = debuggers.objects(debuggers.findleaks("verdict", "--json", "--pid", str(running.pid)))

@@ -96,7 +96,7 @@ def test_values_of_thread_local_variables(tmp_path: Path) -> None:
     ("version", "kind", "options"),
     [
         (jvms.SYSTEM, "soft", ("-XX:+UseSerialGC",)),
-        ("8", "soft", ()),
+        pytest.param("8", "soft", (), marks=pytest.mark.matrix),
         *(pytest.param(version, "soft", (), marks=pytest.mark.matrix) for version in ("11", *jvms.VERSIONS)),
         *(pytest.param(jvms.SYSTEM, "soft", (f"-XX:+Use{name}GC",), marks=pytest.mark.matrix) for name in ("Parallel", "Shenandoah", "Z")),
         *(pytest.param(version, "inherited", (), marks=pytest.mark.matrix) for version in ("11", *jvms.VERSIONS)),

@@ -169,8 +169,10 @@ def compare(first: dict[str, Any], kind: str, said: damage.Story, written: str) 
         assert 0 < first["overrun"] <= said.wrote
 
 
-def leaves_traces(malloc: Malloc, scenario: str) -> bool:
-    return scenario.split()[0] in SEEN[malloc.name] | NOTICED.get(malloc.name, set())
+def is_tested(malloc: Malloc, scenario: str) -> bool:
+    """Return whether `make test` runs the scenario: one of each kind of damage that leaves traces."""
+    kinds = SEEN[malloc.name] | NOTICED.get(malloc.name, set())
+    return scenario not in ("overrun 5000 1 text", "uaf 200 8 pointers") and scenario.split()[0] in kinds
 
 
 DAMAGED = [(malloc, scenario) for malloc in HERE for scenario in SCENARIOS]
@@ -180,7 +182,7 @@ BLIND = (HERE[0], "overrun 64 8 text")
 
 @pytest.mark.parametrize(
     ("malloc", "scenario"),
-    [pytest.param(*one, id=f"{' '.join(one[0])}-{one[1]}", marks=() if one == BLIND or leaves_traces(*one) else MATRIX) for one in DAMAGED],
+    [pytest.param(*one, id=f"{' '.join(one[0])}-{one[1]}", marks=() if one == BLIND or is_tested(*one) else MATRIX) for one in DAMAGED],
 )
 def test_damage(build: Build, tmp_path: Path, malloc: Malloc, scenario: str) -> None:
     picture = "kernel" if (HERE.index(malloc) + list(SCENARIOS).index(scenario)) % 2 else "live"

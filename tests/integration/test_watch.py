@@ -15,6 +15,7 @@ import pytest
 from debuggers import Terminal, environment, gdb, lldb, run_cli
 from grows import FINDLEAKS, build, go_on, truth
 from stopwatch import Stopwatch
+from variants import mark_matrix_except
 
 from cores import Running
 
@@ -158,7 +159,7 @@ def status(terminal: Terminal) -> int:
     return int(ended.si_status)
 
 
-@pytest.mark.parametrize("key", ["q", "\x03"])
+@pytest.mark.parametrize("key", mark_matrix_except(["q", "\x03"], "q"))
 def test_redrawn_in_place(running: Running, key: str) -> None:
     """The alternate screen shows one table. After `q` or Ctrl-C, the last table stays on the normal screen, and the terminal is
     restored."""

@@ -46,6 +46,10 @@ ONLY_ON_ARM = {
 """SHA-256 of the packages for AArch64 of further versions."""
 
 NEWEST = "24.0.0"
+STEADY = ("--no-memory-reducer", "--no-incremental-marking", "--single-threaded-gc")
+"""Options of V8. Without them, V8 may free or move objects after the program has printed what it has, also while it waits: a timer begins a
+collection, another thread completes one that has begun, or frees buffers. Every version from 12 has them."""
+
 WITH_WORKERS = ("12.22.12", "16.20.2", "18.20.8", "20.20.0", "22.12.0", NEWEST)
 
 KEYS = """

@@ -21,7 +21,7 @@ def make_program(folder: Path, version: str, workers: int) -> cores.Running:
     folder.mkdir(exist_ok=True)
     subprocess.run(["gcc", *FLAGS, "-o", folder / "spaces.node", truth.PROGRAMS / "node_spaces.c"], check=True)
     script = shutil.copy(truth.PROGRAMS / "node_spaces.js", folder)
-    return cores.Running([nodes.get(version), "--expose-gc", str(script), str(workers)], folder)
+    return cores.Running([nodes.get(version), "--expose-gc", *nodes.STEADY, str(script), str(workers)], folder)
 
 
 def parse_spaces(output: str) -> dict[str, dict[str, Any]]:

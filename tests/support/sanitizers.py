@@ -65,9 +65,9 @@ def environment(folder: Path, every: bool = False) -> dict[str, str]:
 
 
 def share(examples: int) -> int:
-    """Return the number of random examples to try. `make test` tries half of them, always the same half; the matrix tries all. A build with
+    """Return the number of random examples to try. `make test` tries a quarter of them, always the same; the matrix tries all. A build with
     a sanitizer tries fewer, but at least three: other builds compare all examples with the Python engine, and any example of a kind is
     enough for a sanitizer."""
     if SANITIZED:
         return min(examples, max(3, examples // int(os.environ.get("FINDLEAKS_TEST_SHARE", "6"))))
-    return -(-examples // 2) if settings.default is not None and settings.default.derandomize else examples
+    return -(-examples // 4) if settings.default is not None and settings.default.derandomize else examples

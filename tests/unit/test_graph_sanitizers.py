@@ -174,14 +174,28 @@ FILES = {
     ),
 }
 
-WITHOUT = "not pure and not test_a_program_in_cpp"
+WITHOUT = ("pure", "test_a_program_in_cpp")
+LARGE = (
+    "test_all_options_with_and_without_the_c_engine",
+    "test_chance_hides_no_leak",
+    "test_fields_with_blocks_and_leaf_trees_in_turn",
+    "test_numbers_in_a_table_hide_no_group",
+    "test_numbers_of_blocks_near_the_limits_of_one_and_two_bytes",
+    "test_numbers_of_blocks_that_need_more_than_one_byte and 33000",
+    "test_random_addresses_hide_no_small_group",
+    "test_shared_leaves_of_a_long_list",
+    *(f"test_sizes_in_one_or_two_bytes and {size}" for size in ("255", "4096", "32", "none")),
+)
+"""Tests with large heaps, which take four fifths of the time. The matrix runs them, too."""
 
 
 @pytest.mark.parametrize("part", FILES)
-def test_c_engine_under_sanitizers(part: str, environment: dict[str, str]) -> None:
+def test_c_engine_under_sanitizers(part: str, environment: dict[str, str], request: pytest.FixtureRequest) -> None:
     """Run the tests of each file again, with the fraction of random examples that graphs.share() returns. Two kinds of
     tests are left out: tests of the reference engine alone, and tests of the sample core, whose commands load the
     normal C engine (test_commands_under_sanitizers runs such commands)."""
+    every = request.node.callspec.params["environment"] == "all"
+    without = " and ".join(f"not ({words})" for words in (*WITHOUT, *(() if every else LARGE)))
     files = [str(ROOT / "tests/unit" / name) for name in FILES[part]]
     # Asserts are not rewritten, which would take seconds here: the tests without a sanitizer print the details. The
     # sanitizers write to standard error when the process ends, so output must not be captured.
@@ -197,7 +211,7 @@ def test_c_engine_under_sanitizers(part: str, environment: dict[str, str]) -> No
         "--assert=plain",
         "--capture=sys",
         "-k",
-        WITHOUT,
+        without,
         *files,
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
