@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.figures import BlockFigures, Figures, exclude_figures
+from findleaks.audit.findings.retainer_sentences import describe_callbacks, describe_field, describe_shared_part, describe_size
 from findleaks.audit.findings.root_groups import describe_root_groups, describe_streams, is_most_of
 from findleaks.audit.findings.significance import PART, denominator_without_files
 from findleaks.audit.managed import RuntimeHoldings
@@ -23,7 +24,6 @@ from findleaks.runtimes.retained_findings import RETAINED, find_path_remedies
 from findleaks.session import Session
 
 if TYPE_CHECKING:
-    from findleaks.audit.retained_rows import RetainedNode
     from findleaks.audit.top_retainer import TopRetainer
 
 HELD, GROWN = 4 << 20, 0.25
@@ -181,7 +181,7 @@ def _describe_retainers(
     if grown is not None and grown.is_most and not grown.owner.managed and session.object_types is not None:
         owner, totals = grown.owner, grown.totals
         field = f" {describe_field(grown.field)}" if grown.field is not None and grown.field.what else ""
-        field = f" {_describe_callbacks(owner)}" if owner.sort == OwnerSort.CALLBACKS else field
+        field = f" {describe_callbacks(owner)}" if owner.sort == OwnerSort.CALLBACKS else field
         command = f"roots {shell_quoted(owner.word)} --depth 4" if owner.word else "roots"
         root = {"name": owner.name, "bytes": totals.bytes, "blocks": totals.blocks}
         return f" {owner.label} {owner.retains} {size(totals.bytes)}.{field}", command, {"root": root}
@@ -285,7 +285,7 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         facts["fields"] = list(found.ways)
         cause = f"{cause} Most of it is reached through {'both' if len(found.ways) == 2 else 'several of'} {join_words(found.ways)}."
     if found.owner.sort == OwnerSort.CALLBACKS:
-        cause = _describe_callbacks(found.owner)
+        cause = describe_callbacks(found.owner)
     if variable or (known is not None and known.are_native):
         types = found.object_types(session)[:TYPES]
         if types:
@@ -303,18 +303,6 @@ def _find_one_root(session: Session, accounting: Accounting, figures: BlockFigur
         other = f"roots {last}"  # what retains the object that calls the functions
     commands = (f"roots {shell_quoted(word)} --depth {max(found.level + 1, 4)}", other) if word else ("roots",)
     yield Finding("held", retained.bytes, title, cause.strip(), (), commands, facts, retained.resident)
-
-
-def _describe_callbacks(owner: Owner) -> str:
-    """Return a sentence about the number of callbacks in a list."""
-    return f"It has {number(owner.length or 0)} {owner.unit}{f', {owner.what}' if owner.what else ''}."
-
-
-def describe_field(one: RetainedNode) -> str:
-    """Return a sentence on the part of a root that retains most of it."""
-    if one.sort != "block":
-        return f"{one.name if one.place else 'Content'}: {one.what}."
-    return f"{one.name}, which several fields refer to{f': {one.what}' if one.what else ', retains most of it'}."
 
 
 def _retained_by_managed_heap(
@@ -361,14 +349,6 @@ def _describe_managed_path(session: Session, most: int, count: int, facts: dict[
     return f" One of them is reached by {shorten(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
 
 
-def describe_size(most: int, count: int) -> str:
-    """Return a sentence about the size whose blocks have the most bytes, and the number of these
-    blocks."""
-    if count == 1:
-        return f"The largest of these blocks has {size(most)}."
-    return f"{number(count)} of these blocks have {number(most)} B, {size(most * count)} in total, more than any other size."
-
-
 def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:
     """Yield a finding about reachable memory that no single root retains. It names the size whose
     blocks have the most bytes. The memory may be one structure with references from several roots,
@@ -406,23 +386,3 @@ def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFig
         facts["shared"] = part
     commands = (*path, *(roots.commands if groups else ()), "roots", f"blocks --size {most} --kind reachable --limit 10")
     yield Finding("held-by-many", reached.bytes, title, cause, remedies, commands, facts, reached.resident)
-
-
-def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Optional[dict[str, object]]]:
-    """Return a sentence and the facts about memory that several roots retain together; ("", None)
-    if it is less than the fraction `least` of all reachable memory, or if no part of it is much
-    larger than the others."""
-    from findleaks.audit.top_retainer import find_shared_part
-
-    shared = find_shared_part(session, least)
-    if shared is None:
-        return "", None
-    totals, part = shared.together, shared.row
-    more = f": {part.what}" if part.what and not part.name.startswith(f"{part.what} at ") else ""
-    more += f", reached from {some(part.holders)}" if part.holders else ""
-    sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
-    facts: dict[str, object] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
-    if shared.field is not None:
-        facts["content"] = describe_field(shared.field)
-        sentence += f" {facts['content']}"
-    return sentence, facts

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.audit.accounting import Accounting, Share
 from findleaks.audit.findings.figures import BlockFigures
 from findleaks.audit.findings.large_shares import find_largest_data_file, private_bytes
-from findleaks.audit.findings.retained import describe_field, describe_shared_part
+from findleaks.audit.findings.retainer_sentences import describe_field, describe_shared_part
 from findleaks.audit.findings.root_groups import describe_streams, is_most_of
 from findleaks.audit.findings.significance import LEAST, PART, denominator
 from findleaks.engine.terms import Kind
