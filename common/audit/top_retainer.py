@@ -43,7 +43,7 @@ _COLLECTION = re.compile(r" of \d[\d,]+ at 0x")
 """This matches the name of a block that is a collection of ten elements or more."""
 _LOCAL = "local variable "  # prefix of the name of a local variable
 MEMBERS = 1 << 23  # retained blocks that are listed at a time; 4 bytes each
-LISTED = 0.1  # fraction of the reachable memory that a group of roots retains if it is listed
+LISTED = 0.1  # a group of roots is listed if it retains this fraction of the reachable memory
 _MOST_WAYS = 4  # fields that are named, if they retain most of a root's memory only together
 _EXAMINED = 1 << 20  # about the most small blocks whose owners are found one by one; 4 µs each
 _LARGE = 64 << 10  # bytes of a block that is not small

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _STREAMS = "_IO_list_all"
 _NAMED = 3  # maximum number of groups that a sentence names
-_MOST = 0.5  # fraction of the reachable memory that one group retains if the title names it
+_MOST = 0.5  # the title names a group that retains at least this fraction of the reachable memory
 
 
 class RootGroupText(NamedTuple):

@@ -36,7 +36,7 @@ _MOST_WORDS = 64  # words of a greenlet or of its state that are read
 # Frames of all greenlets together (10 s), and the innermost frames of each further greenlet. In
 # damaged memory, many greenlets may have the same long or endless chain of frames.
 _MOST_FRAMES, _FEWEST_FRAMES = 1 << 21, 16
-_OF_DAMAGED = 256  # what a damaged chain, whose length is unknown, counts as
+_OF_DAMAGED = 256  # frames that a damaged chain counts for, because its length is unknown
 _FRAME = 24  # offset in a frame object of its _PyInterpreterFrame, since CPython 3.11
 
 

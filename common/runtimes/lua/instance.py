@@ -43,7 +43,7 @@ from findleaks.target.base import Module, Piece, Range, Target
 from findleaks.target.interruptible import interruptible
 
 _MOST_VARIABLES = 1 << 14
-_MOST_SUSPENDED = 16  # most coroutines that are suspended, and whose local variables are named
+_MOST_SUSPENDED = 16  # maximum number of suspended coroutines whose local variables are named
 _SHOWN = 40  # characters of a key that are shown
 
 
