@@ -213,19 +213,22 @@ def _group_by_target(session: Session, reader: ContainerReader, read: OwnerWords
     """Return one field for each type or size of the blocks that the words refer to."""
     made: dict[tuple[str, int], Field] = {}
     keys: dict[tuple[str, int], set[int]] = {}
+    known: dict[tuple[int, int], Field] = {}  # by the number of the type, and the size
+    types = session.object_types.types if session.object_types is not None else None
     for first in range(0, len(read.values), CHUNK):
         session.report_progress("reading fields", first / len(read.values))
         some = read.values[first : first + CHUNK]
         for number, (value, block, size) in enumerate(zip(some, *reader.blocks.find_all(some))):
             if size:
-                target = _describe_target(session, block, size)
-                one = made.get(target)
+                key = types[block] if types is not None else NO_OBJECT, size
+                one = known.get(key)
                 if one is None:
-                    address = read.addresses[first + number]
-                    one = made[target] = Field([Range(address, address + reader.size)], [], type=target[0])
-                    keys[target] = set()
+                    target, address = _describe_target(session, block, size), read.addresses[first + number]
+                    if target not in made:
+                        made[target] = Field([Range(address, address + reader.size)], [], type=target[0])
+                    one = known[key] = made[target]
+                    keys.setdefault(target, set()).add(size_key(size))
                 one.values.append(value)
-                keys[target].add(size_key(size))
     for target, one in made.items():
         one.alike, one.places, one.size_keys = len(one.values), reader.first_place(one.values), keys[target]
     return [one for one in made.values() if one.places]

@@ -88,6 +88,11 @@ class UnreadMemory(NamedTuple):
         """Whether most of the memory consists of pools that a runtime lists."""
         return self.is_worth_saying and sum(part.bytes for part in self.parts if part.are_pools) >= MOST * self.total
 
+    @property
+    def are_only_pools(self) -> bool:
+        """Whether nearly all of the memory consists of such pools."""
+        return self.are_pools and sum(part.bytes for part in self.parts if not part.are_pools) < LEAST
+
     def sentences(self) -> str:
         """Return "findleaks does not read 98 % of the writable memory (400 MiB of 408 MiB): …"."""
         if self.inside is not None and self.is_inside:
@@ -97,14 +102,16 @@ class UnreadMemory(NamedTuple):
         mapped = "" if self.resident else " without zeros"
         whole = f"{self.percent} % of the writable memory ({size(self.bytes)} of {size(self.total)}{mapped})"
         if self.are_pools:
-            pools = self.parts[0]
+            pools, others = self.parts[0], [part for part in self.parts if not part.are_pools]
             part = f"{100 * pools.bytes // max(self.total, 1)} % of the writable memory ({size(pools.bytes)} of {size(self.total)}{mapped})"
-            return f"{part} is in {pools.what}, which are freed as a whole. Memory that a pool no longer needs is not reported as leaked."
-        parts = some(
-            [f"{size(part.bytes)} in {part.what or self._describe_unowned()}" for part in self.parts if part.bytes * 100 >= self.bytes],
-            NAMED,
-        )
-        return f"findleaks does not read {whole}: {parts}. Leaks inside it are not reported."
+            part += f" is in {pools.what}, which are freed as a whole. Memory that a pool no longer needs is not reported as leaked."
+            return part if self.are_only_pools else f"{part} findleaks also does not read {self._describe(others)}."
+        return f"findleaks does not read {whole}: {self._describe(self.parts)}. Leaks inside it are not reported."
+
+    def _describe(self, parts: Sequence[UnreadPart]) -> str:
+        """Return the largest of these parts: "45 MiB in shared memory"."""
+        large = (part for part in parts if part.bytes * 100 >= self.bytes)
+        return some([f"{size(part.bytes)} in {part.what or self._describe_unowned()}" for part in large], NAMED)
 
     def _describe_unowned(self) -> str:
         owners = f" ({' or '.join(map(printable, self.owners))} may own them)" if self.owners else ""

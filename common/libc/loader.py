@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State
-from findleaks.errors import UnreadableMemory
+from findleaks.errors import Interrupted, UnreadableMemory
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces, region_at
 from findleaks.target.words import word_at, words_at
@@ -65,7 +65,8 @@ def iterate_link_maps(target: Target) -> Iterator[int]:
 
 
 def find_unused_words(target: Target, blocks: Blocks) -> Iterator[Range]:
-    """Yield the unused parts of the blocks of the table, and of strings of the loaded files."""
+    """Yield the unused parts of the blocks of the table, and of strings of the loaded files. Raises
+    Interrupted."""
     word = target.arch.word
     length = (4 if word == 8 else 5) * word  # of an entry: i386 and ARM have one more word
     for segment, start in _iterate_segments(target):
@@ -77,6 +78,8 @@ def find_unused_words(target: Target, blocks: Blocks) -> Iterator[Range]:
             yield Range(start, segment)
             yield Range(first + words[_SIZE] * length, end)
     for address in iterate_link_maps(target):
+        if target.is_interrupted():
+            raise Interrupted
         yield from _find_text_ends(target, blocks, address)
 
 

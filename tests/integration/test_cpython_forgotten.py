@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import mallocs_python
@@ -47,3 +48,10 @@ def test_each_type_is_counted(version: str, tmp_path: Path) -> None:
         assert LEAST * COUNT - FREE_LIST.get(version, 0) <= definite.get(kind, 0) <= COUNT, (kind, definite)
     excess = {one["name"]: one["excess"] for one in found["reference_counts"]["types"]}
     assert all(excess[kind] >= definite[kind] for kind in KINDS), excess
+
+
+def test_blocks_that_look_like_the_arenas_of_the_parser(tmp_path: Path) -> None:
+    """The words in the parser's arenas are no references. Those in similar blocks of a library are."""
+    with cores.Running([sys.executable, str(truth.PROGRAMS / "foreign_arenas.py")], tmp_path) as run:
+        found = json.loads(findleaks("find", "--json", str(run.gcore())))
+    assert not [group for group in found["groups"] if group["kind"] == "definite" and group["size"] >= 5000], found["groups"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import building
 import pytest
-from debuggers import gdb, lldb, objects, run_json
+from debuggers import gdb, lldb, objects, run_cli, run_json
 
 import cores
 
@@ -53,6 +55,26 @@ def test_first_screen(core: str) -> None:
     text = found["libuv-handles"]["text"]
     assert f"{TIMERS:,} handles uv_timer_t of libuv are open, {TIMERS:,} of them active" in text, text
     assert found["libuv-handles"]["cause"] == f"By callback: {TIMERS:,} of tick."
+
+
+def test_similar_structures_and_shared_blocks(tmp_path: Path) -> None:
+    """Structures that are similar to handles and requests are none. The bytes of a block with many handles are counted once. C++ objects
+    have the name of their class. Loops may be on a stack, or part of a larger structure."""
+    program = building.compile_program(tmp_path, "uv_similar.cpp", "-O1", "-luv", "-pthread")
+    with cores.Running([str(program)], tmp_path / "run") as made:
+        similar = str(made.gcore())
+    (one,) = run_json("runtime", similar)["runtimes"]
+    assert {re.sub(r"\(.*", "", row["name"]): row["objects"] for row in one["types"]} == {
+        "uv_timer_t of tick": 2000,
+        "uv_timer_t": 30,
+        "uv_tcp_t": 30,
+        "uv_idle_t": 40,
+    }
+    assert 2000 * 152 <= max(row["bytes"] for row in one["types"]) < 2000 * 160
+    answer = run_json("find", similar)
+    assert answer["totals"]["definite"]["blocks"] == answer["totals"]["possible"]["blocks"] == 0, answer["groups"]
+    sessions = run_cli("blocks", "--json", "--limit", "0", "--type", "Session", similar).stdout.splitlines()
+    assert [json.loads(one)["type_from"] for one in sessions] == ["rtti"] * 30
 
 
 @pytest.mark.matrix

@@ -1,10 +1,11 @@
 /* A model whose property `name` is bound to 40 items in a list, and to 30 items that are leaked. The
-   numbers 1 to 500 are in a sequence. Prints "ready". */
+   numbers 1 to 500 are in a sequence. 20 bindings
+   were removed, and are leaked. Three more sequences are in an array. Prints "ready". */
 #include <glib-object.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { KEPT = 40, LOST = 30, NAME = 1 };
+enum { KEPT = 40, LOST = 30, REMOVED = 20, NAME = 1 };
 
 typedef struct {
     GObject parent;
@@ -38,12 +39,21 @@ static void item_init(Item *item) { (void)item; }
 GObject *model; /* not static: the compiler must store it */
 GList *kept;
 GSequence *sequence;
+GSequence *sequences[3];
 
 static void __attribute__((noinline)) bind(int count, int keep) {
     for (int number = 0; number < count; number++) {
         GObject *item = g_object_new(item_get_type(), NULL);
         g_object_bind_property(model, "name", item, "name", number % 2 ? G_BINDING_DEFAULT : G_BINDING_BIDIRECTIONAL);
         if (keep) kept = g_list_prepend(kept, item);
+    }
+}
+
+/* Removes 20 bindings, but not the reference to each. */
+static void __attribute__((noinline)) unbind(void) {
+    for (int number = 0; number < REMOVED; number++) {
+        GBinding *one = g_object_ref(g_object_bind_property(model, "name", kept->data, "name", G_BINDING_DEFAULT));
+        g_binding_unbind(one);
     }
 }
 
@@ -58,6 +68,11 @@ int main(void) {
     bind(KEPT, 1);
     sequence = g_sequence_new(NULL);
     for (int number = 1; number <= 500; number++) g_sequence_append(sequence, GINT_TO_POINTER(number));
+    for (int one = 0; one < 3; one++) {
+        sequences[one] = g_sequence_new(one == 1 ? g_free : NULL);
+        for (int number = 0; number < 1000; number++) g_sequence_append(sequences[one], one == 1 ? g_malloc(8) : GINT_TO_POINTER(number));
+    }
+    unbind();
     sweep();
     puts("ready");
     fflush(stdout);

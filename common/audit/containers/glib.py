@@ -215,6 +215,10 @@ def _read_queue(reader: ContainerReader, address: int) -> Optional[Container]:
         return None
     if not length or reader.word(head + PREVIOUS) != 0 or reader.word(tail + NEXT) != 0:
         return None
+    # Of other structures of this size, such as GSequence, some begin and end like a list.
+    second, last = reader.word(head + NEXT) or 0, reader.word(tail + PREVIOUS) or 0
+    if head != tail and (reader.word(second + PREVIOUS) != head or reader.word(last + NEXT) != tail):
+        return None
     nodes, problem = reader.follow_list(head, NEXT, min(length, reader.most) + 1)
     if not nodes or (nodes[-1] != tail and not problem):
         return None

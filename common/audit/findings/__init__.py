@@ -91,7 +91,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     # A finding that explains the unread memory, such as one about pools, comes first.
     of_unread = [one for runtime, one in of_runtimes if one.kind in _OF_MAPPINGS or not (runtime.lists_objects or one.of_blocks)]
     explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*of_unread, *shared])
-    if explained and find_unread_memory(session).are_pools:
+    if explained and find_unread_memory(session).are_only_pools:
         unread = []  # the finding about the pools says the same
     found = [*found, *unread] if explained and not inside else [*unread, *found]
     found[:0] = cut_off

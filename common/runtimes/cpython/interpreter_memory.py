@@ -4,9 +4,7 @@
   would be reachable through the heads.
 - The unused part of each thread's stack of frames, which still contains variables of functions that
   have returned.
-- The parser's arenas. The arena of the main script exists until the script ends. A list of the
-  arena owns the objects of the syntax tree. Words between the nodes are what other blocks left
-  there.
+- The parser's arenas (parser_arenas.py).
 - Blocks that code objects own up to 3.10: the frame for the next call (co_zombieframe), and a cache
   of global variables and of types (co_opcache).
 - Freed objects and dictionaries' tables in free lists, with their former contents, and the unused
@@ -20,9 +18,8 @@ its two low bits), Include/internal/pycore_pystate.h and pycore_runtime.h (the s
 interpreter is in the program's data since 3.11, before that in a block), Include/cpython/pystate.h
 (_PyStackChunk: previous, size in bytes, top in words, data; PyThreadState begins with prev and
 next, and has datastack_chunk, datastack_top, datastack_limit in turn), Objects/dictobject.c
-(free_keys_object), Python/pyarena.c (block: size, offset of the unused part, next, memory),
-Objects/tupleobject.c and frameobject.c (free lists, chained by the object's word 3),
-Modules/_io/bufferedio.c (buffered: buffer, buffer_size).
+(free_keys_object), Objects/tupleobject.c and frameobject.c (free lists, chained by the object's
+word 3), Modules/_io/bufferedio.c (buffered: buffer, buffer_size).
 Since 3.14 every free list is {first item, length}, chained by the items' first word
 (Include/internal/pycore_freelist.h). In an object in use, this word is the reference count."""
 
@@ -43,6 +40,7 @@ from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.exit_callbacks import ExitCallbackReader, ExitCallbacks
 from findleaks.runtimes.cpython.free_arrays import FreeArrays
 from findleaks.runtimes.cpython.greenlets import iterate_suspended
+from findleaks.runtimes.cpython.parser_arenas import find_arenas
 from findleaks.runtimes.cpython.types import SUBCLASSES, Types
 from findleaks.runtimes.cpython.variables import table
 from findleaks.runtimes.cpython.version_caches import VersionCaches
@@ -66,10 +64,6 @@ STACK_CHUNKS = range(2048, 2048 + 64)  # usable bytes of _PyObjectStackChunk (py
 ZOMBIE_FRAME, OPCACHE = 16, 20
 BUFFERED = "_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"
 MOST_BUFFERED = 64  # words of a file object that are read
-ARENA = 1 << 13  # bytes of the memory of an arena's block (DEFAULT_BLOCK_SIZE)
-ARENA_HEAD = 4  # words: size, offset, next, memory
-ARENA_SLACK = 64  # maximum bytes that the allocator adds to such a block
-MOST_ARENAS = 1 << 12
 BEFORE_TRIPLE = 1 << 10  # bytes of a thread state searched for its first word
 
 
@@ -119,7 +113,7 @@ def read_interpreter_memory(
     tops = [at for state in states for at in reader.chunk_words(state)]
     threads, greenlets = reader.all_threads(tops), list(reader.chunks_of_greenlets())
     unused = [part for at in (*threads, *greenlets) for part in reader.unused_frames(at)]
-    unused += reader.arenas()
+    unused += find_arenas(target, blocks)
     unused += [part for state in states for part in arrays.iterate_unused(state.address, state.words, [at for at, _ in state.others])]
     caches = VersionCaches(Memory(target), blocks, known, found, version)
     for state in states:
@@ -256,26 +250,6 @@ class _Reader:
             if head is None or not 0 < head[1] <= LARGEST_CHUNK or head[2] * self.word > head[1]:
                 return
             top, limit = chunk + (CHUNK_HEAD + head[2]) * self.word, chunk + head[1]
-
-    def arenas(self) -> Iterator[Range]:
-        """Yield the memory of the parser's arenas."""
-        head = ARENA_HEAD * self.word
-        left = list(self._blocks.of_sizes(ARENA + head, ARENA + head + ARENA_SLACK, MOST_ARENAS))
-        seen = set(left)
-        while left:
-            index = left.pop()
-            start, size = self._blocks.address(index), self._blocks.size(index)
-            words = self._memory.words(start, ARENA_HEAD)
-            if words is None or not ARENA <= words[0] <= size - head or words[1] > words[0] or words[3] != start + head:
-                continue
-            following = self._blocks.lookup(words[2]) if words[2] else None
-            if words[2] and (following is None or following[1] != words[2]):
-                continue
-            yield Range(words[3], start + size)
-            # A large node has a larger block, which is never the first one of an arena.
-            if following is not None and following[0] not in seen:
-                seen.add(following[0])
-                left.append(following[0])
 
     def stale_tables(self, state: _Words) -> Iterator[int]:
         """Yield blocks of freed dictionaries' tables, whose keys nothing refers to."""

@@ -1,7 +1,7 @@
 """Find the GBindings of g_object_bind_property, and the objects that they connect.
 
-No object refers to a GBinding: it holds a reference to itself until its source or its target is
-finalized. Both objects then call a function with it (g_object_weak_ref).
+No object refers to a GBinding: it holds a reference to itself until g_binding_unbind, or until its
+source or its target is finalized. Both objects then call a function with it (g_object_weak_ref).
 
 Source: gobject/gbinding.c (struct _GBinding, BindingContext) of GLib 2.50 to 2.84, 64-bit targets.
 From 2.68 on, the first member after the GObject is the address of a BindingContext, which has three
@@ -33,7 +33,7 @@ class Binding(NamedTuple):
 
 
 def find_bindings(memory: Memory, bindings: Iterable[int], is_instance: Callable[[int], bool]) -> Iterator[Binding]:
-    """Yield each GBinding (`bindings`: their addresses)."""
+    """Yield each GBinding that connects two objects (`bindings`: the addresses of all)."""
     for address in bindings:
         place, lock = address + _CONTEXT, 0
         words = memory.words(place, 2) or (0, 0)
@@ -41,6 +41,8 @@ def find_bindings(memory: Memory, bindings: Iterable[int], is_instance: Callable
         if context is not None and context[0] & ~_LOCK == address:
             place, words, lock = words[0] + 8, context[1:], _LOCK
         objects = [(place + 8 * number, word & ~lock) for number, word in enumerate(words)]
+        if not any(word for _, word in objects):
+            continue  # the binding was removed, and no longer holds a reference to itself
         known = [(place, word) for place, word in objects if word and word != address and is_instance(word)]
         owner = known[-1][1] if known else 0
         yield Binding(Dependent(owner, address, _PHRASE), [Range(place, place + 8) for place, _ in known])

@@ -6,14 +6,17 @@ src/uv-common.h (flags) of libuv 1.24 to 1.51, for 64-bit Unix programs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, count
 from typing import Optional
 
 from findleaks.allocators.images import find_images
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
+from findleaks.runtimes.stack_words import scan_stacks
 from findleaks.target.base import Piece, Range
 from findleaks.target.interruptible import interruptible
+from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
 HANDLES = {
@@ -34,17 +37,18 @@ HANDLES = {
 }
 """Types of handles by uv_handle_type."""
 WITH_CALLBACK = {1, 2, 6, 8, 9, 13}  # types whose first member after the common ones is a callback
-REQUESTS = {6: ("uv_fs_t", 72), 7: ("uv_work_t", 64), 8: ("uv_getaddrinfo_t", 64), 9: ("uv_getnameinfo_t", 64)}
+FS = "uv_fs_t"
+REQUESTS = {6: (FS, 72), 7: ("uv_work_t", 64), 8: ("uv_getaddrinfo_t", 64), 9: ("uv_getnameinfo_t", 64)}
 """Names of requests by uv_req_type, and the offset of the address of the loop. Other requests do
-not refer to the loop."""
-LOOP, TYPE, QUEUE, FLAGS, CALLBACK = 8, 16, 32, 88, 96  # offsets in a handle
+not refer to the loop. The word after this address is a callback, which may be 0 in a uv_fs_t."""
+LOOP, TYPE, CLOSE_CALLBACK, QUEUE, FLAGS, CALLBACK = 8, 16, 24, 32, 88, 96  # offsets in a handle
 LINKS, TIMER_LINKS = ((32, 48), (80, 88)), ((32, 48), (80, 88), (104, 128))
 """Words of a handle that link it to others: handle_queue, next_closing; in a uv_timer_t, also
 heap_node."""
 TIMER = "uv_timer_t"
 REQUEST_TYPE = 8  # offset in a request
 LOOP_QUEUE = 16  # offset of the list of handles in a loop
-CLOSED, ACTIVE, INTERNAL = 2, 4, 16  # flags of a handle
+CLOSING, CLOSED, ACTIVE, REFERENCED, INTERNAL = 1, 2, 4, 8, 16  # flags of a handle
 LOOP_BYTES = 600, 1200  # least and most bytes of a block with a loop
 MOST_LOOPS = 1 << 10
 MOST_IMAGE = 4 << 20  # bytes of the data of a program or library that is searched for loops
@@ -68,30 +72,37 @@ def list_links(one: Item) -> Sequence[tuple[int, int]]:
     return TIMER_LINKS if one.name == TIMER else LINKS
 
 
-def find_loops(memory: Memory, engine: Engine, blocks: Blocks) -> list[int]:
+def find_loops(memory: Memory, blocks: Blocks) -> list[int]:
     """Return the addresses of the loops, ascending: those in the data of the program and of
-    libraries, and those that are blocks."""
-    found = set[int]()
-    for image in find_images(memory.target):
-        if sum(end - start for start, end in image.data) <= MOST_IMAGE:
-            for start, end in image.data:
-                for at, words in memory.scan(start, end):
-                    found.update(
-                        at + 8 * number - LOOP_QUEUE
-                        for number, word in enumerate(words)
-                        if word and _is_loop(memory, at + 8 * number, word)
-                    )
-    for index in blocks.of_sizes(*LOOP_BYTES, MOST_LOOPS):
-        address = blocks.address(index)
+    libraries, those on stacks, those that are blocks, and those to which a stack refers. The stack
+    of a thread that runs a loop has its address."""
+    found, referred = set[int](), set[int]()
+    data = (
+        span for image in find_images(memory.target) if sum(end - start for start, end in image.data) <= MOST_IMAGE for span in image.data
+    )
+    for at, words in chain.from_iterable(memory.scan(*span) for span in data):
+        found.update(_iterate_loops(memory, at, words))
+    for at, words in scan_stacks(memory):
+        found.update(_iterate_loops(memory, at, words))
+        referred.update(word for word in words if word and not word % 8)
+    for address in chain(referred, map(blocks.address, blocks.of_sizes(*LOOP_BYTES, MOST_LOOPS))):
         if _is_loop(memory, address + LOOP_QUEUE, memory.word(address + LOOP_QUEUE) or 0):
             found.add(address)
     return sorted(found)
 
 
+def _iterate_loops(memory: Memory, start: int, words: Sequence[int]) -> Iterator[int]:
+    """Yield the addresses of the loops in these words, which are at `start`."""
+    for at, word in zip(count(start, 8), words):
+        if 0 < word - at < LOOP_BYTES[1] and _is_loop(memory, at, word):
+            yield at - LOOP_QUEUE
+
+
 def _is_loop(memory: Memory, queue: int, first: int) -> bool:
     """Whether the list of the handles of a loop is at `queue`, and its first element is at `first`:
-    the elements refer to each other, and the handle around the element refers to the loop."""
-    if first % 8 or abs(first - queue) < QUEUE or memory.word(first + 8) != queue:
+    the elements refer to each other, and the handle around the element refers to the loop. The
+    first handle is one in the loop, which uv_loop_init adds."""
+    if first % 8 or not QUEUE <= first - queue < LOOP_BYTES[1] or memory.word(first + 8) != queue:
         return False
     return memory.word(first - QUEUE + LOOP) == queue - LOOP_QUEUE
 
@@ -99,12 +110,12 @@ def _is_loop(memory: Memory, queue: int, first: int) -> bool:
 def find_items(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range], loops: Sequence[int]) -> Iterator[Item]:
     """Yield the handles and requests in blocks in use."""
     pieces = (piece for start, end in heaps for piece in memory.target.pieces(start, end))
-    count = 0
+    found = 0
     for piece in pieces if loops else ():
         for place in interruptible(memory.target, engine.search_any(piece, loops), CHECKED):
             item = _read_item(memory, blocks, piece, place)
-            if item is not None and count < MOST_FOUND:
-                count += 1
+            if item is not None and found < MOST_FOUND:
+                found += 1
                 yield item
 
 
@@ -120,11 +131,12 @@ def _read_item(memory: Memory, blocks: Blocks, piece: Piece, place: int) -> Opti
         kind, flags = words[TYPE // 8] & 0xFFFFFFFF, words[FLAGS // 8] & 0xFFFFFFFF
         if flags & INTERNAL:
             return None  # a handle of the loop itself
-        if kind in HANDLES and (flags & CLOSED or _is_linked(memory, address + QUEUE, words)):
-            return Item(index, address, HANDLES[kind], words[CALLBACK // 8] if kind in WITH_CALLBACK else 0, flags)
+        called = words[CALLBACK // 8] if kind in WITH_CALLBACK else 0
+        if kind in HANDLES and (_is_linked(memory, address + QUEUE, words) or _is_closed(memory, words, flags)):
+            return Item(index, address, HANDLES[kind], called, flags)
     for kind, (name, offset) in REQUESTS.items():
         address = place - offset
-        if start <= address and memory.int32(address + REQUEST_TYPE) == kind:
+        if start <= address and memory.int32(address + REQUEST_TYPE) == kind and is_callback(memory, memory.word(place + 8), name == FS):
             return Item(index, address, name, 0, -1)
     return None
 
@@ -132,3 +144,21 @@ def _read_item(memory: Memory, blocks: Blocks, piece: Piece, place: int) -> Opti
 def _is_linked(memory: Memory, queue: int, words: Sequence[int]) -> bool:
     following, before = words[QUEUE // 8], words[QUEUE // 8 + 1]
     return bool(following and before) and memory.word(following + 8) == queue and memory.word(before) == queue
+
+
+def _is_closed(memory: Memory, words: Sequence[int], flags: int) -> bool:
+    """Whether a structure is a closed handle, and not one that is similar by chance: libuv has
+    cleared the flags of active and of referenced handles, and one of the links still leads to the
+    loop's list or to a handle of the loop."""
+    if flags & (CLOSING | CLOSED | ACTIVE | REFERENCED) != CLOSING | CLOSED or not is_callback(memory, words[CLOSE_CALLBACK // 8], True):
+        return False
+    loop, links = words[LOOP // 8], words[QUEUE // 8 : QUEUE // 8 + 2]
+    return all(links) and any(one == loop + LOOP_QUEUE or memory.word(one - QUEUE + LOOP) == loop for one in links)
+
+
+def is_callback(memory: Memory, word: Optional[int], may_be_null: bool = False) -> bool:
+    """Whether a word is the address of code. `may_be_null`: whether it may be 0 instead."""
+    if not word:
+        return word == 0 and may_be_null
+    region = region_at(memory.target.regions(), word)
+    return region is not None and region.executable

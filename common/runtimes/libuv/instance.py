@@ -17,7 +17,7 @@ from findleaks.engine.contract import Engine
 from findleaks.formatting import number, size, some
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Runtime, Type
 from findleaks.runtimes.finding import Finding
-from findleaks.runtimes.libuv.handles import ACTIVE, CLOSED, Item, find_items, find_loops, list_links
+from findleaks.runtimes.libuv.handles import ACTIVE, CLOSED, Item, find_items, find_loops, is_callback, list_links
 from findleaks.target.base import Module, Range, Target
 
 MANY, LEAST = 1000, 256 << 10  # least number of open handles of a type, and bytes of their blocks
@@ -43,7 +43,7 @@ class Libuv(Runtime):
     @cached_property
     def loops(self) -> Sequence[int]:
         """The addresses of the loops (uv_loop_t)."""
-        return find_loops(self._memory, self._engine, self._directory.blocks)
+        return find_loops(self._memory, self._directory.blocks)
 
     @cached_property
     def _items(self) -> Sequence[Item]:
@@ -64,24 +64,37 @@ class Libuv(Runtime):
                 known[key] = self._label(key)
         return [known[key] for key in keys]
 
+    @cached_property
+    def _bytes(self) -> Sequence[int]:
+        """The bytes of each item: those of its block, in equal parts for all items in it."""
+        shared = Counter(one.block for one in self._items)
+        return [self._directory.blocks.size(one.block) // shared[one.block] for one in self._items]
+
     def types(self) -> Sequence[Type]:
         """Return handles and requests by type and callback. Their bytes are those of their
         blocks."""
         counts, sizes = Counter(self._labels), Counter[str]()
-        for one, label in zip(self._items, self._labels):
-            sizes[label] += self._directory.blocks.size(one.block)
+        for label, own in zip(self._labels, self._bytes):
+            sizes[label] += own
         return [Type(label, count, sizes[label]) for label, count in counts.items()]
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """Return the type of the handle or request in each block. Programs add members before and
-        after it."""
+        """Return the type of the first handle or request in each block. Programs add members before
+        and after it. A C++ object has the name of its class instead."""
         if not self._items:
             return None
         numbers = {label: number for number, label in enumerate(dict.fromkeys(self._labels))}
         types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
-        for one, label in zip(self._items, self._labels):
-            types[one.block] = numbers[label]
+        for one, label in zip(reversed(self._items), reversed(self._labels)):
+            types[one.block] = NO_OBJECT if self._is_class(self._directory.blocks.address(one.block)) else numbers[label]
         return ObjectTypes(types, list(numbers), array("I", [1] * len(numbers)), self.name, "libuv object", True)
+
+    def _is_class(self, start: int) -> bool:
+        """Whether a block begins with a vtable pointer. Before the functions, a vtable has an
+        offset, which is 0, and the address of the type information."""
+        vtable = self._memory.word(start) or 0
+        words = self._memory.words(vtable - 16, 3) if vtable > 16 else None
+        return words is not None and not words[0] and bool(words[1]) and is_callback(self._memory, words[2])
 
     def bookkeeping(self) -> Sequence[Range]:
         """Return the links of closed handles. libuv removed these handles from its lists, and does
@@ -97,17 +110,17 @@ class Libuv(Runtime):
 
     def findings(self) -> Sequence[Finding]:
         """Return one finding if many handles of one type are open."""
-        opened = [one for one in self._items if one.flags >= 0 and not one.flags & CLOSED]
-        name, count = next(iter(Counter(one.name for one in opened).most_common(1)), ("", 0))
-        ours = [one for one in opened if one.name == name]
-        total = sum(self._directory.blocks.size(one.block) for one in ours)
+        rows = zip(self._items, self._labels, self._bytes)
+        opened = [(one, label, own) for one, label, own in rows if one.flags >= 0 and not one.flags & CLOSED]
+        name, count = next(iter(Counter(one.name for one, _, _ in opened).most_common(1)), ("", 0))
+        ours = [row for row in opened if row[0].name == name]
+        total = sum(own for _, _, own in ours)
         if count < MANY or total < LEAST:
             return []
-        active = sum(bool(one.flags & ACTIVE) for one in ours)
+        active = sum(bool(one.flags & ACTIVE) for one, _, _ in ours)
         title = f"In use, not leaked: {number(count)} handles {name} of libuv are open, {number(active)} of them active."
         title += f" They have {size(total)}."
-        open_labels = (label for one, label in zip(self._items, self._labels) if one.name == name and not one.flags & CLOSED)
-        names = [(label, calls) for label, calls in Counter(open_labels).most_common() if label != name]
+        names = [(label, calls) for label, calls in Counter(label for _, label, _ in ours).most_common() if label != name]
         called = some([f"{number(calls)} of {label.partition(' of ')[2] or 'unknown functions'}" for label, calls in names], SHOWN)
         facts: dict[str, object] = {"type": name, "handles": count, "active": active}
         cause = f"By callback: {called}." if called else ""

@@ -12,6 +12,7 @@ the class is, in this order:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from findleaks.runtimes.lua.layout import FUNCTION, STRING, TABLE, State
@@ -19,7 +20,9 @@ from findleaks.runtimes.lua.layout import FUNCTION, STRING, TABLE, State
 if TYPE_CHECKING:
     from findleaks.runtimes.lua.objects import Objects
 
-_MOST_FUNCTIONS = 1 << 14  # of all tables that are searched
+# A program may give each object a metatable and functions of its own.
+_MOST_FUNCTIONS = 1 << 14  # whose local variables are read
+_MOST_METHODS = 1 << 12  # elements of a table with methods that are read
 
 
 class ClassNames:
@@ -30,6 +33,9 @@ class ClassNames:
         self._names: dict[int, str] = {}  # by metatable
         self._public: dict[int, dict[int, str]] = {}  # tables with a public name, by state
         self._functions: dict[int, dict[int, None]] = {}  # functions of modules, by state
+        # The names that the methods of an `__index` use for tables. Many metatables may share it.
+        self._methods: dict[int, dict[int, str]] = {}
+        self._left = _MOST_FUNCTIONS
         self._locals: dict[int, dict[int, str]] = {}  # tables of local variables, by state
 
     def find(self, state: State, metatable: int) -> str:
@@ -49,12 +55,20 @@ class ClassNames:
         public = self._public[state.address].get(metatable, "")
         if public:
             return public
+        found = next((name for name, value in self._upvalues(state, functions) if value == metatable), "")
         for table in tables:
-            functions += [value for _, kind, value, _ in self._objects.entries(state, table) if kind == FUNCTION]
-        for name, value in self._upvalues(state, functions):
-            if value == metatable:
-                return name
-        return self._read_locals(state).get(metatable, "")
+            found = found or self._read_methods(state, table).get(metatable, "")
+        return found or self._read_locals(state).get(metatable, "")
+
+    def _read_methods(self, state: State, table: int) -> dict[int, str]:
+        """Return the names of the tables that the functions in a table use as upvalues."""
+        if table not in self._methods:
+            entries = islice(self._objects.entries(state, table), _MOST_METHODS)
+            functions = [value for _, kind, value, _ in entries if kind == FUNCTION]
+            found = self._methods[table] = dict[int, str]()
+            for name, value in self._upvalues(state, functions):
+                found.setdefault(value, name)
+        return self._methods[table]
 
     def _read_public(self, state: State) -> None:
         """Read the names of the tables that global variables, modules and fields of modules refer
@@ -78,10 +92,9 @@ class ClassNames:
 
     def _upvalues(self, state: State, functions: list[int] | dict[int, None]) -> Iterator[tuple[str, int]]:
         """Yield name and value of each upvalue of these functions, except those of C code."""
-        for number, function in enumerate(functions):
-            if number == _MOST_FUNCTIONS:
-                return
-            if self._objects.is_script(state, function):
+        for function in functions:
+            if self._left and self._objects.is_script(state, function):
+                self._left -= 1
                 for name, place in self._objects.upvalues(state, function):
                     if name not in ("_ENV", ""):
                         yield self._qualify(state, name, function), self._objects.reference(place)
