@@ -268,6 +268,23 @@ func (a *Account) recovered() {
 	panic("expected")
 }
 
+type pause struct{ locker sync.Locker }
+
+//go:noinline
+func (p *pause) await(a *Account) {
+	p.locker.Unlock()
+	take(a)
+	p.locker.Lock()
+}
+
+//go:noinline
+func (a *Account) pause() {
+	a.lock.Lock()
+	one := pause{&a.lock}
+	one.await(a)
+	a.lock.Unlock()
+}
+
 // both locks one account and uses another one.
 //
 //go:noinline
@@ -280,7 +297,7 @@ func both(one, other, third *Account, locked, wait chan bool) {
 	one.lock.Unlock()
 }
 
-var healthyKinds = []string{"condition", "asleep", "panic", "recovered", "deferred", "released", "ended", "called", "pointers"}
+var healthyKinds = []string{"condition", "asleep", "panic", "recovered", "deferred", "released", "ended", "called", "pointers", "locker"}
 
 // healthy starts goroutines that wait for mutexes whose holder is not known: they have unlocked what they locked before.
 func healthy(kind string, count int) {
@@ -308,6 +325,8 @@ func healthy(kind string, count int) {
 			go one.around()
 		case "ended":
 			go one.end(i%2 == 0)
+		case "locker":
+			go one.pause()
 		case "called":
 			go one.call(one.lock.Unlock)
 		case "pointers":

@@ -155,9 +155,9 @@ class _Finder:
         return self._sites.list_held(frame.table, frame.pc - frame.called, is_locking)
 
     def _find_lock(self, site: LockSite, pointers: Collection[int], own: int) -> int:
-        """Return the lock that a place has locked, if another goroutine waits for it, or 0. If the
-        place may have locked one of several, it is not known which one. A goroutine that waits for
-        one lock and refers to another one that is locked has locked the latter."""
+        """Return the lock that a place has locked, if a goroutine waits for it; 0 if several locks
+        are possible. If a goroutine waits for a lock, and refers to another one that is locked, it
+        has locked the latter."""
         if site.address:
             return site.address if site.address in self._wanted else 0
         places = {word + site.offset for word in pointers}
@@ -176,7 +176,7 @@ class _Finder:
         return _STATE.search(self._graph.name_member(found.block, address - self._graph.extent(found.block)[0])) is not None
 
     def _is_released(self, site: LockSite, inner: Sequence[CallFrame]) -> bool:
-        """Whether functions that were called after a place has locked may have unlocked the lock."""
+        """Whether functions that were called after a lock was taken may have unlocked it."""
         released = [self._sites.list_released(one.table, one.pc - one.called) for one in inner]
         return any(some is None or any(one.may_be(site) for one in some) for some in released)
 

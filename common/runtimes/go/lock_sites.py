@@ -74,18 +74,20 @@ class LockSite(NamedTuple):
     is_read: bool
 
     def may_be(self, other: LockSite) -> bool:
-        """Whether another place may lock or unlock the same lock. If an address or offset is 0, it
-        may be unknown."""
+        """Whether another place may lock or unlock the same lock. An offset of 0 may be unknown,
+        and a pointer may refer to a variable."""
         if self.is_shared != other.is_shared or self.is_read != other.is_read:
             return False
-        return (self.address, self.offset) == (other.address, other.offset) or not (self.address or (self.offset and other.offset))
+        if self.address and other.address:
+            return self.address == other.address
+        return bool(self.address or other.address) or self.offset == other.offset or not (self.offset and other.offset)
 
 
 class _Function(NamedTuple):
     """`locks`, `unlocks`: the places that lock or unlock, with calls of functions and of deferred
-    closures that unlock what their caller has locked. `next`: by address of an instruction, the addresses of those that may
-    run after it. `slots`: indirect calls, by offset in the
-    itab, such as those of sync.Locker; 0 for closures."""
+    closures that unlock what their caller has locked. `next`: by address of an instruction, the
+    addresses of those that may run after it. `slots`: indirect calls, by offset in the itab, such
+    as those of sync.Locker; 0 for closures."""
 
     locks: Sequence[LockSite]
     unlocks: Sequence[LockSite]
@@ -117,7 +119,7 @@ class _Function(NamedTuple):
         same, after = [one.pc for one in self.locks if one.may_be(site)], self.next.get(call, ())
         return any(self.reaches(after, one.pc, same) for one in self.unlocks if one.may_be(site))
 
-    def released(self, entry: int, call: int) -> list[LockSite]:
+    def find_released(self, entry: int, call: int) -> list[LockSite]:
         """Return the places before `call` that unlock what the function has not locked itself."""
         return [
             one
@@ -172,7 +174,9 @@ class LockSites:
             known = self._read(table, function.entry, True, True) if function is not None else None
             call = known.find_call(pc) if known is not None else 0
             is_known = function is not None and known is not None and not known.releases_locker(call)
-            self._released[pc] = known.released(function.entry, call) if is_known and known is not None and function is not None else None
+            self._released[pc] = (
+                known.find_released(function.entry, call) if is_known and known is not None and function is not None else None
+            )
         return self._released[pc]
 
     def _read(self, table: FunctionTable, entry: int, with_callees: bool, always: bool) -> Optional[_Function]:
