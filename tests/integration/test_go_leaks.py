@@ -162,6 +162,20 @@ def test_owners_of_blocks_of_c(version: str, tmp_path: Path) -> None:
     assert calls == ["C.malloc in main.size (programs/go_owners.go:47)", "C.image_new in main.open (programs/go_owners.go:39)"]
 
 
+USED = 300
+
+
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("1.18.10", "1.22.12", "1.27.3"))])
+def test_used_parts_of_stacks(version: str, tmp_path: Path) -> None:
+    """Words in unused parts of stacks are no roots. Words on stacks of goroutines that wait, are in a system call, in C or in a
+    function that C calls, and of those that a signal has interrupted, are roots."""
+    program = build(tmp_path, version, STRIPPED, name="go_used_stacks", cgo=True)
+    with Running([str(program)], tmp_path / "run") as run:
+        found = json.loads(findleaks("find", "--json", "--pid", str(run.pid)))
+    assert {one["size"] for one in found["groups"]} == {1032}
+    assert USED - 5 <= sum(found["totals"][kind]["blocks"] for kind in ("definite", "possible")) <= USED, found["totals"]
+
+
 @pytest.mark.matrix
 def test_blocks_of_goroutines(tmp_path: Path) -> None:
     """Blocks to which only stacks refer belong to the goroutines."""

@@ -62,3 +62,25 @@ def test_who_holds_the_lock(
     assert said and all(re.search(pattern, said[0]) for pattern in patterns), said
     assert found[0]["evidence"]["deadlocked"] == deadlocked
     assert deadlocked or not any("eadlock" in one for one in said)
+
+
+RACE = ("-race", STRIPPED)
+
+
+@pytest.mark.parametrize(
+    ("version", "flags"),
+    [
+        ("", (STRIPPED,)),
+        *(pytest.param("", flags, marks=pytest.mark.matrix) for flags in (RACE, ("-gcflags=all=-N -l",))),
+        *(pytest.param(version, (STRIPPED,), marks=pytest.mark.matrix) for version in VERSIONS),
+    ],
+)
+def test_locks_that_were_unlocked(version: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """A goroutine does not count as the holder of a lock that a condition variable, a deferred call, or a called function has unlocked, or
+    if it may have locked another one of the same type."""
+    program = build(tmp_path, version, *flags, name="go_locks", cgo=flags is RACE)
+    with Running([str(program), "healthy", str(COUNT)], tmp_path / "run") as run:
+        found = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
+    groups = [one for one in found if one["finding"] == "goroutines"]
+    assert any(one["text"].startswith("140 goroutines wait in main.deposit ") for one in groups), groups
+    assert not [one for one in groups if one["evidence"]["deadlocked"] or re.search(r"Goroutine \d+ locked|Deadlock", one["cause"])]

@@ -10,18 +10,17 @@ Source: Go 1.18 to 1.26, src/sync/mutex.go (state, sema), rwmutex.go (w, writerS
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.formatting import number, shorten
 from findleaks.runtimes.base import UserThread
-from findleaks.runtimes.go.goroutines import Goroutines
-from findleaks.runtimes.go.lock_sites import MOST_READERS, READERS, LockSite, LockSites
+from findleaks.runtimes.go.goroutines import RUNNING, CallFrame, Goroutines
+from findleaks.runtimes.go.lock_sites import DEFERRED, MOST_READERS, NAMES, READERS, LockSite, LockSites
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import UNTYPED
 from findleaks.runtimes.go.packages import find_own_frame
-from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.waits import Wait
 from findleaks.target.base import SourcePlace, Target
@@ -40,6 +39,8 @@ _SEMAPHORES = (
 _STATE = re.compile(r"(?:\.w)?(?:\.mu)?\.state$")
 _MOST_GOROUTINES, _MOST_FRAMES, _MOST_CYCLE = 1 << 14, 64, 64
 _MOST_COUNT = 1 << 16  # readers of a lock
+_UNLOCKING = ("sync.(*Cond).Wait", "runtime.gopanic", "runtime.Goexit", DEFERRED)
+"""Functions that unlock what their callers have locked, or that run deferred calls, which may."""
 _LOOK = 256  # goroutines between two checks for Ctrl-C
 
 
@@ -65,7 +66,7 @@ def find_lock_holders(
     if not wanted or len(threads) > _MOST_GOROUTINES:
         return {}
     holders: dict[int, dict[int, str]] = {}
-    finder = _Finder(target, frozenset(wanted.values()), stacks, goroutines)
+    finder = _Finder(target, frozenset(wanted.values()), stacks, goroutines, graph)
     for one in interruptible(target, threads, _LOOK):
         for lock, place in finder.find_held(one, wanted.get(one.number, 0)) if not one.is_internal else ():
             holders.setdefault(lock, {})[one.number] = place
@@ -117,32 +118,67 @@ def _name(graph: GoGraph, lock: int) -> str:
 class _Finder:
     """Finds the locks that goroutines hold. `wanted`: the locks for which goroutines wait."""
 
-    def __init__(self, target: Target, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines) -> None:
-        self._memory, self._wanted = Memory(target), wanted
+    def __init__(self, target: Target, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph) -> None:
+        self._memory, self._wanted, self._graph = Memory(target), wanted, graph
         self._stacks, self._goroutines, self._sites = stacks, goroutines, LockSites(target)
 
     def find_held(self, one: UserThread, own: int) -> Iterator[tuple[int, str]]:
         """Yield the locks that a goroutine holds, and where it locked them. `own`: the lock for
         which it waits, or 0."""
-        sites, is_waiting = list[tuple[LockSite, FunctionTable]](), bool(own)
-        for at, frame in enumerate(self._goroutines.walk(one.pc, one.sp, one.stack, most=_MOST_FRAMES)):
-            if frame.function.name.startswith(("runtime.", "sync.", "internal/sync.")) or (not at and one.state == "running"):
-                continue
-            sites += [(site, frame.table) for site in self._sites.list_held(frame.table, frame.pc - frame.called, is_waiting)]
-            is_waiting = False
-        has_fields = any(not site.address for site, _ in sites)
+        frames = list(self._list_frames(one))
+        sites = [(at, site) for at, (frame, locks) in enumerate(frames) for site in self._list_sites(one, frame, locks)]
+        has_fields = any(not site.address for _, site in sites)
         pointers = {word for words in self._stacks.words([one]) for word in words} if has_fields else set()
-        for site, table in sites:
-            locks = {lock for lock in self._wanted if lock == site.address or (not site.address and lock - site.offset in pointers)}
-            if own in locks and own != site.address and any(self._is_other(word + site.offset, own, site) for word in pointers):
-                locks.discard(own)
-            place = table.places(site.pc)[-1]
-            yield from ((lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})") for lock in locks)
+        for at, site in sites:
+            lock = self._find_lock(site, pointers, own)
+            if lock and self._is_locked(lock, site) and not self._is_released(site, [frame for frame, _ in frames[:at]]):
+                place = frames[at][0].table.places(site.pc)[-1]
+                yield lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})"
 
-    def _is_other(self, lock: int, own: int, site: LockSite) -> bool:
-        """Whether an address may be that of another lock, so that it is not known which one the
-        goroutine holds."""
-        return lock != own and self._is_locked(lock, site)
+    def _list_frames(self, one: UserThread) -> Iterator[tuple[CallFrame, bool]]:
+        """Yield frames, innermost first, and whether each calls a function of the package sync.
+        Stop at a function that may have unlocked what its callers have locked."""
+        is_locking = False
+        for frame in self._goroutines.walk(one.pc, one.sp, one.stack, most=_MOST_FRAMES):
+            name = frame.function.name
+            if name in _UNLOCKING:
+                return
+            if name.startswith(NAMES):
+                is_locking = True
+            elif not name.startswith("runtime."):
+                yield frame, is_locking
+                is_locking = False
+
+    def _list_sites(self, one: UserThread, frame: CallFrame, is_locking: bool) -> Sequence[LockSite]:
+        if not frame.called and one.state == RUNNING:
+            return ()
+        return self._sites.list_held(frame.table, frame.pc - frame.called, is_locking)
+
+    def _find_lock(self, site: LockSite, pointers: Collection[int], own: int) -> int:
+        """Return the lock that a place has locked, if a goroutine waits for it; 0 if several locks
+        are possible. If a goroutine waits for a lock, and refers to another one that is locked, it
+        has locked the latter."""
+        if site.address:
+            return site.address if site.address in self._wanted else 0
+        places = {word + site.offset for word in pointers}
+        found = places & self._wanted
+        if not found:
+            return 0
+        others = {one for one in places if one != own and self._is_locked(one, site) and (one in found or self._is_lock(one))}
+        only = others or found & {own}
+        return next(iter(only & found), 0) if len(only) == 1 else 0
+
+    def _is_lock(self, address: int) -> bool:
+        """Whether memory may be a lock, according to the type of the object that contains it."""
+        found = self._graph.find(address)
+        if found is None or self._graph.type_of(found.block) == UNTYPED:
+            return True
+        return _STATE.search(self._graph.name_member(found.block, address - self._graph.extent(found.block)[0])) is not None
+
+    def _is_released(self, site: LockSite, inner: Sequence[CallFrame]) -> bool:
+        """Whether functions that were called after a lock was taken may have unlocked it."""
+        released = [self._sites.list_released(one.table, one.pc - one.called) for one in inner]
+        return any(some is None or any(one.may_be(site) for one in some) for some in released)
 
     def _is_locked(self, lock: int, site: LockSite) -> bool:
         """Whether the memory at an address may be a lock that is locked."""

@@ -32,6 +32,7 @@ from findleaks.value_classes import NamedTuple
 
 STATES = {1: "runnable", 2: "running", 3: "in a system call", 4: "waiting", 8: "copying its stack", 9: "preempted", 10: "leaked"}
 _RUNNING, _SYSCALL, _DEAD, _EXTRA = 2, 3, 6, 11
+_WITHOUT_STACK = (0, _DEAD, _EXTRA)  # a new structure, and goroutines that have ended
 RUNNING, SYSCALL, COPYING = STATES[_RUNNING], STATES[_SYSCALL], STATES[8]
 _STACK_SIZES = frozenset(1 << bits for bits in range(11, 34))
 _SCAN = 0x1000  # a flag in the state: the collector scans the stack
@@ -91,6 +92,8 @@ class Goroutines:
         self._places: dict[tuple[int, bool], tuple[FunctionTable, Function, int]] = {}
         self.structures: dict[int, int] = {}
         """The addresses of the listed goroutines' g structures, by number of the goroutine."""
+        self.is_complete = True
+        """Whether `list` has read each goroutine."""
 
     def _find_layout(self) -> Optional[_G]:
         types = self._program.types
@@ -144,7 +147,7 @@ class Goroutines:
             return False
         state = state >> 8 * (layout.at["atomicstatus"] % 8) & 0xFFFFFFFF & ~_SCAN
         if low == high == 0:
-            return state in (0, _DEAD, _EXTRA)
+            return state in _WITHOUT_STACK
         return state <= _EXTRA and high - low in _STACK_SIZES
 
     def reasons(self) -> Sequence[str]:
@@ -183,6 +186,7 @@ class Goroutines:
         made: list[tuple[int, UserThread]] = []
         for number, at in enumerate(order):
             if number in missing:
+                self.is_complete = False
                 continue
             one = self._goroutine(layout, memoryview(data)[number * layout.size : (number + 1) * layout.size], reasons, threads, now, trace)
             if one is not None:
@@ -208,6 +212,7 @@ class Goroutines:
             return int.from_bytes(data[at : at + size], "little") if at is not None else 0
 
         state = field("atomicstatus", 4) & ~_SCAN
+        self.is_complete = self.is_complete and (state in STATES or state in _WITHOUT_STACK)
         if state not in STATES or not field("goid"):
             return None
         stack = Range(field("stack.lo"), field("stack.hi"))

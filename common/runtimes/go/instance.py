@@ -145,6 +145,10 @@ class Go(Runtime):
         """Return the span in use that contains an address, or None."""
         return self._heap.spans.at(address) if self._heap is not None else None
 
+    def _stack_span_at(self, address: int) -> Optional[Range]:
+        found = self._span_at(address)
+        return Range(found.start, found.end) if found is not None and found.state == MANUAL else None
+
     @property
     def lists_objects(self) -> bool:  # type: ignore[override]
         return self._objects is not None
@@ -384,7 +388,9 @@ class Go(Runtime):
         refer to native memory."""
         native = self._directory.ranges() if self._directory is not None else []
         slots = find_free_slots(self._objects, self._engine, native) if native and self._objects is not None else []
-        stacks = list_used_stacks(self._target, self._user_threads, self._of(MANUAL))
+        stacks = self._of(MANUAL)
+        if self._user_threads and self.goroutines is not None and self.goroutines.is_complete:
+            stacks = list_used_stacks(self._target, self._user_threads, self._stack_span_at)
         pages = subtract(self._ranges, merge_ranges([*self._of(OBJECTS), *stacks])) if self._has_spans else []
         return merge_ranges([*pages, *slots])
 

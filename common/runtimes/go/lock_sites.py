@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction
@@ -48,6 +49,12 @@ _FATAL = re.compile(r"runtime\.(?:gopanic|goPanic\w+|panic\w*|throw|fatal|fatalt
 """Functions that never return."""
 
 _ENDS = ("ret", "ud2", "int3")
+DEFERRED = "runtime.deferreturn"
+"""Runs the deferred calls of its caller."""
+NAMES = ("sync.", "internal/sync.")
+"""Beginnings of names of functions that lock."""
+# Offsets of the methods of sync.Locker in an itab
+_LOCK_SLOT, _UNLOCK_SLOT = 0x18, 0x20
 _CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
 _MOST_CODE = 1 << 16  # bytes of a function
 _NEAR = 16  # instructions among which related ones are looked for
@@ -56,7 +63,8 @@ _NEAR = 16  # instructions among which related ones are looked for
 class LockSite(NamedTuple):
     """A place that locks. `line`, `pc`: of the instruction. `address`: of the lock, if it is a
     variable, or 0; else `offset` is its distance from the object to which the function refers.
-    `is_shared`: whether it is an RWMutex. `is_read`: whether other readers may have it, too."""
+    `is_shared`: whether it is an RWMutex. `is_read`: whether other readers may have it, too. For a
+    place that unlocks, these describe the lock that it unlocks."""
 
     line: int
     pc: int
@@ -65,18 +73,30 @@ class LockSite(NamedTuple):
     is_shared: bool
     is_read: bool
 
+    def may_be(self, other: LockSite) -> bool:
+        """Whether another place may lock or unlock the same lock. An offset of 0 may be unknown,
+        and a pointer may refer to a variable."""
+        if self.is_shared != other.is_shared or self.is_read != other.is_read:
+            return False
+        if self.address and other.address:
+            return self.address == other.address
+        return bool(self.address or other.address) or self.offset == other.offset or not (self.offset and other.offset)
+
 
 class _Function(NamedTuple):
-    """`locks`: the places that lock. `unlocks`: the addresses of instructions that unlock. `next`:
-    by address of an instruction, the addresses of those that may run after it."""
+    """`locks`, `unlocks`: the places that lock or unlock, with calls of functions and of deferred
+    closures that unlock what their caller has locked. `next`: by address of an instruction, the
+    addresses of those that may run after it. `slots`: indirect calls, by offset in the itab, such
+    as those of sync.Locker; 0 for closures."""
 
     locks: Sequence[LockSite]
-    unlocks: Sequence[int]
+    unlocks: Sequence[LockSite]
     next: Mapping[int, Sequence[int]]
+    slots: Mapping[int, Sequence[int]]
 
-    def reaches(self, starts: Iterable[int], goal: int, avoided: int) -> bool:
-        """Whether a path leads from one of the instructions to `goal` without `avoided`."""
-        seen, waiting = {avoided}, list(starts)
+    def reaches(self, starts: Iterable[int], goal: int, avoided: Iterable[int] = ()) -> bool:
+        """Whether a path leads from one of the instructions to `goal` without those `avoided`."""
+        seen, waiting = set(avoided), list(starts)
         while waiting:
             one = waiting.pop()
             if one == goal:
@@ -86,8 +106,35 @@ class _Function(NamedTuple):
                 waiting += self.next.get(one, ())
         return False
 
+    def find_call(self, pc: int) -> int:
+        """Return the address of the instruction that contains `pc`; 0 if there is none."""
+        return max((one for one in self.next if one <= pc), default=0)
 
-_NOTHING = _Function((), (), {})
+    def holds(self, entry: int, site: LockSite, call: int) -> bool:
+        """Whether the function surely holds at `call` what it locks at `site`; see list_held."""
+        if site.pc == call or not self.reaches([site.pc], call):
+            return False
+        if self.reaches([entry, *(one.pc for one in self.unlocks)], call, [site.pc]):
+            return False
+        same, after = [one.pc for one in self.locks if one.may_be(site)], self.next.get(call, ())
+        return any(self.reaches(after, one.pc, same) for one in self.unlocks if one.may_be(site))
+
+    def find_released(self, entry: int, call: int) -> list[LockSite]:
+        """Return the places before `call` that unlock what the function has not locked itself."""
+        return [
+            one
+            for one in self.unlocks
+            if self.reaches([one.pc], call) and self.reaches([entry], one.pc, [each.pc for each in self.locks if each.may_be(one)])
+        ]
+
+    def releases_locker(self, call: int) -> bool:
+        """Whether the function may have called Unlock of a sync.Locker before `call`, and calls
+        Lock there or later, as Wait of a condition variable does."""
+        unlocks, locks = (self.slots.get(one, ()) for one in (_UNLOCK_SLOT, _LOCK_SLOT))
+        return any(self.reaches([one], call) for one in unlocks) and any(self.reaches([call], one) for one in locks)
+
+
+_NOTHING = _Function((), (), {}, {})
 
 
 class LockSites:
@@ -95,52 +142,111 @@ class LockSites:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._known: dict[int, _Function] = {}
+        self._known: dict[tuple[int, bool, bool], Optional[_Function]] = {}
+        self._held: dict[tuple[int, bool], Sequence[LockSite]] = {}
+        self._released: dict[int, Optional[Sequence[LockSite]]] = {}
 
-    def list_held(self, table: FunctionTable, pc: int, is_waiting: bool) -> list[LockSite]:
+    def list_held(self, table: FunctionTable, pc: int, is_locking: bool) -> Sequence[LockSite]:
         """Return the places that lock what a function surely holds at `pc`: each path to `pc` leads
-        through the place, and no path from an unlock leads to `pc` without it. Some locks that are
-        held may be missing. `pc`: an address in a call. `is_waiting`: whether the function waits
-        for a lock there; this lock is not held."""
-        function = table.find(pc)
-        if function is None or self._target.arch.name != X86_64.name:
-            return []
-        known = self._known.get(function.entry)
-        if known is None:
-            known = self._known[function.entry] = self._read(table, pc)
-        call = max((one for one in known.next if one <= pc), default=0)
-        line = _line(table, pc) if is_waiting else 0
-        return [
-            one
-            for one in known.locks
-            if one.line != line and not known.reaches([function.entry, *known.unlocks], call, one.pc) and one.pc != call
-        ]
+        through the place, no path from an unlock leads to `pc` without it, and a path leads from
+        `pc` to an unlock. Some locks that are held may be missing. `pc`: an address in a call.
+        `is_locking`: whether the function locks there; this lock is not held."""
+        key = pc, is_locking
+        if key not in self._held:
+            self._held[key] = self._list_held(table, pc, is_locking)
+        return self._held[key]
 
-    def _read(self, table: FunctionTable, pc: int) -> _Function:
-        start, end = table.extent(pc)
-        pieces = list(self._target.pieces(start, end)) if end - start <= _MOST_CODE else []
-        if not any(_has_lock(table, bytes(piece.data), piece.address) for piece in pieces):
-            return _NOTHING
+    def _list_held(self, table: FunctionTable, pc: int, is_locking: bool) -> Sequence[LockSite]:
+        function = table.find(pc)
+        known = self._read(table, function.entry, True, False) if function is not None else None
+        if function is None or known is None or not known.locks:
+            return ()
+        places = table.places(pc)
+        is_locking = is_locking or any(one.function.startswith(NAMES) for one in places[:1])
+        call, line = known.find_call(pc), _line(table, pc) if is_locking else 0
+        return [one for one in known.locks if one.line != line and known.holds(function.entry, one, call)]
+
+    def list_released(self, table: FunctionTable, pc: int) -> Optional[Sequence[LockSite]]:
+        """Return the places in a function that may have unlocked, before `pc`, what a caller of the
+        function has locked; None if any lock may have been unlocked."""
+        if pc not in self._released:
+            function = table.find(pc)
+            known = self._read(table, function.entry, True, True) if function is not None else None
+            call = known.find_call(pc) if known is not None else 0
+            is_known = function is not None and known is not None and not known.releases_locker(call)
+            self._released[pc] = (
+                known.find_released(function.entry, call) if is_known and known is not None and function is not None else None
+            )
+        return self._released[pc]
+
+    def _read(self, table: FunctionTable, entry: int, with_callees: bool, always: bool) -> Optional[_Function]:
+        """Read a function. Return None if its code cannot be read. `with_callees`: whether the
+        functions that it calls are read, too. If not `always`, return nothing for functions that
+        do not lock themselves."""
+        key = entry, with_callees, always
+        if key not in self._known:
+            start, end = table.extent(entry)
+            pieces = list(self._target.pieces(start, end)) if end - start <= _MOST_CODE else []
+            if self._target.arch.name != X86_64.name or sum(len(one.data) for one in pieces) < end - start:
+                self._known[key] = None
+            elif always or any(_has_lock(table, bytes(piece.data), piece.address) for piece in pieces):
+                self._known[key] = self._disassemble(table, start, end, with_callees)
+            else:
+                self._known[key] = _NOTHING
+        return self._known[key]
+
+    def _disassemble(self, table: FunctionTable, start: int, end: int, with_callees: bool) -> Optional[_Function]:
         try:
             code = list(instructions_at(self._target, start, end - start))
         except CapstoneMissing:
-            return _NOTHING
-        following = dict[int, Sequence[int]]()
-        for one in code:
+            return None
+        following, slots = dict[int, Sequence[int]](), dict[int, list[int]]()
+        locks, unlocks, deferred = list[LockSite](), list[LockSite](), list[LockSite]()
+        for at, one in enumerate(code):
             following[one.address] = [] if one.name in _ENDS or _never_returns(table, one) else [one.end]
             if one.name.startswith("j"):
                 if one.target is None:  # a table of addresses
-                    return _NOTHING
+                    return None
                 following[one.address] = [one.target] if one.name == "jmp" else [one.end, one.target]
-        locks, unlocks = list[LockSite](), list[int]()
-        for at, one in enumerate(code):
-            if one.name == "call" and one.target is not None:
+            if one.name == "lea" and one.base == RIP and with_callees:
+                deferred += self._list_unlocks(table, one.address, self._closure_at(table, one.displacement or 0))
+            elif one.name == "call" and (one.target is None or _name_called(table, one) == DEFERRED):
+                slots.setdefault(_find_slot(code, at) if one.target is None else 0, []).append(one.address)
+            elif one.name == "call":
                 found = _read_call(table, code, at)
-                if found is not None and found[1].endswith("nlock"):
-                    unlocks.append(found[0].pc)
-                elif found is not None:
-                    locks.append(found[0])
-        return _Function(locks, unlocks, following)
+                if found is not None:
+                    (unlocks if found[1].endswith("nlock") else locks).append(found[0])
+                elif with_callees:
+                    unlocks += self._list_unlocks(table, one.address, one.target or 0)
+        unlocks += [one._replace(pc=pc) for one in deferred for pc in slots.get(0, ())]
+        return _Function(locks, unlocks, following, slots)
+
+    def _closure_at(self, table: FunctionTable, address: int) -> int:
+        """Return the function whose address an instruction loads: `address` itself, or the one of a
+        closure without variables."""
+        text = table.module.text
+        return address if text.start <= address < text.end else Memory(self._target).word(address) or 0
+
+    def _list_unlocks(self, table: FunctionTable, pc: int, called: int) -> Iterator[LockSite]:
+        """Yield a place at `pc` for each place in the function `called` that unlocks what the
+        function has not locked itself."""
+        function = table.find(called)
+        if function is None or function.entry != called or function.name.startswith(("runtime.", *NAMES)):
+            return
+        known = self._read(table, called, False, False)
+        for one in known.unlocks if known is not None else ():
+            if known is not None and known.reaches([called], one.pc, [each.pc for each in known.locks if each.may_be(one)]):
+                yield one._replace(pc=pc)
+
+
+def _find_slot(code: Sequence[Instruction], at: int) -> int:
+    """Return the offset from which an indirect call loads the address of the function: 0 for a
+    closure, or if it is unknown."""
+    one = code[at]
+    if one.displacement is not None:
+        return one.displacement
+    before = next((each for each in code[max(at - _NEAR, 0) : at][::-1] if each.destination == one.source), None)
+    return before.displacement or 0 if before is not None and before.loads else 0
 
 
 def _read_call(table: FunctionTable, code: Sequence[Instruction], at: int) -> Optional[tuple[LockSite, str]]:
@@ -159,7 +265,7 @@ def _read_call(table: FunctionTable, code: Sequence[Instruction], at: int) -> Op
     address, offset = _find_lock(code, place, *operand)
     back = READERS if slow is not None and shared else 0
     pc, line = code[place].address, _line(table, code[at].address)
-    return LockSite(line, pc, address - back if address else 0, offset - back, bool(shared), what == "RLock"), what
+    return LockSite(line, pc, address - back if address else 0, offset - back, bool(shared), what.startswith("R")), what
 
 
 def _find_lock(code: Sequence[Instruction], at: int, register: int, offset: int) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from findleaks.runtimes.go.stack_maps import StackMaps, StackObject
 from findleaks.runtimes.go.types import Types
 from findleaks.target.arch import AARCH64
 from findleaks.target.base import Piece, Range, Target, Thread
-from findleaks.target.ranges import merge_ranges, range_at
+from findleaks.target.ranges import merge_ranges
 from findleaks.value_classes import NamedTuple
 
 _WORD = 8
@@ -400,11 +400,21 @@ def live_stacks(threads: Sequence[UserThread]) -> list[Range]:
     return merge_ranges(Range(one.sp & ~7, one.stack.end) for one in threads if one.stack.start <= one.sp < one.stack.end)
 
 
-def list_used_stacks(target: Target, threads: Sequence[UserThread], spans: Sequence[Range]) -> list[Range]:
-    """Return the parts of stacks that goroutines and threads use: all of `spans`, the memory of
-    stacks, if no goroutine is known. A stack is used as a whole if its stack pointer is unknown."""
-    if not threads:
-        return list(spans)
-    whole = (one.stack for one in threads if not one.stack.start <= one.sp < one.stack.end)
-    own = ((range_at(spans, thread.sp), thread.sp - _RED_ZONE & -_WORD) for thread in target.threads())
-    return merge_ranges([*live_stacks(threads), *whole, *(Range(sp, part.end) for part, sp in own if part is not None)])
+def list_used_stacks(target: Target, threads: Sequence[UserThread], span_at: Callable[[int], Optional[Range]]) -> list[Range]:
+    """Return the parts of stacks that goroutines and threads use. `span_at`: returns the span of
+    stacks that contains an address.
+
+    All of a stack counts if its stack pointer is unknown, or may be stale: the goroutine runs, but
+    its thread executes a signal handler, or code of the runtime, on another stack."""
+    pointers = {thread.tid: thread.sp for thread in target.threads()}
+    stacks = {one.thread: one.stack for one in threads if one.thread}
+    used = list[Range]()
+    for one in threads:
+        sp = pointers.get(one.thread, 0) if one.state == RUNNING else one.sp
+        used.append(Range(one.sp & -_WORD, one.stack.end) if one.stack.start <= sp < one.stack.end else one.stack)
+    for thread, sp in pointers.items():
+        span, stack = span_at(sp), stacks.get(thread)
+        if span is not None:
+            end = stack.end if stack is not None and stack.start <= sp < stack.end else span.end
+            used.append(Range(max(sp - _RED_ZONE, span.start) & -_WORD, end))
+    return merge_ranges(used)
