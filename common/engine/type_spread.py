@@ -94,6 +94,9 @@ class Question(IntEnum):
     UNREQUESTED = 3
     """How much larger may a block of this size be than the request for it? The answer is a number
     of bytes. Reference and offset are 0."""
+    RIVALS = 4
+    """Which layouts may a block of this size have, if no pointer to it is known? The answer is the
+    number of a list (`add_choices`). Reference and offset are 0."""
 
 
 class Role(IntEnum):
@@ -283,8 +286,9 @@ class TypeSpread(Protocol):
         """Queue the doubtful elements of blocks that were not visited before: elements of arrays
         that the smallest request for a block of this size has no room for. Their pointers may be
         stale words. They claim only untyped blocks whose content does not contradict the claim,
-        and never contradict the claims of other pointers. If no pointer of such a block fits, the
-        claim is inferred."""
+        and never contradict the claims of other pointers. If no pointer of such a block fits, or
+        if another layout of this size (RIVALS) fits as well, the claim is inferred. If such a
+        layout explains more words as addresses, there is no claim."""
 
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the

@@ -114,6 +114,36 @@ static bool is_array(matching *m, const option *one, uint64_t start, uint64_t si
     return all[STRONG] + all[WEAK] > first[STRONG] + first[WEAK];
 }
 
+static uint64_t pointer_rank(const uint32_t *counts) { return (uint64_t)counts[STRONG] << 32 | counts[WEAK]; }
+
+/* Whether a pointer that may be a stale word may claim a block: the content must not contradict the
+ * claim, and no other type of this size may explain more words of it as addresses. The claim is
+ * certain only if pointers of the block fit it better than all other types. */
+bool may_claim(matching *m, const followed *p, uint32_t claim, bool *is_certain) {
+    const spread *s = m->s;
+    uint64_t size = size_of(s->b, p->index);
+    uint32_t counts[COUNTS] = {0}, list = UNKNOWN_RULE;
+    compare_block(m, claim & LAYOUT_MASK, p->start, used_size(s, p, claim), 1, counts);
+    *is_certain = counts[STRONG] || counts[WEAK];
+    if (m->failed || m->asked || counts[WRONG])
+        return false;
+    m->failed = rule_answer(m->s, RIVALS, 0, 0, size, &list);
+    m->asked = list == UNKNOWN_RULE;
+    if (m->failed || m->asked)
+        return false;
+    for (uint32_t at = s->choice_bounds.items[list]; at < s->choice_bounds.items[list + 1]; at++) {
+        uint32_t rival[COUNTS] = {0}, layout = s->choices.items[at];
+        if (layout != (claim & LAYOUT_MASK))
+            compare_block(m, layout, p->start, size, 1, rival);
+        if (layout == (claim & LAYOUT_MASK) || rival[WRONG])
+            continue;
+        *is_certain &= pointer_rank(rival) < pointer_rank(counts);
+        if (rival[STRONG] + rival[WEAK] + rival[LOOSE] > counts[STRONG] + counts[WEAK] + counts[LOOSE])
+            return false;
+    }
+    return true;
+}
+
 static uint32_t claim_of_key(const spread *s, const decision *d, uint64_t key) {
     uint64_t at = d->first_key;
     BISECT(at, d->last_key, middle, s->keyed.items[middle].key < key)

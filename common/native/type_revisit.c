@@ -70,8 +70,10 @@ API int fl_spread_revisit(spread *s, const uint32_t *references, uint64_t count)
  * They claim only untyped blocks whose content does not contradict the claim, and never contradict
  * the claims of other pointers. */
 API int fl_spread_doubtful(spread *s) {
-    s->doubtful_blocks.count -= s->doubtful_head;
-    memmove(s->doubtful_blocks.items, s->doubtful_blocks.items + s->doubtful_head, s->doubtful_blocks.count * sizeof *s->doubtful_blocks.items);
+    words *queue = &s->doubtful_blocks;
+    queue->count -= s->doubtful_head;
+    if (queue->count && s->doubtful_head)
+        memmove(queue->items, queue->items + s->doubtful_head, queue->count * sizeof *queue->items);
     s->doubtful_head = 0;
     uint64_t layouts = s->bounds.count - 1;
     uint8_t *has = s->doubts ? NULL : calloc(layouts, 1);
@@ -80,9 +82,9 @@ API int fl_spread_doubtful(spread *s) {
         for (uint32_t group = s->bounds.items[layout]; group < s->bounds.items[layout + 1]; group++)
             has[layout] |= !s->groups.items[group].count && s->groups.items[group].first < s->groups.items[group].last;
     for (uint32_t first = 0; has && first < s->b->count && !failed; first += SAMPLE)
-        failed = queue_blocks(s, has, first, &s->doubtful_blocks);
+        failed = queue_blocks(s, has, first, queue);
     s->doubts = !failed;
-    s->doubtful_end = s->doubtful_blocks.count;
+    s->doubtful_end = queue->count;
     free(has);
     return failed;
 }

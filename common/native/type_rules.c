@@ -135,7 +135,7 @@ API int fl_spread_answer(spread *s, const uint64_t *questions, const uint32_t *a
         if (sort == RULE && answers[at] < UNKNOWN_RULE &&
             (answers[at] & LAYOUT_MASK) + 1 >= (answers[at] & DECISION ? s->decisions.count + 1 : s->bounds.count))
             return DISORDER;
-        if (sort == POSSIBLE_LAYOUTS && answers[at] + 1 >= s->choice_bounds.count)
+        if ((sort == POSSIBLE_LAYOUTS || sort == RIVALS) && answers[at] + 1 >= s->choice_bounds.count)
             return DISORDER;
         bool is_decision = sort == RULE && answers[at] < UNKNOWN_RULE && answers[at] & DECISION;
         if ((is_decision && note_decision(s, (uint32_t)row[0])) || rule_set(s, key_of(sort, row[0] & UINT32_MAX, row[1]), row[2], answers[at]))

@@ -143,17 +143,16 @@ static int follow_decision(spread *s, const decision *d, const followed *p) {
     return claim ? claim_target(s, p, claim) : note_pointer(s, p);
 }
 
-/* Claim the block that a pointer in a doubtful element refers to, unless its content contradicts
- * the claim. Without a pointer that fits, the claim is inferred. */
+/* Claim the block that a pointer in a doubtful element refers to, if may_claim
+ * allows it. */
 static int claim_if_fitting(spread *s, const followed *p, uint32_t claim) {
     matching m = {.s = s};
-    uint32_t counts[COUNTS] = {0};
-    compare_block(&m, claim & LAYOUT_MASK, p->start, used_size(s, p, claim), 1, counts);
+    bool is_certain = false, may = may_claim(&m, p, claim, &is_certain);
     if (m.failed || m.asked)
         return m.failed ? m.failed : ASKED;
     followed known = *p;
-    known.certain = p->certain && (counts[STRONG] || counts[WEAK]);
-    return counts[WRONG] ? DONE : claim_target(s, &known, claim);
+    known.certain = p->certain && is_certain;
+    return may ? claim_target(s, &known, claim) : DONE;
 }
 
 /* Follow a pointer to a block. If it returns ASKED, the pointer is followed again later. */

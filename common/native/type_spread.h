@@ -43,7 +43,7 @@ enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_S
 
 #define ASKED 2 /* returned if an answer is missing */
 
-enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, UNREQUESTED = 3, QUESTIONS };
+enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, UNREQUESTED = 3, RIVALS = 4, QUESTIONS };
 enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4 };
 /* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
  * counts. */
@@ -228,6 +228,7 @@ int requested_count(spread *s, const elements *one, uint64_t count, uint64_t *re
 /* type_decisions.c. Decide which claim the block gets that a pointer refers to. Return 0 if no
  * option fits, or if m->asked is set. */
 uint32_t decide(matching *m, const decision *d, const followed *p);
+bool may_claim(matching *m, const followed *p, uint32_t claim, bool *is_certain);
 /* type_features.c. Return the value of a feature of a pointer, such as a word near the pointer. */
 uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64_t place, uint32_t target);
 

@@ -92,7 +92,7 @@ class Judge:
             return self._decide(arrays, ()) if certain and arrays and untyped else None
         typed_rows = _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
-        candidates = every = self._with_typed(candidates, Counter(typed.values()), found)
+        candidates = every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
         fitting = [one for one in candidates if fits[one] > LEAST_PART * len(sample)]
@@ -191,6 +191,13 @@ class Judge:
         level = Level.LEARNED if self._layouts.references[found.reference].sort == Sort.ANY else Level.BASE
         more = [Candidate(spec, level) for spec, _ in typed.most_common(MOST_ADDED)]
         return [*candidates, *(one for one in more if one.spec not in known)]
+
+    def _usual_arrays(self, arrays: Sequence[Candidate], typed: dict[int, Spec]) -> Sequence[Candidate]:
+        """Return the array that nearly all typed blocks of a rule are; () if there is none.
+        Blocks with a pointer only in their first element are then arrays, too, such as hash tables
+        with one entry. `typed`: the types of the blocks."""
+        usual = _winner(Counter(typed.values())) if arrays and len(typed) >= FEW else None
+        return [one._replace(level=Level.BASE) for one in arrays if one.spec == usual and one.spec.many]
 
     def _fits_alone(self, one: Candidate, candidates: Sequence[Candidate], left: Sequence[int], total: int, size: int) -> bool:
         """Whether nearly all of the blocks without a vote fit no other candidate. Behind a void
@@ -299,10 +306,11 @@ class Judge:
         values = self._spread.feature(feature, array("Q", found.untyped))
         return {block for block, value in zip(found.untyped[2::3], values) if claims.get(value) == _NO_TYPE}
 
-    def decide(self, options: Sequence[Candidate]) -> int:
+    def decide(self, options: Sequence[Candidate], found: Optional[Pointers] = None) -> int:
         """Return the answer to a rule for which the content of each block selects one of these
-        types."""
-        return self._decide((), options)
+        types. The content may also select an array that pointers of the rule `found` declare."""
+        candidates = self._rules.candidates(found.reference, found.offset, found.size) if found is not None else ()
+        return self._decide([one for one in candidates if one.level.is_certain and one.spec.many], options)
 
     def _decide(
         self, arrays: Sequence[Candidate], others: Sequence[Candidate], feature: int = NO_FEATURE, claims: Optional[dict[int, int]] = None

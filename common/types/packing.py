@@ -141,7 +141,7 @@ class Packing:
                 fitting = fitting or list(self._find_initialised(one))
                 if fitting:
                     options = [Candidate(spec, Level.BASE) for spec in fitting]
-                    answers[one.found.reference, one.found.offset, size] = self._judge.decide(options)
+                    answers[one.found.reference, one.found.offset, size] = self._judge.decide(options, one.found)
         return answers
 
     def _find_arrays(self, pending: Sequence[Pointers]) -> Iterator[tuple[tuple[int, int, int], int]]:

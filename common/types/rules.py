@@ -17,7 +17,6 @@ from findleaks.engine.type_spread import (
     QUESTION,
     Feature,
     Level,
-    Pointers,
     Question,
     Role,
     TypeSpread,
@@ -89,7 +88,11 @@ class Rules:
         if sort == Question.AGREES:
             return self._agreement.agrees(reference, offset, third)
         if sort == Question.UNREQUESTED:
-            return third - self.sizes.least_request(third)
+            return self.sizes.most_unrequested(third)
+        if sort == Question.RIVALS:
+            rivals = [one.spec for one in self.of_size(third)]
+            # Any block fits the layout of void.
+            return self._add_choices(rivals if len(rivals) <= MOST_CANDIDATES else [Spec(VOID)])
         of, found = self._layouts.references[reference], self.candidates(reference, offset, third)
         if of.sort == Sort.POINTER:
             self._possible.setdefault(of.pointees[0], {})[sort << 32 | reference, offset, third] = None
@@ -102,7 +105,11 @@ class Rules:
         specs = [self._cut_unused(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
         if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
             specs = [Spec(VOID)]  # Any struct may have such a pointer, as the link of a list.
-        return self._spread.add_choices([self._layouts.number(spec) for spec in specs]) if specs else 0
+        return self._add_choices(specs)
+
+    def _add_choices(self, specs: Iterable[Spec]) -> int:
+        numbers = [self._layouts.number(spec) for spec in specs]
+        return self._spread.add_choices(numbers) if numbers else 0
 
     def _cut_unused(self, spec: Spec, of: Reference, offset: int) -> Spec:
         """Return the part of a container's buffer that certainly contains values. In a vector, this
@@ -210,19 +217,6 @@ class Rules:
             return False
         first, step = tail[0], self._table.sizes[tail[1]]
         return step > 0 and self.sizes.fits(first + (size - first) // step * step, size)
-
-    def openable(self, found: Pointers) -> Sequence[int]:
-        """Return the types after which other objects may follow in the blocks that these pointers
-        refer to. Return () if a type that the pointers may refer to fits the size of the blocks."""
-        of, table = self._layouts.references[found.reference], self._table
-        if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
-            return ()
-        whole = self._embedding.places(of.pointees[0]).get(found.offset, ())
-        least = max(self.sizes.least(found.size), 1)
-        if any(least <= table.sizes[number] <= found.size for number in whole):
-            return ()
-        small = [one for one in whole if table.sizes[one] < least and not table.flags[one] & Flag.POLYMORPHIC]
-        return [one for one in small if not self.is_open(one)][:MOST_CANDIDATES]
 
     def open(self, types: Iterable[int]) -> array[int]:
         """Record that other objects follow after values of these types in their blocks. Return the

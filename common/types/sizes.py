@@ -11,6 +11,7 @@ LEAST_STEP = 16  # Bytes between size classes of small blocks, at most, in most 
 PART = 4  # Size classes of large blocks differ by at most this part of their size.
 CHUNK_STEP = 16  # Bytes between sizes of glibc's chunks.
 PAGE = 4096
+MOST_UNREQUESTED = 1 << 30  # The engine's answers have 32 bits.
 
 
 class SizeClasses:
@@ -47,6 +48,11 @@ class SizeClasses:
         class: glibc does not split a chunk if the rest would be smaller than a chunk (malloc.c,
         MINSIZE)."""
         return max(self.least(size) - self._step, 1) if self._is_glibc else self.least(size)
+
+    def most_unrequested(self, size: int) -> int:
+        """Return how many bytes of a block of `size` bytes the program may not have requested, up
+        to MOST_UNREQUESTED."""
+        return min(size - self.least_request(size), MOST_UNREQUESTED)
 
     def fits(self, wanted: int, size: int) -> bool:
         """Whether a request for `wanted` bytes results in a block of `size` bytes."""

@@ -11,15 +11,15 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
-from findleaks.debuginfo.type_table import Kind
+from findleaks.debuginfo.type_table import Flag, Kind
 from findleaks.engine.type_spread import Pointers, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import sample_blocks
-from findleaks.types.layouts import Layouts
+from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.packing import Packing
-from findleaks.types.rules import Rules
+from findleaks.types.rules import MOST_CANDIDATES, Rules
 from findleaks.types.specs import Packed, Spec
 from findleaks.value_classes import NamedTuple
 
@@ -68,7 +68,7 @@ class Tails:
         after the type in the same block."""
         found = set()
         for one in pending:
-            for number in self._rules.openable(one):
+            for number in self._openable(one):
                 key = number, one.reference, one.offset, one.size
                 blocks = () if key in self._examined else {block for block in one.untyped[2::3] if not self._heap.claims[block]}
                 if not blocks:
@@ -78,6 +78,19 @@ class Tails:
                 if offsets and sum(self._refers_behind(block, number, offsets) for block in sample) >= LEAST_OPEN * len(sample):
                     found.add(number)
         return found
+
+    def _openable(self, found: Pointers) -> Sequence[int]:
+        """Return the types after which other objects may follow in the blocks that these pointers
+        refer to. Return () if a type that the pointers may refer to fits the size of the blocks."""
+        of, table, rules = self._layouts.references[found.reference], self._layouts.table, self._rules
+        if of.sort != Sort.POINTER or of.counted or of.used or table.kinds[of.pointees[0]] not in STRUCTURES:
+            return ()
+        whole = self._layouts.embedding.places(of.pointees[0]).get(found.offset, ())
+        least = max(rules.sizes.least(found.size), 1)
+        if any(least <= table.sizes[number] <= found.size for number in whole):
+            return ()
+        small = [one for one in whole if table.sizes[one] < least and not table.flags[one] & Flag.POLYMORPHIC]
+        return [one for one in small if not rules.is_open(one)][:MOST_CANDIDATES]
 
     def _outward(self, number: int) -> Sequence[int]:
         """Return the offsets of the pointers in a type. Pointers of lists and trees are left out,

@@ -77,9 +77,11 @@ def test_kinds(flags: str, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
-def test_reused(flags: str, tmp_path: Path) -> None:
-    """Blocks that are larger than the size class of their type, with words of their former content, lead to no wrong type."""
-    figures = measure("typed_reused.c", tmp_path, 100, 1, *flags.split())
+@pytest.mark.parametrize("source", ["typed_reused.c", "typed_stale.c"])
+def test_reused(source: str, flags: str, tmp_path: Path) -> None:
+    """Blocks that are larger than the size class of their type, with words of their former content, lead to no wrong type. In
+    typed_stale.c, these words refer to leaked blocks of another type, which pointers of the claimed type fit, too."""
+    figures = measure(source, tmp_path, 100, 1, *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
     assert figures.held["sure right"] > 0.8 * sum(figures.held.values()), figures.held
@@ -316,9 +318,8 @@ def test_links(volumes: int, flags: str, tmp_path: Path) -> None:
     figures = measure("typed_kernel.c", tmp_path, volumes, 1, *flags.split())
     check(figures)
     every = figures.held + figures.leaked
-    assert every["sure wrong"] == 0, figures.wrong[:12]
-    # A table with one pointer, to its first element, is not taken for an array by its content.
-    assert every["inferred wrong"] <= 0.005 * sum(every.values()), figures.wrong[:12]
+    # A table with one pointer, to its first element, is an array because the other tables are.
+    assert not figures.wrong, figures.wrong[:12]
     assert every["none"] <= 0.01 * sum(every.values()), every
 
 

@@ -171,6 +171,7 @@ FILES = {
         "test_interior_structures.py",
         "test_interiors.py",
         "test_pointer_runs.py",
+        "test_type_spread.py",
     ),
 }
 

@@ -92,6 +92,24 @@ class Chooser:
                 return keyed
         return self.choose(decision.options, Choosing.BY_CONTENT)
 
+    def may_claim(self, claim: int, used: int) -> tuple[bool, bool]:
+        """Return whether a pointer that may be a stale word may claim the block, and whether the
+        claim is certain. The content must not contradict the claim, and no other type of this size
+        may explain more words of it as addresses. The claim is certain only if pointers of the
+        block fit it better than all other types. `used`: the size of the part that is in use."""
+        counts = self.compare(claim & LAYOUT_MASK, used)
+        is_certain = bool(counts[STRONG] + counts[WEAK])
+        if self.asked or counts[WRONG]:
+            return False, False
+        for layout in self._matching.rivals(self._size):
+            rival = self.compare(layout) if layout != claim & LAYOUT_MASK else []
+            if not rival or rival[WRONG]:
+                continue
+            is_certain = is_certain and (rival[STRONG], rival[WEAK]) < (counts[STRONG], counts[WEAK])
+            if rival[STRONG] + rival[WEAK] + rival[LOOSE] > counts[STRONG] + counts[WEAK] + counts[LOOSE]:
+                return False, False
+        return True, is_certain
+
     def _is_array(self, one: Option, used: int) -> bool:
         """Return whether all elements in the first `used` bytes fit, and an element after the first
         one has a pointer. If the claim is inferred, the elements after the first need at least

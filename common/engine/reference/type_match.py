@@ -3,6 +3,7 @@ common/native/type_match.c."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.reference.type_used import is_too_far
@@ -115,6 +116,11 @@ class Matching:
             if not counts[WRONG]:
                 return True
         return False
+
+    def rivals(self, size: int) -> Sequence[int]:
+        """Return the layouts that blocks of this size may have without a pointer to them."""
+        number = self._answer(Question.RIVALS, 0, 0, size)
+        return () if number == UNKNOWN else self._spread.choices[number]
 
     def _begins_alike(self, layout: int, start: int, size: int) -> bool:
         """Whether a block may have a layout, judged only by the first words of the block. For

@@ -14,7 +14,7 @@ from findleaks.engine.reference.pieces import Pieces
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_layouts import Elements, Sample
-from findleaks.engine.reference.type_match import STRONG, WEAK, WRONG, is_text
+from findleaks.engine.reference.type_match import WRONG, is_text
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
@@ -288,14 +288,13 @@ class PureTypeSpread:
 
     def _claim_if_fitting(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> bool:
         """Claim the block that a pointer refers to. In a doubtful element, the pointer must fit the
-        block's content, and the claim is inferred if no pointer of the block fits. Return whether
-        an answer is missing."""
+        block's content (Chooser.may_claim). Return whether an answer is missing."""
         if self._doubtful:
             chooser = Chooser(self, index)
-            counts = chooser.compare(claim & LAYOUT_MASK, used_size(self, reference, place, index, claim))
-            if chooser.asked or counts[WRONG]:
+            may_claim, is_certain = chooser.may_claim(claim, used_size(self, reference, place, index, claim))
+            if chooser.asked or not may_claim:
                 return chooser.asked
-            inferred = inferred or not counts[STRONG] + counts[WEAK]
+            inferred = inferred or not is_certain
         self._claim_target(reference, place, index, claim, inferred, owner)
         return False
 
