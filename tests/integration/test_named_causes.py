@@ -44,6 +44,7 @@ def test_the_path_to_listeners(kind: str, version: str, tmp_path: Path) -> None:
     assert f"{COUNT:,} closures onTick ({program}:" in found["cause"]
 
 
+@pytest.mark.matrix
 def test_references_of_an_addon_to_small_objects(tmp_path: Path) -> None:
     """The objects are a small part of V8's heap, but so many references of one addon are remarkable."""
     addon = tmp_path / "references.node"
