@@ -110,6 +110,7 @@ class FrameReader(ManagedFrames):
         self._states: Mapping[int, Sequence[int]] = {}
         self._named: dict[tuple[int, int], NamedFrame] = {}
         self.warnings: list[str] = []
+        self.number_read = 0  # frames read so far, also internal and damaged ones
         self._is_supported = runtime is not None and types is not None and _is_supported(runtime)
         if runtime is None or not _is_supported(runtime) or types is None:
             self._warn("this version of CPython is not supported" if types is not None else "symbols are missing")
@@ -238,6 +239,7 @@ class FrameReader(ManagedFrames):
         for _ in range(DEEPEST):
             if not frame or frame == end:
                 return
+            self.number_read += 1
             previous = self._memory.word(frame + self._layout.previous)
             if previous is None:
                 self._warn("some are damaged")

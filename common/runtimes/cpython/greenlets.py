@@ -36,7 +36,6 @@ _MOST_WORDS = 64  # words of a greenlet or of its state that are read
 # Frames of all greenlets together (10 s), and the innermost frames of each further greenlet. In
 # damaged memory, many greenlets may have the same long or endless chain of frames.
 _MOST_FRAMES, _FEWEST_FRAMES = 1 << 21, 16
-_OF_DAMAGED = 256  # frames that a damaged chain counts for, because its length is unknown
 _FRAME = 24  # offset in a frame object of its _PyInterpreterFrame, since CPython 3.11
 
 
@@ -100,8 +99,9 @@ def read_greenlets(target: Target, blocks: Blocks, known: Types, tally: ObjectTa
             return
         assert frames is not None
         frame = memory.word(one.frame + _FRAME) or 0 if frames.has_inner_frames else one.frame
+        before = frames.number_read
         named = frames.name_frames(frame, min(max(left, _FEWEST_FRAMES), DEEPEST))
-        left -= len(named) or _OF_DAMAGED
+        left -= frames.number_read - before  # also those of a chain that ends in a damaged frame
         if named:
             thread = UserThread(0, "suspended", "", 0, 0, Range(0, 0), named, kind=KIND)
             yield Greenlet(one.address, (one.state, *_copies(memory, blocks, one), one.frame), thread)

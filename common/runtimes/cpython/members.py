@@ -41,6 +41,7 @@ _CACHE, _CACHED = 72, 88
 _SUSPENDED = ("generator", "coroutine", "async_generator")
 _MOST_NAMES = 1 << 12
 _FIRST_FRAME = range(64, 120, 8)  # offsets at which a suspended object's frame may begin
+_TASK_WORDS = 32  # words of a task in which its coroutine is looked for
 _CODE_WORDS = range(3, 24)  # words of a code object in which its names are looked for
 
 
@@ -120,7 +121,9 @@ class ObjectNames:
 
     def _task_name(self, address: int) -> str:
         """Return the function whose coroutine a task runs; "" if unknown."""
-        for word in self._memory.words(address, 24) or ():
+        index = self._blocks.find(address)
+        size = self._blocks.address(index) + self._blocks.size(index) - address if index >= 0 else 0
+        for word in self._memory.words(address, min(_TASK_WORDS, size // self._memory.size)) or ():
             if word != address and self._plain(word) in _SUSPENDED:
                 return self._code_name(self._code_of(word))
         return ""

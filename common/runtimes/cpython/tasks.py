@@ -32,6 +32,9 @@ _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athr
 _FUTURE_ITERATOR = "_asyncio.FutureIter"
 _WORDS = 32  # words of a task in which its coroutine is looked for
 _DEEPEST = 1 << 10  # coroutines of a task
+# Coroutines of all tasks together, and the outermost ones of each further task. In damaged memory,
+# many tasks may refer to the same long chain of coroutines.
+_MOST_COROUTINES, _FEWEST = 1 << 19, 16
 _TOP, _TAGS = 64, 7  # offset in a frame of the top of its stack; bits of a reference of 3.14
 _STATE = -5  # offset from a frame of the state of its coroutine, since 3.11
 _EXECUTING = 0  # FRAME_EXECUTING; waiting coroutines have lower numbers, ended ones higher ones
@@ -72,6 +75,7 @@ class TaskReader:
     def __init__(self, memory: Memory, blocks: Blocks, known: Types, tally: ObjectTally, names: ObjectNames, frames: FrameReader) -> None:
         self._memory, self._blocks, self._known, self._tally = memory, blocks, known, tally
         self._names, self._frames = names, frames
+        self._left = _MOST_COROUTINES
         self._is_old = not names.layout.has_frames
         # The word of a task with its coroutine, by the number of the task's type.
         self._places: dict[int, int] = {}
@@ -113,7 +117,8 @@ class TaskReader:
         frames: list[NamedFrame] = []
         seen: dict[int, None] = {}
         innermost: Optional[_Suspended] = None
-        while coroutine and coroutine not in seen and len(seen) < _DEEPEST:
+        most = min(_DEEPEST, max(self._left, _FEWEST))
+        while coroutine and coroutine not in seen and len(seen) < most:
             seen[coroutine] = None
             one = self._find_suspended(coroutine)
             named = self._frames.name_frame(one.frame) if one is not None else None
@@ -122,6 +127,7 @@ class TaskReader:
             frames.append(named)
             innermost = one
             coroutine = self._driven_by(one.awaited)
+        self._left -= len(seen)
         return tuple(reversed(frames)), innermost, tuple(seen)
 
     def _find_suspended(self, coroutine: int) -> Optional[_Suspended]:

@@ -6,7 +6,7 @@ cause."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from findleaks.allocators.memory import Memory
 from findleaks.formatting import number
@@ -21,27 +21,33 @@ OF_CLASSES = (CLASS, SINGLETON)
 """Types for whose objects a variable is looked for."""
 _LEAST = 1000  # elements that are classes, or have a singleton class
 _SHARE = 0.25  # of the objects of the type
+# Variables that are examined, the longest ones; elements of each that are examined, at equal
+# distances; elements that are read of a variable.
+_VARIABLES, _SAMPLE, _MOST = 64, 1 << 12, 1 << 22
 
 
 def find_class_holder(memory: Memory, values: Values, variables: Iterable[Variable], type_name: str, objects: int) -> str:
     """Return "KEEP (Ruby variable): Array, 20,000 elements" for the variable that refers to most of
     the `objects` objects of a type; "" if no variable refers to many of them."""
     best, most = "", max(_LEAST, int(_SHARE * objects)) - 1
-    for one in interruptible(memory.target, (one for one in variables if (one.length or 0) > most)):
-        count = sum(_has_class(memory, values, value, type_name) for value in _elements(memory, values, one.value))
+    collections = [one for one in variables if (one.length or 0) > most and one.unit != "bytes"]
+    collections.sort(key=lambda one: -(one.length or 0))
+    for one in interruptible(memory.target, collections[:_VARIABLES]):
+        found = _read_elements(memory, values, one.value)
+        step = 1 + len(found) // _SAMPLE
+        count = step * sum(_has_class(memory, values, value, type_name) for value in found[::step])
         if count > most:
             best, most = f"{one.name} (Ruby variable): {one.what}, {number(one.length or 0)} {one.unit}", count
     return best
 
 
-def _elements(memory: Memory, values: Values, value: int) -> Iterator[int]:
-    """Yield the elements of an Array, or the keys and values of a Hash."""
+def _read_elements(memory: Memory, values: Values, value: int) -> Sequence[int]:
+    """Return the elements of an Array, or the keys, then the values, of a Hash."""
     found = elements(memory, value, values.long)
     if found is not None:
-        yield from memory.words(found.start, found.length) or ()
-        return
-    for pair in Tables(memory).pairs(value, values.long):
-        yield from (pair.key, pair.value)
+        return memory.words(found.start, min(found.length, _MOST)) or ()
+    pairs = list(Tables(memory).pairs(value, values.long))
+    return [*(pair.key for pair in pairs), *(pair.value for pair in pairs)]
 
 
 def _has_class(memory: Memory, values: Values, value: int, type_name: str) -> bool:

@@ -255,8 +255,8 @@ class Ruby(DumpableHeap):
         return array("Q", find_io_buffers(self._memory, self._directory.blocks, interruptible(self._target, files)))
 
     def _slots(self) -> Slots:
-        values, counts = self._values, self._variables.counts
-        return Slots(self._memory, self._engine, self._census, values.long, self._shared, counts, self._read_struct_name)
+        long, found, name = self._values.long, self._variables, self._read_struct_name
+        return Slots(self._memory, self._engine, self._census, long, self._shared, found.counts, name, found.is_complex)
 
     @property
     def _shared(self) -> int:

@@ -12,7 +12,12 @@ Up to 3.1, the class's own variables are in the st_table two words before the co
 objects store their variables in order; an st_table at the beginning of the extension has the
 numbers of these variables. Since 3.2, the word before the constants points to the class's
 variables, and a "shape" has the names of an object's variables. The upper half of an object's flags
-is the number of its shape. A shape names one variable, and its parents name the previous ones."""
+is the number of its shape. A shape names one variable, and its parents name the previous ones.
+
+One shape is "too complex" (SHAPE_OBJ_TOO_COMPLEX): objects get it if the objects of their class
+have many different lists of variables, or if Ruby has no more shapes. Their variables are in an
+st_table, by ID. The word that otherwise is the address of the variables is that of the table. In an
+object, this is the first word after the head, although the object has the flag EMBEDDED."""
 
 from __future__ import annotations
 
@@ -34,6 +39,7 @@ they have shapes."""
 # Bytes of a struct rb_shape; its types: a root, and one that adds a variable.
 SHAPE, ROOT, VARIABLE = 40, 0, 1
 LAST_PLAIN = 3  # the last type of shape whose objects store variables in order
+COMPLEX = 4  # the type of the shape whose objects store variables in an st_table
 MAX_SHAPES = 1 << 20
 NIL = 8  # the largest special value divisible by 8, up to 3.1
 NO_PARENT = 0xFFFFFFFF
@@ -124,7 +130,9 @@ class Members:
                 yield Member(key >> SHIFT, key & 0xE, address, value)
             return
         where = self._extension(klass, BY_SHAPE)
-        if where:
+        if where and self.is_complex((self._memory.word(klass) or 0) >> 32):
+            yield from self._iterate_complex(where)
+        elif where:
             yield from self._iterate_shaped(klass, where, min(ENTRIES, _MOST_SHAPES + self._left))
 
     def of_object(self, value: int, klass: int) -> Iterator[Member]:
@@ -134,6 +142,9 @@ class Members:
         if words is None:
             return
         embedded = bool(words[0] & EMBEDDED)
+        if self._values.long and self.is_complex(words[0] >> 32):
+            yield from self._iterate_complex(words[2])
+            return
         if self._values.long:
             yield from self._iterate_shaped(value, value + 16 if embedded else words[2])
             return
@@ -187,6 +198,17 @@ class Members:
             if parent >= number:  # a shape is created after its parent
                 return
             number = parent
+
+    def _iterate_complex(self, table: int) -> Iterator[Member]:
+        """Yield the variables in the st_table of an object whose shape is too complex."""
+        for key, value, address in self._tables.entries(table, ENTRIES):
+            if is_object(value):
+                yield Member(key >> SHIFT, key & 0xE, address, value)
+
+    def is_complex(self, shape: int) -> bool:
+        """Return whether objects with this shape have their variables in an st_table."""
+        found = self._shape(shape)
+        return found is not None and found[2] & 0xFF == COMPLEX
 
     def number_of(self, shape: int) -> int:
         """Return the number of variables of an object with this shape; 0 if unknown."""

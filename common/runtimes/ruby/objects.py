@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
@@ -58,7 +59,8 @@ class Slots:
 
     `long`: whether the version is 3.2 or later. `shared`: the flag of an Array whose elements
     belong to another Array, to which it refers. `count_of` returns the number of variables of
-    objects with a given shape. `name_data` returns the name of a data type."""
+    objects with a given shape, `is_complex` whether their variables are in an st_table. `name_data`
+    returns the name of a data type."""
 
     def __init__(
         self,
@@ -69,8 +71,10 @@ class Slots:
         shared: int,
         count_of: Callable[[int], int],
         name_data: Callable[[int], str] = lambda data_type: "",
+        is_complex: Callable[[int], bool] = lambda shape: False,
     ) -> None:
         self._memory, self._engine, self._census, self._long, self._count_of = memory, engine, taken, long, count_of
+        self._is_complex = is_complex
         self._shared = shared
         data_types = {sort.data for sort in taken.sorts if sort.data}
         self._capturing = {one: name for one in data_types if (name := name_data(one)) in CAPTURING}
@@ -139,7 +143,8 @@ class Slots:
         made = array("Q")
         end = 0
         captured: list[tuple[int, int, bool, int]] = []
-        others = sorted([*self._storage(slots, kinds, ranges, captured), *((start, size, False, owner) for start, size, owner in further)])
+        found = chain(self._storage(slots, kinds, ranges, captured), self._iterate_complex(numbers, ranges))
+        others = sorted([*found, *((start, size, False, owner) for start, size, owner in further)])
         for start, size, is_table, slot in sorted([*others, *_without_overlaps(captured, others)]):
             if not is_table:
                 self.plain.append(start)
@@ -202,7 +207,7 @@ class Slots:
                 if tag == c.T_ARRAY:
                     start, size = fourth, 8 * second
                 elif tag == c.T_HASH and flags & ST_TABLE:
-                    yield from self._table(slot, second)
+                    yield from self._table(slot, second, is_separate=not self._long)
                     continue
                 elif tag == c.T_HASH:
                     start, size = second, 16 * (flags >> BOUND_SHIFT & BOUND)
@@ -216,12 +221,25 @@ class Slots:
     def _iterate_captured(self, slot: int, data_type: int, flag: int, pointer: int) -> Iterator[tuple[int, int]]:
         return find_captured_memory(self._memory, self._capturing.get(data_type, ""), slot, flag, pointer)
 
-    def _table(self, slot: int, pointer: int) -> Iterator[tuple[int, int, bool, int]]:
-        """Yield a Hash's table, and the table's entries. Deleted entries keep their keys and
-        values."""
-        table = self._memory.words(slot + HASH_LONG if self._long else pointer, TABLE // 8)
-        if table is not None and (self._long or pointer % 8 == 0):
-            if not self._long:
+    def _iterate_complex(self, numbers: array[int], ranges: Sequence[Range]) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield the tables of T_OBJECTs whose shape is too complex; see members.py. Only the shape
+        distinguishes them from objects that have their variables in the slot."""
+        wanted = bytearray(self._long and sort.tag == c.T_OBJECT for sort in self._census.sorts) + b"\0"
+        slots, _, _ = self._census.addresses(wanted, numbers) if any(wanted) else (array("Q"), (), ())
+        known: dict[int, bool] = {}
+        for first, words in self._words(slots, ranges):
+            shapes = [flags >> 32 for flags in words[0]]
+            known.update((one, self._is_complex(one)) for one in set(shapes).difference(known))
+            for at, shape in enumerate(shapes):
+                if known[shape]:
+                    yield from self._table(slots[first + at], words[2][at], is_separate=True)
+
+    def _table(self, slot: int, pointer: int, is_separate: bool) -> Iterator[tuple[int, int, bool, int]]:
+        """Yield the table of a Hash or of variables, and the table's entries. Deleted entries keep
+        their keys and values. `is_separate`: the table is not in the slot, but at `pointer`."""
+        table = self._memory.words(pointer if is_separate else slot + HASH_LONG, TABLE // 8)
+        if table is not None and (not is_separate or pointer % 8 == 0):
+            if is_separate:
                 yield pointer, TABLE, True, slot
             if table[3]:
                 self.texts.append(table[3])

@@ -89,6 +89,10 @@ class Found(NamedTuple):
     members: Optional[Members] = None
     generic: Optional[GenericVariables] = None
 
+    def is_complex(self, shape: int) -> bool:
+        """Return whether objects with this shape have their variables in an st_table."""
+        return self.members is not None and self.members.is_complex(shape)
+
     def further_buffers(self) -> Iterable[tuple[int, int, int]]:
         """Yield start, size and owner of the buffers to which their owners do not refer."""
         return self.generic.memory() if self.generic is not None else ()
