@@ -163,15 +163,45 @@ def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: P
     assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
 
 
-@pytest.mark.parametrize("link", ["dynamic", pytest.param("static", marks=pytest.mark.matrix)])
-def test_an_invalid_pointer_that_musl_found(link: str, tmp_path: Path) -> None:
+_MUSL = """#include <stdlib.h>
+char *volatile block;
+__attribute__((noinline)) static void fill(volatile char *array, int size) { for (int i = 0; i < size; i++) array[i] = 'x'; }
+int main(int count, char **words) {
+    char array[16];
+    block = malloc(40);
+    if (words[1][0] == 'f') free(block + 8);
+    if (words[1][0] == 's') fill(array, 40);
+    if (words[1][0] == 'h') __asm__ volatile("hlt");
+    return 0;
+}
+"""
+_ALLOCATOR = "it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()"
+_ANY = "it executed hlt, a privileged instruction. Functions of musl execute it if they find an error: "
+# By link, whether the program is stripped, and its argument: the text.
+MUSL = {
+    ("dynamic", False, "free"): _ALLOCATOR,
+    ("dynamic", False, "stack"): "it executed hlt in musl's __stack_chk_fail(): a local array was written past its end",
+    ("static", False, "free"): _ALLOCATOR,
+    ("static", False, "stack"): "it executed hlt in musl's __stack_chk_fail(): a local array was written past its end",
+    ("static", False, "hlt"): "hlt is an invalid or privileged instruction",
+    ("static", True, "free"): _ANY,
+    ("static", True, "hlt"): _ANY,
+}
+
+
+@pytest.mark.parametrize(
+    ("link", "is_stripped", "word"), [pytest.param(*one, marks=() if one[0] == "dynamic" else pytest.mark.matrix) for one in MUSL]
+)
+def test_the_instruction_with_which_musl_ends_a_process(link: str, is_stripped: bool, word: str, tmp_path: Path) -> None:
     source, program = tmp_path / "program.c", tmp_path / "program"
-    source.write_text("#include <stdlib.h>\nchar *volatile block;\nint main(void) { block = malloc(40); free(block + 8); }\n")
-    mallocs_musl.choose("1.2.3", link).compile(source, program, link, "-w")
-    core, _ = run_until_crash([str(program)], tmp_path)
+    source.write_text(_MUSL)
+    words = ("-w", "-fstack-protector-all", *(["-s"] if is_stripped else []))
+    mallocs_musl.choose("1.2.3", link).compile(source, program, link, *words)
+    core, _ = run_until_crash([str(program), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
-    assert ": it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()" in found["text"]
-    assert found["evidence"]["allocator_check"] == "musl"
+    text = MUSL[link, is_stripped, word]
+    assert f": {text}" in found["text"]
+    assert found["evidence"]["allocator_check"] == ("musl" if text == _ALLOCATOR else None)
 
 
 def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:

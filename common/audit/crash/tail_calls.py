@@ -72,14 +72,14 @@ def _follow(
     words are on the stack then; [] if a path cannot be followed."""
     paths = [_Path(start, {number: Passed(value, 0, number) for number, value in known.items()})]
     found: list[tuple[Optional[Passed], bool]] = []
-    seen = set[tuple[int, tuple[tuple[int, int], ...]]]()
+    seen = set[tuple[int, tuple[tuple[int, Passed], ...], tuple[Optional[Passed], ...]]]()
     while paths:
         path = paths.pop()
         if path.address == goal:
             passed = path.registers.get(register)
             found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
             continue
-        state = (path.address, tuple(sorted((number, one.value) for number, one in path.registers.items())))
+        state = (path.address, tuple(sorted(path.registers.items())), path.pushed)
         if state in seen:
             continue
         seen.add(state)
@@ -129,6 +129,7 @@ def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
     if code.writes_memory and code.name not in ("cmp", "test", "push"):
         # It may change a word that a register was loaded from, or another one that is loaded later.
         registers = {number: one for number, one in registers.items() if not one.word}
+        pushed = tuple(one if one is not None and not one.word else None for one in pushed)
     return [_Path(code.end, registers, pushed, path.jumps)]
 
 
