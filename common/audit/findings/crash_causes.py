@@ -174,9 +174,9 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
     by = f" by {shorten(released.by, _WIDEST)}()" if released.by else ""
     sentences = [f"{released.function}() was called{by} with {value}{where}."]
     if block is not None and block.address != released.value:
-        sentences.append("This is not the start of a block.")
-        if place.is_freed:  # glibc merges free chunks, so that a freed block may be inside a larger one
-            sentences[-1:] = ["This is free memory, and not the start of a block. The pointer may have been freed before."]
+        # glibc merges free chunks, so that a freed block may be inside a larger one.
+        freed = "This is free memory, and not the start of a block. The pointer may have been freed before."
+        sentences.append(freed if place.is_freed else "This is not the start of a block.")
     elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
         # Under other conditions, this call may have freed the block, or the block only seems to be
         # free because its neighbour is damaged.
