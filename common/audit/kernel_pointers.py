@@ -23,6 +23,7 @@ _ENTRIES_AT = 0x10000000
 """IORING_OFF_SQES (linux/io_uring.h): the file offset at which the entries of an io_uring are
 mapped."""
 _TIMERS, _EPOLL, _PIPES, _MEMFDS = "POSIX timers", "epoll registrations", "pipes and sockets", "memfds that are not mapped"
+_URING_BUFFERS = "buffers registered with an io_uring"
 _FUNCTIONS = {
     "timer_create": _TIMERS,
     **dict.fromkeys(("sigqueue", "pthread_sigqueue"), "queued signals"),
@@ -30,6 +31,8 @@ _FUNCTIONS = {
     "epoll_ctl": _EPOLL,
     **dict.fromkeys(("pipe", "pipe2", "socketpair", "eventfd"), _PIPES),
     "memfd_create": _MEMFDS,
+    # liburing; the process does not map the ring if its memory belongs to the program
+    **dict.fromkeys((f"io_uring_register{part}" for part in ("", "_buffers", "_buffers_tags", "_buffers_update_tag")), _URING_BUFFERS),
 }
 """Functions that pass a pointer to the kernel, or create an object through which pointers are
 passed."""

@@ -102,8 +102,9 @@ class FieldsTree(RootedTree):
         field = self._field(node)
         if field is None:
             return self._tree.children(node, limit) if self._head(node) is not None else []
-        blocks = [self._tree.blocks_at(place, place + 1)[0] for place in self._children(field, max(0, limit))]
-        return sorted((Child(block, *self._tree.sum_retained(block)) for block in blocks), key=lambda child: (-child.bytes, child.block))
+        tree, places = self._tree, self._children(field, max(0, limit))
+        children = [Child(tree.blocks_at(place, place + 1)[0], tree.count_at(place), tree.bytes_at(place)) for place in places]
+        return sorted(children, key=lambda child: (-child.bytes, child.block))
 
     def spread(self, node: int, limit: int) -> list[Spread]:
         field = self._field(node)

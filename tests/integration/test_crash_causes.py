@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import building
+import libcs
 import mallocs_musl
 import pytest
 from debuggers import gdb, lldb, objects, run_cli
@@ -163,15 +164,100 @@ def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: P
     assert (fault["kind"], fault["value"]) == ("index", 1 << 40)
 
 
-@pytest.mark.parametrize("link", ["dynamic", pytest.param("static", marks=pytest.mark.matrix)])
-def test_an_invalid_pointer_that_musl_found(link: str, tmp_path: Path) -> None:
+_RELEASED = """#include <stdio.h>
+#include <stdlib.h>
+struct record { char *blocks[4]; };
+__attribute__((noinline)) void release_first(struct record *one) { free(one->blocks[0]); }
+__attribute__((noinline)) void release_all(char **blocks, int count) { for (int i = 0; i < count; i++) free(blocks[i]); }
+int main(int count, char **words) {
+    struct record *one = malloc(sizeof *one);
+    for (int i = 0; i < 4; i++) one->blocks[i] = malloc(100);
+    char word = words[1][0], *block = one->blocks[word == 'l'];
+    fprintf(stderr, "block=%p\\n", block);
+    if (word == 't') free(block), release_first(one);
+    if (word == 'i') one->blocks[0] += 16, release_first(one);
+    if (word == 'l') one->blocks[1] += 16, release_all(one->blocks, 4);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("version", ["2.31", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("2.36", "2.41", "2.43"))])
+@pytest.mark.parametrize("word", ["loop", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("twice", "interior"))])
+def test_pointers_in_releases_of_glibc(word: str, version: str, tmp_path: Path) -> None:
+    """free() of glibc 2.31 and 2.43 jumps to the function that finds the error, so that it has no frame."""
     source, program = tmp_path / "program.c", tmp_path / "program"
-    source.write_text("#include <stdlib.h>\nchar *volatile block;\nint main(void) { block = malloc(40); free(block + 8); }\n")
-    mallocs_musl.choose("1.2.3", link).compile(source, program, link, "-w")
+    source.write_text(_RELEASED)
+    libcs.get(version).compile(source, program, ("-O2", "-w"))
+    _, found, printed = run(program, word, tmp_path / "run")
+    released = int(found["evidence"]["released_pointer"]["value"], 16)
+    assert released == int(printed["block"], 16) + (0 if word == "twice" else 16)
+    assert found["cause"].startswith("free() was called with "), found["cause"]
+
+
+_EITHER = """#include <stdio.h>
+#include <stdlib.h>
+struct record { char *text, *block; } record = {(char *)0x1234, 0};
+__attribute__((noinline)) int either(struct record *one, int count) {
+    if (count > 9) { free(one->block); return 0; }
+    return puts(one->text);
+}
+int main(int count, char **words) {
+    record.block = malloc(40);
+    return either(&record, count) + 1;
+}
+"""
+
+
+def test_a_jump_to_free_that_was_not_executed(tmp_path: Path) -> None:
+    """The function jumps to puts(), in which the process crashes, or to free()."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(_EITHER)
+    subprocess.run(["gcc", "-O2", *_WORDS, str(source), "-o", program], check=True)
     core, _ = run_until_crash([str(program)], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
-    assert ": it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()" in found["text"]
-    assert found["evidence"]["allocator_check"] == "musl"
+    assert (found["evidence"]["signal"], found["evidence"]["released_pointer"]) == ("SIGSEGV", None)
+
+
+_MUSL = """#include <stdlib.h>
+char *volatile block;
+__attribute__((noinline)) static void fill(volatile char *array, int size) { for (int i = 0; i < size; i++) array[i] = 'x'; }
+int main(int count, char **words) {
+    char array[16];
+    block = malloc(40);
+    if (words[1][0] == 'f') free(block + 8);
+    if (words[1][0] == 's') fill(array, 40);
+    if (words[1][0] == 'h') __asm__ volatile("hlt");
+    return 0;
+}
+"""
+_ALLOCATOR = "it executed hlt in musl's allocator, which found an error: an invalid pointer was passed to free()"
+_ANY = "it executed hlt, a privileged instruction. Functions of musl execute it if they find an error: "
+# By link, whether the program is stripped, and its argument: the text.
+MUSL = {
+    ("dynamic", False, "free"): _ALLOCATOR,
+    ("dynamic", False, "stack"): "it executed hlt in musl's __stack_chk_fail(): a local array was written past its end",
+    ("static", False, "free"): _ALLOCATOR,
+    ("static", False, "stack"): "it executed hlt in musl's __stack_chk_fail(): a local array was written past its end",
+    ("static", False, "hlt"): "hlt is an invalid or privileged instruction",
+    ("static", True, "free"): _ANY,
+    ("static", True, "hlt"): _ANY,
+}
+
+
+@pytest.mark.parametrize(
+    ("link", "is_stripped", "word"), [pytest.param(*one, marks=() if one[0] == "dynamic" else pytest.mark.matrix) for one in MUSL]
+)
+def test_the_instruction_with_which_musl_ends_a_process(link: str, is_stripped: bool, word: str, tmp_path: Path) -> None:
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(_MUSL)
+    words = ("-w", "-fstack-protector-all", *(["-s"] if is_stripped else []))
+    mallocs_musl.choose("1.2.3", link).compile(source, program, link, *words)
+    core, _ = run_until_crash([str(program), word], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    text = MUSL[link, is_stripped, word]
+    assert f": {text}" in found["text"]
+    assert found["evidence"]["allocator_check"] == ("musl" if text == _ALLOCATOR else None)
 
 
 def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path, tmp_path: Path) -> None:
@@ -183,7 +269,7 @@ def test_a_block_that_was_only_marked_as_free_was_not_freed_twice(program: Path,
 
 
 def test_a_core_without_a_record_of_the_signal(program: Path, tmp_path: Path) -> None:
-    """qemu writes such cores. The finding names what the core has: the signal, and where the thread was."""
+    """QEMU 7.2 writes such cores of the programs that it emulates. The finding names the signal, and where the thread was."""
     core, _, _ = run(program, "name", tmp_path)
     core.write_bytes(core.read_bytes().replace(struct.pack("<I", NT_SIGINFO) + b"CORE\0", struct.pack("<I", NT_SIGINFO) + b"NONE\0"))
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,33 @@ def test_a_core_of_a_debugger(readable: cores.Running) -> None:
     assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] == len(list_blocks(readable))
     (note,) = [note for note in body["notes"] if SENTENCE in note]
     assert "are not in this core (use --pid): " in note
+
+
+_REGISTERING = """#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int io_uring_register_buffers(void *, const void *, unsigned);
+int main(void) {
+    io_uring_register_buffers(0, malloc(5000), 1);
+    for (int i = 0; i < 9; i++) malloc(50);
+    puts("ready"), fflush(stdout);
+    for (;;) pause();
+}
+"""
+
+
+def test_a_core_of_a_process_that_registers_buffers(tmp_path: Path) -> None:
+    """The kernel refers to such buffers. A ring that is not mapped has no other trace in a core."""
+    library, source, program = tmp_path / "liburing.so", tmp_path / "program.c", tmp_path / "program"
+    source.write_text(_REGISTERING)
+    stub = "int io_uring_register_buffers(void *a, const void *b, unsigned c) { return !a + !b + c; }"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-xc", "-", "-o", library], input=stub, text=True, check=True)
+    subprocess.run(["gcc", "-w", source, library, "-o", program], check=True)
+    with cores.Running([str(program)], tmp_path / "run") as run:
+        body = run_json("find", str(run.gcore()))
+    found = [(one["what"], one["function"], one["module"]) for one in body["kernel"]["uses"]]
+    assert found == [("buffers registered with an io_uring", "io_uring_register_buffers", "program")]
+    assert body["kernel"]["doubtful"]["blocks"] == body["totals"]["definite"]["blocks"] > 0
 
 
 @pytest.mark.parametrize("debugger", [gdb, lldb])

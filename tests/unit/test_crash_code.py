@@ -155,7 +155,7 @@ def test_accesses_relative_to_gs(registers: dict[int, int], code: int, found: st
     tracer: Any = SimpleNamespace(
         frames=[SimpleNamespace(pc=0x1000)], reader=reader, known_registers=lambda level: registers, thread_pointer=0
     )
-    crash: Any = SimpleNamespace(is_musl_check=False, fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
+    crash: Any = SimpleNamespace(musl_check="", fault=find_fault(target, tracer, signal.SIGSEGV, code, 0x7028), address=0x7028)
     assert describe_reason(crash, target) == found
 
 

@@ -5,7 +5,6 @@ made from outside (gcore, `kill -ABRT`) has none."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections import Counter
@@ -24,7 +23,7 @@ from findleaks.audit.crash.last_words import read_last_words
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
-from findleaks.audit.crash.value_origin import Origin
+from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.audit.heap_check import check_heap
 from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.directory import code_tables_of, find_frames
@@ -107,8 +106,7 @@ class Crash:
     refused_call: int = -1
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
-    # Whether musl's malloc() or free() found an error, and executed hlt
-    is_musl_check: bool = False
+    musl_check: str = ""  # what executed musl's hlt: see musl_check.py; "" if nothing did
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 
@@ -166,19 +164,16 @@ def read_crash(session: Session) -> Optional[Crash]:
         refused_call=handled.call if handled is not None else target.refused_call,
         innermost=own[0].function if own else "",
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
-        is_musl_check=fault is not None and fault.instruction == "hlt" and _is_musl(session, own),
+        musl_check=_find_musl_check(session, tracer, own) if fault is not None and fault.instruction == "hlt" else "",
         stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )
 
 
-def _is_musl(session: Session, frames: Sequence[NamedFrame]) -> bool:
-    """Whether the innermost frame is in the module with musl's allocator. The allocator is in libc,
-    or in a program that is linked statically."""
-    modules = [os.path.basename(one.path) for one in session.target.modules()]
-    is_static = len([name for name in modules if name and not name.startswith(("linux-", "[v"))]) == 1
-    inner = frames[0].module if frames else ""
-    is_libc = is_static or inner.startswith(("libc.", "ld-musl"))
-    return is_libc and any(one.name.startswith("musl") for one in session.directory.allocators)
+def _find_musl_check(session: Session, tracer: Tracer, frames: Sequence[NamedFrame]) -> str:
+    # Imported late: seldom needed
+    from findleaks.audit.crash.musl_check import find_musl_check
+
+    return find_musl_check(session, tracer, frames)
 
 
 def _text_of_pointer(session: Session, origin: Optional[Origin], fault: Optional[Fault]) -> str:

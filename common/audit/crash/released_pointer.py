@@ -49,44 +49,60 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
     if tracer.target.arch.name != X86_64.name:
         return None
     calls = [at for at, one in enumerate(names[:_INNERMOST]) if one.function in _FUNCTIONS]
-    caller = calls[-1] + 1 if calls else 0
+    # free() of a library that adds headers to blocks is a caller of the allocator's free().
+    calls = [at for at in calls if names[at].module == names[calls[0]].module]
+    caller = calls[-1] + 1 if calls else _find_outside(tracer, unwinder, names)
     try:
-        # In musl, free() is a jump to a function without a name and without an unwind table.
-        function = names[caller - 1].function if calls else ""
+        function, entry = "", 0
         extent = unwinder.extent(tracer.frames[caller - 1].call) if calls else None
-        if extent is None:
-            levels = range(1, min(_INNERMOST, len(tracer.frames)))
-            caller = next((at for at in levels if unwinder.extent(tracer.frames[at].call) is not None), 0)
-            function = name_called(tracer, caller) if caller else ""
-            if function not in _FUNCTIONS:
-                return None
-        elif caller >= len(tracer.frames):
+        if extent is not None:
+            function, entry = names[caller - 1].function, extent.start
+        elif caller:
+            function = name_called(tracer, caller)
+            if function in _FUNCTIONS:
+                value = tracer.value(caller, RDI)
+                origin = tracer.origin(caller, RDI, value) if value is not None else None
+                return ReleasedPointer(_FUNCTIONS[function], value, caller, origin) if value is not None else None
+            function, entry = "free", _find_entry(tracer, names)
+        if not entry or caller >= len(tracer.frames):
             return None
-        else:
-            name = _FUNCTIONS[function]
-            passed = _follow_call(tracer, caller, extent.start)
-            by = _library_function(tracer, caller, names[caller], passed.through if passed is not None else ())
-            if passed is not None:
-                return ReleasedPointer(name, passed.value, caller, _origin(tracer, caller, passed), by)
-            value = _find_kept(tracer, caller, extent.start)
-            return ReleasedPointer(name, value, caller, tracer.origin(caller, RDI, value), by) if value is not None else None
-        value = tracer.value(caller, RDI)
-        if value is None:
-            return None
-        return ReleasedPointer(_FUNCTIONS[function], value, caller, tracer.origin(caller, RDI, value))
+        passed = _follow_call(tracer, caller, entry, bool(calls))
+        by = _library_function(tracer, caller, names[caller], passed.through if passed is not None else ())
+        if passed is not None:
+            return ReleasedPointer(_FUNCTIONS[function], passed.value, caller, _origin(tracer, caller, passed), by)
+        value = _find_kept(tracer, caller, entry) if calls else None
+        return ReleasedPointer(_FUNCTIONS[function], value, caller, tracer.origin(caller, RDI, value), by) if value is not None else None
     except CapstoneMissing:
         return None
 
 
-def _follow_call(tracer: Tracer, caller: int, function: int) -> Optional[Passed]:
+def _find_outside(tracer: Tracer, unwinder: Unwinder, names: Sequence[NamedFrame]) -> int:
+    """Return the index of the first frame that may have called free() if no frame is free(): the
+    first one outside the innermost module; 0 if there is none. free() of glibc 2.31 and 2.43 ends
+    with jumps to other functions. In musl, free() is a jump to a function without a name and
+    without an unwind table; the program may contain it."""
+    levels = range(1, min(_INNERMOST, len(tracer.frames), len(names)))
+    is_described = [unwinder.extent(tracer.frames[at].call) is not None for at in levels]
+    outside = next((at for at, found in zip(levels, is_described) if found and names[at].module != names[0].module), 0)
+    return outside or next((at for at, found in zip(levels, is_described) if found), 0)
+
+
+def _find_entry(tracer: Tracer, names: Sequence[NamedFrame]) -> int:
+    """Return the address of free() in the innermost module; 0 if it is unknown."""
+    symbol = tracer.target.symbol("free", names[0].module) if names and names[0].module else None
+    return symbol.address if symbol is not None else 0
+
+
+def _follow_call(tracer: Tracer, caller: int, function: int, is_proven: bool) -> Optional[Passed]:
     """Return the argument with which the function that a frame calls is, or jumps to, the one at
-    the address `function`."""
+    the address `function`. `is_proven`: whether the next inner frame is this function. Otherwise
+    the called function must not have a frame: fclose() calls free(), and then jumps to it."""
     called = tracer.called_function(caller) or tracer.called_address(caller)
-    if not called:
+    if not called or (not is_proven and tracer.reader.entry(tracer.frames[caller - 1].call) == called):
         return None
     known = {number: tracer.value(caller, number) for number in _PASSED}
     values = {number: value for number, value in known.items() if value is not None}
-    return follow_jumps(tracer.reader, Memory(tracer.target), called, values, function)
+    return follow_jumps(tracer.reader, Memory(tracer.target), called, values, function, is_proven)
 
 
 def _origin(tracer: Tracer, caller: int, passed: Passed) -> Optional[Origin]:

@@ -39,19 +39,24 @@ _State = dict[int, Passed]
 
 class _Path(NamedTuple):
     """A path that is not finished: the next instruction, the known registers, the words that were
-    pushed, the last one at the end, and the destinations of jumps."""
+    pushed, the last one at the end, the destinations of jumps, and whether one of them is in
+    another function."""
 
     address: int
     registers: _State
     pushed: tuple[Optional[Passed], ...] = ()
     jumps: tuple[int, ...] = ()
+    has_left: bool = False
 
 
-def follow_jumps(reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int) -> Optional[Passed]:
+def follow_jumps(
+    reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, is_proven: bool = True
+) -> Optional[Passed]:
     """Return the first argument with which the function at `start` jumps to the one at `goal`; None
     if it is not certain. If `start` is `goal`, this is its own argument. `known`: the values of
-    general registers at the start, by number. Raises CapstoneMissing."""
-    found = _follow(reader, memory, start, known, goal, RDI)
+    general registers at the start, by number. `is_proven`: whether the goal was reached. If this is
+    not known, no path may jump to another function. Raises CapstoneMissing."""
+    found = _follow(reader, memory, start, known, goal, RDI, is_proven)
     values = {one.value if one is not None else None for one, _ in found}
     return found[0][0] if len(values) == 1 and not any(is_pushed for _, is_pushed in found) else None
 
@@ -66,29 +71,34 @@ def offset_at(reader: CodeReader, memory: Memory, function: int, call: int, regi
 
 
 def _follow(
-    reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, register: int
+    reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, register: int, is_proven: bool = True
 ) -> list[tuple[Optional[Passed], bool]]:
     """Return the values that a register has when the paths from `start` reach `goal`, and whether
     words are on the stack then; [] if a path cannot be followed."""
     paths = [_Path(start, {number: Passed(value, 0, number) for number, value in known.items()})]
     found: list[tuple[Optional[Passed], bool]] = []
-    seen = set[tuple[int, tuple[tuple[int, int], ...]]]()
+    seen = set[tuple[int, tuple[tuple[int, Passed], ...], tuple[Optional[Passed], ...]]]()
     while paths:
         path = paths.pop()
         if path.address == goal:
             passed = path.registers.get(register)
             found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
             continue
-        state = (path.address, tuple(sorted((number, one.value) for number, one in path.registers.items())))
+        state = (path.address, tuple(sorted(path.registers.items())), path.pushed)
         if state in seen:
             continue
         seen.add(state)
         step = reader.step(path.address) if len(seen) <= _MOST_STEPS else None
         after = _execute(step, path, memory) if step is not None else None
-        if after is None:
+        if after is None or (not is_proven and path.has_left and not after):
             return []
-        paths += after
+        paths += [one._replace(has_left=path.has_left or _leaves(reader, step, one.address)) for one in after]
     return found
+
+
+def _leaves(reader: CodeReader, step: Optional[Step], address: int) -> bool:
+    """Whether an instruction jumps to an address in another function."""
+    return step is not None and address != step.code.end and reader.entry(address) != reader.entry(step.code.address)
 
 
 def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
@@ -129,6 +139,7 @@ def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
     if code.writes_memory and code.name not in ("cmp", "test", "push"):
         # It may change a word that a register was loaded from, or another one that is loaded later.
         registers = {number: one for number, one in registers.items() if not one.word}
+        pushed = tuple(one if one is not None and not one.word else None for one in pushed)
     return [_Path(code.end, registers, pushed, path.jumps)]
 
 

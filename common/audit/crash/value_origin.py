@@ -254,10 +254,9 @@ class Tracer:
             now = self.known_registers(level).get(RSP)
             return None if now is None or None in moves else now - sum(one or 0 for one in moves)
         bit = 1 << register
-        if not any(step.changed & bit for step in code.steps[at:-1]):
-            value = self.known_registers(level).get(register)
-            if value is not None:
-                return value
+        value, added = self.known_registers(level).get(register), _sum_added(code, at, register)
+        if value is not None and added is not None:
+            return value - added & _MASK
         before = next((index for index in range(at - 1, -1, -1) if code.steps[index].changed & bit), None)
         if before is not None:
             found = self._compute(level, code, before, register, depth)
@@ -306,12 +305,14 @@ class Tracer:
                 return None
             data = self._memory.read(address, step.width)
             return int.from_bytes(data, "little") if len(data) == step.width else None
-        source = step.source if step.name == "mov" else register if step.name in ("add", "sub") and step.immediate is not None else NONE
+        is_sum = step.name == "add" and step.source >= 0
+        is_moved = is_sum or (step.name in ("add", "sub") and step.immediate is not None)
+        source = register if is_moved else step.source if step.name == "mov" else NONE
         value = self._value(level, code, at, source, depth - 1) if source >= 0 and step.displacement is None else None
-        if value is None:
+        more = self._value(level, code, at, step.source, depth - 1) if is_sum and value is not None else step.immediate or 0
+        if value is None or more is None:
             return None
-        more = (step.immediate or 0) * {"add": 1, "sub": -1}.get(step.name, 0)
-        return (value + more) & mask
+        return (value + more * {"add": 1, "sub": -1}.get(step.name, 0)) & mask
 
     def _trace_extension(self, level: int, code: StraightCode, at: int, register: int, depth: int) -> Optional[int]:
         """Return the 32-bit number that instruction `at` extends to the 64 bits of a register."""
@@ -341,3 +342,22 @@ class Tracer:
         # A call through a slot of the global offset table, as -fno-plt and rustc generate it
         is_slot = step.base == RIP and step.scaled == NONE and step.displacement is not None
         return (self._memory.word(step.displacement or 0) or 0) if is_slot else 0
+
+
+def _sum_added(code: StraightCode, at: int, register: int) -> Optional[int]:
+    """Return what instructions from `at` on, without the last one, add to a register; None if they
+    change it otherwise. Example: a loop loads an element, and adds 8 before it calls free()."""
+    added, bit = 0, 1 << register
+    for step in code.steps[at:-1]:
+        one = step.code
+        if not step.changed & bit:
+            continue
+        if one.destination != register or not one.wide or step.effect.flow == "call":
+            return None
+        if one.name in ("add", "sub") and one.immediate is not None and one.displacement is None:
+            added += one.immediate if one.name == "add" else -one.immediate
+        elif one.name == "lea" and one.base == register and one.scaled == NONE:
+            added += one.displacement or 0
+        else:
+            return None
+    return added

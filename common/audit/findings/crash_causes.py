@@ -14,6 +14,7 @@ from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
 
 _WIDEST = 300  # characters that are shown of a place or a text
+_ALLOCATOR_ERRORS = "an invalid pointer was passed to free() or realloc(), a block was freed twice, or the heap is damaged"
 _DOUBLE_FREES = ("double free", "free(): double free")  # glibc's messages
 
 
@@ -23,11 +24,8 @@ def describe_reason(found: Crash, target: Target) -> str:
     fault = found.fault
     if fault is None:
         return ""
-    if found.is_musl_check:
-        return (
-            "it executed hlt in musl's allocator, which found an error: "
-            "an invalid pointer was passed to free() or realloc(), a block was freed twice, or the heap is damaged"
-        )
+    if found.musl_check:
+        return _describe_musl_check(found.musl_check)
     value = _quote_value(max(fault.value, 0), region_at(target.regions(), fault.value) is not None)
     invalid = "which is not a valid address" if found.address is None else "which is not executable"
     texts = {
@@ -119,6 +117,18 @@ def _noun(fault: Fault) -> str:
     return f"The {'null ' if fault.value == 0 else ''}pointer{of}"
 
 
+def _describe_musl_check(check: str) -> str:
+    """Return what musl found when it executed hlt. `check`: see musl_check.py."""
+    if check == "allocator":
+        return f"it executed hlt in musl's allocator, which found an error: {_ALLOCATOR_ERRORS}"
+    if check == "stack":
+        return "it executed hlt in musl's __stack_chk_fail(): a local array was written past its end"
+    return (
+        "it executed hlt, a privileged instruction. Functions of musl execute it if they find an error: "
+        f"{_ALLOCATOR_ERRORS}; or a local array was written past its end"
+    )
+
+
 def _describe_source(noun: str, source: PointerSource, text: str) -> list[str]:
     """Return sentences about the origin of a value. `noun`: see `_noun`."""
     more = f"{number(abs(source.offset))} {'more' if source.offset > 0 else 'less'} than " if source.offset else ""
@@ -164,7 +174,9 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
     by = f" by {shorten(released.by, _WIDEST)}()" if released.by else ""
     sentences = [f"{released.function}() was called{by} with {value}{where}."]
     if block is not None and block.address != released.value:
-        sentences.append("This is not the start of a block.")
+        # glibc merges free chunks, so that a freed block may be inside a larger one.
+        freed = "This is free memory, and not the start of a block. The pointer may have been freed before."
+        sentences.append(freed if place.is_freed else "This is not the start of a block.")
     elif block is not None and place.is_freed and found.message.startswith(_DOUBLE_FREES) and found.damage is None:
         # Under other conditions, this call may have freed the block, or the block only seems to be
         # free because its neighbour is damaged.
@@ -208,7 +220,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "text": found.text or None,
         "fortified_function": found.check or None,
         "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
-        "allocator_check": "musl" if found.is_musl_check else None,
+        "allocator_check": "musl" if found.musl_check == "allocator" else None,
         "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
     }
 

@@ -65,7 +65,8 @@ def describe_end(session: Session, found: Sequence[Finding]) -> Iterator[str]:
 
 
 def _describe_unrecorded(target: Target, name: str) -> Iterator[str]:
-    """Yield a sentence about a core without siginfo_t, as qemu and LLDB write it."""
+    """Yield a sentence about a core without siginfo_t. QEMU writes such cores of the programs that
+    it emulates (linux-user/elfload.c)."""
     thread = next((one for one in target.threads() if one.tid == target.first_thread), None)
     frame = own_frame(read_stack(target, thread).frames) if thread is not None else None
     place = f" Thread {target.first_thread} was in {_name_frame(frame)}." if frame is not None else ""
