@@ -8,7 +8,8 @@
  *
  * The number of a joint leaf has these values, in this order: UNSEEN if no root reaches the leaf;
  * the ancestor found so far; JOINED | place; the place. An ancestor is the number of a node, or
- * count + priority for the node above all roots, or IN_STEM | number of the stem's referrer. */
+ * count + priority for the node above all roots, or IN_STEM | number of the stem's referrer. When
+ * numbers are replaced by places, it becomes IN_STEM | place of the stem's referrer. */
 #include "dominators.h"
 
 #include <stdlib.h>

@@ -130,41 +130,40 @@ int dominators_stems(dominators *d, int64_t *budget) {
     return DONE;
 }
 
-static uint32_t leaf_tree_size(const dominators *d, uint32_t index);
+static uint32_t leaf_tree_size(const dominators *d, uint32_t index, uint32_t referrer);
 
-/* Return the number of blocks in the leaf trees below a block. */
-static uint32_t left_out_below(const dominators *d, uint32_t index) {
+/* Return the number of blocks in the leaf trees below a block with this number. */
+static uint32_t left_out_below(const dominators *d, uint32_t index, uint32_t number) {
     const graph *g = d->g;
     uint32_t count, found = 0;
     for (const uint32_t *edge = g->edges + edges_of(g, index, &count), *end = edge + count; edge < end; edge++)
         if (bit(d->left_out, *edge >> INDEX_SHIFT))
-            found += leaf_tree_size(d, *edge >> INDEX_SHIFT);
+            found += leaf_tree_size(d, *edge >> INDEX_SHIFT, number);
     return found;
 }
 
-/* Return whether the block is a joint leaf that a stem retains, and that has no place yet. Only the
- * edges of one reachable stem lead to such a leaf. */
-static bool is_in_stem(const dominators *d, uint32_t index) {
-    if (!is_joint(d, index))
-        return false;
-    uint32_t number = *kept_number(d, index);
-    return number >= IN_STEM && number != UNSEEN;
+/* Return whether the block is a joint leaf that a stem retains, and that has no place yet.
+ * `referrer`: the number, later the place, of the stem's referrer. It distinguishes the stem from
+ * others that also refer to the leaf: those that no root reaches, and those of a later priority. */
+static bool is_in_stem(const dominators *d, uint32_t index, uint32_t referrer) {
+    return is_joint(d, index) && *kept_number(d, index) == (IN_STEM | referrer);
 }
 
 /* Return the number of blocks that a stem retains, without the stem. */
-static uint32_t retained_by_stem(const dominators *d, uint32_t index) {
+static uint32_t retained_by_stem(const dominators *d, uint32_t index, uint32_t referrer) {
     const graph *g = d->g;
     uint32_t count, first = edges_of(g, index, &count), found = 0;
     for (uint32_t at = 0; at < count; at++) {
         uint32_t target = g->edges[first + at] >> INDEX_SHIFT;
-        found += bit(d->leaves, target) || (is_in_stem(d, target) && !is_repeated(g, first, at));
+        found += bit(d->leaves, target) || (is_in_stem(d, target, referrer) && !is_repeated(g, first, at));
     }
     return found;
 }
 
-/* Return the number of blocks in the leaf tree whose top is this block. */
-static uint32_t leaf_tree_size(const dominators *d, uint32_t index) {
-    return bit(d->leaves, index) ? 1 : 1 + retained_by_stem(d, index);
+/* Return the number of blocks in the leaf tree whose top is this block. `referrer`: see
+ * is_in_stem. */
+static uint32_t leaf_tree_size(const dominators *d, uint32_t index, uint32_t referrer) {
+    return bit(d->leaves, index) ? 1 : 1 + retained_by_stem(d, index, referrer);
 }
 
 /* Set the number of nodes that each numbered node represents: all blocks of a collapsed tree, or
@@ -188,7 +187,7 @@ int dominators_weigh(dominators *d, int64_t *budget) {
             if (*number < IN_STEM)
                 counts[*number < d->count ? *number : 0]++;
         } else if (*number < BARRED) {
-            counts[*number] += left_out_below(d, index);
+            counts[*number] += left_out_below(d, index, *number);
         }
         number++;
     }
@@ -209,6 +208,8 @@ int dominators_place_numbers(dominators *d, int64_t *budget) {
             __builtin_prefetch(&places[number[AHEAD]]);
         if (*number < count)
             *number = places[*number];
+        else if (*number >= IN_STEM && (*number & ~IN_STEM) < count)
+            *number = IN_STEM | places[*number & ~IN_STEM];
     }
     return pause < count + d->kept;
 }
@@ -218,8 +219,9 @@ static int put_leaf(dominators *d, uint32_t index, uint32_t place) {
     return set_count(d, place, 1);
 }
 
-/* Put a stem at a place, and the leaves that it retains at the following places. */
-static int put_stem(dominators *d, uint32_t index, uint32_t place) {
+/* Put a stem at a place, and the leaves that it retains at the following places. `referrer`: the
+ * place of the stem's referrer. */
+static int put_stem(dominators *d, uint32_t index, uint32_t place, uint32_t referrer) {
     const graph *g = d->g;
     uint32_t count, first = place;
     d->placed[place++] = index;
@@ -228,7 +230,7 @@ static int put_stem(dominators *d, uint32_t index, uint32_t place) {
         if (bit(d->leaves, target)) {
             if (put_leaf(d, target, place++))
                 return NO_MEMORY;
-        } else if (is_in_stem(d, target)) {
+        } else if (is_in_stem(d, target, referrer)) {
             *kept_number(d, target) = place;
             if (put_leaf(d, target, place++))
                 return NO_MEMORY;
@@ -247,7 +249,10 @@ static int attach(dominators *d, uint32_t index, uint32_t place) {
     d->placed[place] = index;
     for (const uint32_t *edge = g->edges + first + count; edge-- > g->edges + first;) {
         uint32_t target = *edge >> INDEX_SHIFT;
-        if (bit(d->left_out, target) && (bit(d->leaves, target) ? put_leaf : put_stem)(d, target, end -= leaf_tree_size(d, target)))
+        if (!bit(d->left_out, target))
+            continue;
+        end -= leaf_tree_size(d, target, place);
+        if (bit(d->leaves, target) ? put_leaf(d, target, end) : put_stem(d, target, end, place))
             return NO_MEMORY;
     }
     return DONE;

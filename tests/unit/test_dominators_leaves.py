@@ -82,6 +82,26 @@ def test_leaf_trees_against_the_oracle(seed: int) -> None:
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_stems_of_two_priorities_with_one_leaf(first: int) -> None:
+    """Two blocks refer to one stem each, and both stems refer to one leaf. Only the stem of the higher priority retains the leaf."""
+    one, other, one_stem, other_stem, leaf, last = range(6)
+    references = [[one_stem], [other_stem], [leaf], [leaf, last], [], []]
+    targets = [[one], [other]] if first == 0 else [[other], [one]]
+    left, kept = select_by_priority(references, targets, (1,))
+    answers = []
+    for engine in engines():
+        graph = make_graph(engine, references, [0] * 6)
+        dominators = graph.dominators(2, priorities=(1,))
+        dominators.expect_leaf_trees()
+        for root, mine in enumerate(targets):
+            dominators.refer(root, mine)
+        compute_dominators(dominators, 1 << 20)
+        agrees(dominators, Oracle([graph.blocks.size(index) for index in range(6)], left, kept))
+        answers.append(everything(dominators, 6))
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("unit", [1, 16])
 @pytest.mark.parametrize("large", [1 << 20, 1 << 33, 1 << 40])
 def test_sums_of_sizes_of_any_magnitude(large: int, unit: int) -> None:
