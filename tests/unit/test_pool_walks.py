@@ -270,9 +270,9 @@ def test_a_child_that_is_too_small_for_a_finding() -> None:
     """The finding is the parent, although most of the parent's memory belongs to the child."""
     top = PoolNode(1, "top", None, 1000)
     parent = PoolNode(2, "parent", top, 2 << 20)
-    add_up([top, parent, PoolNode(3, "child", parent, 7 << 20)])
+    add_up([top, parent, PoolNode(3, "child", parent, 3 << 20)])
     (found,) = find_large_pool(top, WORDS)
-    assert "the pool top > parent and 1 pool below it have 9.0 MiB" in found.title
+    assert "the pool top > parent and 1 pool below it have 5.0 MiB" in found.title
 
 
 def test_many_outermost_pools() -> None:

@@ -13,22 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from findleaks.runtimes.lua.layout import FUNCTION, STRING, TABLE, State
-
-if TYPE_CHECKING:
-    from findleaks.runtimes.lua.objects import Objects
 
 # A program may give each object a metatable and functions of its own.
 _MOST_FUNCTIONS = 1 << 14  # whose local variables are read
 _MOST_METHODS = 1 << 12  # elements of a table with methods that are read
 
 
+class ObjectReader(Protocol):
+    """The part of objects.Objects that names need."""
+
+    def entries(self, state: State, table: int) -> Iterator[tuple[object, int, int, int]]: ...
+    def text(self, state: State, string: int) -> str: ...
+    def modules(self, state: State) -> Iterator[tuple[str, int]]: ...
+    def globals(self, state: State) -> Iterator[tuple[str, int, int]]: ...
+    def local_variables(self, state: State, thread: int) -> Iterator[tuple[int, str, int]]: ...
+    def upvalues(self, state: State, function: int) -> Iterator[tuple[str, int]]: ...
+    def reference(self, place: int) -> int: ...
+    def is_script(self, state: State, function: int) -> bool: ...
+    def file_of(self, state: State, function: int) -> str: ...
+
+
 class ClassNames:
     """Names the metatables of all states. `objects` is used only when a name is requested."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
         self._names: dict[int, str] = {}  # by metatable
         self._public: dict[int, dict[int, str]] = {}  # tables with a public name, by state
