@@ -39,6 +39,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
 _QUALIFIER = r"(?:(?<=^)|(?<= ))[A-Z][\w:]*[#.](?=\S+$)"
 """Matches the class that Ruby 3.4 and newer writes before the name of a method."""
 _INVALID = "  <invalid frame>\n"
+_NONE = "  <no Python frame>\n"
+"""What `faulthandler` prints while a greenlet switches to another one."""
 _OUTERMOST = ("<module>", "_bootstrap")
 _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
 """The interpreter's own frames, which Python's tracebacks omit. `faulthandler` of 3.14 stops at the first."""
@@ -165,7 +167,7 @@ def resume_python(program: Busy, tid: int) -> tuple[Printed, bool]:
     """Let the program continue. Return the traceback of a thread at the stop, and whether it is complete."""
     program.resume(tid)
     ends = "|".join(rf"in {re.escape(name)}\n" for name in _OUTERMOST)
-    text = program.read_until(f"{ends}|{re.escape(_INVALID)}")
+    text = program.read_until(f"{ends}|{re.escape(_INVALID)}|{re.escape(_NONE)}")
     return [one for one in python_frames(text) if one not in _INTERNAL], not text.endswith(_INVALID)
 
 
@@ -189,7 +191,7 @@ def check_python_order(stack: ThreadGroup, in_greenlet: bool = False) -> None:
     `in_greenlet`: the native frames that follow the last Python frame and its function may belong to other greenlets."""
     frames = list(stack.frames)
     if in_greenlet:
-        frames = frames[: max(at for at, one in enumerate(frames) if one.kind) + 2]
+        frames = frames[: max((at for at, one in enumerate(frames) if one.kind), default=-2) + 2]
     for at, frame in enumerate(frames):
         if frame.function == EVALUATOR and at:
             # The innermost function may not have entered its Python function yet, or may have left it.
