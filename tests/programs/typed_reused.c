@@ -3,21 +3,12 @@
  * those of the former content.
  *
  *   typed_reused OBJECTS SEED */
-#include <malloc.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#define NOINLINE __attribute__((noinline))
-#define NEW(type) ((type *)told(calloc(1, sizeof(type)), #type))
-enum { MOST = 4096, CACHED = 7 };
+#include "typed_former.h"
 struct list { struct list *next, *prev; };
 struct hash { struct hash *next, **link; };
 /* Both begin with a list. A block of struct page that was not split has the size of struct session. */
 struct page { struct list lru; struct hash hash; uint64_t key; struct label *label; uint64_t hits; };
 struct session { struct list all; uint64_t started; struct label *user, *host; struct entry *entry; uint64_t sent, received; struct label *group; };
-struct label { uint32_t length, flags; char *text; struct label *alias; };
 /* A node that was not split has room for one level more. The word there may be the address of a former node. */
 struct entry { struct label *label; double score; struct entry *back; struct level { struct entry *forward; uint64_t span; } levels[]; };
 struct order { uint64_t number; struct label *customer; struct session *session; uint64_t total, paid; struct order *next; uint64_t weight; };
@@ -25,23 +16,7 @@ static struct list sessions = {&sessions, &sessions}, pages = {&pages, &pages};
 static struct hash *buckets[32];
 static struct entry *first;
 static struct order *orders;
-static int leaking;
-static NOINLINE void *told(void *block, const char *type) { printf("%lx %s %s\n", (unsigned long)block, leaking ? "leaked" : "reachable", type); return block; }
-static NOINLINE struct label *label(void) { struct label *made = NEW(struct label); made->length = 9; made->text = told(malloc(20), "char[]"); strcpy(made->text, "some text"); return made; }
 static void push(struct list *head, struct list *one) { one->next = head->next; one->prev = head; head->next->prev = one; head->next = one; }
-/* Allocate a block, so that the blocks before and after it are not adjacent. */
-static NOINLINE void keep_apart(void) { memset(malloc(8), 'x', 8); }
-static NOINLINE void *refilled(size_t size) { uint64_t *block = malloc(size); memset(block, 0, size); return block; }
-/* Free blocks of `size` bytes, which are not adjacent, so that they are the next blocks that malloc returns for 16 bytes less. The thread
- * cache gets the first ones. */
-static NOINLINE void release(void **blocks, unsigned count, size_t size) {
-    void *cached[CACHED];
-    for (unsigned at = 0; at < CACHED; at++) cached[at] = malloc(size);
-    for (unsigned at = 0; at < CACHED; at++) free(cached[at]);
-    for (unsigned at = 0; at < count; at++) free(blocks[at]);
-    memset(cached, 0, sizeof cached);
-    __asm__ volatile("" ::"r"(cached) : "memory");
-}
 static NOINLINE struct session *session(void) { struct session *made = NEW(struct session); made->started = 1700000000; made->user = label(); made->host = label(); made->sent = 4000; return made; }
 static NOINLINE void add_sessions(unsigned count) {
     for (unsigned at = 0; at < count; at++) {

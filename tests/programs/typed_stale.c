@@ -2,32 +2,10 @@
  * address of a former entry, whose memory is now an order that leaked. Orders and entries have the same size, and begin with a label.
  *
  *   typed_stale ENTRIES */
-#include <malloc.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#define NOINLINE __attribute__((noinline))
-#define NEW(type) ((type *)told(calloc(1, sizeof(type)), #type))
-enum { MOST = 4096, CACHED = 7 };
-struct label { uint32_t length, flags; char *text; struct label *alias; };
+#include "typed_former.h"
 struct entry { struct label *label; double score; struct entry *back; struct level { struct entry *forward; uint64_t span; } levels[]; };
 struct order { struct label *customer; uint64_t total; struct order *next; struct label *ship; uint64_t weight; struct label *bill; uint64_t paid; };
 static struct entry *first;
-static int leaking;
-static NOINLINE void *told(void *block, const char *type) { printf("%lx %s %s\n", (unsigned long)block, leaking ? "leaked" : "reachable", type); return block; }
-static NOINLINE struct label *label(void) { struct label *made = NEW(struct label); made->length = 9; made->text = told(malloc(20), "char[]"); strcpy(made->text, "some text"); return made; }
-static NOINLINE void keep_apart(void) { memset(malloc(8), 'x', 8); }
-static NOINLINE void *refilled(size_t size) { uint64_t *block = malloc(size); memset(block, 0, size); return block; }
-static NOINLINE void release(void **blocks, unsigned count, size_t size) {
-    void *cached[CACHED];
-    for (unsigned at = 0; at < CACHED; at++) cached[at] = malloc(size);
-    for (unsigned at = 0; at < CACHED; at++) free(cached[at]);
-    for (unsigned at = 0; at < count; at++) free(blocks[at]);
-    memset(cached, 0, sizeof cached);
-    __asm__ volatile("" ::"r"(cached) : "memory");
-}
 static struct order *orders;
 static NOINLINE void add_entries(unsigned count) {
     static struct entry *former[MOST];
