@@ -185,9 +185,9 @@ def size_key(size: int) -> int:
 
 
 def _describe_target(session: Session, block: int, size: int) -> tuple[str, int]:
-    """Return the type of the object in a block, and 0; for a block without a type, "" and the key
-    of its size. Targets with the same result are similar: an allocator can return blocks of
-    different sizes for objects of one size."""
+    """Return (type, 0) for a block whose object has a type, and ("", key of its size) for other
+    blocks. Targets with the same result are similar: an allocator can return blocks of different
+    sizes for objects of one size."""
     known = session.object_types
     number = known.types[block] if known is not None else NO_OBJECT
     return (known.names[number], 0) if known is not None and number < len(known.names) else ("", size_key(size))

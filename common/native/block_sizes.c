@@ -73,8 +73,8 @@ static void narrow_sizes(blocks *b) {
     b->sizes = NULL;
 }
 
-/* Return the pages of states that are all 0 to the kernel: their blocks are all in use. In a
- * compacted heap, these are all pages. */
+/* Return pages of the array of states to the kernel if all of their bytes are 0, that is, if all of
+ * their blocks are in use. In a compacted heap, this is true for every page. */
 static void release_states(blocks *b) {
     for (uint32_t from = 0, end; from < b->count; from = end + 1) {
         const uint8_t *other = b->states + from;

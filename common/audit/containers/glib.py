@@ -215,7 +215,7 @@ def _read_queue(reader: ContainerReader, address: int) -> Optional[Container]:
         return None
     if not length or reader.word(head + PREVIOUS) != 0 or reader.word(tail + NEXT) != 0:
         return None
-    # Of other structures of this size, such as GSequence, some begin and end like a list.
+    # Some other structures of this size, such as GSequence, begin and end like a list.
     second, last = reader.word(head + NEXT) or 0, reader.word(tail + PREVIOUS) or 0
     if head != tail and (reader.word(second + PREVIOUS) != head or reader.word(last + NEXT) != tail):
         return None

@@ -317,7 +317,7 @@ class Go(Runtime):
         return find_blocked(self._memory, self._engine, self.program.types, self._objects, self._graph, structures, every)
 
     def holders(self) -> Optional[Holders]:
-        """Return the objects that refer to native memory, garbage among them."""
+        """Return the objects that refer to native memory. They include garbage."""
         return self._owners.holders if self._owners is not None else None
 
     @cached_property

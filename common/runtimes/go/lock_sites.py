@@ -147,9 +147,10 @@ class LockSites:
         self._released: dict[int, Optional[Sequence[LockSite]]] = {}
 
     def list_held(self, table: FunctionTable, pc: int, is_locking: bool) -> Sequence[LockSite]:
-        """Return the places that lock what a function surely holds at `pc`: each path to `pc` leads
-        through the place, no path from an unlock leads to `pc` without it, and a path leads from
-        `pc` to an unlock. Some locks that are held may be missing. `pc`: an address in a call.
+        """Return the places at which a function has taken the locks that it holds at `pc`: each
+        path to `pc` leads through the place, no path from an unlock leads to `pc` without it, and a
+        path leads from `pc` to an unlock. A lock is left out if this is not certain. `pc`: an
+        address in a call.
         `is_locking`: whether the function locks there; this lock is not held."""
         key = pc, is_locking
         if key not in self._held:

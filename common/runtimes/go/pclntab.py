@@ -122,7 +122,7 @@ class FunctionTable:
         return None
 
     def entries_named(self, pattern: re.Pattern[str]) -> dict[int, str]:
-        """Return the functions in whose name `pattern` is found: entry and name."""
+        """Return entry and name of each function whose name contains a match of `pattern`."""
         names = self._memory.read(*_read_sized(self.module.names)).decode("latin-1")
         wanted: dict[int, str] = {}
         for match in pattern.finditer(names):

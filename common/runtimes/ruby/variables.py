@@ -292,8 +292,8 @@ class Finder:
             yield from self._name_all(f"{self._values.class_name(klass)}.", "variables", klass, own)
 
     def _name_all(self, prefix: str, noun: str, klass: int, members: Sequence[Member]) -> Iterator[tuple[str, int, int]]:
-        """Yield the constants or variables of a class. If there are COLLECTED or more whose values
-        are objects, the program uses the class as a collection, and all have one name."""
+        """Yield the constants or variables of a class. If the values of COLLECTED or more of them
+        are objects, the program uses the class as a collection. Then all have one name."""
         joint = ""
         if len(members) >= COLLECTED and sum(self._kind(one.value)[0] is not None for one in members) >= COLLECTED:
             joint = f"{noun} of {self._values.class_name(klass)}"
