@@ -108,67 +108,85 @@ class _Problems(list[str]):
 def parse_notes(arch: Arch, notes: Iterable[Note]) -> Process:
     """Decode a core's notes. A note with registers belongs to the thread of the preceding
     NT_PRSTATUS note."""
-    pid: Optional[int] = None
-    name = words = ""
-    files: list[Mapping] = []
-    auxv: dict[int, int] = {}
-    problems = _Problems()
-    unit = 0
-    raw: list[tuple[int, bytes, list[tuple[int, bytes]]]] = []
-    tids: set[int] = set()
-    crashed = 0
-    signal = 0
-    snapshot: Optional[memoryview] = None
-    tagged = False
-    fault: Optional[int] = None
-    code = sender = 0
-    refused = -1
-    order = arch.word_format[0]
-    is_recorded = False
+    reader = _NoteReader(arch)
     for note in notes:
-        is_recorded = is_recorded or (note.type == NT_SIGINFO and note.name == b"CORE")
-        if note.type == NT_PRSTATUS and note.name == b"CORE":
-            end = arch.prstatus_registers + len(arch.registers) * arch.word
-            if len(note.desc) < end:
-                problems.append(f"a thread's NT_PRSTATUS note has {len(note.desc)} bytes instead of {end} or more; the thread is missing")
-                continue
-            (tid,) = struct.unpack_from(order + "i", note.desc, arch.prstatus_tid)
-            if tid in tids:
-                problems.append(f"thread {tid} occurs twice; the second is ignored")
-                raw.append((tid, b"", []))
-                continue
-            tids.add(tid)
-            if not raw:
-                (signal,) = struct.unpack_from(order + "h", note.desc, CURRENT_SIGNAL)
-            raw.append((tid, bytes(note.desc[arch.prstatus_registers : end]), []))
-        elif note.type in arch.register_notes and note.name in (b"CORE", b"LINUX") and raw:
-            raw[-1][2].append((note.type, bytes(note.desc)))
-        elif note.type == arch.tag_note and note.name == b"LINUX":
-            tagged = tagged or bool(sum(arch.unpack(bytes(note.desc[: arch.word]))) & tags.ENABLED)
-        elif note.type == NT_SIGINFO and note.name == b"CORE" and raw and not crashed:
-            sender, refused = sender_of(arch, note.desc), refused_call(arch, note.desc)
-            crashed = raw[-1][0] if _own_fault(order, note.desc, bool(sender) and sender == pid) else 0
-            fault = fault_address(arch, note.desc) if crashed else None
-            code = struct.unpack_from(order + "3i", note.desc)[2] if crashed else 0
-        elif note.type == NT_PRPSINFO and note.name == b"CORE":
-            pid, name, words = _psinfo(order, note.desc)
-        elif note.type == NT_AUXV and note.name == b"CORE":
-            auxv = auxiliary(arch, bytes(note.desc))
-        elif note.type == NT_FILE and note.name == b"CORE":
-            files, unit = _files(arch, note.desc, problems)
-        elif note.type == NT_SNAPSHOT and note.name == FINDLEAKS:
-            snapshot = note.desc
-    if problems.more:
-        problems.extend([f"{problems.more:,} more invalid notes"])
-    threads = [thread(arch, tid, registers, extra) for tid, registers, extra in raw if registers]
-    if pid is None and threads:
-        pid = threads[0].tid
-    threads.sort(key=lambda t: (t.tid != pid, t.tid))
-    called = program_name(name, words)
-    # The kernel begins with the thread that got the signal.
-    first = raw[0][0] if raw and not is_recorded else 0
-    outcome = (crashed, snapshot, called, signal, tagged, fault, code, sender, refused, first)
-    return Process(pid, name, threads, files, auxv, problems, unit, *outcome)
+        reader.read(note)
+    return reader.process()
+
+
+class _NoteReader:
+    """Collects what the notes of a core say, in the order of the notes."""
+
+    def __init__(self, arch: Arch) -> None:
+        self._arch, self._order = arch, arch.word_format[0]
+        self._problems = _Problems()
+        self._threads: list[tuple[int, bytes, list[tuple[int, bytes]]]] = []
+        """Number, elf_gregset_t and other registers of each thread. A thread that occurs again has
+        no registers: its notes are ignored."""
+        self._tids: set[int] = set()
+        self._says_cause = False  # the core has an NT_SIGINFO note
+        self._of = Process(None, "", [], [], {}, self._problems)
+
+    def read(self, note: Note) -> None:
+        arch, desc = self._arch, note.desc
+        if note.name == b"CORE" and note.type == NT_PRSTATUS:
+            self._begin_thread(desc)
+        elif note.name in (b"CORE", b"LINUX") and note.type in arch.register_notes and self._threads:
+            self._threads[-1][2].append((note.type, bytes(desc)))
+        elif note.name == b"LINUX" and note.type == arch.tag_note:
+            is_tagged = bool(sum(arch.unpack(bytes(desc[: arch.word]))) & tags.ENABLED)
+            self._of = self._of._replace(tagged=self._of.tagged or is_tagged)
+        elif note.name == b"CORE" and note.type == NT_SIGINFO:
+            self._says_cause = True
+            if self._threads and not self._of.crashed:
+                self._read_cause(desc)
+        elif note.name == b"CORE" and note.type == NT_PRPSINFO:
+            pid, name, words = _psinfo(self._order, desc)
+            self._of = self._of._replace(pid=pid, name=name, called=program_name(name, words))
+        elif note.name == b"CORE" and note.type == NT_AUXV:
+            self._of = self._of._replace(auxv=auxiliary(arch, bytes(desc)))
+        elif note.name == b"CORE" and note.type == NT_FILE:
+            files, unit = _files(arch, desc, self._problems)
+            self._of = self._of._replace(files=files, unit=unit)
+        elif note.name == FINDLEAKS and note.type == NT_SNAPSHOT:
+            self._of = self._of._replace(snapshot=desc)
+
+    def process(self) -> Process:
+        """Return the process when all notes are read."""
+        if self._problems.more:
+            self._problems.extend([f"{self._problems.more:,} more invalid notes"])
+        threads = [thread(self._arch, tid, registers, extra) for tid, registers, extra in self._threads if registers]
+        pid = threads[0].tid if self._of.pid is None and threads else self._of.pid
+        threads.sort(key=lambda t: (t.tid != pid, t.tid))
+        # The kernel begins with the thread that got the signal.
+        first = self._threads[0][0] if self._threads and not self._says_cause else 0
+        return self._of._replace(pid=pid, threads=threads, first_thread=first)
+
+    def _begin_thread(self, desc: memoryview) -> None:
+        arch = self._arch
+        end = arch.prstatus_registers + len(arch.registers) * arch.word
+        if len(desc) < end:
+            self._problems.append(f"a thread's NT_PRSTATUS note has {len(desc)} bytes instead of {end} or more; the thread is missing")
+            return
+        (tid,) = struct.unpack_from(self._order + "i", desc, arch.prstatus_tid)
+        if tid in self._tids:
+            self._problems.append(f"thread {tid} occurs twice; the second is ignored")
+            self._threads.append((tid, b"", []))
+            return
+        self._tids.add(tid)
+        if not self._threads:
+            (signal,) = struct.unpack_from(self._order + "h", desc, CURRENT_SIGNAL)
+            self._of = self._of._replace(signal=signal)
+        self._threads.append((tid, bytes(desc[arch.prstatus_registers : end]), []))
+
+    def _read_cause(self, info: memoryview) -> None:
+        """Read siginfo_t of the last thread."""
+        sender = sender_of(self._arch, info)
+        self._of = self._of._replace(sender=sender, refused_call=refused_call(self._arch, info))
+        if _own_fault(self._order, info, bool(sender) and sender == self._of.pid):
+            code = struct.unpack_from(self._order + "3i", info)[2]
+            address = fault_address(self._arch, info)
+            self._of = self._of._replace(crashed=self._threads[-1][0], fault_address=address, fault_code=code)
 
 
 def _own_fault(order: str, info: memoryview, is_own: bool) -> bool:
