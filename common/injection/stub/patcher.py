@@ -105,63 +105,89 @@ def install(
 ) -> tuple[Stub, L, mmap.mmap]:
     """Install the stub, disabled, and its table with the sizes of `layout`.
     Raises TargetError on failure; nothing is changed then."""
-    patches = code.patches
-    if len(patches) > MAX_PATCHES:
-        raise Refused(f"{len(patches)} functions to patch exceed the limit of {MAX_PATCHES}")
+    if len(code.patches) > MAX_PATCHES:
+        raise Refused(f"{len(code.patches)} functions to patch exceed the limit of {MAX_PATCHES}")
+    _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch in code.patches])
+    regions = read_mappings(host.pid)
+    stub, layout = _place(host.pid, regions, code, layout, program)
+    text = code.at(stub.address + PAGE, stub.table)
+    installation = _Installation(host, memory, entry(regions, memory.read), stub)
+    try:
+        shared = installation.map_memory(layout)
+        memory.write(layout.address, settings(layout))
+        memory.write(stub.address, stub.page())
+        memory.write(stub.address + PAGE, text)
+        for one in stub.patches:
+            host.write(one.address, one.jump)
+    except BaseException:
+        installation.undo()
+        raise
+    finally:
+        installation.close_descriptor()
+    return stub, layout, shared
+
+
+def _place(pid: int, regions: Sequence[Region], code: StubCode, layout: L, program: str) -> tuple[Stub, L]:
+    """Find free memory for the stub near the functions to patch."""
     executable = PAGE + (code.size + PAGE - 1 & -PAGE)
     size = executable + layout.size
-    _wait_until_clear(host, memory.read, [(patch.address + 1, patch.address + patch.size) for patch in patches])
-    regions = read_mappings(host.pid)
-    base = find_free_range(regions, size, [patch.address for patch in patches], program, stack_growth(host.pid))
+    base = find_free_range(regions, size, [patch.address for patch in code.patches], program, stack_growth(pid))
     if base is None:
-        raise Refused(f"cannot allocate memory near {patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
-    layout = replace(layout, address=base + executable)
-    entries = [base + PAGE + code.entry(number) for number in range(len(patches))]
-    patched = tuple(Patched(patch.address, patch.original, jump(patch.address, to)) for patch, to in zip(patches, entries))
-    stub = Stub(base, executable, size, patched)
-    text = code.at(base + PAGE, stub.table)
-    syscall = entry(regions, memory.read)
+        raise Refused(f"cannot allocate memory near {code.patches[0].address:#x}: no {size:,} bytes are free within 2 GiB")
+    entries = [base + PAGE + code.entry(number) for number in range(len(code.patches))]
+    patched = tuple(Patched(patch.address, patch.original, jump(patch.address, to)) for patch, to in zip(code.patches, entries))
+    return Stub(base, executable, size, patched), replace(layout, address=base + executable)
 
-    def map_at(address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
-        got = check_result("mmap", host.call(syscall, remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
-        if got != address:  # kernels before 4.17 treat the address only as a hint
-            host.call(syscall, remote.MUNMAP, got, length)
-            raise Refused(f"cannot allocate memory near {patches[0].address:#x}: the kernel offers {got:#x}")
-        ours.append((address, length))
 
-    ours: list[tuple[int, int]] = []
-    descriptor, shared = -1, None
-    try:
-        map_at(base, executable, _RX, _PRIVATE | _ANONYMOUS)
-        map_at(layout.address, SHARED, _RW, _PRIVATE | _ANONYMOUS)
-        memory.write(layout.address, b"findleaks\0")
-        descriptor = check_result("memfd_create", host.call(syscall, remote.MEMFD_CREATE, layout.address, 1))
+class _Installation:
+    """What the installation of a stub has changed in the process until now."""
+
+    def __init__(self, host: PatchHost, memory: ProcMemory, syscall: int, stub: Stub) -> None:
+        self._host, self._memory, self._syscall, self._stub = host, memory, syscall, stub
+        self._ranges: list[tuple[int, int]] = []
+        self._descriptor = -1
+        """Number of the table's memfd in the process; -1: none."""
+        self._shared: Optional[mmap.mmap] = None
+
+    def map_memory(self, layout: CountTable) -> mmap.mmap:
+        """Map the stub's code and table in the process, and return the shared part of the table,
+        mapped in this process."""
         end = layout.shared_end
-        check_result("ftruncate", host.call(syscall, remote.FTRUNCATE, descriptor, end - SHARED))
-        map_at(layout.address + SHARED, end - SHARED, _RW, _SHARED, descriptor)
-        shared = _map_shared(host.pid, descriptor, end - SHARED)
-        map_at(layout.address + end, layout.size - end, _RW, _PRIVATE | _ANONYMOUS)
+        self._map(self._stub.address, self._stub.code, _RX, _PRIVATE | _ANONYMOUS)
+        self._map(layout.address, SHARED, _RW, _PRIVATE | _ANONYMOUS)
+        self._memory.write(layout.address, b"findleaks\0")
+        self._descriptor = check_result("memfd_create", self._call(remote.MEMFD_CREATE, layout.address, 1))
+        check_result("ftruncate", self._call(remote.FTRUNCATE, self._descriptor, end - SHARED))
+        self._map(layout.address + SHARED, end - SHARED, _RW, _SHARED, self._descriptor)
+        self._shared = _map_shared(self._host.pid, self._descriptor, end - SHARED)
+        self._map(layout.address + end, layout.size - end, _RW, _PRIVATE | _ANONYMOUS)
         for at, after in ((SWITCHES, SHARED), (end, layout.size)):
-            failed = -host.call(syscall, remote.MADVISE, layout.address + at, after - at, _WIPE_ON_FORK)
+            failed = -self._call(remote.MADVISE, layout.address + at, after - at, _WIPE_ON_FORK)
             if failed:
                 why = f"madvise: {errno.errorcode.get(failed, failed)}"
                 raise Refused(f"the kernel cannot zero memory in forked children, as Linux 4.14 and later do: {why}")
-        memory.write(layout.address, settings(layout))
-        memory.write(base, stub.page())
-        memory.write(base + PAGE, text)
-        for one in patched:
-            host.write(one.address, one.jump)
-    except BaseException:
-        restore(host, memory, stub)
-        if shared is not None:
-            shared.close()
-        for address, length in ours:
-            host.call(syscall, remote.MUNMAP, address, length)
-        raise
-    finally:
-        if descriptor >= 0:
-            host.call(syscall, remote.CLOSE, descriptor)
-    return stub, layout, shared
+        return self._shared
+
+    def undo(self) -> None:
+        restore(self._host, self._memory, self._stub)
+        if self._shared is not None:
+            self._shared.close()
+        for address, length in self._ranges:
+            self._call(remote.MUNMAP, address, length)
+
+    def close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            self._call(remote.CLOSE, self._descriptor)
+
+    def _map(self, address: int, length: int, access: int, how: int, descriptor: int = -1) -> None:
+        got = check_result("mmap", self._call(remote.MMAP, address, length, access, how | _NO_REPLACE, descriptor, 0))
+        if got != address:  # kernels before 4.17 treat the address only as a hint
+            self._call(remote.MUNMAP, got, length)
+            raise Refused(f"cannot allocate memory near {self._stub.patches[0].address:#x}: the kernel offers {got:#x}")
+        self._ranges.append((address, length))
+
+    def _call(self, number: int, *words: int) -> int:
+        return self._host.call(self._syscall, number, *words)
 
 
 def _map_shared(pid: int, descriptor: int, size: int) -> mmap.mmap:
