@@ -25,8 +25,9 @@ _PIECE = 1 << 16  # Output is passed to LLDB in pieces of this many characters.
 
 COMPLETION = {"file": "disk-file", "variable": "variable-path", "symbol": "symbol"}
 """LLDB's words for what Tab completes after a command word (Entry.completes). LLDB supports one
-kind for each command. It completes options only of commands that it parses itself: these would lose
-their own error messages, and `-json`."""
+kind for each command. It completes options only of commands that it parses itself (`command script
+add --parsed`). In LLDB 19, each option of such a command takes a value, so that `--json` would not
+work."""
 
 
 class Output(io.TextIOBase):
