@@ -36,12 +36,14 @@ class UnreadHeap(NamedTuple):
 
     `files`: prefixes of the names of loaded files. `symbol`: a symbol that is defined in programs
     that are statically linked with the runtime. It is looked up only in the program itself, because
-    reading all symbol tables takes long. `holders`: a module that names the variables; "" if none
-    does."""
+    reading all symbol tables takes long. `start`: an address at which a region begins in every
+    process of the runtime; 0 if there is none. `holders`: a module that names the variables; "" if
+    none does."""
 
     owner: str  # in a sentence
     files: tuple[str, ...] = ()
     symbol: str = ""
+    start: int = 0
     holders: str = ""
 
 
@@ -56,12 +58,18 @@ ANONYMOUS: tuple[UnreadHeap, ...] = (
     UnreadHeap("SpiderMonkey", ("libmozjs",)),
     UnreadHeap("JavaScriptCore", ("libjavascriptcore",)),
     UnreadHeap("OCaml", ("ocamlrun",), "caml_startup"),
+    UnreadHeap("SBCL", ("sbcl",), "gc_and_save"),
+    UnreadHeap("Racket", ("racket",)),
+    UnreadHeap("D", ("libdruntime", "libphobos2", "libgdruntime"), "_d_run_main"),
+    # GHC 8.0 and newer: rts/posix/OSMem.c, osReserveHeapMemory
+    UnreadHeap("Haskell", ("libHSrts",), "hs_init_ghc", start=0x4200000000),
 )
 IN_BLOCKS: tuple[UnreadHeap, ...] = (
     UnreadHeap("Lua", ("lua5", "lua-5", "lua.", "texlua")),
     UnreadHeap("Perl", ("perl",)),
     UnreadHeap("PyPy", ("libpypy",)),
-    UnreadHeap("OCaml", ("ocaml",), "caml_startup", "findleaks.runtimes.ocaml.module_fields"),
+    UnreadHeap("OCaml", ("ocaml",), "caml_startup", holders="findleaks.runtimes.ocaml.module_fields"),
+    UnreadHeap("R", ("R.",)),
 )
 """Lua and Perl count only if their reader found no objects. They are recognised only as the program
 itself: if another program embeds them, most blocks belong to that program."""
@@ -86,5 +94,6 @@ def _find_heaps(target: Target, files: Sequence[str], heaps: Sequence[UnreadHeap
     for heap in heaps:
         by_file = bool(heap.files) and any(file.startswith(heap.files) or file == heap.files[0].rstrip(".") for file in files)
         program = os.path.basename(target.exe_path) or (files[0] if files else "")
-        if by_file or (heap.symbol and program and target.symbol(heap.symbol, program) is not None):
+        by_start = bool(heap.start) and any(region.start == heap.start for region in target.regions())
+        if by_file or by_start or (heap.symbol and program and target.symbol(heap.symbol, program) is not None):
             yield heap.owner

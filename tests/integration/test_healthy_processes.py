@@ -28,6 +28,8 @@ ERLANG = 'put(kept, [{N, integer_to_list(N)} || N <- lists:seq(1, 300000)]), io:
 PHP = '$kept = []; for ($n = 0; $n < 100000; $n++) $kept[] = str_repeat("x", 100) . $n; echo "ready\\n"; sleep(3600);'
 LUA = 'io.stdout:setvbuf("no") print("ready") while true do os.execute("sleep 3600") end'
 OCAML = 'print_endline "ready"; flush stdout; ignore (Sys.command "sleep 3600")'
+SBCL = '(progn (defvar *kept* (make-list 300000 :initial-element 7)) (format t "ready~%") (finish-output) (sleep 3600))'
+R = 'kept <- numeric(4e6); cat("ready\\n"); Sys.sleep(3600)'
 
 
 def _go(folder: Path) -> Sequence[str]:
@@ -61,10 +63,12 @@ OTHERS = {
     "erlang": _script("erl", "-noinput", "-eval", ERLANG),
     "lua": _script("lua5.4", "-e", LUA),
     "ocaml": _ocaml,
+    "sbcl": _script("sbcl", "--noinform", "--eval", SBCL),
+    "r": _script("R", "--no-save", "--slave", "-e", R),
     "java 21": _java("21.0.4"),
     "java 25": _java("25.0.2"),
 }
-UNREAD = {"ocaml", "erlang"}
+UNREAD = {"ocaml", "erlang", "sbcl", "r"}
 """Kinds of processes in which most memory, at least 1 MiB, belongs to a heap that findleaks does not read."""
 
 

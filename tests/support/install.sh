@@ -62,6 +62,8 @@ ocamlopt ocaml-nox
 machines='
 llvm-dwp llvm
 erl erlang-base
+sbcl sbcl
+R r-base-core
 lua5.1 lua5.1
 lua5.2 lua5.2
 lua5.3 lua5.3
