@@ -11,7 +11,7 @@ from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_rows import RetainedNode
-from findleaks.audit.retained_tree import TreeBuilder
+from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
 from findleaks.engine.dominators import SHARED, SHARED_NAME, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, size, some
@@ -91,7 +91,7 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
             continue
         count = group.children - len(large)
         example, name, spread_out = _name_alike(builder, group, {row.address for row in large})
-        row = RetainedNode(f"{count:,} of {name}", totals, "block")
+        row = RetainedNode(f"{count:,} {name}", totals, "block")
         row.address = blocks_.address(example)
         row.what = f"{totals.blocks - count:,} more blocks below them" if totals.blocks > count else ""
         row.holders = _name_roots_of_most(builder, named, spread_out)
@@ -100,10 +100,11 @@ def _add_alike_rows(builder: TreeBuilder, named: Owners, made: RetainedNode, spr
 
 
 def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> tuple[int, str, list[int]]:
-    """Return one of the shared blocks of the group's size, a name for these blocks, and SEARCHED of
-    them that represent all. The name is their type if the SAMPLED blocks that retain most all have
-    this type; otherwise it is their size, because blocks of one size may have many types. `named`:
-    the addresses of the blocks that have rows of their own."""
+    """Return one of the shared blocks of the group's size, a name for these blocks that follows
+    their number, and SEARCHED of them that represent all. The name is their type ("of request") if
+    the SAMPLED blocks that retain most all have this type; otherwise it is their size ("blocks of
+    64 B"), because blocks of one size may have many types. `named`: the addresses of the blocks
+    that have rows of their own."""
     blocks_ = builder.reader.blocks
     children = (child.block for child in builder.tree.children(SHARED, _EXAMINED))
     alike = [index for index in children if blocks_.size(index) == group.size and blocks_.address(index) not in named]
@@ -112,7 +113,8 @@ def _name_alike(builder: TreeBuilder, group: Spread, named: Collection[int]) -> 
     # The first blocks retain most, and may differ from the others.
     alike = alike or sample
     spread_out = sorted({alike[(2 * place + 1) * len(alike) // (2 * SEARCHED)] for place in range(SEARCHED)})
-    return sample[0], names.pop() if len(names) == 1 else f"block of {size(group.size)}", spread_out
+    name = names.pop() if len(names) == 1 else UNTYPED
+    return sample[0], f"blocks of {size(group.size)}" if name.startswith(UNTYPED) else f"of {name}", spread_out
 
 
 def _name_roots_of_most(builder: TreeBuilder, named: Owners, sample: Sequence[int]) -> list[str]:

@@ -107,7 +107,7 @@ def test_the_backlog_of_an_executor_is_named(tmp_path: Path) -> None:
     (held,) = [one for one in found["findings"] if one["finding"] == "held-by-managed-objects"]
     shared = held["evidence"]["shared"]
     assert shared["part_bytes"] > 8_000 * 1_000 and "Several roots retain" in held["cause"]
-    assert "below _queue.SimpleQueue at 0x" in held["cause"]
+    assert "through _queue.SimpleQueue at 0x" in held["cause"]
     # A stale word may refer to the dictionary of the variable. Then the frames of the workers are the nearest roots.
     assert any(name in one for one in shared["roots"] for name in ("concurrent.futures.thread._threads_queues", "_worker (CPython frame"))
     assert "roots" in held["next"]

@@ -123,7 +123,7 @@ def test_an_equal_block_that_retains_more_has_its_own_row(engine: Callable[[], E
         made.put(made.variable(name, at, 8), made.block(8 * 151, *records, large))
     rows = run_json(made.session(engine()))["shared"]["children"]
     assert [(row["name"], row["address"]) for row in rows] == [
-        ("150 of block of 64 B", hex(records[0])),
+        ("150 blocks of 64 B", hex(records[0])),
         (f"block of 64 B at {large:#x}", hex(large)),
     ]
 
@@ -137,7 +137,7 @@ def test_roots_of_a_few_equal_blocks_are_not_those_of_all() -> None:
     for number, record in enumerate(records[:5]):
         made.put(made.variable(f"g_stale{number}", 0x800 + 8 * number, 8), record)
     (row,) = run_json(made.session(graphs.pure()))["shared"]["children"]
-    assert row["name"] == "305 of block of 64 B"
+    assert row["name"] == "305 blocks of 64 B"
     assert row["holders"] == [f"{name} (prog, data)" for name, _ in SEVERAL]
 
 

@@ -43,9 +43,9 @@ def describe_shared_part(session: Session, least: float = PART) -> tuple[str, Op
     if shared is None:
         return "", None
     totals, part = shared.together, shared.row
-    more = f": {part.what}" if part.what and not part.name.startswith(f"{part.what} at ") else ""
+    more = f" ({part.what})" if part.what and not part.name.startswith(f"{part.what} at ") else ""
     more += f", reached from {some(part.holders)}" if part.holders else ""
-    sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it below {part.name}{more}."
+    sentence = f" Several roots retain {size(totals.bytes)} together, {size(part.totals.bytes)} of it through {part.name}{more}."
     facts: dict[str, object] = {"bytes": totals.bytes, "part": part.name, "part_bytes": part.totals.bytes, "roots": part.holders}
     if shared.field is not None:
         facts["content"] = describe_field(shared.field)
