@@ -32,8 +32,8 @@ HEADER = 16
 
 Word 0 has the state in byte 0, the low 32 bits of the requested size in its upper half, and the
 next 16 bits of the size in bytes 2 and 3. Word 1 has the number of the stack that allocated the
-block in its lower half, and the thread in its upper half. The block of a quarantined chunk begins
-with such a word about its free, if it has 8 bytes."""
+block in its lower half, and the thread in its upper half. If the block of a quarantined chunk has
+at least 8 bytes, it begins with a word of the same form: the stack and the thread that freed it."""
 UNUSED, ALLOCATED, QUARANTINED = 0, 2, 3  # CHUNK_INVALID, CHUNK_ALLOCATED, CHUNK_QUARANTINE
 MAGIC = 0xCC6E96B9CC6E96B9
 """kAllocBegMagic. If it is the first word of a chunk, the header is further inside the chunk, at

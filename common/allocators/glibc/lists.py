@@ -64,9 +64,9 @@ def follow_list(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple
     while node and len(nodes) < SHORT:
         user = node + shift
         if user % glibc.granule or not glibc.owns(user):
-            return nodes, f"{node:#x} is no chunk"
+            return nodes, f"{node:#x} is not a chunk"
         if node in seen:
-            return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it was overwritten"
+            return nodes, f"it has a cycle at {node:#x}: a block was freed twice, or a link of the list was overwritten"
         seen.add(node)
         nodes.append(user)
         link = glibc.memory.word(user)

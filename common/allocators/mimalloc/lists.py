@@ -121,9 +121,9 @@ class FreeLists:
         while node:
             why = ""
             if not page.start <= node < page.end or (node - page.start) % page.size:
-                why = f"{node:#x} is no block of the page"
+                why = f"{node:#x} is not a block of the page"
             elif node in seen:
-                why = f"it runs into itself at {node:#x}"
+                why = f"it has a cycle at {node:#x}"
             word = self._memory.word(node) if not why else None
             if word is None:
                 why = why or f"{node:#x} cannot be read"

@@ -107,7 +107,7 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
     node, seen = head, 0
     while node:
         if node & -AREA not in areas or (node % AREA - allocator.meta.first) % allocator.meta.size:
-            yield node, f"{node:#x} is no meta"
+            yield node, f"{node:#x} is not a meta"
             return
         links = memory.words(node, 2)
         after = links[1] if links else 0
@@ -185,7 +185,7 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
             return crash(header, f"has {head & 0xFF:#04x} before its header")
         offset = wide
     if index != number:
-        return crash(header, f"says it is of slot {index}, but is in slot {number}")
+        return crash(header, f"has a header of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
         return crash(header, f"has the wrong offset {offset:#x}")
     unasked = end - address - size

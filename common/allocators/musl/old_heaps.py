@@ -261,9 +261,9 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> Non
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """Return (header, psize) of the chunk whose psize leads back to `at`. If there is none, several
-    headers were overwritten. In this case, return the first chunk that many sound chunks follow and
-    whose psize leads to an address above `at`."""
+    """Return (header, psize) of the chunk that begins psize bytes after `at`. If there is none,
+    several headers were overwritten. In this case, return the first chunk that many sound chunks
+    follow, and whose preceding chunk, by its psize, begins above `at`."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         header = reader.pair(place)

@@ -97,8 +97,10 @@ class Slots:
             what = f"the slot at {start:#x} is about to be allocated or freed: the process was stopped in malloc or free"
             return Problem(start, what, False)
         if code == slots.NOT_THERE:
-            what = f"the block that the slot at {start:#x} holds is not where its header says: overwritten"
+            what = (
+                f"the header of the block in the slot at {start:#x} was overwritten: the block begins elsewhere than the header indicates"
+            )
         else:
             head = self.memory.int32(header.start) or 0
-            what = f"the header of the block at {start:#x} is {head:#010x}, not of slot {number}: overwritten"
+            what = f"the header of the block at {start:#x} was overwritten: it is {head:#010x}, which is not that of slot {number}"
         return Problem(header.start, f"{what}; free() of it would crash", True, header)

@@ -64,7 +64,8 @@ def bridge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
-    """Return all spans in ascending order. Report entries of the page map that lead to no span."""
+    """Return all spans in ascending order. Report entries of the page map that do not point to a
+    span."""
     addresses = sorted(set(tree.words))
     data, missing = read_records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")

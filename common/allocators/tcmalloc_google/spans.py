@@ -140,7 +140,7 @@ class Spans:
             elif number and (number >= len(sizes) or not sizes[number]):
                 why = f"has size class {number}, which does not exist"
             elif number and pages != place.pages[number]:
-                why = f"has {pages} pages, spans of its size class {place.pages[number]}"
+                why = f"has {pages} pages, but spans of its size class have {place.pages[number]}"
             if why:
                 bad.append(Problem(address, f"span of {page << shift:#x} {why}: it is not read"))
                 continue
@@ -209,7 +209,7 @@ class Spans:
                 stride = span.size // UNIT
                 good = {index for index in indices if index < limit and index % stride == 0}
                 if not why and len(good) != len(indices):
-                    why = "it has an index of no block, or one index twice"
+                    why = "it has the index of a block that does not exist, or one index twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     yield _free_problem(span, len(good), why)
