@@ -23,7 +23,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def verdict(session: Session, args: argparse.Namespace) -> Plain:
     """Account for all resident memory, and list the problems, largest first, each with its evidence
     and what to try: leaked blocks, memory retained by one root, free memory that an allocator has
-    not returned (and how much of it a call returns), thread caches, V8 scopes that hoard handles,
+    not returned (and how much of it a call returns), thread caches, V8 scopes with too many handles,
     threads that were never joined. `verdict` also reports when there are no leaks.
 
     Shares are resident bytes, and their sum is all resident memory. For a core, the residency of
