@@ -49,8 +49,8 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
 
     `pid`: the process id, or a name that only one process has. `fork`: make the process clone
     itself, and copy the clone, so that the process is stopped for a shorter time. Raises
-    TargetError if there is no such process, or if it cannot be read; the message says which
-    permission is missing."""
+    TargetError if there is no such process, or if it cannot be read; the message names the missing
+    permission."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 

@@ -138,7 +138,7 @@ def with_members(session: Session, block: Block) -> Block:
 
     def read() -> Sequence[Member]:
         if session.is_closed:
-            raise TargetError("the process is closed: use the members of its blocks inside its `with` block first")
+            raise TargetError("the process is closed: read its blocks before the end of its `with` statement")
         index = session.directory.blocks.find(block.address)
         return list_members(session, index) if block.kind and index >= 0 else []
 

@@ -256,9 +256,9 @@ class Process:
     def _session(self) -> Session:
         session = self._open_session
         if session is None:
-            raise TargetError("the process is closed: use it inside its `with` block")
+            raise TargetError("the process is closed: use it before the end of its `with` statement")
         if not self._is_valid():
-            raise TargetError("the process has run since: call findleaks.current() again")
+            raise TargetError("the process has run since findleaks.current(): call it again")
         if session.target.lacks:
             raise TargetError(session.target.lacks)
         return session

@@ -20,7 +20,7 @@ BAR = 20  # Number of columns of the bar for a share of 100 %.
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 _LIMITS = ("truncated-core", "unread-memory")
 """Kinds of findings about memory that findleaks cannot see. If they come first, they are printed
-above the table, because they limit what the table says."""
+above the table, because the table lacks this memory."""
 SMALL = 1000
 """Shares that are smaller than 1/SMALL of the total are merged into one row if there are several.
 Owners with less reserved address space than that are not named."""

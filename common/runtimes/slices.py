@@ -13,7 +13,7 @@ SLICE = 1 << 20  # objects that the engine visits between two checks for Ctrl-C
 
 def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
     """Call `step` of the engine with a number of objects until it returns True. Raises Interrupted
-    if the user asked to stop."""
+    if the user has asked to stop."""
     while not step(SLICE):
         if target.is_interrupted():
             raise Interrupted

@@ -182,7 +182,7 @@ class Judge:
         return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
-        """Whether blocks with a type would have room for another value of it, but are no arrays."""
+        """Whether blocks with a type could contain another value of it, but are not arrays."""
         return one.level == Level.BASE and self._rules.has_rest(one.spec, found.size)
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:

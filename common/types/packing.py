@@ -193,9 +193,9 @@ class Packing:
                 yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
 
     def _is_link(self, pointee: int) -> bool:
-        """Whether `pointee` is the type of the links of a list, such as `struct item *`, and each
-        item has a member with the address of a link, such as `struct item **previous`. This address
-        refers to a member of the item before it, and not to an array of pointers."""
+        """Whether `pointee` is the type of the links of a list, such as `struct item *`, and items
+        have a member such as `struct item **previous`. This member refers to a link in the
+        preceding item, and not to an array of pointers."""
         layouts, table = self._layouts, self._layouts.table
         item = table.bare(table.targets[pointee]) if table.kinds[pointee] == Kind.POINTER else 0
         references = layouts.references_of(*layouts.shape(Spec(item))) if item else ()

@@ -254,7 +254,7 @@ def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict
         "bytes": top.bytes,
         "stack": [frame_label(frame) for frame in names.callers(top.site)],
     }
-    part = _describe_part(top, amount) if top.estimated is None else f"Of the leaked blocks that were sampled, most ({size(top.bytes)})"
+    part = _describe_part(top, amount) if top.estimated is None else f"Most of the sampled leaked memory ({size(top.bytes)})"
     return facts, f"{part} was allocated by {names.brief(top.site)} (site {top.site})."
 
 

@@ -156,7 +156,7 @@ class PoolReader:
             address, parent = todo.pop()
             words = memory.words(address, WORDS)
             if address in seen or words is None or words[PARENT] != parent or words[SELF] + NODE != address:
-                self.problems.append((address, f"APR's tree of pools leads to {address:#x}, which is no pool"))
+                self.problems.append((address, f"APR's tree of pools leads to {address:#x}, which is not a pool"))
                 continue
             seen.add(address)
             cleanup = (memory.word(words[CLEANUPS] + CLEANUP * memory.size) or 0) if words[CLEANUPS] else 0
@@ -182,7 +182,7 @@ class PoolReader:
             self._seen.add(at)
             node, following = self._node(at)
             if node is None:
-                self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is no node"))
+                self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is not a node"))
                 return
             yield node
             at = following

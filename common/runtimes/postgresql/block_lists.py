@@ -168,6 +168,6 @@ class BlockLists:
 
 
 def _is_slab(chunk: int, whole: int, block: int, number: int, head: int) -> bool:
-    """Return whether a Slab may have chunks of `chunk` bytes without and `whole` bytes with their
-    head, and blocks of `block` bytes with `number` chunks and a head of `head` bytes."""
+    """Return whether these sizes of a Slab are consistent. A chunk has `chunk` bytes, and `whole`
+    bytes with its head. A block has `block` bytes: a head of `head` bytes, and `number` chunks."""
     return 0 < chunk < whole < block and 0 < number <= MOST_CHUNKS and number == (block - head) // whole
