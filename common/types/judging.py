@@ -66,8 +66,8 @@ class Judge:
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        # The features of decisions with values that have no type, and the claims. They are kept,
-        # because the blocks that are left in the end may be only those that have no type.
+        # The feature and the claims of each decision in which some values have no type. They are
+        # kept for later decisions, which may see only blocks of such values.
         self._separated: dict[tuple[int, int, int], tuple[int, dict[int, int]]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""

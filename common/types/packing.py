@@ -202,8 +202,9 @@ class Packing:
         return any(one.pointees == (pointee,) for _, one in references)
 
     def _find_linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
-        """Return blocks, and those that the objects in them refer to in the same way. Of a list,
-        only the first object may be known."""
+        """Return `blocks`, and the untyped blocks that are linked from the objects in them: an
+        object of the same type refers to the same offset of a block of the same size. This is
+        needed for lists of which typed pointers refer only to the first object."""
         heap, layouts = self._heap, self._layouts
         shape = layouts.shape(Spec(pointee)) if len(blocks) < LEAST_WITNESSES else ()
         links = [offset for offset, one in layouts.references_of(*shape[:1]) if one.pointees == (pointee,)]

@@ -162,7 +162,8 @@ class Slots:
         return {}
 
     def _values(self, member: _Member, value: str) -> tuple[int, Sequence[int]]:
-        """Return the bytes to compare, and the numbers that they have if a member has a value."""
+        """Return the number of bytes to compare, and the numbers that these bytes contain if the
+        member has the value of a condition."""
         table = self._table
         if value.startswith("&"):
             return table.word, self._addresses(value)

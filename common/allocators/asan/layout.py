@@ -54,8 +54,9 @@ def class_size(number: int) -> int:
 
 
 class RegionInfo(NamedTuple):
-    """A RegionInfo. An array of these follows the space. `size` is in bytes. mapped_free_array,
-    allocated_user and mapped_user are words, which follow a mutex."""
+    """The layout of a RegionInfo. An array of RegionInfos follows the address range of the regions.
+    `size` is in bytes. The others are indices of the words mapped_free_array, allocated_user and
+    mapped_user, which follow a mutex."""
 
     size: int
     free_array: int

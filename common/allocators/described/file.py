@@ -47,12 +47,12 @@ def decode_number(place: Place, data: bytes, order: Literal["little", "big"]) ->
 
 class SlabForm(NamedTuple):
     """The slabs of a pool. `first`: offset in the pool of the address of the first slab; None: if
-    there is no array either, the pool itself is its only slab. `next`: offset in a slab of the
-    address of the next one. `node`: the offset in a slab to which these addresses point. `array`:
-    offset in the pool of the address of an array with the addresses of `slabs` slabs. `header`:
-    bytes before the first chunk. `size`: bytes of a slab with its header, or, if `is_limit`, the
-    address behind the slab. `end`: the address behind the last chunk that was handed out. `chunks`:
-    the number of chunks that were handed out."""
+    there is no `array` either, the pool is its only slab. `next`: offset in a slab of the address
+    of the next one. `node`: the offset in a slab to which these addresses point. `array`: offset in
+    the pool of the address of an array with the addresses of `slabs` slabs. `header`: bytes before
+    the first chunk. `size`: bytes of a slab with its header, or, if `is_limit`, the address behind
+    the slab. `end`: the address behind the last chunk that was handed out. `chunks`: the number of
+    chunks that were handed out."""
 
     first: Optional[int]
     next: Optional[int]

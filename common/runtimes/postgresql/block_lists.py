@@ -16,8 +16,8 @@ from findleaks.errors import Interrupted
 from findleaks.value_classes import NamedTuple
 
 HEADS = range(96, 152, 8)
-"""Possible offsets of the list of blocks in a GenerationContext or a BumpContext. The list is the
-last member of these."""
+"""Possible offsets of the list of blocks, which is the last member of a GenerationContext and of a
+BumpContext."""
 LIST = 16  # bytes of a list's head (dlist_head) and of a node: previous and next node
 SIZE_PLACES = (16, 24)  # offset of a GenerationBlock's size: in PostgreSQL 13 to 15, and 16 to 18
 SLABS_OLD = 128  # bytes of a SlabContext before its lists, up to PostgreSQL 15
