@@ -20,7 +20,8 @@ def run_in_slices(step: Callable[[int], bool], target: Target) -> None:
 
 
 def stoppable_referrers(graph: Graph, target: Target) -> Callable[[int, int], Sequence[int]]:
-    """Return `graph.referrers` with a check for Ctrl-C before each search of all references."""
+    """Return `graph.referrers` with a check for Ctrl-C before each search of all references. The
+    returned function raises Interrupted."""
 
     def list_referrers(block: int, limit: int) -> Sequence[int]:
         if target.is_interrupted():

@@ -59,7 +59,7 @@ class FreeLists:
         self._problems = problems
 
     def read(self, pages: Sequence[MimallocPage]) -> None:
-        """Follow the lists of these pages, which ascend."""
+        """Follow the lists of these pages, which ascend. Raises Interrupted."""
         for group in _group_pages([page for page in pages if page.free or page.local or page.thread]):
             if self._target.is_interrupted():
                 raise Interrupted

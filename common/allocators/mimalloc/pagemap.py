@@ -55,7 +55,8 @@ class PageMapInstance:
 
 
 def read_instance(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[PageMapInstance]:
-    """Read the instance whose page map is at `top`, or return None if the map contains no page."""
+    """Read the instance whose page map is at `top`, or return None if the map contains no page.
+    Raises Interrupted."""
     memory = Memory(target)
     header = measure_map_header(memory, top) if memory.word(top + 16) == top else 0
     table = top + header

@@ -94,7 +94,8 @@ def find_by_nodes(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequenc
     """Yield the pools without a parent whose allocator belongs to no pool
     (apr_pool_create_unmanaged_ex), ascending. Their first nodes are large blocks of malloc, or
     begin with a page of an anonymous mapping; `heaps` are the mappings with blocks. A pool that was
-    destroyed is in its first node, too, but this node is in the free lists of the allocator."""
+    destroyed is in its first node, too, but this node is in the free lists of the allocator. Raises
+    Interrupted."""
     indices = blocks.of_sizes(LEAST_NODE, LARGEST_BLOCK, MOST_POOLS)
     regions = [Range(one.start, one.end) for one in memory.target.regions() if one.readable and one.writable and not one.name]
     pages = (page for start, end in subtract(regions, heaps) for page in range(start, end, 1 << PAGE_SHIFT))

@@ -108,7 +108,7 @@ def _is_loop(memory: Memory, queue: int, first: int) -> bool:
 
 
 def find_items(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range], loops: Sequence[int]) -> Iterator[Item]:
-    """Yield the handles and requests in blocks in use."""
+    """Yield the handles and requests in blocks in use. Raises Interrupted."""
     pieces = (piece for start, end in heaps for piece in memory.target.pieces(start, end))
     found = 0
     for piece in pieces if loops else ():
