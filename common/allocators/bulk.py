@@ -22,23 +22,23 @@ FEW = 50_000  # up to this many blocks of a live process are read one by one
 
 
 def find_pointers(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
-    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
-    is in [low, high)."""
+    """Return the addresses ("Q", ascending) and the values of the aligned words in the piece whose
+    value is in [low, high)."""
     return find_pointers_into(engine, piece, [Range(low, high)])
 
 
 def find_pointers_into(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> tuple[array[int], Words]:
-    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
-    is in one of a few ranges."""
+    """Return the addresses ("Q", ascending) and the values of the aligned words in the piece whose
+    value is in one of a few ranges."""
     addresses = search_ranges(engine, piece, ranges)
     values, _ = engine.gather((piece,), addresses, engine.arch.word)
     return addresses, engine.arch.words(values)
 
 
 def search_ranges(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> array[int]:
-    """Return the addresses, ascending, of the aligned words in the piece whose value is in one of a
-    few ranges. If there are many ranges, join them with `merge_to_most` first, because each range
-    may need a separate search. If all ranges are on one side of the piece, there is only one
+    """Return the addresses ("Q", ascending) of the aligned words in the piece whose value is in one
+    of a few ranges. If there are many ranges, join them with `merge_to_most` first, because each
+    range may need a separate search. If all ranges are on one side of the piece, there is only one
     search, from the lowest to the highest address. It also finds words between the ranges. These
     words are few in most managed heaps, where nearly all words that look like addresses refer to
     the heap."""

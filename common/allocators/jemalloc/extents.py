@@ -142,7 +142,8 @@ class Extents:
         return min(size, self.size[i] - (offset if szind < len(self.classes.small) else max(offset, self.pad)))
 
     def runs(self) -> array[int]:
-        """Return a record of RUN words for each extent with blocks, in order."""
+        """Return a record of RUN words ("Q") for each extent with blocks, in order; see
+        `Blocks.append_runs`."""
         classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length

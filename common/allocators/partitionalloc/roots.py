@@ -2,7 +2,7 @@
 
 A root has its own address, inverted, in its member inverted_self_. The roots of Chromium are static
 variables. findleaks finds other roots through the metadata of their super pages, because this
-metadata begins with the address of the root."""
+metadata begins with the address of the root. layout.py has the sources."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Each RegionInfo has the address of its region. Memory of the class is mapped from this address on.
 Therefore, the allocator contains a word with the start of such a mapping, and the words at the same
-place in the other records are addresses with nearly the same lower 32 bits."""
+place in the other records are addresses with nearly the same lower 32 bits. layout.py has the
+sources."""
 
 from __future__ import annotations
 

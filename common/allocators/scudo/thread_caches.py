@@ -2,7 +2,8 @@
 
 Each thread has a cache in its thread-local variables. The allocator itself has another cache, for
 threads that end. A cache is found by its counters, which all caches link (LocalStats). The
-quarantine is a list of batches, which are chunks that the allocator allocates from itself."""
+quarantine is a list of batches, which are chunks that the allocator allocates from itself.
+layout.py has the sources."""
 
 from __future__ import annotations
 

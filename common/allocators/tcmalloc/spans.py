@@ -137,8 +137,8 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """Return all blocks of these spans as records for `Blocks.append_runs`, in state in use. For
-    `sampled`, see `sampled_sizes`."""
+    """Return all blocks of these spans as records for `Blocks.append_runs` ("Q"), in state in use.
+    For `sampled`, see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:

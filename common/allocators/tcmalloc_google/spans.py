@@ -173,8 +173,8 @@ class Spans:
                 self.proxies.append(fields[base + PROXY // WORD])
 
     def runs(self, start: int, end: int) -> array[int]:
-        """Return the records for `Blocks.append_runs` of the spans in [start, end). `data` has
-        their bits."""
+        """Return the records for `Blocks.append_runs` ("Q") of the spans in [start, end). `data`
+        has their bits."""
         out: list[int] = []
         least = self._place.layout.least_bitmap
         first, last = (bisect_left(self._starts, bound) for bound in (start, end))
@@ -189,7 +189,8 @@ class Spans:
         return array("Q", out)
 
     def free_lists(self, problems: list[Problem]) -> array[int]:
-        """Return the free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
+        """Return the addresses of the free blocks ("Q") of spans without bitmap (span.cc, ListPush
+        and ListPopBatch).
 
         Up to 8 indices are in the span itself. The others are in a chain of free blocks. Each block
         of the chain has the index of the next one, and indices of further free blocks. The span has

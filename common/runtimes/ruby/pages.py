@@ -150,6 +150,6 @@ class Pages:
 
 
 def runs(pages: Sequence[Page]) -> array[int]:
-    """Return the pages' slots in the format of `Records.read`. The mark of each run is the size of
-    its slots."""
+    """Return the pages' slots in the format of `Records.read` ("Q"). The mark of each run is the
+    size of its slots."""
     return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))
