@@ -127,7 +127,7 @@ def _host(target: Target) -> InjectionHost:
     """Return the interface that can modify the process. Raises TargetError if the target is a core,
     or is in a debugger that cannot modify it."""
     if not target.live:
-        raise TargetError("track needs a running process, not a core")
+        raise TargetError("track needs a running process, not a core: `findleaks track --pid PID`")
     host = target.injection_host()
     if host is not None:
         return host

@@ -64,11 +64,11 @@ def _headline(session: Session, accounting: Accounting) -> str:
     if not accounting.known:
         kind = "process" if session.target.live else "core"
         return (
-            f"{size(accounting.total)} mapped. Which pages were resident is not known of this {kind}: these are mapped bytes, "
-            "most of which may never have been touched"
+            f"{size(accounting.total)} mapped. It is unknown which pages of this {kind} were resident: all sizes are mapped "
+            "bytes, and the process may never have touched most of them"
         )
     if accounting.source == "holes of the core":
-        return f"{size(accounting.total)} resident in the core: of mapped files only what was dumped{swapped}"
+        return f"{size(accounting.total)} resident in the core, which contains only parts of mapped files{swapped}"
     return f"{size(accounting.total)} resident{swapped}"
 
 
