@@ -30,8 +30,8 @@ SHOWN = 20  # problems of one span that are reported one by one
 
 
 def settle_headers(heap: HeapView, span: GlibcSpan, blocks: Blocks) -> Iterator[int]:
-    """Yield those headers in doubt that are right: the chunk before such a header is free. Report
-    the wrong headers, each only once."""
+    """Yield the doubtful headers that are right: the chunk before such a header is free. Report the
+    wrong headers, each only once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size

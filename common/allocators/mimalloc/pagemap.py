@@ -215,8 +215,8 @@ def _sort_records(memory: Memory, layout: PageLayout, entries: dict[int, int]) -
 
 
 def _report_bad(memory: Memory, found: PageMapInstance, records: _Records) -> bool:
-    """Report entries that are not a page. Return whether some of them are pages that 3.0.1 gave
-    back and that were overwritten."""
+    """Report entries that are not a page. Return whether some of them are pages that mimalloc 3.0.1
+    has returned, and that were overwritten."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.page.size // 8)
     overwritten = False
