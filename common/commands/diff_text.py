@@ -155,7 +155,7 @@ def label(row: Grown) -> str:
     """Return the name of a row as the text shows it."""
     section, within, name = row.series.key
     if section == "lost":
-        what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups that each changed little"
+        what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups, each of which changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
         return f"{what}{note}, {_change(row.series, 'blocks')}"
     if section == "garbage":

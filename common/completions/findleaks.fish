@@ -320,7 +320,7 @@ complete -c findleaks -n '_shtab_findleaks_using; and test $_shtab_findleaks_npo
 complete -c findleaks -n '_shtab_findleaks_using track' -s h -l help -d 'show this help message and exit'
 complete -c findleaks -n '_shtab_findleaks_using track' -l help-all -d 'describe all options, and exit'
 complete -c findleaks -n '_shtab_findleaks_using track' -l size -x -d 'only blocks of this size, requested or usable (as in `find`): 48, 16-64, 1k-'
-complete -c findleaks -n '_shtab_findleaks_using track' -l sample -x -d 'record at random one in this number of bytes; figures are estimates (≈)'
+complete -c findleaks -n '_shtab_findleaks_using track' -l sample -x -d 'record a random sample, on average one in this number of bytes; figures are estimates (≈)'
 complete -c findleaks -n '_shtab_findleaks_using track' -l mmap -d 'record mappings (mmap, mremap, sbrk, munmap) instead of blocks'
 complete -c findleaks -n '_shtab_findleaks_using track' -l for -x -d 'end after this time'
 complete -c findleaks -n '_shtab_findleaks_using track' -l until-full -d 'end when no more blocks can be recorded'

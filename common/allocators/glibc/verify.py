@@ -290,6 +290,6 @@ def _report_header(heap: GlibcView, start: int, header: int, words: tuple[int, i
     if low < high:
         what = (
             f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, but "
-            f"mp_ counts {size:,} bytes of mmapped memory that no other block explains; free() of it would abort"
+            f"mp_ counts {size:,} bytes of mmapped memory that no other block explains; free() of this block would abort"
         )
         yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)

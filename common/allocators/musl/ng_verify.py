@@ -174,7 +174,9 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
         return None  # missing, or already reported by the walk
 
     def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
-        return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
+        return Problem(
+            damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of this block would crash", damaged=damaged
+        )
 
     head = head_of(stored, memory.arch.byteorder)
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16

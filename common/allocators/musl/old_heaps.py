@@ -257,7 +257,7 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> Non
     purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
-    made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
+    made.problems.append(Problem(at, f"{what}; free() of this block would crash", True, Range(at, at + word), before))
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:

@@ -90,7 +90,7 @@ class Slots:
         if code == slots.OVERRUN:
             end = start + group.usable
             what = f"the block {start:#x} was overrun: the number at the end of its slot, which gives its size, is impossible"
-            return Problem(start, f"{what}; free() of it would crash", True, Range(end - HEADER, end))
+            return Problem(start, f"{what}; free() of this block would crash", True, Range(end - HEADER, end))
         if code == slots.UNKNOWN_GROUP:
             return Problem(start, f"the slot at {start:#x} held a group that no meta describes")
         if code == slots.BETWEEN:
@@ -103,4 +103,4 @@ class Slots:
         else:
             head = self.memory.int32(header.start) or 0
             what = f"the header of the block at {start:#x} was overwritten: it is {head:#010x}, which is not that of slot {number}"
-        return Problem(header.start, f"{what}; free() of it would crash", True, header)
+        return Problem(header.start, f"{what}; free() of this block would crash", True, header)

@@ -63,7 +63,7 @@ def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
             if pool in known:
                 why = f" has a cycle at {pool:#x}"
             elif pool not in cut:
-                why = f" has {pool:#x}, where no pool of it begins"
+                why = f" has {pool:#x}, which is not the start of a pool of this arena"
             elif pool in in_use:
                 why = f" has {pool:#x}, which holds blocks in use"
             elif following is None:
