@@ -94,8 +94,8 @@ class LibraryFinder:
 
 
 def install() -> None:
-    """Add the finders, once. The finder for findleaks is the first, because the user asked for this
-    copy."""
+    """Add the finders, once. The finder for findleaks is the first, because the user has chosen
+    this copy."""
     package = os.path.dirname(os.path.realpath(__file__))
     if not any(getattr(finder, "package", None) == package for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder(package))
@@ -103,8 +103,8 @@ def install() -> None:
 
 
 def add_site(site: str) -> None:
-    """Search `site` for LIBRARIES, too. This is needed because a checkout does not know the
-    environment in which it is installed as editable."""
+    """Search `site` for LIBRARIES, too. This is needed because a checkout contains no reference to
+    the environment in which it is installed as editable."""
     _append_finder(LibraryFinder("", site))
 
 

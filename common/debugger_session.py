@@ -233,9 +233,9 @@ def add_find_word(words: Sequence[str]) -> list[str]:
 
 
 def describe_failure(prog: str, word: str, status: int) -> str:
-    """Return an error message for scripts. It says that the command printed its result, but has a
+    """Return an error message for scripts about a command that printed its result, but has a
     nonzero status."""
-    why = "the question could not be answered"
+    why = "the command failed, or its result is not reliable"
     if status == 1:
         why = CATALOGUE[word].failed
     return f"{prog} {word}: {why} (status {status})"
@@ -261,7 +261,9 @@ def read_file_state(path: str) -> Hashable:
     try:
         found = os.stat(path)
     except OSError as error:
-        raise TargetError(f"{path}: {os.strerror(error.errno or 0).lower()}: the debugger's core file was removed") from None
+        raise TargetError(
+            f"{path}: {os.strerror(error.errno or 0).lower()}: the debugger's core file was removed; load another core"
+        ) from None
     return path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -42,7 +42,7 @@ def run_in_gdb(pid: int, words: Sequence[str], width: int) -> int:
     status."""
     program = shutil.which("gdb")
     if program is None:
-        raise FindleaksError(f"{words[0]} sets breakpoints by GDB, and there is no gdb on the PATH: install it (apt install gdb)")
+        raise FindleaksError(f"{words[0]} sets breakpoints with GDB, and gdb is not on the PATH: install it (apt install gdb)")
     # This reports why a process cannot be read, in better words than GDB.
     with LiveTarget(pid) as target:
         pid = target.pid or pid

@@ -47,8 +47,8 @@ def lldb_lines() -> list[str]:
 
 def _site_code() -> list[str]:
     """Return Python code for each directory of a library that this process has, but that a debugger
-    which loads this copy would not find.
-    A checkout does not know of an editable install in an environment other than .venv."""
+    which loads this copy would not find. A checkout has no reference to an editable install in an
+    environment other than .venv."""
     here = os.path.dirname(os.path.realpath(__file__))
     known = {os.path.realpath(site) for site in sites(here)}
     found = []

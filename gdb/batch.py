@@ -15,8 +15,8 @@ from findleaks.gdb.register import Gdb
 def run(words: Sequence[str], descriptor: int, width: int, target: str) -> None:
     """Run these words, and end GDB with their exit status.
 
-    Output goes to `descriptor`. An error is a line that begins with a zero byte. `target`: the
-    words that name the process in a shell."""
+    Output goes to `descriptor`. An error is printed as a line that begins with a zero byte.
+    `target`: the words that name the process in a shell."""
     status = 2
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", buffering=1) as out:
         try:

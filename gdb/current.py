@@ -13,7 +13,7 @@ from findleaks.session import Session
 
 def open_current(debugger: object = None) -> tuple[Session, Callable[[], bool]]:
     """Return the session, and a function that returns whether the inferior has not run since.
-    TargetError: there is no inferior, or it is running."""
+    Raises TargetError if there is no inferior, or if it is running."""
     if debugger is not None:
         raise UsageError("current() takes no argument `debugger` in GDB; select the inferior instead")
     found = subject()

@@ -37,8 +37,8 @@ def open_remote(pid: int, inferior: Any) -> RemoteTarget:
 
 
 def regions(pid: int) -> list[Region]:
-    """Mapped regions: the kernel's list, through the stub; else GDB's list (with permissions since
-    GDB 12); or []."""
+    """Mapped regions: the kernel's list, read through the stub, or if that fails GDB's list (with
+    permissions since GDB 12); [] if both fail."""
     return regions_of(_fetch(f"/proc/{pid}/maps")) or _read_shown()
 
 

@@ -37,8 +37,8 @@ _STRATUM = re.compile(r"^\s*-\s+(\S+)", re.MULTILINE)
 
 
 def subject() -> Subject:
-    """The inferior that the user has selected. TargetError: it has no process or core, or is
-    running."""
+    """The inferior that the user has selected. Raises TargetError if it has no process or core, or
+    if it is running."""
     inferior = gdb.selected_inferior()
     if not inferior.is_valid() or not inferior.pid:
         raise TargetError(_without_process("/proc/self/cmdline"))
@@ -115,7 +115,8 @@ def _name(ask: Callable[[], object]) -> str:
 
 
 def _exe() -> str:
-    """The program that the user gave to GDB; "" if there is none: the core's notes then name it."""
+    """The program that the user passed to GDB; "" if there is none. In this case, its name is in
+    the core's notes."""
     return _name(lambda: gdb.current_progspace().filename)
 
 
@@ -215,9 +216,9 @@ def _wide_registers(frame: Any) -> list[str]:
 
 
 def _words(frame: Any, name: str, arch: Arch) -> list[int]:
-    """The words of a vector register, from GDB's union of its divisions: the one into integers of
-    word size. On x86 it is a direct member (v2_int64), on Arm a member of a division of this size
-    (d.u)."""
+    """The words of a vector register, from GDB's union of its divisions. The division into integers
+    of word size is used. On x86 it is a direct member (v2_int64), on Arm a member of a division of
+    this size (d.u)."""
     try:
         value = frame.read_register(name)
         fields = [field.name for field in value.type.fields()]

@@ -12,8 +12,8 @@ from findleaks.session import Session
 
 
 def open_current(debugger: Any = None) -> tuple[Session, Callable[[], bool]]:
-    """Return the session, and a function that returns whether the process has not run since.
-    TargetError: there is no process, or it is running."""
+    """Return the session, and a function that returns whether the process has not run since. Raises
+    TargetError if there is no process, or if it is running."""
     debugger = debugger if debugger is not None else lldb.debugger
     if debugger is None:
         raise TargetError("no debugger; pass the SBDebugger to findleaks.current()")

@@ -34,8 +34,8 @@ SELECT_SYSROOT = "Load the core again after `platform select --sysroot DIR remot
 
 
 def subject(debugger: Any, context: Any, interrupts: Optional[Interrupts]) -> Subject:
-    """The selected process. `interrupts`: for Ctrl-C. TargetError: there is no process, or it is
-    running."""
+    """The selected process. `interrupts`: for Ctrl-C. Raises TargetError if there is no process, or
+    if it is running."""
     target = context.GetTarget() if context is not None else debugger.GetSelectedTarget()
     process = target.GetProcess()
     state = process.GetState() if process.IsValid() else lldb.eStateInvalid

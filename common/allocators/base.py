@@ -29,8 +29,8 @@ PAGE = 4096  # bytes; a longer gap without a block is spare memory, a shorter ga
 
 
 class Problem(NamedTuple):
-    """A problem that a reader found, at `address`. `what` is one line for the user, which says what
-    the problem means for the result.
+    """A problem that a reader found, at `address`. `what` is one line for the user: the problem,
+    and its consequence for the result.
 
     `corrupt` is true if the target's memory is damaged (`verify` explains the damage). It is false
     if something could not be read, or if totals do not agree. `damaged` is the range of wrong
@@ -303,8 +303,8 @@ def list_starts(blocks: Blocks, start: int, end: int) -> Iterator[int]:
 
 def add_first_problems(problems: list[Problem], found: Iterable[Problem], more: str, address: Optional[int] = None) -> None:
     """Append the first MAX_PROBLEMS of `found` to `problems`. If there are more, append one problem
-    that counts the others ("and 30 more …"). Its address is `address`; without that, the address of
-    the first of the others."""
+    that counts the others ("and 30 more …"). Its address is `address`, or if that is None, the
+    address of the first problem that it counts."""
     left = iter(found)
     problems += islice(left, MAX_PROBLEMS)
     following = next(left, None)

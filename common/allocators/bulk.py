@@ -22,25 +22,26 @@ FEW = 50_000  # up to this many blocks of a live process are read one by one
 
 
 def find_pointers(engine: Engine, piece: Piece, low: int, high: int) -> tuple[array[int], Words]:
-    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
-    is in [low, high)."""
+    """Return the addresses ("Q", ascending) and the values of the aligned words in the piece whose
+    value is in [low, high)."""
     return find_pointers_into(engine, piece, [Range(low, high)])
 
 
 def find_pointers_into(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> tuple[array[int], Words]:
-    """Return the addresses (ascending) and the values of the aligned words in the piece whose value
-    is in one of a few ranges."""
+    """Return the addresses ("Q", ascending) and the values of the aligned words in the piece whose
+    value is in one of a few ranges."""
     addresses = search_ranges(engine, piece, ranges)
     values, _ = engine.gather((piece,), addresses, engine.arch.word)
     return addresses, engine.arch.words(values)
 
 
 def search_ranges(engine: Engine, piece: Piece, ranges: Sequence[Range]) -> array[int]:
-    """Return the addresses, ascending, of the aligned words in the piece whose value is in one of a
-    few ranges. Join many ranges with `merge_to_most` first, as each may take a search of its own.
-
-    If all ranges are on one side of the piece, one search also finds the words between them. These
-    are few in most managed heaps: nearly all words that look like addresses refer to the heap."""
+    """Return the addresses ("Q", ascending) of the aligned words in the piece whose value is in one
+    of a few ranges. If there are many ranges, join them with `merge_to_most` first, because each
+    range may need a separate search. If all ranges are on one side of the piece, there is only one
+    search, from the lowest to the highest address. It also finds words between the ranges. These
+    words are few in most managed heaps, where nearly all words that look like addresses refer to
+    the heap."""
     if len(ranges) > 1 and _are_beside(ranges, piece):
         addresses = engine.search(piece, ranges[0].start, ranges[-1].end)
         if len(addresses) <= len(piece.data) // _SPARSE:
@@ -107,7 +108,7 @@ def _follow_one_by_one(target: Target, heads: Sequence[int], longest: int) -> Li
         seen: dict[int, None] = {}
         while node:
             if node in seen or len(seen) >= longest:
-                why = f"it runs into itself at {node:#x}" if node in seen else f"it has more than {longest} entries"
+                why = f"it has a cycle at {node:#x}" if node in seen else f"it has more than {longest} entries"
                 problems.append((number, why))
                 break
             try:

@@ -39,8 +39,9 @@ FINDERS = (
 """Modules with a function `find(target, engine, taken)`, in the order they are called. Add new
 allocators here.
 
-A module sets `NAME` if users know the allocator by another name. glibc is the last: its mmapped
-chunks look like other memory, so the memory of all other allocators must be known before."""
+A module sets `NAME` if the allocator is commonly called by another name than its package. glibc is
+the last: its mmapped chunks look like other memory, so the memory of all other allocators must be
+known before."""
 
 NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite")
 """Modules with a function `find_nested(target, engine, blocks)`. It returns allocators whose heaps

@@ -183,8 +183,8 @@ def _find_file(target: Target, where: str) -> Optional[Range]:
 
 
 def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
-    """Return whether the instruction at `address` belongs to the allocator. This is decided by its
-    symbol, if it has one."""
+    """Return whether the instruction at `address` belongs to the allocator. If the instruction has
+    a symbol, the name of the symbol decides."""
     if address not in code.module_range:
         return False
     if code.whole:
@@ -198,11 +198,10 @@ def _is_in_code(target: Target, code: _AllocatorCode, address: int) -> bool:
 
 
 def _examine_thread(target: Target, unwinder: Unwinder, thread: Thread, code: _AllocatorCode) -> Optional[ThreadInside]:
-    """Return the thread with its words if it is inside the allocator, or else None.
-
-    A frame of the allocator is proof. If the stack cannot be unwound (musl has no call frame
-    information), a thread in the same file counts as inside if it may change a heap, and its stack
-    contains a return address into the allocator."""
+    """Return the thread with its words if it is inside the allocator; otherwise None. A frame of
+    the allocator proves this. If the stack cannot be unwound (musl has no call frame information),
+    a thread in the same file counts as inside if it may change a heap, and its stack contains a
+    return address into the allocator."""
     trace = unwinder.trace(thread)
     frames = trace.frames
     own = [index for index, frame in enumerate(frames[:MAX_FRAMES]) if _is_in_code(target, code, frame.call)]

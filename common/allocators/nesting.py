@@ -92,11 +92,12 @@ class Slabs:
         return bisect_left(self.starts, start), bisect_left(self.starts, end)
 
     def bounds_of(self, first: int, last: int) -> array[int]:
-        """Return the starts and ends of the slabs with the numbers [first, last)."""
+        """Return the start and the end of each slab with a number in [first, last), in turn
+        ("Q")."""
         return self.bounds if last - first == len(self.starts) else self.bounds[2 * first : 2 * last]
 
     def runs_of(self, first: int, last: int) -> array[int]:
-        """Return the runs of the slabs with the numbers [first, last)."""
+        """Return the runs of the slabs with the numbers [first, last): RUN words each ("Q")."""
         if first == last:
             return array("Q")
         if last - first == len(self.starts):

@@ -210,7 +210,8 @@ class Sites:
         return found
 
     def blocks(self, number: int) -> array[int]:
-        """Return the ascending addresses of the blocks recorded at this site. Raises KeyError."""
+        """Return the addresses ("Q", ascending) of the blocks recorded at this site. Raises
+        KeyError."""
         which, i = self._every[self[number].number - 1]
         one = self.recordings[which]
         return array("Q", [address for address, site in zip(one.addresses, one.site_of) if site == i])

@@ -1,4 +1,4 @@
-"""The nodes of GObject's type system, which tell the sizes of instances.
+"""The nodes of GObject's type system, which contain the sizes of instances.
 
 An instance begins with a pointer to its class, and the class with the address of its TypeNode.
 Private data of an instance precedes it in the same block, so that pointers to the instance do not

@@ -78,14 +78,14 @@ class FoundHeaps:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences that say why the residency of pages is uncertain."""
+        """Sentences that explain why the residency of pages is uncertain."""
         return [*self.map.residency.warnings, *_unsure(self.map.residency)]
 
 
 def map_heaps(session: Session, residency_file: str = "", allocator: Optional[str] = None) -> FoundHeaps:
     """Return every heap page by page; the heaps with the most resident memory come first.
     `allocator`: only heaps of the allocator with this name. `residency_file`: a file that `map
-    --save-residency` wrote, which says which pages were resident."""
+    --save-residency` wrote, with the pages that were resident."""
     known = read_residency(session, residency_file)
     check_allocator_name(session, allocator)
     mappings = session.directory.mappings
@@ -99,7 +99,7 @@ def map_heaps(session: Session, residency_file: str = "", allocator: Optional[st
 def _unsure(known: Presence) -> Iterator[str]:
     if known.unsure:
         total = sum(end - start for start, end in known.unsure)
-        yield f"in mappings of {size(total)} the kernel's zero page counts as resident: kernels before 6.7 identify it only to root"
+        yield f"the kernel's zero page counts as resident in mappings of {size(total)}: before Linux 6.7, only root can recognise this page"
 
 
 def _heap(session: Session, area: Area, instance: int) -> MappedHeap:

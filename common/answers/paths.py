@@ -92,8 +92,8 @@ def _from_variable(session: Session, chain: list[int]) -> tuple[list[int], Optio
 
 def _through_objects(session: Session, describer: Describer, chain: list[int]) -> tuple[list[int], list[Step]]:
     """Return the part of the chain after its last managed object that is not a block (Ruby), and
-    the steps to the first block of this part. The steps begin at a variable if one leads to that
-    object, else at the root."""
+    the steps to the first block of this part. The steps begin at a variable if that object is
+    reachable from one, otherwise at the root."""
     blocks = session.directory.blocks
     pages = {blocks.find(page.start) for one in list_owned_objects(session) for page in one.objects.pages}
     last = max((at for at, index in enumerate(chain[:-1]) if index in pages), default=-1)

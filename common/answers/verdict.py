@@ -43,7 +43,7 @@ def assess_memory(session: Session, residency_file: str = "") -> tuple[Accountin
 
 def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdict:
     """Return all memory by owner, and the findings. `residency_file`: a file that `map
-    --save-residency` wrote, which says which pages were resident."""
+    --save-residency` wrote, with the pages that were resident."""
     accounting, found = assess_memory(session, residency_file)
     resident, mapped = memory_totals(accounting)
     result = Verdict(

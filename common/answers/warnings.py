@@ -21,7 +21,7 @@ def warnings_of(session: Session, unread_reported: bool = False) -> list[str]:
 
 
 def source_warnings(session: Session) -> list[str]:
-    """Return warnings that say why source lines or names are missing."""
+    """Return warnings that explain why source lines or names are missing."""
     return session.sources.warnings if "sources" in session.uses.names else []
 
 

@@ -28,11 +28,12 @@ __all__ = ["BlockTable", "Blocks", "Process", "Snapshot", "attach", "current", "
 
 
 def open(path: Union[str, os.PathLike[str]], exe: str = "", sysroot: str = "") -> Process:  # noqa: A001
-    """Open a core file or a minidump as a process. Compressed files are decompressed.
+    """Open a core file or a minidump as a process. Files that are compressed with gzip, zstd, xz or
+    bzip2 are decompressed.
 
     `exe`: the program that dumped the core, if the path recorded in the core is wrong. `sysroot`: a
-    directory with the files of the core's machine. Raises TargetError if the file cannot be read,
-    or is not a core."""
+    directory with the files of the core's machine. Raises TargetError if the file cannot be read or
+    is not a core, or if `exe` or `sysroot` does not exist, and UsageError if `path` is empty."""
     from findleaks.target.core import open_core
 
     for what, given, is_right in (("exe", exe, os.path.isfile), ("sysroot", sysroot, os.path.isdir)):
@@ -48,9 +49,9 @@ def attach(pid: Union[int, str], fork: bool = False) -> Process:
     """Return a copy of a live process. The process is stopped while it is copied, and then resumed.
 
     `pid`: the process id, or a name that only one process has. `fork`: make the process clone
-    itself, and copy the clone, so that the process is stopped for a shorter time. Raises
-    TargetError if there is no such process, or if it cannot be read; the message says which
-    permission is missing."""
+    itself, and copy the clone, so that the process is stopped for a shorter time (x86-64). Raises
+    TargetError if there is no such process, if it cannot be read, or if it cannot be cloned; the
+    message names the missing permission or the reason."""
     from findleaks.target.copied import attach
     from findleaks.target.processes import find_process
 
@@ -78,10 +79,11 @@ def load(path: Union[str, os.PathLike[str]]) -> Snapshot:
 
 
 def diff(old: Union[Snapshot, Process], new: Union[Snapshot, Process]) -> Growth:
-    """Return what grew from `old` to `new`, which are snapshots or processes.
+    """Return what grew from `old` to `new`, which are snapshots or processes. `old` is the earlier
+    one.
 
-    The result has `leaked_bytes`, `leaked_blocks`, and `grown`, which lists the figures that
-    explain the growth."""
+    The result has `leaked_bytes` (usable bytes), `leaked_blocks`, and `grown`, which lists the
+    figures that explain the growth. Raises TargetError if a process is closed."""
     return compare_snapshots([snapshot_of(one.snapshot() if isinstance(one, Process) else one) for one in (old, new)])
 
 

@@ -28,7 +28,8 @@ class Blocks:
     """The blocks of a process that pass the filters of `Process.blocks`.
 
     `len()` counts them, and iteration yields a `Block` for each. `columns()`, `to_pandas()` and
-    `to_arrow()` return all of them at once, which is faster for many blocks."""
+    `to_arrow()` return all of them at once, which is faster for many blocks. TargetError is raised
+    if the process was closed before the blocks are read."""
 
     def __init__(self, session: Session, filters: BlockFilters, limit: int = 0, largest: bool = False) -> None:
         self._session, self._filters, self._limit, self._largest = session, filters, limit, largest
@@ -64,8 +65,11 @@ class Blocks:
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with the columns address, size, state, kind, allocator, arena, type,
         type_from, type_sure, site and group. Text columns have the type category. `group` is the
-        same number for all blocks of one leak, and 2**32 - 1 for blocks that are not leaked. Raises
-        FindleaksError if pandas is not installed."""
+        same number for all blocks of one leak, and 2**32 - 1 for blocks that are not leaked. `site`
+        is 0 for blocks without a recorded call stack. `address` and `size` (usable bytes) are
+        unsigned numbers of 64 bits, `site` and `group` of 32 bits. There is one row for each block.
+        Raises FindleaksError if pandas is not installed, and TargetError if the process was closed
+        before."""
         pd: Any = _module("pandas")
         np: Any = _module("numpy")
         table = self._table
@@ -96,7 +100,8 @@ class Blocks:
 
     def to_arrow(self) -> pyarrow.Table:
         """Return an Arrow table with the columns of `to_pandas`. Text columns are
-        dictionary-encoded. Raises FindleaksError if pyarrow is not installed."""
+        dictionary-encoded. Raises FindleaksError if pyarrow is not installed, and TargetError if
+        the process was closed before."""
         pa: Any = _module("pyarrow")
         table, count = self._table, len(self._table.address)
 
@@ -126,23 +131,28 @@ class Blocks:
 
     @property
     def _rows(self) -> BlockRows:
-        return BlockRows(self._session, self._filters)
+        return BlockRows(_check_open(self._session), self._filters)
 
     @cached_property
     def _table(self) -> BlockTable:
-        return BlockTable(self._session, self._filters, self._limit, self._largest)
+        return BlockTable(_check_open(self._session), self._filters, self._limit, self._largest)
 
 
 def with_members(session: Session, block: Block) -> Block:
-    """Return the block, whose `members` are now read from a session at their first use."""
+    """Return the block, whose `members` are now read from a session at their first use. This use
+    raises TargetError if the session is closed."""
 
     def read() -> Sequence[Member]:
-        if session.is_closed:
-            raise TargetError("the process is closed: use the members of its blocks inside its `with` block first")
-        index = session.directory.blocks.find(block.address)
+        index = _check_open(session).directory.blocks.find(block.address)
         return list_members(session, index) if block.kind and index >= 0 else []
 
     return block.read_members_by(read)
+
+
+def _check_open(session: Session) -> Session:
+    if session.is_closed:
+        raise TargetError("the process is closed: read its blocks before the end of its `with` statement")
+    return session
 
 
 def _module(name: str) -> Any:

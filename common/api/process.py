@@ -129,7 +129,7 @@ class Process:
         `kind`: "definite" or "possible"; None: both. `by`: "type", "size" or "kind" merges groups
         with the same type, size or kind; "site" groups by the recorded call stack that allocated
         the blocks; None groups by type and size. `suppressions`: a file of suppressions, as for
-        `find --suppressions`."""
+        `find --suppressions`. Raises UsageError for another word, or if the file is not valid."""
         return list(self.find(kind, by, suppressions).groups)
 
     def find(
@@ -139,7 +139,8 @@ class Process:
         suppressions: Optional[str] = None,
     ) -> Leaks:
         """Return the whole result of `find`: the groups of `leaks`, the totals of all kinds, and
-        the limits of the result (`trusted`, `unread`, `notes`)."""
+        the limits of the result (`trusted`, `unread`, `notes`). The arguments and errors are those
+        of `leaks`."""
         words = ("definite", "possible")
         kinds = {Kind[check_choice(word, words, "kind").upper()] for word in ([kind] if kind is not None else words)}
         if by is not None:
@@ -163,7 +164,8 @@ class Process:
         or several of these, separated by commas. `state`: "in-use", "cached", "free", "metadata",
         "all". `size`: usable bytes, lowest and highest usable bytes, or a range such as "16-64" or
         "4k-". `type`: a pattern with * and ?. `allocator`: the name of an allocator. `site`: the
-        number of an allocation site. `limit`: the number of blocks (0: all)."""
+        number of an allocation site. `limit`: the maximum number of blocks (0: all). Raises
+        UsageError if a filter is not valid, or if this process has no such allocator or site."""
         session = self._session
         kinds = parse_kinds(kind)
         check_choice(state, [*STATES.values(), "all"], "state")
@@ -191,13 +193,15 @@ class Process:
     def referrers(self, address: Address, exact: bool = False, limit: int = 0) -> References:
         """Return every word that refers to the block that contains `address`. `exact`: only words
         that equal `address`. `limit`: number of references to describe (0: all); `count` in the
-        result is the number of all references."""
+        result is the number of all references. An address that no word refers to has no references;
+        this is not an error."""
         return referrers(self._session, _start(address), exact, limit)
 
     def path(self, address: Address, limit: int = 0) -> Path:
         """Return the shortest chain of references from a root to the block that contains `address`.
         If the block is leaked, the chain begins at its leak head. `limit`: number of steps in the
-        result (0: all)."""
+        result (0: all). Raises UsageError if `address` is in neither a block nor a managed
+        object."""
         return find_path(self._session, _start(address), limit).result
 
     def roots(self, name: Union[str, Address, None] = None, depth: int = 2, limit: int = 0) -> list[Union[RetainedRoot, RetainedBlock]]:
@@ -205,7 +209,8 @@ class Process:
 
         `name`: the name of roots, a pattern, or the address of a root or block; None: all roots.
         `depth`: levels of fields below each root. `limit`: number of roots, and of fields of each
-        root (0: all). In a list of all roots, only the first ten have fields."""
+        root (0: all). In a list of all roots, only the first ten have fields. Raises UsageError if
+        there is no such root, or if the block is not in use."""
         if name is None:
             found, _ = all_roots(self._session, depth, limit or 10, limit)
         else:
@@ -226,7 +231,8 @@ class Process:
 
     def verdict(self, residency: str = "") -> Verdict:
         """Return all memory by owner, and what is wrong with it. `residency`: a file that `map
-        --save-residency` wrote; for a core that does not show which pages were resident."""
+        --save-residency` wrote, for a core that does not show which pages were resident. Raises
+        FindleaksError if the file is damaged, or belongs to another process."""
         return account_for_memory(self._session, residency).result
 
     def threads(self, function: str = "", module: str = "", lines: bool = True) -> Sequence[ThreadGroup]:
@@ -244,9 +250,10 @@ class Process:
 
     def caches(self, allocator: Optional[str] = None, by_arena: bool = False, sites: bool = False) -> Caches:
         """Return size classes, arenas and thread caches of all allocators, or of the one named
-        `allocator`. `by_arena`: whether there is a row for each size class of each arena. `sites`:
-        whether to include the call stacks that allocated the blocks."""
-        return describe_caches(self._session, allocator, by_arena, sites=sites).result
+        `allocator`. Sizes are usable bytes. Raises UsageError if there is no such allocator.
+        `by_arena`: whether there is a row for each size class of each arena. `sites`: whether to
+        include the call stacks that allocated the blocks."""
+        return describe_caches(self._session, check_allocator_name(self._session, allocator), by_arena, sites=sites).result
 
     def snapshot(self, name: str = "") -> Snapshot:
         """Return the current figures of the process, for `findleaks.diff` and `Snapshot.save`."""
@@ -256,9 +263,9 @@ class Process:
     def _session(self) -> Session:
         session = self._open_session
         if session is None:
-            raise TargetError("the process is closed: use it inside its `with` block")
+            raise TargetError("the process is closed: use it before the end of its `with` statement")
         if not self._is_valid():
-            raise TargetError("the process has run since: call findleaks.current() again")
+            raise TargetError("the process has run since findleaks.current(): call it again")
         if session.target.lacks:
             raise TargetError(session.target.lacks)
         return session

@@ -53,7 +53,7 @@ class Snapshot:
 
     @property
     def leaked_bytes(self) -> int:
-        """Usable bytes of the leaked blocks."""
+        """Usable bytes of the blocks that `leaked_blocks` counts."""
         return leaked_amount(self._taken)[1]
 
     @property

@@ -239,7 +239,9 @@ def _zero_page_warnings(residency: Presence) -> list[str]:
     over = residency.resident.total - residency.rss if residency.rss is not None else 0
     if over <= 0 or not residency.unsure:
         return []
-    return [f"{human(over)} of the memory counted as resident is the kernel's zero page: only root can see which pages these are"]
+    return [
+        f"{human(over)} of the memory counted as resident is the kernel's zero page: before Linux 6.7, only root can recognise this page"
+    ]
 
 
 class _UnclaimedMemory:

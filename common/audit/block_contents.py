@@ -23,9 +23,9 @@ _SHOWN = 2  # referenced blocks that are named
 def describe_contents(session: Session, address: int, size: int) -> str:
     """Return what a block of unknown type contains, safe to print; "" if unknown.
 
-    The result is, in this order: an object of a known library, a pointer to a library's function or
-    table ("→ inflate, libz.so.1"), the stack of a coroutine ("stack of serve"), or the contents of
-    the blocks that this block refers to ("→ FILE")."""
+    The result is the first of these that applies: an object of a known library, a pointer to a
+    library's function or table ("→ inflate, libz.so.1"), the stack of a coroutine ("stack of
+    serve"), or the contents of the blocks to which this block refers ("→ FILE")."""
     found = session.types.contents.describe(address, size) or _describe_stack(session, address, size)
     return found or _describe_referents(session, address, size)
 

@@ -118,7 +118,7 @@ class BlockTable:
     @property
     def _open(self) -> Session:
         if self._session.is_closed:
-            raise TargetError("the process is closed: use this column of its blocks inside its `with` block first")
+            raise TargetError("the process is closed: read this column before the end of its `with` statement")
         return self._session
 
 

@@ -275,7 +275,7 @@ class Explainer:
         clear = value ^ place.start >> 12
         if self._points(clear):
             answer = self.describer.answer(clear)
-            phrase = f"a link as glibc mangles it, to {clear:#x}: {shorten(answer.phrase)}"
+            phrase = f"a safe-linked pointer of glibc to {clear:#x}: {shorten(answer.phrase)}"
             return OverwrittenBytes(place.start, place.start + size, "link", phrase, answer.result())
         number = decode_signed(value, 8 * size)
         if abs(number) < 1 << 32:

@@ -48,7 +48,8 @@ class DeclaredTypes:
 
     def _search(self, index: int) -> None:
         """Find the types of the blocks on the way from variables to this block. Variables declare
-        the types of the first; these declare the types of the blocks that they refer to."""
+        the types of the first blocks, and the members of each block declare the types of the next
+        ones."""
         levels = [[index]]
         while len(levels) < DEPTH:
             graph, last = self._session.references, [one for one in levels[-1] if one not in self._known]

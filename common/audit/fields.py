@@ -158,7 +158,7 @@ def _find_same_target(words: Mapping[int, int], places: Mapping[int, BlockPlace]
 def _find_near_shared(words: Mapping[int, int], places: Mapping[int, BlockPlace], tree: Dominators) -> set[int]:
     """Return the addresses of words near a word whose block is also reached from another field.
     Such words may be the head and the tail of one list, which form one field. A word without such a
-    neighbour is a field by itself, whatever container it heads."""
+    neighbour is a separate field, even if it is the head of a container."""
     order = list(words)
     found: set[int] = set()
     for number, address in enumerate(order):

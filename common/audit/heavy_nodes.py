@@ -51,7 +51,8 @@ def count_node_sizes(reader: ContainerReader, container: Container) -> Counter[i
 
 
 def has_no_other_links(session: Session, reader: ContainerReader, container: Container) -> bool:
-    """Whether debug information says that the nodes have no links except those of this list."""
+    """Whether the nodes, according to debug information, have no links except those of this
+    list."""
     known = known_types(session)
     if known is None or not container.nodes or "linked list" not in container.what:
         return False

@@ -50,10 +50,10 @@ def format_in_flight(found: InFlight) -> str:
     if not threads:
         return ""
     whose = f"{number(threads)} threads were" if threads > 1 else "1 thread was"
-    seems = "" if all(one.unwound for one in found.threads) else " (or so it seems: not all frames are known)"
+    seems = "" if all(one.unwound for one in found.threads) else " (probably: not all frames are known)"
     held = f"{number(blocks)} block{'' if blocks == 1 else 's'} in flight count{'s' if blocks == 1 else ''} as reachable"
     places = f"{changed} places of the heap that were" if changed > 1 else "1 place of the heap that was"
-    rest = f"; {places} being changed {'are' if changed > 1 else 'is'} taken as intact" if changed else ""
+    rest = f"; {places} being changed {'are' if changed > 1 else 'is'} assumed to be intact" if changed else ""
     rest += f"; read {found.reads} times" if found.reads > 1 else ""
     return f"{whose} stopped inside malloc or free{seems}: {held}{rest}"
 

@@ -48,9 +48,9 @@ def _find_all(session: Session, runtime: DumpableHeap) -> Optional[JoinedObjects
 class JoinedObjects(ObjectGraph):
     """See ObjectGraph. The graph has the objects and all native blocks.
 
-    A path begins at a variable of the language if one leads to the object. The dominator tree and
-    the roots are those of the whole process. An object that no root reaches is not called garbage,
-    because the runtime may refer to it in a way that findleaks does not read."""
+    A path begins at a variable of the language if the object is reachable from one. The dominator
+    tree and the roots are those of the whole process. An object that no root reaches is not called
+    garbage, because the runtime may refer to it in a way that findleaks does not read."""
 
     def __init__(self, session: Session, runtime: DumpableHeap, heap: JoinedHeap) -> None:
         super().__init__(session.target, session.engine, heap.blocks, heap.graph)

@@ -98,9 +98,9 @@ class RuntimeHoldings(NamedTuple):
 
     @property
     def is_native_garbage(self) -> bool:
-        """Whether the objects retain more native memory than they occupy, and most of the memory of
-        the type that retains the most belongs to garbage, so that a path to a live object would
-        mislead."""
+        """Whether a path to a live object would mislead: the objects retain more native memory than
+        they occupy, and of the type that retains the most, most of the memory belongs to
+        garbage."""
         if self.object_bytes > self.held.bytes:
             return False
         top = self.by_native[0]

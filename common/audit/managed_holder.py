@@ -127,11 +127,11 @@ def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:
 
 
 def find_living_owner(session: Session, size: int) -> Optional[LivingOwner]:
-    """Return the type of the managed objects that refer to the start of blocks of this usable size,
-    if these blocks are reachable and all sampled ones have such an object of one type. At most one
-    sampled block may lack such an object, because the runtime itself may use blocks of this size.
-    Objects of the type may have owned leaked blocks of the same size. Returns None if there is no
-    such type."""
+    """Return the type of the managed objects that refer to blocks of this usable size, if these
+    blocks are reachable, and if for each sampled block an object of this one type refers to its
+    start. One sampled block may lack such an object, because the runtime itself may use blocks of
+    this size. Objects of the type may have owned leaked blocks of the same size. Returns None if
+    there is no such type."""
     if not any(runtime.lists_objects and not runtime.objects_are_native for runtime in session.runtimes):
         return None
     count = dict(session.graph().sizes(Kind.REACHABLE)).get(size, 0)

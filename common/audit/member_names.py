@@ -55,5 +55,5 @@ def name_managed_object(session: Session, index: int) -> str:
 
 
 def is_telling(member: str) -> bool:
-    """Whether the program's author knows this name: it is an attribute, a key, or a variable."""
+    """Whether this name is in the program's source: it is an attribute, a key, or a variable."""
     return member.startswith((".", '["')) or " " in member

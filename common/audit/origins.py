@@ -126,8 +126,8 @@ def _counted_elements(found: Container, vector: Type) -> Container:
 
 
 def _array_of(found: Container, element: Type, place: BlockPlace) -> Optional[Container]:
-    """Return an array of structures that fills its block. Returns None if the block has room for
-    only one, or if its size does not fit."""
+    """Return an array of structures that fills its block. Returns None if the block can contain
+    only one structure, or if its size is not a multiple of the structure's size."""
     count, rest = divmod(place.size, element.size)
     if count < 2 or rest > max(PADDING, place.size // 8) or not element.name:
         return None

@@ -81,7 +81,8 @@ class Owner:
 
     @property
     def sort_word(self) -> str:
-        """The word for the sort in JSON output: that of the memory that a runtime's root is in."""
+        """The word for the sort in JSON output. For a root of a runtime, it is the word for the
+        memory that contains the root."""
         if self.sort != OwnerSort.RUNTIME:
             return WORDS[self.sort]
         return "mapping" if self.managed else "thread-local" if self.thread else "variable"

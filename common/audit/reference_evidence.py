@@ -73,7 +73,7 @@ def describe_uncollected_garbage(session: Session, counts: base.ReferenceCounts)
 
 
 def explain_uncollected_garbage(automatic_collection: Optional[bool]) -> str:
-    """Return a clause that says why the garbage was not collected; see
+    """Return a clause that explains why the garbage was not collected; see
     Runtime.automatic_collection."""
     return "automatic collection is disabled" if automatic_collection is False else "no collection has reached it"
 
@@ -86,7 +86,7 @@ def describe_uncollectable_cycles(session: Session, counts: base.ReferenceCounts
         return ""
     held = f"{size(cycles.bytes)} in {blocks(cycles.blocks)}"
     if runtime.cycle_remedy:
-        return f"{held} is in reference cycles or held by them: {runtime.name} never frees cycles, {runtime.cycle_remedy}"
+        return f"{held} is in reference cycles, or retained by them: {runtime.name} never frees cycles, {runtime.cycle_remedy}"
     return f"{held} is in cycles with objects that the collector does not know: no collection frees them"
 
 

@@ -67,7 +67,7 @@ class _Group:
 def find_untyped(session: Session, limit: int = 0) -> Untyped:
     """Return where blocks without a type begin. `limit`: the most sources (0: all)."""
     if known_types(session) is None and session.object_types is None:
-        raise TargetError("--untyped needs debug information, and none was found")
+        raise TargetError("--untyped needs debug information, and none was found: install that of the program, or set DEBUGINFOD_URLS")
     marks = _marks(session)
     groups = _group_reachable(session, marks)
     _add_leaked(session, marks, groups)

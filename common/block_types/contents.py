@@ -37,8 +37,8 @@ _COMMON = ("libc.", "libc-", "ld-linux", "ld-musl", "libpthread")
 
 
 def load_rules() -> list[Rule]:
-    """Return the rules of the user's file, then the built-in ones. UsageError: the file cannot be
-    read."""
+    """Return the rules of the user's file, then the built-in ones. Raises UsageError if the file
+    cannot be read or has an invalid rule."""
     path = os.environ.get(RULES, "")
     own: list[Rule] = []
     if path:

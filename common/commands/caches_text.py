@@ -86,7 +86,7 @@ def headline(holding: AllocatorCaches) -> str:
         (total.cached_bytes, "in thread caches"),
         (total.free_bytes, "free and not returned"),
         (holding.spare, "spare"),
-        (holding.lent, "lent to other allocators"),
+        (holding.lent, "used by other allocators"),
     )
     return f"{named}: " + ", ".join(f"{size(held)} {what}" for held, what in parts if held or what in ("in use", "free and not returned"))
 

@@ -85,11 +85,11 @@ def count(session: Session, args: argparse.Namespace) -> Generator[CountResult, 
 
     --outside-scope counts only the calls that a thread makes outside scopes. The rule v8 counts
     calls while only the outermost handle scope is open (the one of node::Start): handles made there
-    are never freed. The rule python-gil reads which thread holds the lock. The other rules know
-    only scopes that are opened after counting has begun.
+    are never freed. The rule python-gil reads which thread holds the lock. The other rules see only
+    scopes that are opened after counting has begun.
 
-    Every call stops the process for a fraction of a millisecond. --inject avoids this: a jump at
-    the function's beginning leads to code that counts. findleaks injects this code, and removes it
+    Every call stops the process for a fraction of a millisecond. --inject avoids this: findleaks
+    injects code that counts, and a jump to this code at the start of the function. It removes both
     at the end. `count` needs a live process; on the command line it also needs GDB."""
     target = session.target
     counter: Union[Counter, Injected]

@@ -128,4 +128,4 @@ def _describe_lost(table: Table) -> Iterator[str]:
         yield f"{number(table.stack_table_full)} {calls} no stack here: the table of stacks is full"
     if table.undecided:
         calls, scope = ("call was", "it was") if table.undecided == 1 else ("calls were", "they were")
-        yield f"{number(table.undecided)} {calls} not counted: it was not known in time whether {scope} outside a scope"
+        yield f"{number(table.undecided)} {calls} not counted: findleaks could not determine in time whether {scope} outside a scope"

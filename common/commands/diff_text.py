@@ -87,7 +87,7 @@ def text(growth: Growth, rows: Sequence[Grown], limit: int, width: int, invocati
 
 def headline(growth: Growth) -> str:
     """Return the first line: how much the process grew, and what grew most. If the snapshots are of
-    several processes, the line says so, and names the largest difference."""
+    several processes, the line states this, and names the largest difference."""
     identity, total = growth.snapshots[-1].identity, growth.total
     program = visible(identity.program) or "the program"
     build = f" (build-id {visible(identity.build_id[:8])}…)" if identity.build_id else ""
@@ -155,7 +155,7 @@ def label(row: Grown) -> str:
     """Return the name of a row as the text shows it."""
     section, within, name = row.series.key
     if section == "lost":
-        what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups that each changed little"
+        what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups, each of which changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
         return f"{what}{note}, {_change(row.series, 'blocks')}"
     if section == "garbage":
@@ -296,8 +296,8 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
 
 
 def sentence(row: Grown, several: bool = False) -> str:
-    """Return a sentence that says what the growth of a row means. If the snapshots are of `several`
-    processes, it says what the last process has more of."""
+    """Return a sentence that explains the growth of a row. If the snapshots are of `several`
+    processes, it names what the last process has more of."""
     section, _, name = row.series.key
     if several:
         more = "The last process has more"

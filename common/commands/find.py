@@ -53,7 +53,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heuristics", default="auto", metavar="auto|none|LIST", help=words)
     add_output(parser, "all these groups, or their blocks,", FILES)
     add_fail_over(parser, "the process")
-    what = "list the blocks from which most blocks without a type are reached, so that a hint (--type) types the most"
+    what = "list the blocks whose type would give the most other blocks a type, if you pass it with --type"
     parser.add_argument("--untyped", action="store_true", help=what)
     add_debug_types(parser)
 

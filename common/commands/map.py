@@ -119,7 +119,7 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
             yield f"  {one.rename_settings(one.release_call)} would return {size(returned)} to the kernel ({one.title})"
     if not picture.residency and any(area.bytes(PageState.FREE) for area in picture.areas):
         yield from wrap(
-            "  This core does not show which free pages were returned to the kernel. Next time save that before gcore: "
+            "  This core does not show which free pages were returned to the kernel. Next time, save this before gcore writes a core: "
             "findleaks map --save-residency core.PID.residency --pid PID",
             width,
         )

@@ -1,5 +1,6 @@
 """The `runtime` command: list the objects of managed runtimes (Ruby, CPython, V8, JVM, Go), the
-native memory that these objects retain, and the part of this memory that the runtime knows of."""
+native memory that these objects retain, and the part of this memory that was reported to the
+runtime."""
 
 from __future__ import annotations
 
@@ -44,11 +45,11 @@ def runtime(session: Session, args: argparse.Namespace) -> Plain:
     """Show for each managed runtime its own counters, its own memory (V8's heap by isolate and
     space), its live objects by type, and the native blocks that only objects of this type retain.
 
-    RETAINED (CPython, Go, the JVM, Ruby, V8) is memory in the managed heap: the objects of a type,
-    and the objects that would become garbage without one of them. For CPython and Ruby it includes
-    native memory. REPORTED is the native memory that the objects reported to the runtime: memory
-    that a runtime does not know of does not trigger a collection. LEAKED is the number of objects
-    that no root reaches, if each object is an allocator's block (CPython).
+    RETAINED (CPython, Go, the JVM, Ruby, V8) is memory in the managed heap: each object of a type,
+    and the objects that would become garbage without it. For CPython and Ruby it includes native
+    memory. REPORTED is the native memory that the objects reported to the runtime: other memory
+    does not trigger a collection. LEAKED is the number of objects that no root reaches, if each
+    object is an allocator's block (CPython).
 
     Native memory that objects of several types share is not attributed to a type; --by package
     counts the types of a package as one. Allocation sites are listed if the runtime records them

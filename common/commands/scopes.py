@@ -78,13 +78,13 @@ def _isolate(isolate: Isolate, limit: int, width: int) -> Iterator[str]:
 def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -> Iterator[str]:
     most = max(isolate.scopes, key=lambda one: one.handles, default=None)
     if most is None or most.handles < MANY:
-        yield "  No scope hoards handles."
+        yield f"  No scope has {number(MANY)} handles or more."
         return
-    where = f"the scope opened by {most.frame}" if most.frame else "a scope older than those that were found"
+    where = f"the scope opened by {most.frame}" if most.frame else "an outer scope that was not found"
     top = isolate.values[0] if isolate.values else None
     whole = isolate.handles
     share = f"; {_share(top.handles, whole)} of all refer to {top.value}" if top is not None and 2 * top.handles > whole else ""
-    yield from wrap(f"  One scope hoards: {number(most.handles)} handles belong to {where}{share}.", width)
+    yield from wrap(f"  Too many handles in one scope: {number(most.handles)} handles belong to {where}{share}.", width)
     if most.inner_functions:
         yield from wrap(f"  Functions that run in it now: {some([_inside(one) for one in most.inner_functions], SHOWN)}.", width)
     yield from wrap("  Handles created while no inner scope is open are freed only when that scope closes.", width)
@@ -93,7 +93,7 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
         if live:
             yield from invocation.next(width, COUNT)
         else:
-            yield from wrap(f"  In a running process, `{invocation.prog} {COUNT}` lists the callers that make them.", width)
+            yield from wrap(f"  In a running process, `{invocation.prog} {COUNT}` lists the functions that create them.", width)
 
 
 def _inside(one: InnerFunction) -> str:

@@ -57,7 +57,7 @@ def sampling_lines(session: Session, width: int) -> Iterator[str]:
 
 
 def unrecorded_lines(session: Session, width: int) -> Iterator[str]:
-    """If no allocation stacks were recorded, yield lines that say how to record them."""
+    """If no allocation stacks were recorded, yield lines that explain how to record them."""
     yield from wrap("no allocation stacks were recorded in this process; to record them:", width)
     for words in list_recording_hints(session):
         yield from ("  " + part for part in wrap(words, width - 2))

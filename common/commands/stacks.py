@@ -114,7 +114,7 @@ def _scheduled_text(one: ScheduledThreads, args: argparse.Namespace, width: int)
 
 
 def _wait(group: UserThreadGroup) -> str:
-    """Say how long the threads wait; "" if that is unknown, or less than a minute."""
+    """Return how long the threads wait; "" if that is unknown, or less than a minute."""
     minutes = (group.waiting or 0) // 60_000_000_000
     return f" for up to {number(minutes)} min" if minutes else ""
 

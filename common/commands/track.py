@@ -45,7 +45,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--size", metavar="A-B", default="", help="only blocks of this size, requested or usable (as in `find`): 48, 16-64, 1k-"
     )
     parser.add_argument(
-        "--sample", metavar="BYTES", default="", help="record at random one in this number of bytes; figures are estimates (≈)"
+        "--sample",
+        metavar="BYTES",
+        default="",
+        help="record a random sample, on average one in this number of bytes; figures are estimates (≈)",
     )
     parser.add_argument("--mmap", action="store_true", help="record mappings (mmap, mremap, sbrk, munmap) instead of blocks")
     add_seconds(parser)
@@ -127,7 +130,7 @@ def _host(target: Target) -> InjectionHost:
     """Return the interface that can modify the process. Raises TargetError if the target is a core,
     or is in a debugger that cannot modify it."""
     if not target.live:
-        raise TargetError("track needs a running process, not a core")
+        raise TargetError("track needs a running process, not a core: `findleaks track --pid PID`")
     host = target.injection_host()
     if host is not None:
         return host

@@ -23,8 +23,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def verdict(session: Session, args: argparse.Namespace) -> Plain:
     """Account for all resident memory, and list the problems, largest first, each with its evidence
     and what to try: leaked blocks, memory retained by one root, free memory that an allocator has
-    not returned (and how much of it a call returns), thread caches, V8 scopes that hoard handles,
-    threads that were never joined. `verdict` also reports when there are no leaks.
+    not returned (and how much of it a call returns), thread caches, V8 scopes with too many
+    handles, and threads that were never joined. `verdict` also reports when there are no leaks.
 
     Shares are resident bytes, and their sum is all resident memory. For a core, the residency of
     pages is known if the kernel wrote the file and it was not copied, or from a file that `map

@@ -20,7 +20,7 @@ BAR = 20  # Number of columns of the bar for a share of 100 %.
 _UNIT = re.compile(r"(?<=\d) (%|×|B\b|[KMGT]iB\b|blocks\b|threads\b)")
 _LIMITS = ("truncated-core", "unread-memory")
 """Kinds of findings about memory that findleaks cannot see. If they come first, they are printed
-above the table, because they limit what the table says."""
+above the table, because the table lacks this memory."""
 SMALL = 1000
 """Shares that are smaller than 1/SMALL of the total are merged into one row if there are several.
 Owners with less reserved address space than that are not named."""
@@ -64,11 +64,11 @@ def _headline(session: Session, accounting: Accounting) -> str:
     if not accounting.known:
         kind = "process" if session.target.live else "core"
         return (
-            f"{size(accounting.total)} mapped. Which pages were resident is not known of this {kind}: these are mapped bytes, "
-            "most of which may never have been touched"
+            f"{size(accounting.total)} mapped. It is unknown which pages of this {kind} were resident: all sizes are mapped "
+            "bytes, and the process may never have touched most of them"
         )
     if accounting.source == "holes of the core":
-        return f"{size(accounting.total)} resident in the core: of mapped files only what was dumped{swapped}"
+        return f"{size(accounting.total)} resident in the core, which contains only parts of mapped files{swapped}"
     return f"{size(accounting.total)} resident{swapped}"
 
 

@@ -59,7 +59,7 @@ def _text(session: Session, answers: Sequence[Identified], width: int, invocatio
 
 
 def _next(session: Session, block: BlockInfo) -> list[str]:
-    """Return suggested commands. `path` is not suggested for a leak head, because no path leads to
+    """Return suggested commands. `path` is not suggested for a leak head, because no root reaches
     it."""
     refs = f"refs {block.address:#x}"
     if block.kind != "definite":

@@ -1,11 +1,11 @@
 """Read the debug information of one file with pyelftools' DWARFInfo, guarded against damaged and
 huge files.
 
-pyelftools is asked only for single units and entries, at offsets that are looked up here. Its own
-searches are not limited: it searches units to resolve a reference, type units to find a signature,
-and children by DW_AT_sibling, which in a damaged file may point back.
-Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF 4, 7.5.1.2
-(type units in .debug_types)."""
+pyelftools only decodes single units and entries, at offsets that this module looks up. The searches
+of pyelftools are not used, because nothing limits them: to resolve a reference it searches all
+units, to find a signature all type units, and it follows DW_AT_sibling, which in a damaged file may
+point back. Sources: DWARF 5, 7.5.1 (headers of units), 7.5.3 (entries), 3.1.4 (type units); DWARF
+4, 7.5.1.2 (type units in .debug_types)."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from findleaks.target.separate import alternate_link, has_debug_info
 
 
 class DebugFiles:
-    """Files with debug information, by module.
-    `warning`: one line that says why names may be missing although they exist; "" if there is no
-    reason. `unreadable`: whether there are files that cannot be read because pyelftools is
-    missing."""
+    """Files with debug information, by module. `warning`: one line that explains why names are
+    missing although they exist; "" if there is no reason. `unreadable`: whether there are files
+    that cannot be read because pyelftools is missing."""
 
     def __init__(self, target: Target, progress: Progress = lambda phase, part: None) -> None:
         self._target, self._progress = target, progress

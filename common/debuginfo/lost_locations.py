@@ -30,7 +30,7 @@ _PRIVATE = ".lto_priv."  # separates the name from a number in symbols of static
 
 
 def has_lost_locations(sources: TypeSources) -> bool:
-    """Whether the .dwo files of a program do not say which variable is at an address."""
+    """Whether the .dwo files of a program lack the addresses of variables."""
     return any(one.name.endswith(_LOST) for one in sources.skeletons)
 
 

@@ -22,8 +22,8 @@ _TYPES = (Kind.STRUCT, Kind.UNION, Kind.BASE, Kind.ENUM)
 
 
 class NamedType(NamedTuple):
-    """A type that a user names. `is_array`: whether it is an array of values; `elements`: how
-    many, 0 if the user does not say."""
+    """A type that a user names. `is_array`: whether it is an array of values; `elements`: how many;
+    0 if the user gives no number."""
 
     type: int
     is_array: bool = False

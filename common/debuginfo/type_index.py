@@ -155,7 +155,9 @@ class TypeIndex:
             self._left -= size
             return True
         what = f"{size >> 20:,} MiB of debug information of {os.path.basename(module.path)}"
-        self.warnings.append(f"{what} were not read for the types of blocks: --debug-types reads them, once")
+        self.warnings.append(
+            f"{what} were not read, so types of blocks may be missing; --debug-types reads them (slow only the first time)"
+        )
         return False
 
     def sources_of(self, module: Module) -> Optional[TypeSources]:

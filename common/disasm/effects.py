@@ -52,8 +52,9 @@ _NEUTRAL = {"rip", "eip", "rflags", "eflags", "fpsw", "mxcsr", "cs", "ds", "es",
 
 
 def register(name: str) -> tuple[int, int]:
-    """Return (read, overwritten): the masks of a register, by capstone's name, for an instruction
-    that reads it, and for one that sets all of it and is not VEX-coded."""
+    """Return (read, overwritten): two masks for a register. `read` is for an instruction that reads
+    the register. `overwritten` is for an instruction without VEX prefix that sets the whole
+    register. `name`: capstone's name of the register."""
     if name in WIDE:
         return (general(WIDE[name]),) * 2
     if name in NARROW:

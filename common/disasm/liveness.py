@@ -173,8 +173,8 @@ class Liveness:
         return effects if whole and len(effects) <= most else None
 
     def destination(self, one: Effect) -> int:
-        """Return the destination of a jump or call. If it is a PLT stub, return the function that
-        the stub leads to. 0 if unknown."""
+        """Return the destination of a jump or call. If it is a PLT stub, return the function to
+        which the stub jumps. 0 if unknown."""
         target = one.target or (self._code.pointer(one.slot, one) if one.slot else 0)
         self._left = MAX_INSTRUCTIONS
         try:

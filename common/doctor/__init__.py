@@ -1,4 +1,4 @@
-"""`findleaks doctor` checks what this machine allows findleaks to do, and says how to change it.
+"""`findleaks doctor` checks what this machine allows findleaks to do, and how to change it.
 
 Nothing is changed, no process is stopped, and no server is contacted. Debuggers are started without
 start-up files and without a program."""

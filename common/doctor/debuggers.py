@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> str:
 
 
 def describe_debugger(name: str, program: str, output: str) -> Check:
-    """Return the check that the output of the probe in a debugger leads to."""
+    """Return the result of the check, from the output of the probe in a debugger."""
     answer = next((line.split()[1:] for line in output.splitlines() if line.startswith("findleaks-probe ")), None)
     if answer is None:
         if "ython" in output and ("not supported" in output or "disabled" in output or "not built" in output):

@@ -82,7 +82,7 @@ class Disguises(Protocol):
     def scan(self, piece: Piece, step: int, roots: bool) -> None:
         """Search one of every `step` strips of a piece of root memory or of heaps.
 
-        In heaps, only words in blocks in use count, and words that lead to their own block do not
+        In heaps, only words in blocks in use count, and words that refer to their own block do not
         count."""
         ...
 

@@ -149,7 +149,8 @@ class FieldsTree(RootedTree):
 
     def _children(self, field: int, limit: int) -> Sequence[int]:
         """Return the places of the first `limit` children that only this field reaches, in any
-        order. The number of fields stands for the children that several fields reach."""
+        order. `field` is the number of a field, or the number of all fields for the children that
+        several fields reach."""
         raise NotImplementedError
 
     def _spread(self, field: int, everything: bool) -> Rows:

@@ -1,4 +1,4 @@
-"""Samples the blocks in use so that samples taken at different times contain the same blocks.
+"""Sample the blocks in use so that samples taken at different times contain the same blocks.
 
 A block's *level* depends only on its address and size: the number of leading zeros in the hash of
 the address, plus the bit length of (size // LARGE). A sample of level L has every block of level L

@@ -12,8 +12,8 @@ SOUND, UNREADABLE, WRONG_PARENT, TWICE, BOTH_RED, COLOUR, TOO_MANY = range(7)
 
 
 class TreeLayout(NamedTuple):
-    """Layout of a node, as indices of words: left, right, parent, colour (0 red, 1 black). The
-    colour is in the first `colour_bytes` bytes of its word. Then the number of words to read."""
+    """Layout of a node, as indices of words: left, right, parent, colour (0 red, 1 black), and the
+    number of words to read. The colour is in the first `colour_bytes` bytes of its word."""
 
     left: int
     right: int
@@ -26,7 +26,7 @@ class TreeLayout(NamedTuple):
 class TreeWalk(Protocol):
     """A walk from the root, level by level, left before right.
 
-    A node counts only if its parent pointer leads to the node from which the walk came. So each
+    A node counts only if its parent pointer refers to the node from which the walk came. So each
     node is visited once, and damage cannot cause an endless walk."""
 
     def step(self, budget: int) -> bool:

@@ -35,7 +35,8 @@ INFERRED = 1 << 28
 DECISION = 1 << 30  # Set in the answer to a rule if its low bits are the number of a decision.
 DISPUTED = 1 << 29  # The whole claim of a block for which two certain claims contradict each other.
 NO_CLAIM, DEFERRED, UNKNOWN = 0, 0xFFFFFFFF, 0xFFFFFFFE
-"""Answers to a question for a rule, in place of a layout and a level. UNKNOWN: not asked yet."""
+"""Answers to a question for a rule, in place of a layout and a level. UNKNOWN: there is no answer
+yet."""
 
 ROOT = 1 << 31  # The origin of a claim: ROOT + number of root memory, else the index of a block.
 NO_ORIGIN = 0xFFFFFFFF

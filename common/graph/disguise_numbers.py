@@ -31,8 +31,8 @@ REPORTED = 0.1  # least share of the blocks of one size whose pointers are repor
 PAGE = 4096
 # least number of small numbers that are pointers on a page, or at an offset in blocks of one size
 COMPANY = 8
-# If there are numbers that are not pointers, the pointers of a group must be this many times as
-# many as the numbers that refer, in this group, to any other offset in a block.
+# If a group has numbers that are not pointers, they refer to all offsets in blocks. The pointers of
+# the group must be this many times as many as the numbers for any other offset.
 CONTRAST = 4
 CONTROLS = 8  # number of other offsets that are compared
 _FIELD = (1 << 28) - 1  # mask of the size of a block, and of an offset in it

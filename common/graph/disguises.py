@@ -30,8 +30,8 @@ from findleaks.value_classes import NamedTuple
 
 # the least number of leaked blocks of one size that must have a pointer of a form
 LEAST = 8
-# the same for forms that small numbers may have by chance: one counter in three may refer to a
-# block
+# the same for forms in which a small number may be the address of a block by chance, as one counter
+# in three is
 LEAST_NUMBERS = 32
 DISTANCES = (Disguise.RELATIVE, Disguise.RELATIVE_32)
 NUMBERS = (Disguise.COMPRESSED, *DISTANCES)

@@ -37,8 +37,8 @@ def root_regions(regions: Sequence[Region]) -> list[Region]:
     - a module's RELRO, right below its writable part, which ld.so and constructors wrote before it
       was made read-only
 
-    Read-only memory right below the vDSO belongs to the kernel, even if a core does not name it, as
-    on ARM."""
+    Read-only memory right below the vDSO belongs to the kernel, even if it has no name in the core,
+    as on ARM."""
     found = []
     for region, after in zip(regions, [*regions[1:], None]):
         if not region.readable or region.name.startswith(_KERNEL_PAGES):

@@ -3,7 +3,8 @@ growth.
 
 Figures are matched by section, containing figure, and name. A figure that is missing from a
 snapshot counts as 0 there. Fields of a root are an exception, because only the largest are listed:
-a missing field is unknown if the root exists. The ranked rows do not overlap. They are:
+the figure of a missing field is unknown if the root exists. The ranked rows do not overlap. They
+are:
 
 - leaked groups,
 - garbage that a runtime's collector has not freed,

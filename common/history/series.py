@@ -29,8 +29,8 @@ class Thinned:
         self._step = 1
 
     def add(self, one: Snapshot) -> None:
-        """Add the newest snapshot. It replaces the preceding one, unless the preceding one is an
-        n-th."""
+        """Add the newest snapshot. The preceding one is dropped, unless it is one of the n-th
+        snapshots."""
         if self._added and (self._added - 1) % self._step:
             self.snapshots.pop()
         self.snapshots.append(one)

@@ -76,9 +76,9 @@ def seconds(snapshots: Sequence[Snapshot]) -> Optional[list[float]]:
 
 
 def several_processes(snapshots: Sequence[Snapshot]) -> str:
-    """Return a phrase that says why the snapshots are certainly not of one process; "" if they may
-    be. The kernel reuses pids, so start times and images are compared, too. The image is random for
-    each exec."""
+    """Return a phrase that explains why the snapshots are certainly not of one process; "" if they
+    may be. The kernel reuses pids, so start times and images are compared, too. The image is random
+    for each exec."""
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities if one.pid is not None))
     if len(pids) > 1:
@@ -86,7 +86,7 @@ def several_processes(snapshots: Sequence[Snapshot]) -> str:
         return ", ".join(f"pid {pid}" for pid in pids[:4]) + more
     started = {one.started for one in identities if one.started is not None}
     if len(started) > 1:
-        return f"pid {identities[0].pid} was reused in between"
+        return f"pid {identities[0].pid} was reused between the samples"
     if len({one.image for one in identities if one.image}) > 1:
         return f"pid {identities[0].pid} was reused, or has run another program since"
     return ""

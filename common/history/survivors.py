@@ -85,7 +85,7 @@ def survival(snapshots: Sequence[Snapshot], most: int = MAX_ROWS) -> Union[Survi
     why = incomparable(snapshots)
     samples = [one.sample for one in snapshots if one.sample is not None]
     if why or len(samples) < len(snapshots):
-        return why or "a snapshot does not contain its blocks"
+        return why or "one of the snapshots has no sample of the blocks"
     level = common_level(samples, most)
     try:
         return _count_survivors(samples, level)
@@ -100,7 +100,7 @@ def incomparable(snapshots: Sequence[Snapshot]) -> str:
     identities = [one.identity for one in snapshots]
     pids = list(dict.fromkeys(one.pid for one in identities))
     if None in pids:
-        return "the process of one sample is not known"
+        return "one of the samples does not record its process"
     if len(pids) > 1:
         return "the samples are of several processes: pid " + ", ".join(map(str, pids[:4]))
     started, images = {one.started for one in identities}, {one.image for one in identities}
@@ -109,7 +109,7 @@ def incomparable(snapshots: Sequence[Snapshot]) -> str:
     if None in started and "" in images:
         return "it is not known whether the samples are of one process: not all contain its start time or its auxiliary vector"
     if len({one.allocators for one in identities}) > 1:
-        return "the allocators that were found differ"
+        return "the samples have different allocators"
     return ""
 
 

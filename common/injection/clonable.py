@@ -36,9 +36,11 @@ def check_clonable(pid: int) -> dict[int, set[str]]:
         raise refuse(pid, "only x86-64 is supported")
     flags = dict(mapping_flags(pid))
     if any(found & _WATCHED for found in flags.values()):
-        raise refuse(pid, "a userfaultfd watches its memory, and may have to answer first")
+        raise refuse(pid, "a userfaultfd handles its page faults, so the clone could wait for it forever")
     if not pages_are_pinned(os.uname().release) and _direct_files(pid):
-        raise refuse(pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may lose data that are being read from them")
+        raise refuse(
+            pid, "it has files open with O_DIRECT, and before Linux 6.5 a fork may lose data that the process reads from these files"
+        )
     return flags
 
 

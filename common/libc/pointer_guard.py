@@ -1,4 +1,4 @@
-"""The key with which glibc mangles addresses, such as those that setjmp saves in a jmp_buf.
+"""The key with which glibc encodes addresses, such as those that setjmp saves in a jmp_buf.
 
 On x86-64, setjmp stores rbp, rsp and the program counter as (address ^ key) rotated left by 17 bits
 (glibc 2.36 sysdeps/unix/sysv/linux/x86_64/pointer_guard.h). The key is in the control block of each

@@ -9,8 +9,8 @@
 /* Also in ../allocators/asan/layout.py and engine.py. */
 enum { UNUSED, ALLOCATED = 2, QUARANTINED, DAMAGED = 255 };
 
-/* Return the offset of a chunk's header in the piece; UINT64_MAX if the chunk claims that it is
- * outside the piece. */
+/* Return the offset of a chunk's header in the piece; UINT64_MAX if the chunk refers to a header
+ * outside of the chunk. */
 INLINE uint64_t header_of(const piece *p, uint64_t at, uint64_t chunk) {
     if (load(p->data + at) != MAGIC)
         return at;

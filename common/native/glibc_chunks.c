@@ -150,8 +150,8 @@ static void walk_until(chunk_walk *given, const piece *p, uint64_t stop) {
     *given = here;
 }
 
-/* -- on several threads: each but the first starts at a header that looks sound, and what it found
- * is used if the one before arrives there */
+/* -- on several threads: each thread but the first starts at a header that looks sound. Its result
+ * is used if the walk of the thread before it arrives at this header. */
 
 #define LEAST_SHARE (UINT64_C(1) << 20) /* bytes that are worth a thread */
 #define SEARCHED (UINT64_C(64) << 10)   /* bytes in which a sound header is looked for */

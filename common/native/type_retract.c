@@ -27,7 +27,7 @@ API int64_t fl_spread_retract(spread *s) {
     for (uint32_t index = 0; index < s->b->count && !failed; index++) {
         uint32_t at = index;
         while (!failed && layout_of(s, at) && !stands[at] && !(s->origins[at] & ROOT_BIT)) {
-            stands[at] = 1; /* this ends cycles; it is undone below if the claim falls */
+            stands[at] = 1; /* this ends cycles; undone below if the claim is removed */
             failed = words_push(&chain, at);
             at = s->origins[at];
         }

@@ -23,7 +23,8 @@ class Residency(Record):
     rss: Optional[int]
     """The resident size that the kernel reports, in bytes."""
     saved: Optional[str]
-    """When the file of --residency was written; None without this option."""
+    """The time, in UTC, at which the file of --residency was written: "2026-01-31T12:00:00Z". None
+    without this option."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -31,7 +31,7 @@ class CoreLeak(Record):
     what: str
     """The leak in words."""
     hint: Optional[str]
-    """A description of the leak."""
+    """Text in one of the blocks of the leak; None if there is none."""
     leaks: int
     """Number of leak heads."""
     blocks: int

@@ -162,9 +162,9 @@ class ManagedMemory(Record):
     object_bytes: int
     """Bytes of the objects themselves."""
     reported_bytes: Optional[int]
-    """Native bytes that the runtime knows of; None if unknown."""
+    """Native bytes that were reported to the runtime; None if unknown."""
     unreported_bytes: Optional[int]
-    """Native bytes that the runtime does not know of; None if unknown."""
+    """Native bytes that were not reported to the runtime; None if unknown."""
     types: Sequence[HoldingType]
     """The types that retain the most native memory."""
 

@@ -11,7 +11,7 @@ from findleaks.results.record import ADDRESS, INTERNAL, OPTIONAL, Record, with_k
 from findleaks.value_classes import dataclass, field
 
 Content = Literal["text", "pattern", "zeros", "pointer", "link", "number", "bytes"]
-"""Forms of bytes. link: a pointer that glibc has mangled. bytes: none of the other forms."""
+"""Forms of bytes. link: a safe-linked pointer (glibc). bytes: none of the other forms."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,15 +37,15 @@ class WrittenBytes(Record):
     description: str
     """A description of the bytes."""
     text: Optional[str] = field(default=None, metadata=OPTIONAL)
-    """The text."""
+    """The bytes as text."""
     pattern: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The repeated byte or word, or a known marker, as a hexadecimal number."""
     pointer: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
     """What the pointer points to."""
     link: Optional[AddressInfo] = field(default=None, metadata=OPTIONAL)
-    """What the pointer points to after it is unmangled."""
+    """What the safe-linked pointer points to."""
     number: Optional[float] = field(default=None, metadata=OPTIONAL)
-    """The number."""
+    """The bytes as a number."""
     content: Optional[str] = field(default=None, metadata=OPTIONAL)
     """The bytes as hexadecimal digits, if they have no other form."""
 

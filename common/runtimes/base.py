@@ -157,8 +157,8 @@ class Variable(NamedTuple):
 class Runtime:
     """A runtime in a process; subclasses set the attributes and override what they can read.
 
-    Methods may be called repeatedly and in any order, and raise only Interrupted. `problems` says
-    what cannot be read."""
+    Methods may be called repeatedly and in any order, and raise only Interrupted. `problems`: what
+    cannot be read."""
 
     name: str  # "Ruby"
     version: str  # "3.1.2", or "" if unknown
@@ -192,8 +192,8 @@ class Runtime:
         return []
 
     def note(self) -> str:
-        """Return a sentence for `find`, `verdict` and `map` that says which memory of the runtime
-        was read, or ""."""
+        """Return a sentence for `find`, `verdict` and `map` about the memory of the runtime that
+        was or was not read, or ""."""
         return ""
 
     def list_reserved(self) -> Sequence[Range]:
@@ -297,8 +297,8 @@ class Runtime:
         return None
 
     def named_roots(self) -> Sequence[ObjectRoot]:
-        """Return roots that the program's author knows, such as static variables, and what each
-        retains, the largest first."""
+        """Return roots that have a name in the program's source, such as static variables, and what
+        each retains, the largest first."""
         return ()
 
     def object_nodes(self) -> Optional[Objects]:
@@ -383,7 +383,7 @@ class Runtime:
 
     def name_member(self, address: int, holder: int = 0) -> str:
         """Return the name of the word of an object, of its storage or of a frame, or "". `holder`:
-        an object that the word's block was reached from, if known.
+        an object through which the word's block was reached, if known.
 
         Names that the program's author knows begin with "." or "[", or contain a space: ".cache",
         "closure variable kept". Others are members of the runtime's structures ("ob_type")."""

@@ -19,7 +19,7 @@ class Finding:
     of its resident part (None: unknown). `title` and `cause` ("" if unknown) are sentences,
     `remedies` are suggestions, `commands` are command lines that show more, `facts` are the numbers
     behind it. `of_blocks` is True if its memory consists of blocks of allocators. `members` are the
-    indices of these blocks, if the reader does not know whether they are reachable."""
+    indices of these blocks, if it is unknown to the reader whether they are reachable."""
 
     kind: str
     bytes: int

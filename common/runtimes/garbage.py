@@ -20,7 +20,8 @@ GARBAGE_NATIVE_BLOCKS, GARBAGE_NATIVE_BYTES = "garbage_native_blocks", "garbage_
 
 
 def mark_objects(graph: Graph, target: Target) -> Graph:
-    """Mark the objects that the graph's roots reach, and classify the others. Returns the graph."""
+    """Mark the objects that the graph's roots reach, and classify the others. Returns the graph.
+    Raises Interrupted."""
     for step in (graph.mark, graph.classify):
         run_in_slices(step, target)
     return graph

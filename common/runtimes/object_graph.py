@@ -36,7 +36,7 @@ _LEAST_SHARE = 50
 MOST_LEVELS, MOST_NAMED = 32, 8  # levels of the tree that are descended; types that a path names
 _MOST_SPLIT, _MOST_CHILDREN = 64, 16  # objects that `retainers` looks at; parts of each
 _EXAMPLES, _MOST_SAMPLED = 7, 1 << 20  # objects whose paths are compared; objects of such a heap
-_MOST_TRIED = 1 << 14  # objects of a larger heap of which a live one is returned
+_MOST_TRIED = 1 << 14  # objects of a larger heap that are tried until one is live
 
 
 def count_labels(engine: Engine, blocks: Blocks, labels: array[int], tree: Dominators, node: int, most: int) -> dict[int, Totals]:

@@ -19,7 +19,7 @@ NEAREST = 16  # most names of a path
 
 @dataclass
 class PoolNode:
-    """A pool with `bytes` of memory of its own.
+    """A pool. `bytes` is the memory of the pool itself.
 
     `below` is the number of pools below it. `bytes_below` is the bytes of these and of the pool
     itself."""

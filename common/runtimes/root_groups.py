@@ -1,5 +1,5 @@
-"""Roots of a managed heap in groups that a programmer knows, such as variables, and the dominator
-tree below these groups."""
+"""Roots of a managed heap in groups that have a name in the program, such as variables, and the
+dominator tree below these groups."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def _program(session: Session) -> Optional[ProgramTypes]:
 
 
 def _has_managed_blocks(session: Session) -> bool:
-    """Whether blocks are objects of an interpreter, which knows their types. Many builds of Python
-    have debug information, which would take two seconds and add no names."""
+    """Whether blocks are objects of an interpreter, whose types need no debug information. Many
+    builds of Python have debug information, which would take two seconds and add no names."""
     known = session.object_types
     return any(one.managed for one in session.directory.allocators) or (known is not None and not known.are_native)
 

@@ -7,7 +7,7 @@ mmap. The program's own data shows where the calls' mappings begin and end:
   the handle of a coroutine {stack, size}. If the mappings of many claims have one size, a gap
   between them of this size is a mapping, too, whose handle was freed or overwritten.
 - Chains: each mapping begins with a header that contains the size of the mapping. The first one is
-  at the start of the region, and each one leads to the next.
+  at the start of the region, and gives the start of the next one.
 - Strides: words contain addresses at multiples of one distance. This is no proof: a mapping may be
   twice as large as the others. Therefore, parts to which no word refers are only possibly leaked.
 

@@ -1,10 +1,10 @@
 """Slots of Rust's channels whose messages were received.
 
 Sources: std 1.95 library/std/src/sync/mpmc/list.rs, array.rs and utils.rs (in std since 1.67);
-their origin is crossbeam-channel 0.5 src/flavors/list.rs and array.rs. A channel has a block of its
-own (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64, AArch64 and
-PowerPC64), and the block is aligned to 128 bytes. Fields that rustc may reorder are found by their
-contents.
+their origin is crossbeam-channel 0.5 src/flavors/list.rs and array.rs. Each channel is in a
+separate block (counter.rs). Head and tail are padded to 128 bytes each (CachePadded on x86-64,
+AArch64 and PowerPC64), and the block is aligned to 128 bytes. Fields that rustc may reorder are
+found by their contents.
 
 A channel is recognised only if every examined slot has the state or stamp that follows from head
 and tail. Therefore a channel is not recognised while a thread is changing it."""

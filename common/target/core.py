@@ -365,10 +365,10 @@ def open_core(
     progress: Callable[[str, float], None] = lambda phase, part: None,
     remedy: str = GIVE_SYSROOT,
 ) -> ImageTarget:
-    """Open a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not, as a target.
-    `exe` (the program's file) and `sysroot` (a folder to use as "/") locate files that are not
-    where the core names them; `remedy` explains how to pass them; `progress` gets the completed
-    part. Raises TargetError with a one-line reason if the file cannot be used."""
+    """Open a core file or a minidump, compressed (gzip, zstd, xz, bzip2) or not, as a target. `exe`
+    (the program's file) and `sysroot` (a folder to use as "/") locate files that are not at the
+    paths in the core; `remedy` explains how to pass them; `progress` gets the completed part.
+    Raises TargetError with a one-line reason if the file cannot be used."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

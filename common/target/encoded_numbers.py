@@ -27,8 +27,8 @@ def uleb128(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sleb128(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the signed number at `data[at]`; return it and the offset after it. ValueError as for
-    `uleb128`."""
+    """Decode the signed number at `data[at]`; return it and the offset after it. Raises ValueError
+    as `uleb128` does."""
     value, end = uleb128(data, at)
     return decode_signed(value, 7 * (end - at)), end
 

@@ -356,9 +356,9 @@ def explain_refusal(pid: int, error: Optional[int] = errno.EPERM) -> str:
     if tracer not in ("0", ""):
         holder = status(int(tracer))
         name, tracer = holder.get("Name", ""), holder.get("Tgid", tracer)
-        return f"pid {pid}: already traced by {name or 'a tracer'} (pid {tracer}); quit that first, or use findleaks inside it"
+        return f"pid {pid}: already traced by {name or 'a tracer'} (pid {tracer}); end that program first, or use findleaks inside it"
     owner = lines.get("Uid", "").split()[:1]
-    whose = f", the process is user {owner[0]}'s" if owner and owner[0] != str(os.geteuid()) else ""
+    whose = f", the process belongs to user {owner[0]}" if owner and owner[0] != str(os.geteuid()) else ""
     try:
         scope = read_file("/proc/sys/kernel/yama/ptrace_scope").decode().strip()
     except OSError:

@@ -33,8 +33,8 @@ class Frames:
         self._frames = 0  # complete frames so far
 
     def read1(self, size: int) -> bytes:
-        """Return the next bytes, at most a block (128 KiB) whatever `size` is; b"" at the end.
-        Raises EOFError if the file is cut off, Damaged if it is invalid, or TrailingData."""
+        """Return the next bytes, at most a block (128 KiB), even if `size` is larger; b"" at the
+        end. Raises EOFError if the file is cut off, Damaged if it is invalid, or TrailingData."""
         while True:
             if self._machine is None:
                 if not self._begin():

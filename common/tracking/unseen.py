@@ -40,7 +40,7 @@ def find_reasons(
     part = probe.stopped_part if probe is not None else 0.0
     if part > STOPPED:
         what = "the process is stopped by a signal (SIGSTOP, Ctrl-Z)"
-        return [UnseenReason("stopped", f"{what}: it allocates nothing before `kill -CONT {session.target.pid}`")]
+        return [UnseenReason("stopped", f"{what}: it allocates nothing until `kill -CONT {session.target.pid}`")]
     if mappings:
         calls = "system calls that the program makes itself, as Go does, are not seen"
         return [UnseenReason("idle", f"the process mapped no such memory by functions of {some(sorted(modules))}; {calls}")]

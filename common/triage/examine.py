@@ -79,7 +79,7 @@ def _row(source: Source, sysroot: str, progress: Optional[Progress], opened: Ope
     except (OSError, ValueError) as error:
         return make_failure(source, getattr(error, "strerror", None) or str(error))
     except MemoryError:
-        return make_failure(source, "out of memory: examine it alone, or with a larger --memory")
+        return make_failure(source, "out of memory: examine this core alone, or with a larger --memory")
     except Exception as error:
         return make_failure(source, f"internal error: {type(error).__name__}: {error}")
 

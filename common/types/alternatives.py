@@ -1,5 +1,5 @@
-"""Find the alternatives of std::optional and std::variant, and the member that says which of them
-is valid.
+"""Find the alternatives of std::optional and std::variant, and the member that indicates which of
+them is valid.
 
 Sources: libstdc++ 12, std/optional (_Optional_payload_base), std/variant (_Variant_storage,
 _Variadic_union, _Uninitialized); libc++ 19, optional (__optional_destruct_base), variant (__base,

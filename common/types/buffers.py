@@ -43,7 +43,7 @@ elements in use (boost/container/vector.hpp, 1.74 to 1.83)."""
 
 class Buffer(NamedTuple):
     """The buffer of a container: the offset of its pointer in the container, the bare type of the
-    elements, and flags that say which of them are in use (Flag)."""
+    elements, and flags that indicate which of them are in use (Flag)."""
 
     pointer: int
     element: int

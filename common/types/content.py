@@ -1,5 +1,5 @@
-"""Compare the content of blocks with types. The pointers of a block must refer to what the type
-says."""
+"""Compare the content of blocks with types. The pointers of a block must refer to blocks that fit
+the pointers' types."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Find the types of lost cycles of Rust's Rc and Arc.
 
-No typed pointer leads to such a cycle. Its blocks begin with two reference counts, and at least one
-member of each block is an Rc or Arc that refers to a block of the cycle. Layouts: RcInner (RcBox
-before Rust 1.83) in library/alloc/src/rc.rs, and ArcInner in library/alloc/src/sync.rs: strong
-count, weak count, value."""
+No typed pointer refers to such a cycle. Its blocks begin with two reference counts, and at least
+one member of each block is an Rc or Arc that refers to a block of the cycle. Layouts: RcInner
+(RcBox before Rust 1.83) in library/alloc/src/rc.rs, and ArcInner in library/alloc/src/sync.rs:
+strong count, weak count, value."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find the types that contain a type, and the offsets at which they contain it. With this, a
-pointer to a member leads to the whole structure."""
+"""Find the types that contain a type, and the offsets at which they contain it. With this, the type
+of a whole structure is found from a pointer to its member."""
 
 from __future__ import annotations
 

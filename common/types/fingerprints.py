@@ -286,9 +286,9 @@ class Fingerprints:
         ]
 
     def _is_part(self, one: Spec, chosen: Spec) -> bool:
-        """Whether one of two types begins with the other one. They do not count if the other type
-        is an array and the struct is at least two elements long: a struct with two strings is
-        another type than an array of strings."""
+        """Whether one of two types begins with the other one. False if `chosen` is an array and
+        `one` has at least the size of two elements: a struct with two strings is not an array of
+        strings."""
         has, bare = self._layouts.embedding.has, self._layouts.table.bare
         if chosen.many and 2 * self._layouts.size_of(chosen) <= self._layouts.size_of(one):
             return False

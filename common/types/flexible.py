@@ -1,4 +1,4 @@
-"""Find the array at the end of a struct, whose number of elements only the program knows."""
+"""Find the array at the end of a struct. Debug information lacks its number of elements."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 return.
 
 For example, SQLite requests 8 bytes more than its caller wants, stores the size in the first 8
-bytes, and returns a pointer to the rest. All pointers to such blocks lead to offset 8. Types must
+bytes, and returns a pointer to the rest. All pointers to such blocks point to offset 8. Types must
 therefore begin there, and their size is the one in the header.
 
-A header is known by two facts: the program's pointers lead to one offset (a convention, see
+A header is recognised by two facts: the program's pointers point to one offset (a convention, see
 graph/conventions.py), and the bytes before it contain the requested size. If no field contains the
 size, a magic number identifies the header, but only if the offset is the same in blocks of all
 sizes. Otherwise, structs with the same number before the links of a list would have a header.

@@ -78,7 +78,7 @@ class Hints:
         spec = Spec(one.type, one.is_array)
         before = self._claimed.get(place.block)
         if before is not None and before[0] != spec:
-            raise UsageError(f"another hint says {before[1].type}")
+            raise UsageError(f"another hint gives the type {before[1].type}; remove one of the two")
         self._claimed[place.block] = spec, hint
         self._search.spread.seed(place.block, self._search.layouts.number(spec), Level.HINT, False)
 
@@ -101,8 +101,10 @@ class Hints:
         else:
             data = heap.bytes(hint.address, min(least, WIDEST))
             if len(data) < least:
-                raise UsageError("the memory there ends before the type" if data else "findleaks reads no data there")
-            one = self._choose(found, least, "the memory there")
+                raise UsageError(
+                    "the memory at this address is smaller than the type" if data else "findleaks analyses no memory at this address"
+                )
+            one = self._choose(found, least, "the memory at this address")
         layouts = self._search.layouts
         layout = layouts.number(Spec(one.type, one.is_array))
         self._search.add_memory(hint.address, table.size_of(one.type) * max(one.elements, 1), layout)
@@ -116,7 +118,9 @@ class Hints:
         sizes = sorted({table.size_of(each.type) * max(each.elements, 1) for each in found})
         if sizes[0] > size:
             raise UsageError(f"the type has {sizes[0]:,} bytes, {what} has {size:,}")
-        raise UsageError(f"files define types of this name with {' and '.join(f'{each:,}' for each in sizes)} bytes, all of which fit")
+        raise UsageError(
+            f"files define types of this name with {' and '.join(f'{each:,}' for each in sizes)} bytes, and all fit; use another name"
+        )
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each hint that other types, or the block's content, contradict. Call

@@ -66,8 +66,8 @@ class Judge:
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
         self._earlier: dict[tuple[int, int, int], Sequence[Candidate]] = {}
-        # The features of decisions with values that have no type, and the claims. They are kept,
-        # because the blocks that are left in the end may be only those that have no type.
+        # The feature and the claims of each decision in which some values have no type. They are
+        # kept for later decisions, which may see only blocks of such values.
         self._separated: dict[tuple[int, int, int], tuple[int, dict[int, int]]] = {}
         self.allows_rest = False
         """Whether a type may be followed by other data that is larger than the type."""
@@ -182,7 +182,7 @@ class Judge:
         return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
-        """Whether blocks with a type would have room for another value of it, but are no arrays."""
+        """Whether blocks with a type could contain another value of it, but are not arrays."""
         return one.level == Level.BASE and self._rules.has_rest(one.spec, found.size)
 
     def _with_typed(self, candidates: Sequence[Candidate], typed: Counter[Spec], found: Pointers) -> Sequence[Candidate]:

@@ -26,8 +26,8 @@ class BlockType(NamedTuple):
 
 
 class TypedPlace(NamedTuple):
-    """What is at an offset of a typed block: an expression such as ".link.next" or "[3].name", the
-    type there, and the bytes into it."""
+    """What is at an offset of a typed block: the member, as an expression such as ".link.next" or
+    "[3].name", its type, and the distance in bytes from the start of the member."""
 
     path: str
     type: int

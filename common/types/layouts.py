@@ -44,13 +44,13 @@ class Reference(NamedTuple):
     """What a pointer refers to.
 
     For ANY, CHOICE and DATA, `owner` is the struct that contains the member, and `offset` is the
-    member's offset in it. For POINTER, `owner` is the type that contains this pointer, if
-    this type is or contains the pointee, as in lists; else 0. `node` is the node type of the
-    container that the pointer belongs to, or 0. `counted` is set if the pointer refers to an array.
-    `is_certain` is set if it certainly refers to an array. `used` has flags that say which elements
-    are in use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which
-    is the discriminant of an enum. `may_have_vtable` is set if a variant of the enum has a trait
-    object here, whose vtable is in the next word."""
+    member's offset in it. For POINTER, `owner` is the type that contains this pointer, if this type
+    is or contains the pointee, as in lists; else 0. `node` is the node type of the container that
+    the pointer belongs to, or 0. `counted` is set if the pointer refers to an array. `is_certain`
+    is set if it certainly refers to an array. `used` has flags that indicate which elements are in
+    use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which is the
+    discriminant of an enum. `may_have_vtable` is set if a variant of the enum has a trait object
+    here, whose vtable is in the next word."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -309,7 +309,7 @@ class _Walk:
 
     def _count(self, at: int, size: int, first: int) -> None:
         """Mark the pointers in [at, at + size) as pointers to arrays. `first`: the flags of the
-        first pointer that say which elements are in use."""
+        first pointer that indicate which elements are in use."""
         layouts = self._layouts
         for index, leaf in enumerate(self._leaves):
             if at <= leaf.offset < at + size and leaf.role == Role.REFERENCE:

@@ -193,17 +193,18 @@ class Packing:
                 yield _Place(found, of.pointees[0], sample_blocks(sorted(blocks)))
 
     def _is_link(self, pointee: int) -> bool:
-        """Whether `pointee` is the type of the links of a list, such as `struct item *`, and each
-        item has a member with the address of a link, such as `struct item **previous`. This address
-        refers to a member of the item before it, and not to an array of pointers."""
+        """Whether `pointee` is the type of the links of a list, such as `struct item *`, and items
+        have a member such as `struct item **previous`. This member refers to a link in the
+        preceding item, and not to an array of pointers."""
         layouts, table = self._layouts, self._layouts.table
         item = table.bare(table.targets[pointee]) if table.kinds[pointee] == Kind.POINTER else 0
         references = layouts.references_of(*layouts.shape(Spec(item))) if item else ()
         return any(one.pointees == (pointee,) for _, one in references)
 
     def _find_linked(self, found: Pointers, pointee: int, blocks: set[int]) -> set[int]:
-        """Return blocks, and those that the objects in them refer to in the same way. Of a list,
-        only the first object may be known."""
+        """Return `blocks`, and the untyped blocks that are linked from the objects in them: an
+        object of the same type refers to the same offset of a block of the same size. This is
+        needed for lists of which typed pointers refer only to the first object."""
         heap, layouts = self._heap, self._layouts
         shape = layouts.shape(Spec(pointee)) if len(blocks) < LEAST_WITNESSES else ()
         links = [offset for offset, one in layouts.references_of(*shape[:1]) if one.pointees == (pointee,)]

@@ -1,4 +1,4 @@
-"""Determine what a pointer of some type says about the block that it refers to."""
+"""Determine the possible types of a block from the type of a pointer to it."""
 
 from __future__ import annotations
 
@@ -336,8 +336,8 @@ class Rules:
         return not spec.many and (is_whole or self.is_open(spec.type))
 
     def has_rest(self, spec: Spec, size: int) -> bool:
-        """Whether blocks of `size` bytes have room for a second value of a type, but do not have
-        one as far as is known."""
+        """Whether blocks of `size` bytes could contain a second value of a type, but no block is
+        known that does."""
         return not spec.many and not spec.parts and not self.is_open(spec.type) and self._layouts.size_of(spec) * 2 <= size
 
     def is_array_of_size(self, spec: Spec, size: int) -> bool:

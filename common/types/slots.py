@@ -36,7 +36,7 @@ class _Member(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """What a hint says about a slot. Without a feature, the hint applies to all pointers."""
+    """The type that a hint gives to a slot. Without a feature, the hint applies to all pointers."""
 
     types: Sequence[NamedType]
     has_payload: bool
@@ -88,7 +88,7 @@ class Slots:
         table = self._table
         declared = [number for number in table.find(name) if table.flags[number] & Flag.DECLARATION or not table.sizes[number]]
         if not declared:
-            raise UsageError(f"{name!r} is not a type that debug information only declares; for a member, write {name}.MEMBER")
+            raise UsageError(f"{name!r} is neither a member nor an incomplete type; for a member, write {name}.MEMBER")
         self._layouts.definitions.update(dict.fromkeys(declared, types[0].type))
 
     def _element_type(self, number: int) -> int:
@@ -154,7 +154,7 @@ class Slots:
                 (owner, offset, size), self._spread.add_owner_word(self._layouts.number(Spec(owner)), offset, size)
             ), keys
         except ValueError:
-            raise UsageError("too many conditions on members of owners") from None
+            raise UsageError("too many hints have a condition on a member of another type; use fewer such hints") from None
 
     @cached_property
     def _owner_words(self) -> dict[tuple[int, int, int], int]:
@@ -162,22 +162,23 @@ class Slots:
         return {}
 
     def _values(self, member: _Member, value: str) -> tuple[int, Sequence[int]]:
-        """Return the bytes to compare, and the numbers that they have if a member has a value."""
+        """Return the number of bytes to compare, and the numbers that these bytes contain if the
+        member has the value of a condition."""
         table = self._table
         if value.startswith("&"):
             return table.word, self._addresses(value)
         try:
             number = int(value, 0)
         except ValueError:
-            raise UsageError(f"{value!r} is not a number; write &NAME for the address of a variable") from None
+            raise UsageError(f"{value!r} is not a number; for the address of a variable, write &NAME") from None
         size = table.size_of(member.type)
         if member.bits:
             first, mask = member.first_bit % 8, (1 << member.bits) - 1
             if first + member.bits > 8:
-                raise UsageError("a bit field of a condition must be in one byte")
+                raise UsageError("a condition can only use a bit field that is in one byte")
             return 1, [byte for byte in range(256) if byte >> first & mask == number]
         if size not in _SORTS:
-            raise UsageError(f"a number of a condition must have 1, 2 or 4 bytes, not {size}")
+            raise UsageError(f"a condition can only use a member of 1, 2 or 4 bytes, not of {size}")
         return size, [number & (1 << 8 * size) - 1]
 
     def _addresses(self, name: str) -> Sequence[int]:

@@ -307,8 +307,8 @@ class Spreading:
                 self.settle()
 
     def _compare(self, blocks: array[int]) -> None:
-        """Claim the blocks that resemble typed blocks; of the others, those that only one type fits
-        by its pointers to typed blocks."""
+        """Claim the blocks that resemble typed blocks. Then claim those remaining blocks whose
+        pointers to typed blocks fit only one type."""
         # Begin with the types that have the most pointers. A block to which such a pointer refers
         # then gets the type that the pointer declares, not the type that the block resembles.
         found = self.fingerprints.find(blocks)

@@ -52,8 +52,8 @@ class ArmRows:
         self.lacks = ""  # why code cannot be read; "" if it can
 
     def row(self, pc: int, exact: bool, thumb: bool, returned: Returned) -> Optional[Row]:
-        """Return the row that leads to the caller. `exact` means that `pc` was interrupted, so it
-        is not a return address."""
+        """Return the row with which the caller's registers are computed. `exact` means that `pc`
+        was interrupted, so it is not a return address."""
         table = self._table(pc if exact else pc - 1)
         if table is not None and not exact and LR in table.rules:
             return table

@@ -146,8 +146,8 @@ class _Program:
         self._saved: dict[int, ComputedAddress] = {}
 
     def row(self) -> Optional[Row]:
-        """Return the row. None if the instructions say that the function cannot be unwound. Raises
-        Malformed for reserved or spare codes."""
+        """Return the row. None if the instructions mark the function as one that cannot be unwound.
+        Raises Malformed for reserved or spare codes."""
         while self._at < len(self._code):
             code = self._next()
             if code == _FINISH:

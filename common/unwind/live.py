@@ -124,7 +124,7 @@ class ProcessCode:
 
     def pointer(self, slot: int, one: Effect) -> int:
         """See Code. `slot` must be read-only (RELRO), or the slot of a PLT stub. The slot of a PLT
-        stub may still change, but the stub then leads to the same function."""
+        stub may still change, but the stub then jumps to the same function."""
         at = bisect_right(self._writable, (slot, 1 << 64)) - 1
         if at >= 0 and slot < self._writable[at][1] and not self._machine.in_stub(self._target.read, one):
             return 0

@@ -171,7 +171,7 @@ class ManagedFrames:
 
     @property
     def chain_settings(self) -> Sequence[int]:
-        """Words that tell a stub how to find the chain of frames (CHAIN_KIND and the following in
+        """Words with which a stub finds the chain of frames (CHAIN_KIND and the following in
         stack_walk.S); () if there is no chain."""
         return ()
 

@@ -162,15 +162,20 @@ def test_results_equal_those_of_the_commands(process: findleaks.Process, core: P
     assert json.loads(json.dumps(process.caches().to_json())) == run_json("caches")
     assert [one.to_json() for one in process.threads(lines=False)] == run_json("stacks", "--no-lines")["stacks"]
     assert process.runtimes() == []
+    for method in (process.caches, process.blocks):
+        with pytest.raises(findleaks.UsageError, match="no allocator 'jemalloc' in this process; found: glibc"):
+            method(allocator="jemalloc")
 
 
 def test_live_process_continues(running: Running, truth: Printed) -> None:
     with findleaks.attach(running.pid) as process:
         until(lambda: states(running.pid) == {"S"}, "the process to sleep on")
         assert process.pid == running.pid and process.name == "sessions"
-        assert sizes(process.blocks(kind="definite")) == truth.head
-    with pytest.raises(findleaks.TargetError, match="the process is closed"):
-        process.leaks()
+        blocks = process.blocks(kind="definite")
+        assert sizes(blocks) == truth.head
+    for use in (process.leaks, blocks.columns, blocks.total, lambda: len(blocks), lambda: list(blocks)):
+        with pytest.raises(findleaks.TargetError, match="the process is closed"):
+            use()
 
 
 def test_closing_frees_the_data(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_live_process_in_gdb(running: Running) -> None:
         )
     )
     again = f"leaked {2 * REQUESTS}"
-    assert found == [answer(running), again, "refused: the process has run since: call findleaks.current() again", answer(running)]
+    assert found == [answer(running), again, "refused: the process has run since findleaks.current(): call it again", answer(running)]
 
 
 def test_live_process_in_lldb(running: Running) -> None:
@@ -70,7 +70,7 @@ def test_live_process_in_lldb(running: Running) -> None:
     ]
     found = lines(lldb([*code, "detach"], "-p", str(running.pid)))
     again = f"leaked {2 * REQUESTS}"
-    assert found == [answer(running), again, "refused: the process has run since: call findleaks.current() again", answer(running)]
+    assert found == [answer(running), again, "refused: the process has run since findleaks.current(): call it again", answer(running)]
 
 
 def test_no_process(program: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_userfaultfd_is_refused() -> None:
         assert child.stdout is not None
         if child.stdout.readline() == "none\n":
             pytest.skip("this kernel has no userfaultfd")
-        assert "a userfaultfd watches its memory" in refusal(child.pid)
+        assert "a userfaultfd handles its page faults" in refusal(child.pid)
         assert child.poll() is None
     finally:
         child.kill()

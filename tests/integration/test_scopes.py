@@ -102,7 +102,7 @@ def test_handles_closed_outside_a_scope(tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines() if " -m findleaks " not in line) <= 80
     words = " ".join(text.split())
     assert "100,010 handles in 98 blocks, 782 KiB; scope level 1" in words
-    assert "One scope hoards: 100,010 handles belong to the scope opened by node::Start+" in words
+    assert "Too many handles in one scope: 100,010 handles belong to the scope opened by node::Start+" in words
     assert "99.99 % of all refer to undefined" in words
 
 
@@ -112,7 +112,7 @@ def test_mended(tmp_path: Path) -> None:
         (isolate,) = live(running.pid)["isolates"]
         text = findleaks("scopes", "--pid", str(running.pid))
     assert (isolate["handles"], isolate["blocks"]) == (10, 1)
-    assert "No scope hoards handles." in text
+    assert "No scope has 10,000 handles or more." in text
     check_consistent(isolate)
 
 

@@ -204,7 +204,7 @@ def test_damaged_structures(process: Process) -> None:
         (first + layout.mapped, 0x4141414141414141, "scudo's record of its 128-byte blocks"),
         (first + layout.allocated, 1 << 33, "scudo's record of its 128-byte blocks"),
         (first + layout.popped, 1, "scudo counts"),
-        (cache.cache + cache.number * 256, 0x1C001D, "claims 29 cached"),
+        (cache.cache + cache.number * 256, 0x1C001D, "counts 29 cached"),
         (cache.cache + cache.number * 256 + 16, 8, "addresses that are not free blocks"),
         (large.first + 8, 0x4141414141414141, "scudo's list of large blocks"),
         (large.first + 8, large.first, "scudo's list of large blocks"),
@@ -228,4 +228,4 @@ def test_another_configuration(process: Process) -> None:
     # Damage an unused class: without the start of a used region, findleaks may not find scudo. The order of regions is random.
     unused = max(set(range(45)) - {one.number for one in found.classes})
     answer = process.damaged(found.address + found.layout.allocator + unused * 0xC0, 8)
-    assert any("scudo in stats has a layout that is not read" in problem["what"] for problem in answer["problems"]), answer
+    assert any("scudo in stats has an unknown layout" in problem["what"] for problem in answer["problems"]), answer

@@ -75,5 +75,5 @@ def test_damage(running: cores.Running, tmp_path: Path) -> None:
     core = tmp_path / "damaged.core"
     core.write_bytes(data)
     answer = json.loads(run_cli("find", "--json", str(core)).stdout)
-    assert any(f"leads to {free + 4:#x}, which is no free slot" in warning for warning in answer["warnings"])
+    assert any(f"leads to {free + 4:#x}, which is not a free slot" in warning for warning in answer["warnings"])
     assert run_cli("verify", str(core)).returncode == 1

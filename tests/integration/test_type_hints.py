@@ -79,7 +79,7 @@ def test_expression(front: str, made: Hidden) -> None:
         ("registry=struct table[5]", "the type has 160 bytes, the block at 0x{registry:x} has 40"),
         ("registry=struct table **", "debug information has no pointer to 'table'"),
         ("reserve=struct table[]", "write the number of elements, as in struct table[8]: only a block has a size"),
-        ("16=struct table", "findleaks reads no data there"),
+        ("16=struct table", "findleaks analyses no memory at this address"),
     ],
 )
 def test_impossible(word: str, message: str, made: Hidden) -> None:
@@ -188,7 +188,7 @@ def test_only_data_is_untyped(made: Hidden, tmp_path: Path) -> None:
 
 def test_untyped_needs_debug_information(made: Hidden) -> None:
     done = run_cli("find", "--untyped", "--no-debug-types", str(made.core))
-    assert (done.returncode, done.stderr) == (2, "findleaks: --untyped needs debug information, and none was found\n")
+    assert done.returncode == 2 and done.stderr.startswith("findleaks: --untyped needs debug information, and none was found: ")
     done = run_cli("find", "--untyped", "--by", "type", str(made.core))
     assert (done.returncode, done.stderr) == (2, "findleaks: --untyped and --by cannot be combined\n")
 
@@ -260,9 +260,9 @@ def test_file_of_another_layout(made: Hidden, tmp_path: Path) -> None:
         ("\nentry.kontent -> value", "2: entry has no member kontent"),
         ("entry.content -> values", "1: debug information has no type 'values': did you mean 'value'?"),
         ("value.references -> value", "1: value.references is not a pointer"),
-        ("value -> entry", "1: 'value' is not a type that debug information only declares; for a member, write value.MEMBER"),
-        ("value.data -> line if encoding == one", "1: 'one' is not a number; write &NAME for the address of a variable"),
-        ("value.data -> line if age == 3", "1: a bit field of a condition must be in one byte"),
+        ("value -> entry", "1: 'value' is neither a member nor an incomplete type; for a member, write value.MEMBER"),
+        ("value.data -> line if encoding == one", "1: 'one' is not a number; for the address of a variable, write &NAME"),
+        ("value.data -> line if age == 3", "1: a condition can only use a bit field that is in one byte"),
         ("value.data -> line if kind == 3", "1: value has no member kind"),
         ("&value_op -> session", "1: debug information has no variable 'value_op'"),
         (

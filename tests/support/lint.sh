@@ -1,5 +1,5 @@
 #!/bin/sh
-# Everything that can be said of the sources without running them.
+# Check the sources without running them.
 # usage: lint.sh FOLDER-OF-THE-VIRTUAL-ENVIRONMENT'S-PROGRAMS
 set -eu
 
@@ -15,7 +15,7 @@ step() {
     "$@" || { echo "lint: $name failed" >&2 && status=1; }
 }
 
-# What mypy knows of each module outlives the checkout: a fresh clone in the same place has a third of the work.
+# mypy's cache is outside of the checkout, so that a fresh clone in the same place takes a third of the time.
 known=${FINDLEAKS_CACHE:-${HOME:-/tmp}/.cache/findleaks}/mypy/$(printf %s "$root" | cksum | tr ' ' -)
 
 types() {

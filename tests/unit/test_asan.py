@@ -166,9 +166,9 @@ def test_memory_that_is_no_root(image: Image) -> None:
 Damage = Callable[[Image], None]
 DAMAGES: dict[str, tuple[Damage, int, str]] = {
     "state": (lambda image: image.put(SMALL, 0x41 | 5 << 32, 1), SMALL, "has the state 65, which does not exist"),
-    "size": (lambda image: image.put(SMALL, USED | 17 << 32, 1), SMALL, "claims 17 bytes of a chunk with capacity for 16"),
-    "nothing": (lambda image: image.put(SMALL, USED, 1), SMALL, "claims 0 bytes"),
-    "place": (lambda image: image.put(MIDDLE + 8, MIDDLE + 256), MIDDLE, "says that the chunk's header is at"),
+    "size": (lambda image: image.put(SMALL, USED | 17 << 32, 1), SMALL, "has a size of 17 bytes, but the chunk has a capacity of 16"),
+    "nothing": (lambda image: image.put(SMALL, USED, 1), SMALL, "has a size of 0 bytes"),
+    "place": (lambda image: image.put(MIDDLE + 8, MIDDLE + 256), MIDDLE, "refers to a chunk header at"),
     "large": (lambda image: image.put(LARGE + 4096 + 2048 - 16, 0x55, 1), LARGE + 4096 + 2032, "has the state 85"),
 }
 
@@ -217,7 +217,7 @@ def test_older_headers(image: Image) -> None:
     directory = image.read()
     assert len(directory.blocks) == 0
     assert [problem.what.partition(":")[0] for problem in directory.problems] == [
-        "AddressSanitizer in libasan.so.8 has the chunk headers of LLVM 11, GCC 10 or an older one"
+        "AddressSanitizer in libasan.so.8 has the chunk headers of LLVM 11, GCC 10 or older"
     ]
 
 
@@ -232,7 +232,7 @@ def test_hwasan_is_reported_as_unsupported(image: Image, tagged: bool) -> None:
     directory = build_directory(target, load(target.arch))
     assert len(directory.blocks) == 0
     said = [problem.what.partition(":")[0] for problem in directory.problems]
-    assert said == ["HWAddressSanitizer in libasan.so.8 has an allocator that is not read, with sizes beside the chunks"] * tagged
+    assert said == ["HWAddressSanitizer in libasan.so.8 has an unsupported allocator, which stores sizes outside of the chunks"] * tagged
 
 
 def test_reference_engine_reads_the_same(image: Image) -> None:

@@ -264,7 +264,7 @@ def test_memory_lent_to_another_allocator_counts_once() -> None:
     made = open_session(outer, inner)
     assert [total["lent"] for total in run_json(made)["totals"]] == [0x10000, 0]
     text = run(made, width=200)[1]
-    assert "64 KiB lent to other allocators" in text.splitlines()[0]
+    assert "64 KiB used by other allocators" in text.splitlines()[0]
     assert f"of the {size(150000)} that counting and listed have mapped" in text
 
 

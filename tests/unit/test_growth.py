@@ -263,7 +263,7 @@ def test_several_processes_have_no_rates() -> None:
     """Snapshots with different pids, with one pid and two start times (the pid was reused), or with two programs (as in cores)."""
     for first, last, why in (
         ({"pid": 7}, {"pid": 8}, "pid 7, pid 8"),
-        ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "pid 7 was reused in between"),
+        ({"pid": 7, "started": 100}, {"pid": 7, "started": 900}, "pid 7 was reused between the samples"),
         ({"pid": 7, "image": "aa"}, {"pid": 7, "image": "bb"}, "pid 7 was reused, or has run another program since"),
     ):
         samples = [snapshot(at, root("cache", 10 * (at + 1))) for at in range(2)]

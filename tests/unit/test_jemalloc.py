@@ -104,7 +104,7 @@ def test_class_written_over() -> None:
     target = image.build()
     target.write_word(image.descriptors[1], 1 << 12 | 99 << layout.EDATA.szind)
     directory, _ = read(target)
-    assert any("size class 99, of which there are 36" in problem.what for problem in directory.problems)
+    assert any("size class 99, but the number of these classes is 36" in problem.what for problem in directory.problems)
     assert states(directory, [image.odd]) == {"IN_USE"}
 
 
@@ -146,7 +146,7 @@ def test_cached_memory_is_no_block() -> None:
         hex(image.cached[0] + 8) in what for what in reported
     )
     found = [problem.what for problem in jemalloc.verify(directory.blocks)]
-    assert any("8 bytes inside a block" in what for what in found) and any("which is no block" in what for what in found)
+    assert any("8 bytes inside a block" in what for what in found) and any("which is not a block" in what for what in found)
 
 
 @pytest.mark.parametrize("kind", [layout.EDATA, layout.EXTENT])

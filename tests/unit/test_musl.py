@@ -186,7 +186,7 @@ DAMAGE: dict[str, tuple[Callable[[Image], None], str, int]] = {
     "class that is none": (lambda i: i.word(AREAS + 24 + 32, 30 | 1 << 5 | 50 << 6 | 1 << 12), "is corrupt", 6),
     "group's header": (lambda i: i.word(SLABS, 0x4141414141414141), "has 0x4141414141414141 for its meta", 0),
     "header of a block": (lambda i: i.byte(SLABS + 16 + 128 - 2, 0x77), "the header of the block", 0),
-    "moved block": (lambda i: i.byte(SLABS + 0x1000 + 16 + 288 - 2, 0x0F), "not where its header says", 1),
+    "moved block": (lambda i: i.byte(SLABS + 0x1000 + 16 + 288 - 2, 0x0F), "begins elsewhere than the header indicates", 1),
     "size at the end": (lambda i: i.put(SLABS + 16 + 6 * 128 - 8, b"\xff\xff\xff"), "the number at the end of its slot", 0),
     "overrun of no reserve": (lambda i: i.byte(SLABS + 16 + 124, 0x58), "overrun", 1),
     "overrun of some": (lambda i: i.byte(SLABS + 16 + 2 * 128 + 122, 0x58), '"X" is directly after its end, where a 0 belongs', 0),

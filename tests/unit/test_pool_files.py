@@ -216,7 +216,7 @@ def test_a_last_chunk_without_room_for_its_header() -> None:
     ("memory", "entry", "said"),
     [
         (pack_words(0), change_entry(symbol="q"), "no variable q in any loaded file"),
-        (pack_words(0), change_entry(symbol=None, magic="nowhere"), "the magic is in no block in use and in no variable"),
+        (pack_words(0), change_entry(symbol=None, magic="nowhere"), "no block in use and no variable contains the magic"),
         (pack_words(0), change_entry(pointer=True), ""),
         (pack_words(0), change_entry("slab", size={"pool": 0}), "would have 0 bytes"),
         (pack_words(1 << 50), change_entry("slab", size={"pool": 0}), "bytes: it and the further slabs are not read"),

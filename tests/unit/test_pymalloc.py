@@ -204,7 +204,7 @@ class TestCorrupt:
     def test_free_pools_in_a_cycle(self, engine: type) -> None:
         image = Image()
         image.target.write_word(ARENA + 2 * (1 << 14) + 16, ARENA + 2 * (1 << 14))
-        self.wrong(image, engine, f"its list of free pools runs into itself at {ARENA + 2 * (1 << 14):#x}")
+        self.wrong(image, engine, f"its list of free pools has a cycle at {ARENA + 2 * (1 << 14):#x}")
 
     def test_a_free_pool_that_is_in_use(self, engine: type) -> None:
         image = Image()

@@ -71,10 +71,15 @@ DAMAGE = {
     "a bucket to nowhere": (
         HEADS + 8 * 90000,
         WILD,
-        f"bucket at {WILD:#x}, of {LAST:#x}, is damaged",
+        f"bucket at {WILD:#x}, in the list from {LAST:#x}, is damaged",
         entries(*range(2, 48, 4)),
     ),
-    "buckets in a circle": (AT["bucket's link"], BUCKET, f"bucket at {BUCKET:#x}, of {HEADS + 8 * 17:#x}", entries(*range(1, 48, 4))),
+    "buckets in a circle": (
+        AT["bucket's link"],
+        BUCKET,
+        f"bucket at {BUCKET:#x}, in the list from {HEADS + 8 * 17:#x}",
+        entries(*range(1, 48, 4)),
+    ),
     "a bucket of a million frames": (BUCKET + 40, 1000000, f"at {BUCKET:#x}", entries(*range(0, 48, 4), *range(1, 48, 4))),
     "a bucket whose stack is nowhere": (BUCKET + 48, WILD, f"at {BUCKET:#x}", entries(*range(0, 48, 4), *range(1, 48, 4))),
     "memory whose mark is wrong": (AT["magic of entries 16"], 0, f"memory is damaged at {AT['link of entries 16']:#x}", set()),
@@ -83,11 +88,11 @@ DAMAGE = {
     "a map to nowhere": (
         TABLE + SOUND.layout.map,
         WILD,
-        f"map, which {TO_MAP:#x} leads to, is damaged",
+        f"map, to which {TO_MAP:#x} points, is damaged",
         entries(*range(48)),
     ),
     "clusters nowhere": (TABLE + 0x1000, WILD, f"map at {WILD:#x} cannot be read", entries(*range(48))),
-    "buckets nowhere": (TO_BUCKETS, WILD, f"{TO_BUCKETS:#x} leads to, is damaged", entries(*range(48))),
+    "buckets nowhere": (TO_BUCKETS, WILD, f"{TO_BUCKETS:#x} points, is damaged", entries(*range(48))),
 }
 
 

@@ -147,11 +147,11 @@ def test_many_snapshots_are_compared_by_smaller_samples() -> None:
     ("change", "why"),
     [
         ({"pid": 8}, "several processes: pid 7, 8"),
-        ({"pid": None}, "the process of one sample is not known"),
+        ({"pid": None}, "one of the samples does not record its process"),
         ({"started": 1001}, "pid 7 was reused"),
         ({"image": "other", "started": None}, "has run another program since"),
         ({"image": "", "started": None}, "not known whether"),
-        ({"allocators": ("musl",)}, "allocators that were found differ"),
+        ({"allocators": ("musl",)}, "the samples have different allocators"),
         ({"started": None}, None),
         ({"image": ""}, None),
     ],
@@ -169,7 +169,7 @@ def test_other_processes(change: dict[str, object], why: Optional[str]) -> None:
 
 def test_without_blocks() -> None:
     first, last = make_samples([{}, {}])
-    assert survival([first, replace(last, sample=None)]) == "a snapshot does not contain its blocks"
+    assert survival([first, replace(last, sample=None)]) == "one of the snapshots has no sample of the blocks"
     assert compare([{}, {}]).total.first.part is None
 
 

@@ -324,7 +324,7 @@ DAMAGE = {
     "a size class there is none of": (M.spans["full"] + 40, 200 << 16 | 32, "size class 200, which does not exist", "mixed"),
     "a page map's entry to nowhere": (M.entry(HEAP >> 13), 0x4141414141414140, "cannot be read", "full"),
     "a free list that leaves its span": (link(2), HEAP + 8192 + 256, "2 on its free list, 125 in use by its count; ", "full"),
-    "a free list that runs into itself": (link(9), HEAP + 5 * 64, "free list", "full"),
+    "a free list with a cycle": (link(9), HEAP + 5 * 64, "free list", "full"),
     "a free list to nowhere": (link(2), 0x6161616161616161, "free list", "full"),
     "a free list that ends early": (link(5), 0, "1 on its free list, 125 in use", "full"),
     "a thread cache to nowhere": (
@@ -335,7 +335,7 @@ DAMAGE = {
     ),
     "a thread cache into a block": (M.mine + CLASS_64 * LIST, HEAP + 64 * 40 + 8, "where no block starts", "full"),
     "a thread cache freed twice": (link(31), HEAP + 64 * 30, "thread 42's cache, blocks of 64: 2 on the list, 2 by its count; ", "full"),
-    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than it has slots", "full"),
+    "a transfer cache too full": (M.of_class(CLASS_64) + M.layout.used_slots, 1000, "more than its slots", "full"),
     "thread caches that end in nothing": (M.mine + M.links, 0x6161616161616160, "", "full"),
     "counts that are off": (M.root + M.layout.stats, 4096, "the page heap counts system_bytes 4,096", "full"),
     "a central count that is off": (M.of_class(CLASS_64) + COUNTER, 77, "counts 77 free blocks", "full"),
@@ -369,7 +369,7 @@ CHECKS = {
     "a set of large spans": (M.root + M.layout.lists - 96 + 40, 3, "set of large spans has 3, the page map 0"),
     "a block on two lists": (link(9), HEAP + 64 * 20, "2 times on lists of freed blocks: it was freed twice"),
     "a block on the list of another size": (link(31), HEAP + 8192, "which is a block of 256 bytes"),
-    "the tail of a chain": (M.of_class(CLASS_64) + SLOTS + 8, HEAP, "the slot says"),
+    "the tail of a chain": (M.of_class(CLASS_64) + SLOTS + 8, HEAP, "the end in the slot is"),
 }
 
 

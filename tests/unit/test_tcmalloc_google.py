@@ -193,7 +193,7 @@ def sample(image: Image) -> None:
         (no_pages, "has 0 pages"),
         (beyond_its_mapping, "which are not all mapped"),
         (size_class, "has size class 77, which does not exist"),
-        (index, "it has an index of no block, or one index twice"),
+        (index, "it has the index of a block that does not exist, or one index twice"),
         (chain, "it continues at index"),
         (allocated, "30 on its free list"),
         (slab, "has an invalid header"),

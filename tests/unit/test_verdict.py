@@ -159,7 +159,7 @@ def test_unknown_residency() -> None:
     assert found["residency"] == "unknown"
     assert found["mapped"] == (64 + 4 + 3 + 2 + 1 + 8) * PAGE
     words = " ".join(run(session_)[1].split())
-    assert "328 KiB mapped. Which pages were resident is not known of this process" in words
+    assert "328 KiB mapped. It is unknown which pages of this process were resident" in words
 
 
 def test_pages_that_may_be_the_zero_page_are_reported() -> None:

@@ -122,7 +122,7 @@ def test_a_count_of_a_thread_cache(minor: int) -> None:
     assert made.tcache is not None
     cache, index = made.blocks["tcache"][0], (0x30 - 0x20) // 16
     target.write(cache + index * made.tcache.counter, (3).to_bytes(made.tcache.counter, "little"))
-    assert find_only(target, "its counter says").damaged is not None
+    assert find_only(target, "its counter is").damaged is not None
 
 
 def test_a_wrong_size_before_is_reported() -> None:

@@ -58,11 +58,11 @@ class Damage:
         if self.count <= MAX_PROBLEMS:
             first, second = memory.words(header, 2) or (0, 0)
             if first == MAGIC:
-                what = f"says that the chunk's header is at {second:#x}, outside the chunk"
+                what = f"refers to a chunk header at {second:#x}, which is outside the chunk"
             elif state_of(first) not in (ALLOCATED, QUARANTINED):
                 what = f"has the state {state_of(first)}, which does not exist"
             else:
-                what = f"claims {used_size(first):,} bytes of a chunk with capacity for {capacity:,}"
+                what = f"has a size of {used_size(first):,} bytes, but the chunk has a capacity of {capacity:,}"
             words = f"AddressSanitizer's header at {header:#x} {what}: it was overwritten"
             self.problems.append(Problem(header, words, damaged=Range(header, header + HEADER)))
 

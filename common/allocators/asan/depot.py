@@ -166,7 +166,7 @@ def _store(memory: Memory, blocks: int) -> Iterator[Range]:
 
 
 def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
-    """Find the depot by the variables in this file. None if no known form leads to a stack."""
+    """Find the depot by the variables in this file. None if it has none of the known forms."""
     code = image.module
     found = list(find_words_between(memory.target, engine, image.data, PAGE, memory.target.arch.top))
     pages = [(address, value) for address, value in found if value % PAGE == 0]
@@ -184,8 +184,8 @@ def find(memory: Memory, engine: Engine, image: Image) -> Optional[Depot]:
 
 
 def _linked_nodes(memory: Memory, code: Module, heads: Iterable[int]) -> dict[int, int]:
-    """Return the addresses of the nodes of the lists that begin at `heads`, by number. Pointers
-    that do not lead to a node are ignored."""
+    """Return the addresses of the nodes of the lists that begin at `heads`, by number. Pointers to
+    other memory are ignored."""
     nodes: dict[int, int] = {}
     for head in heads:
         while head and len(nodes) < MOST_NODES:

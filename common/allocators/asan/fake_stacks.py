@@ -32,7 +32,7 @@ _UNUSED = re.compile(rb"\0+")
 
 def dead_frames(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
     """Yield the parts of fake stacks that belong to no frame in use. `ranges` is the anonymous
-    memory that is searched."""
+    memory that is searched. Raises Interrupted."""
     for start, end in ranges:
         reached = start
         for piece in nonzero_pieces(memory.target, start, end):

@@ -26,17 +26,15 @@ from findleaks.target.base import Range, Target
 from findleaks.target.ranges import intersection
 
 LARGE = "large"
-OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or an older one: its blocks are not read; those of GCC 11, LLVM 12 and newer ones are"
-SCATTERED = {
-    AARCH64.name: "the allocator of LLVM 14, GCC 12 or an older one: its blocks are not read; those of LLVM 16, GCC 14 and newer ones are"
-}
+OLD_HEADERS = "the chunk headers of LLVM 11, GCC 10 or older: its blocks are not read (supported: LLVM 12, GCC 11 and newer)"
+SCATTERED = {AARCH64.name: "the allocator of LLVM 14, GCC 12 or older: its blocks are not read (supported: LLVM 16, GCC 14 and newer)"}
 """By architecture: older versions have SizeClassAllocator32, whose regions may be anywhere
 (SANITIZER_CAN_USE_ALLOCATOR64 in sanitizer_common/sanitizer_platform.h)."""
 
 
 # hwasan/hwasan_allocator.h, LLVM 18 (Metadata). HWAddressSanitizer is the only sanitizer with such
 # an allocator that has tags in pointers.
-WITH_TAGS = "an allocator that is not read, with sizes beside the chunks: its blocks are not read"
+WITH_TAGS = "an unsupported allocator, which stores sizes outside of the chunks: its blocks are not read"
 
 
 class Unread(Allocator):
@@ -80,7 +78,7 @@ class Asan(Allocator):
     release_call = "__sanitizer_purge_allocator()"
     release_settings = ("ASAN_OPTIONS=quarantine_size_mb=16:allocator_release_to_os_interval_ms=0 (both settings are needed)",)
     site_settings = ("ASAN_OPTIONS=malloc_context_size=30",)
-    retention_note = "AddressSanitizer keeps freed blocks in a quarantine, of 256 MiB by default, to catch uses of them"
+    retention_note = "AddressSanitizer keeps freed blocks in a quarantine (256 MiB by default) to detect their use"
 
     def __init__(self, target: Target, engine: Engine, found: Found) -> None:
         self.target = target

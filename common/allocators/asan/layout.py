@@ -32,8 +32,8 @@ HEADER = 16
 
 Word 0 has the state in byte 0, the low 32 bits of the requested size in its upper half, and the
 next 16 bits of the size in bytes 2 and 3. Word 1 has the number of the stack that allocated the
-block in its lower half, and the thread in its upper half. The block of a quarantined chunk begins
-with such a word about its free, if it has 8 bytes."""
+block in its lower half, and the thread in its upper half. If the block of a quarantined chunk has
+at least 8 bytes, it begins with a word of the same form: the stack and the thread that freed it."""
 UNUSED, ALLOCATED, QUARANTINED = 0, 2, 3  # CHUNK_INVALID, CHUNK_ALLOCATED, CHUNK_QUARANTINE
 MAGIC = 0xCC6E96B9CC6E96B9
 """kAllocBegMagic. If it is the first word of a chunk, the header is further inside the chunk, at
@@ -54,8 +54,9 @@ def class_size(number: int) -> int:
 
 
 class RegionInfo(NamedTuple):
-    """A RegionInfo. An array of these follows the space. `size` is in bytes. mapped_free_array,
-    allocated_user and mapped_user are words, which follow a mutex."""
+    """The layout of a RegionInfo. An array of RegionInfos follows the address range of the regions.
+    `size` is in bytes. The others are indices of the words mapped_free_array, allocated_user and
+    mapped_user, which follow a mutex."""
 
     size: int
     free_array: int

@@ -1,4 +1,6 @@
-"""Find AddressSanitizer's allocator without symbols, by the variables of its parts."""
+"""Find AddressSanitizer's allocator without symbols, by the variables of its parts.
+
+layout.py has the sources."""
 
 from __future__ import annotations
 

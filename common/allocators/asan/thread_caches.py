@@ -23,7 +23,7 @@ COUNT = CHUNK_CLASSES.stop + 1  # classes, with one at each end that has no chun
 
 def caches(memory: Memory, engine: Engine, ranges: Iterable[Range]) -> Iterator[Range]:
     """Yield the thread caches in these ranges. They are identified by the sizes of the classes, in
-    order."""
+    order. Raises Interrupted."""
     sizes = [class_size(number) for number in range(1, CHUNK_CLASSES.stop)]
     for start, end in ranges:
         for piece in nonzero_pieces(memory.target, start, end):

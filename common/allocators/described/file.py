@@ -46,13 +46,13 @@ def decode_number(place: Place, data: bytes, order: Literal["little", "big"]) ->
 
 
 class SlabForm(NamedTuple):
-    """The slabs of a pool. `first`: offset in the pool of the address of the first slab; None: the
-    pool is its only slab, unless there is an array. `next`: offset in a slab of the address of the
-    next one. `node`: the offset in a slab that these addresses lead to. `array`: offset in the pool
-    of the address of an array with the addresses of `slabs` slabs. `header`: bytes before the first
-    chunk. `size`: bytes of a slab with its header, or, if `is_limit`, the address behind the slab.
-    `end`: the address behind the last chunk that was handed out. `chunks`: the number of chunks
-    that were handed out."""
+    """The slabs of a pool. `first`: offset in the pool of the address of the first slab; None: if
+    there is no `array` either, the pool is its only slab. `next`: offset in a slab of the address
+    of the next one. `node`: the offset in a slab to which these addresses point. `array`: offset in
+    the pool of the address of an array with the addresses of `slabs` slabs. `header`: bytes before
+    the first chunk. `size`: bytes of a slab with its header, or, if `is_limit`, the address behind
+    the slab. `end`: the address behind the last chunk that was handed out. `chunks`: the number of
+    chunks that were handed out."""
 
     first: Optional[int]
     next: Optional[int]
@@ -68,9 +68,8 @@ class SlabForm(NamedTuple):
 
 class ChunkForm(NamedTuple):
     """The chunks of a slab. `header`: bytes before the part that the program uses. `covers_header`:
-    whether `size` includes the header. `state`: which of STATES tells what is free, "" if all
-    chunks are in use; `where`: its place. `link`: offset of the next address in a list of free
-    chunks."""
+    whether `size` includes the header. `state`: which of STATES marks free chunks; "" if all chunks
+    are in use; `where`: its place. `link`: offset of the next address in a list of free chunks."""
 
     size: Number
     header: int

@@ -66,7 +66,7 @@ class PoolReader:
         slabs: list[Slab] = []
         for _, slab in sorted(found.items()):
             if slabs and slab.start < slabs[-1].end:
-                self.report(slab.start, f"the slab at {slab.start:#x} overlaps that at {slabs[-1].start:#x}: left out")
+                self.report(slab.start, f"the slab at {slab.start:#x} overlaps the slab at {slabs[-1].start:#x}: it is not read")
             else:
                 slabs.append(slab)
         return slabs
@@ -93,7 +93,7 @@ class PoolReader:
             symbol = self.memory.target.symbol(form.symbol, form.file)
             if symbol is None:
                 file = f"a file named {form.file}*" if form.file else "any loaded file"
-                self.report(0, f"no variable {form.symbol} in {file}: its blocks are not divided; check the name, or use magic")
+                self.report(0, f"no variable {form.symbol} in {file}: no pool was found; check the name, or use magic")
                 return
             address = self.memory.word(symbol.address) if form.pointer else symbol.address
             if address is None:
@@ -109,7 +109,7 @@ class PoolReader:
             count += 1
             yield address
         if not count:
-            self.report(0, "the magic is in no block in use and in no variable: its blocks are not divided")
+            self.report(0, "no block in use and no variable contains the magic: no pool was found; check the magic")
 
     def _search_magic(self) -> Iterator[int]:
         """Yield the addresses of pools with the magic, in blocks in use and outside of heaps."""
@@ -176,7 +176,7 @@ class PoolReader:
             return
         for at in dict.fromkeys(words):
             if at in known:
-                self.report(at, f"the slab at {at:#x} is one of two pools: it is read once")
+                self.report(at, f"the slab at {at:#x} belongs to two pools: it is read once")
             elif at:
                 yield at
 

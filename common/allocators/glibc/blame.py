@@ -1,8 +1,8 @@
 """Determine which size word was overwritten if a walk over chunks reaches an invalid header.
 
 There are two candidates: the size word of that header, and the size word of the chunk before it,
-which may have led the walk into the middle of a block. The size word of the chunk before is assumed
-to be right, unless one of these contradicts it:
+because a wrong size moves the walk into the middle of a block. The size word of the chunk before is
+assumed to be right, unless one of these contradicts it:
 
 - a chain of sound chunks starts inside the chunk and passes the invalid header
 - a free chunk's copy of its size gives another size
@@ -52,9 +52,9 @@ class Judge:
         self._searches_left = MAX_SEARCHED
 
     def judge(self, span: GlibcSpan, before: int, chunk: int, end: int) -> Verdict:
-        """Return which size word is wrong. `chunk` is the invalid header, `before` the chunk whose
-        size leads to it (0 if there is none), and `end` the address at which chunks are sound
-        again."""
+        """Return which size word is wrong. `chunk` is the invalid header, `before` the chunk that
+        ends there according to its size (0 if there is none), and `end` the address at which chunks
+        are sound again."""
         self._judgements_left -= 1
         if self._judgements_left < 0:
             return self._own(chunk, None)
@@ -139,8 +139,8 @@ class Judge:
         return nearest - chunk | PREV_INUSE | _arena_flag(span) if nearest - chunk >= 4 * self.memory.size else free
 
     def _behind_free(self, span: GlibcSpan, chunk: int) -> bool:
-        """Return whether the header says that the chunk before it is free, and the copy of that
-        chunk's size agrees."""
+        """Return whether the header marks the chunk before it as free, and the copy of that chunk's
+        size is right."""
         memory, word = self.memory, self.memory.size
         size = memory.word(chunk) or 0
         if not 4 * word <= size <= chunk - span.first:

@@ -187,7 +187,9 @@ class Glibc(Allocator):
         walked = [balance_span(self.walked_blocks(span, blocks), self.memory.size, span) for span in self.spans]
         unknown = self._mark(blocks)
         for address, what in unknown[:20]:
-            self.problems.append(Problem(address, f"{what} at {address:#x} is no block: a free list is corrupt, or the heap around it"))
+            self.problems.append(
+                Problem(address, f"{what} at {address:#x} is not a block: a free list, or the heap near this address, is corrupt")
+            )
         if len(unknown) > 20:
             self.problems.append(Problem(unknown[20][0], f"and {len(unknown) - 20:,} more"))
         damaged = {problem.damaged.start for problem in self.problems if problem.damaged}

@@ -4,9 +4,9 @@ Sources: malloc/malloc.c and malloc/arena.c of the releases named. The layouts o
 and 2.43 for x86-64 were compared with the DWARF of Debian's packages, and those of 2.31 to 2.43 for
 32 bits with that of i386 and arm. Layouts that end before 2.31 are taken from the source only.
 
-The content of memory decides which layout fits (locate.py, tcache.py), never the version that a
-library states. `since` and `until` are the first and last release with a layout. They are used in
-reports, and for two rules of 2.43 that are not offsets (locate.py, verify.py)."""
+The layout is selected by the content of memory (locate.py, tcache.py), never by the version in a
+library. `since` and `until` are the first and last release with a layout. They are used in reports,
+and for two rules of 2.43 that are not offsets (locate.py, verify.py)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _count_sound_links(glibc: HeapView, head: int, shift: int, length: int, is_m
 
 
 def follow_list(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple[array[int], str]:
-    """Return the blocks of a list, and "" or the reason why it ends early.
+    """Return the addresses of the blocks of a list ("Q"), and "" or the reason why it ends early.
 
     `head` and the links are block addresses minus `shift`. Fastbins link chunk headers, which are
     two words before the block."""
@@ -64,9 +64,9 @@ def follow_list(glibc: HeapView, head: int, limit: int, shift: int = 0) -> tuple
     while node and len(nodes) < SHORT:
         user = node + shift
         if user % glibc.granule or not glibc.owns(user):
-            return nodes, f"{node:#x} is no chunk"
+            return nodes, f"{node:#x} is not a chunk"
         if node in seen:
-            return nodes, f"it runs into itself at {node:#x}: a block was freed twice, or a link in it was overwritten"
+            return nodes, f"it has a cycle at {node:#x}: a block was freed twice, or a link of the list was overwritten"
         seen.add(node)
         nodes.append(user)
         link = glibc.memory.word(user)
@@ -94,8 +94,8 @@ def add_to_each(values: array[int], shift: int) -> array[int]:
 
 
 def follow_fastbins(glibc: HeapView, arena: GlibcArena) -> Iterator[tuple[int, array[int], str]]:
-    """Yield (number, blocks, reason) of each fastbin that is not empty. The reason explains why the
-    list ended early, or is ""."""
+    """Yield (number, addresses of its blocks ("Q"), reason) of each fastbin that is not empty. The
+    reason explains why the list ended early, or is ""."""
     for number, head in enumerate(arena.fastbins):
         if head:
             yield number, *follow_list(glibc, head, LONGEST, 2 * glibc.memory.size)
@@ -103,8 +103,8 @@ def follow_fastbins(glibc: HeapView, arena: GlibcArena) -> Iterator[tuple[int, a
 
 def find_bin_chunks(memory: Memory, arena: GlibcArena, astray: bool = False) -> list[int]:
     """Return the chunks in the unsorted, small and large bins, ascending. A bin is followed up to
-    the first link that disagrees. With `astray`, include the chunk there, to which the bin leads,
-    but which does not link back."""
+    the first link that disagrees. With `astray`, also include the chunk to which this link refers,
+    and which does not link back."""
     word, found = memory.size, set()
     for index in range(NBINS):
         head = arena.bin_head(index)

@@ -210,8 +210,8 @@ def _find_by_ring(memory: Memory, base: int, words: Sequence[int], layouts: Sequ
 def _find_by_bins(
     memory: Memory, base: int, words: Sequence[int], layouts: Sequence[StateLayout], bins: Sequence[int]
 ) -> list[tuple[int, StateLayout]]:
-    """Return the places of the arenas of these empty bins. The arena's bins start there, or before
-    it without a word 0 in between."""
+    """Return the places of the arenas of these empty bins. The bins of an arena start at the first
+    of these bins, or before it; in the latter case, no word in between is 0."""
     size, places = memory.size, []
     covered = -1
     for index in ((address - base) // size for address in bins):

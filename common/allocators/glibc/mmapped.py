@@ -1,5 +1,5 @@
-"""Chunks in mappings of their own (malloc.c, sysmalloc_mmap), for requests of mmap_threshold or
-more.
+"""Chunks that each have a separate mapping (malloc.c, sysmalloc_mmap), for requests of
+mmap_threshold or more.
 
 No list contains these chunks; mp_ only counts them. Each chunk occupies whole pages. Its size word
 has the flag IS_MMAPPED and no other. memalign moves the chunk further into the mapping and stores

@@ -1,4 +1,4 @@
-"""Headers in doubt: PREV_INUSE says that the chunk before is free, but that chunk's copy of its
+"""Doubtful headers: PREV_INUSE is clear, so the chunk before is free, but that chunk's copy of its
 size is wrong.
 
 A string that ends one byte past its block has this effect, because its final 0 clears the lowest
@@ -30,8 +30,8 @@ SHOWN = 20  # problems of one span that are reported one by one
 
 
 def settle_headers(heap: HeapView, span: GlibcSpan, blocks: Blocks) -> Iterator[int]:
-    """Yield those headers in doubt that are right: the chunk before such a header is free. Report
-    the wrong headers, each only once."""
+    """Yield the doubtful headers that are right: the chunk before such a header is free. Report the
+    wrong headers, each only once."""
     if not span.unsure:
         return
     memory, word = heap.memory, heap.memory.size
@@ -74,7 +74,7 @@ def make_not_free_problem(memory: Memory, before: int, chunk: int, corrupt: bool
     use."""
     head = memory.word(chunk + memory.size) or 0
     cut = head & 0xFF == 0 and memory.arch.byteorder == "little"
-    low = "; its lowest byte is 0, as after a string that ends one byte too far" if cut else ""
+    low = "; its lowest byte is 0, as after a string that was written one byte too far" if cut else ""
     why = f"it marks the block before it, at {before + 2 * memory.size:#x}, as free, but that block is in no free list{low}"
     return make_size_word_problem(memory, chunk, why, head | PREV_INUSE, corrupt)
 

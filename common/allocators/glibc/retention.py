@@ -1,8 +1,8 @@
 """Explain why a glibc keeps free memory, and what the user can try.
 
 malloc.c: free returns only the top of an arena, once it is larger than trim_threshold. mtrim also
-returns whole free pages between blocks in use. arena.c: threads get arenas of their own, at most
-eight for each processor."""
+returns whole free pages between blocks in use. arena.c: threads get separate arenas, at most eight
+for each processor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain_retention(free: FreeMemory, parameter: Parameter) -> Retention:
     if count > ARENAS and 2 * in_threads >= kept and spread:
         sorts.append("arenas")
         most = f"the largest has {_percent(largest[0], kept)}"
-        causes.append(f"{count} arenas: threads freed into {count - 1} of their own, which hold {_percent(in_threads, kept)} of it; {most}")
+        causes.append(f"{count} arenas: the {count - 1} arenas of threads have {_percent(in_threads, kept)} of it; {most}")
         tries.append(f"MALLOC_ARENA_MAX={ARENAS} in the environment")
     if 2 * top >= kept:
         sorts.append("top")

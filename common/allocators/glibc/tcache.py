@@ -75,8 +75,8 @@ class Misfit(NamedTuple):
 
 
 def find_tcaches(glibc: HeapView, threads: Sequence[Thread]) -> Tcaches:
-    """Find the cache of every thread. If a thread pointer is unknown, add the caches that are the
-    first chunk of an arena, because the first call of malloc in an arena often puts a cache
+    """Find the cache of every thread. If a thread pointer is unknown, also return the thread caches
+    that are the first chunk of an arena: a thread's first call of malloc often allocates its cache
     there."""
     known = [thread for thread in threads if thread.thread_pointer]
     unread = [thread.tid for thread in threads if not thread.thread_pointer]
@@ -197,7 +197,7 @@ def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optiona
         length = fill - count if layout.slots else count
         if not first:
             if length:
-                cache.bad.append(BadList(f"list {index} is empty, its counter says {length}", index))
+                cache.bad.append(BadList(f"list {index} is empty, but its counter is {length}", index))
             continue
         size = memory.word(first - memory.size) if glibc.owns(first) and first % glibc.granule == 0 else None
         fits = size is not None and (index >= SMALL_TCACHE_BINS or size & ~FLAG_BITS == least + index * glibc.granule)
@@ -205,7 +205,7 @@ def _read_tcache(glibc: HeapView, pointer: int, layout: TcacheLayout) -> Optiona
             cache.good += 1
         else:
             what = f"list {index} starts at {first:#x}, "
-            wrong = (what + "its counter says 0", index) if fits else (what + "which is not a chunk of its size", index, first)
+            wrong = (what + "but its counter is 0", index) if fits else (what + "which is not a chunk of its size", index, first)
             cache.bad.append(BadList(*wrong))
         cache.lists.append((index, first, length))
     return cache

@@ -122,7 +122,7 @@ def _check_arena(heap: GlibcView, arena: GlibcArena, free: set[int]) -> Iterator
             yield _make_used_problem(heap, arena, chunk)
     if not bins.broken and not unread:
         for chunk in sorted(marked_free - bins.chunks)[:MAX_PROBLEMS]:
-            what = f"the block at {chunk + 2 * word:#x} is free by its header and the next, but is in no free list of {arena.name}"
+            what = f"the block at {chunk + 2 * word:#x} is free according to two headers, but is in no free list of {arena.name}"
             yield Problem(chunk, what, damaged=Range(chunk + word, chunk + 2 * word))
 
 
@@ -175,7 +175,7 @@ def _check_entries(heap: GlibcView, free: set[int]) -> Iterator[Optional[Problem
             where = f"list {index} of {cache.name}"
             if not problem and len(nodes) != length:
                 at = cache.address + index * cache.layout.counter
-                what = f"{where} has {len(nodes):,} entries, its counter says {length:,}"
+                what = f"{where} has {len(nodes):,} entries, but its counter is {length:,}"
                 yield Problem(at, what, damaged=Range(at, at + cache.layout.counter))
             size = 4 * heap.memory.size + index * heap.granule if index < SMALL_TCACHE_BINS else 0
             yield from _check_list(heap, nodes, where, size, seen, free)
@@ -290,6 +290,6 @@ def _report_header(heap: GlibcView, start: int, header: int, words: tuple[int, i
     if low < high:
         what = (
             f"the header of the mmapped block at {header + 2 * word:#x} is overwritten: its size word is {words[1]:#x}, but "
-            f"mp_ counts {size:,} bytes of mmapped memory that no other block explains; free() of it would abort"
+            f"mp_ counts {size:,} bytes of mmapped memory that no other block explains; free() of this block would abort"
         )
         yield Problem(header, what, damaged=Range(low, high), expected=right if low == header + word else None)

@@ -120,8 +120,8 @@ class Bins:
 
     def _links(self, index: int, head: int, forward: Chain, backs: Sequence[int], expected: Sequence[int]) -> Iterator[Problem]:
         """Report where the two directions of links disagree. The wrong link of a pair is the one
-        that leads to something that is neither a free chunk nor in the list along `bk`. Links after
-        it are not checked."""
+        that points neither to a free chunk nor to a chunk of the list along `bk`. Links after it
+        are not checked."""
         word, nodes = self.memory.size, forward.nodes
         backward = self._follow(head, self.memory.word(head + 3 * word) or 0, 3 * word)
         self.links += len(backward.nodes)
@@ -217,7 +217,7 @@ class Bins:
                     yield Problem(at, what, damaged=Range(at, at + 4))
 
     def _is_free(self, chunk: int) -> bool:
-        """Whether the next header says that the chunk is free."""
+        """Whether the next header marks the chunk as free."""
         head = self.memory.word(chunk + self.memory.size)
         size = (head or 0) & ~FLAG_BITS
         behind = self.memory.words(chunk + size, 2) if 0 < size < 1 << 48 else None

@@ -89,7 +89,7 @@ class Headers:
         """Check a header that differs from those of chunks in use that follow chunks in use."""
         memory, word = self.memory, self.memory.size
         if head & IS_MMAPPED:
-            why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of it would unmap memory"
+            why = f"IS_MMAPPED is set, but it is in a heap of {self._name()}; free() of this block would unmap memory"
             yield make_size_word_problem(memory, chunk, why, head & ~IS_MMAPPED)
         if not head & PREV_INUSE:
             yield from self._behind_free(chunk, head, before)
@@ -97,7 +97,7 @@ class Headers:
             after = memory.word(chunk + (head & ~FLAG_BITS) + word)
             if head & NON_MAIN_ARENA or (after is not None and after & PREV_INUSE):
                 should = "is set in the main arena" if head & NON_MAIN_ARENA else f"is missing in {self._name()}"
-                why = f"NON_MAIN_ARENA {should}; free() of it would go to the wrong arena"
+                why = f"NON_MAIN_ARENA {should}; free() of this block would go to the wrong arena"
                 yield make_size_word_problem(memory, chunk, why, head ^ NON_MAIN_ARENA)
 
     def _behind_free(self, chunk: int, head: int, before: int) -> Iterator[Problem]:

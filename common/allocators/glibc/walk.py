@@ -26,7 +26,7 @@ MAX_PROBLEMS = 20  # problems of one span; if there are more, the whole span is 
 def walk_pieces(memory: Memory, blocks: Blocks, chunk: int, end: int, unsure: Optional[list[int]] = None) -> ChunkWalk:
     """Walk from `chunk`, piece by piece, to `end` or a problem. The problem is ABSENT if memory is
     missing. Headers that put the chunk before them in doubt are appended to `unsure` (see
-    walk_chunks)."""
+    walk_chunks). Raises Interrupted."""
     while True:
         if memory.target.is_interrupted():
             raise Interrupted()

@@ -160,8 +160,9 @@ class BinGuesses:
             self.named = _choose_better(self.named, votes[offset, row], offset, at, arena, layout)
 
     def _count(self, arena: JemallocArena, at: int, naming: Iterable[tuple[int, int]]) -> Counter[tuple[int, int]]:
-        """Count, for each (offset of the first bin, number of the layout), the words that point to
-        a slab and are where a bin of that slab's class would have such a pointer."""
+        """Return how many words of the arena confirm each guess (offset of the first bin, number of
+        the layout). A word confirms a guess if it points to a slab, and if the bin of that slab's
+        class would have such a pointer there."""
         votes: Counter[tuple[int, int]] = Counter()
         for place, i in naming:
             if self.extents.arena[i] == arena.index:

@@ -142,7 +142,8 @@ class Extents:
         return min(size, self.size[i] - (offset if szind < len(self.classes.small) else max(offset, self.pad)))
 
     def runs(self) -> array[int]:
-        """Return a record of RUN words for each extent with blocks, in order."""
+        """Return a record of RUN words ("Q") for each extent with blocks, in order; see
+        `Blocks.append_runs`."""
         classes = self.classes
         slab_states, whole = run_states(State.IN_USE, State.FREE), run_states(State.IN_USE, State.IN_USE)
         first, step = 8 * self.layout.bitmap, 8 * self.length
@@ -214,7 +215,7 @@ def _select_known(
         if first <= last and pages(first) == descriptor == pages(last):
             kept.append(i)
         else:
-            what = f"says that its pages are {columns.address[i]:#x}, {columns.size[i] >> page << page:,} bytes"
+            what = f"describes the pages at {columns.address[i]:#x}, {columns.size[i] >> page << page:,} bytes"
             bad.append((descriptor, f"{what}, but the radix tree has other descriptors for the first and last"))
     kept.sort(key=columns.address.__getitem__)
     return columns.only(kept)
@@ -229,7 +230,7 @@ def _remove_overlaps(columns: _Columns, outside: int, bad: list[tuple[int, str]]
     kept, floor = [], 0
     for i, (start, size) in enumerate(zip(starts, columns.size)):
         if start < floor:
-            bad.append((columns.descriptors[i], f"says that its pages are {start:#x}, {size:,} bytes, which overlap those before"))
+            bad.append((columns.descriptors[i], f"describes the pages at {start:#x}, {size:,} bytes, which overlap the preceding ones"))
         else:
             kept.append(i)
             floor = start + size
@@ -263,16 +264,16 @@ def _find_fault(classes: Classes, layout: ExtentLayout, bits: int, size: int, of
     if bits >> layout.state & (1 << layout.state_bits) - 1 != ACTIVE or szind == len(classes.sizes):
         return ""
     if offset % 8:
-        return "says that a block begins at an odd address"
+        return "has an odd number as the address of a block"
     if bits >> layout.slab & 1:
         if szind >= len(classes.small):
-            return f"says that they are a slab of size class {szind}, of which there are {len(classes.small)}"
+            return f"has a slab of size class {szind}, but the number of these classes is {len(classes.small)}"
         if size != classes.small[szind].slab or offset:
-            return f"says that they are a slab of {classes.small[szind].size}-byte regions, and {size:,} bytes"
+            return f"has a slab of {classes.small[szind].size}-byte regions, but {size:,} bytes"
     elif szind >= len(classes.sizes):
-        return f"has size class {szind}, of which there are {len(classes.sizes)}"
+        return f"has size class {szind}, but the number of classes is {len(classes.sizes)}"
     elif szind and offset + classes.sizes[szind - 1] >= size:
-        return f"has a block of {classes.sizes[szind]:,} bytes in {size:,}"
+        return f"has a block of {classes.sizes[szind]:,} bytes in pages of {size:,} bytes"
     return ""
 
 

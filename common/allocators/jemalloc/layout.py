@@ -53,8 +53,8 @@ EXTENT = ExtentLayout("5.2", state=16, state_bits=2, szind=18, nfree=26, hpa=-1,
 
 
 class BinLayout(NamedTuple):
-    """bin_t, of which there is one for each small class and shard: offsets of its fields, and its
-    size. `stats` is bin_stats_t, with the counters BIN_STATS."""
+    """The layout of bin_t: offsets of its fields, and its size. An arena has one bin_t for each
+    small class and shard. `stats` is bin_stats_t, with the counters BIN_STATS."""
 
     extent: ExtentLayout
     size: int
@@ -82,8 +82,8 @@ def _bins(extents: Sequence[ExtentLayout], word: int, align: int, mutex: int, st
 
 
 class LargeLayout(NamedTuple):
-    """arena_stats_large_t, of which there is one for each large class. It begins with nmalloc and
-    ndalloc."""
+    """The layout of arena_stats_large_t, which begins with nmalloc and ndalloc. An arena has one
+    for each large class."""
 
     size: int
     nrequests: int

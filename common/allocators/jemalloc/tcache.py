@@ -92,7 +92,7 @@ def _read_53(memory: Memory, classes: Classes, slow: int, descriptor: int, found
     bins = words[last] + memory.arch.structure("PQ").size - 8 if last else 0
     # The third word is 0 in a build without statistics.
     if not last or memory.word(descriptor + 2 * word) not in (bins, 0):
-        found.problems.append("does not say where its stacks are")
+        found.problems.append("has no address of its stacks")
         return
     start = found.stacks_at = words[last - 1]
     before, count = start + word, 0

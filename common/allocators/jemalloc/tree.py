@@ -143,7 +143,7 @@ def read_leaves(memory: Memory, engine: Engine, root: Root, bases: Bases, proble
 
 
 def read_elements(memory: Memory, engine: Engine, root: Root, found: Sequence[tuple[int, int]]) -> Elements:
-    """Return all elements of these leaves that point to a descriptor."""
+    """Return all elements of these leaves that point to a descriptor. Raises Interrupted."""
     shape = root.levels
     pages: list[int] = []
     descriptors: list[int] = []

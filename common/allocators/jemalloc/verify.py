@@ -40,7 +40,9 @@ def _check_cached(allocator: JemallocView) -> Iterator[Problem]:
             for entry in stack.blocks:
                 i = seen.at(entry)
                 if i < 0 or seen.state[i] != ACTIVE:
-                    yield Problem(entry, f"{whose} holds {entry:#x}, which is no block: it was overwritten, or the block no longer exists")
+                    yield Problem(
+                        entry, f"{whose} holds {entry:#x}, which is not a block: the entry was overwritten, or the block no longer exists"
+                    )
                     continue
                 if seen.szind[i] != stack.szind:
                     size = seen.classes.sizes[stack.szind]

@@ -1,8 +1,8 @@
 """LuaJIT's allocator (lj_alloc), read without symbols.
 
-Each state of Lua has one. It maps segments, and divides them into chunks as dlmalloc 2.8 does.
-Larger blocks are in mappings of their own. Builds with 64-bit references (LJ_GC64) of LuaJIT 2.1
-since 2020 are read: in others, objects refer to each other by 32 bits. layout.py describes the
+Each state of Lua has one. It maps segments, and divides them into chunks as dlmalloc 2.8 does. Each
+larger block has a separate mapping. Builds with 64-bit references (LJ_GC64) of LuaJIT 2.1 since
+2020 are read: in others, objects refer to each other by 32 bits. layout.py describes the
 structures."""
 
 from __future__ import annotations

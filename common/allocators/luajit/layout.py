@@ -57,7 +57,7 @@ class State(NamedTuple):
     - `thread`: of the main thread, which begins the block after it. The global_State, at `globals`,
       follows in the same block.
     - `top`: the chunk that was not divided yet, and its size.
-    - `problem` says why further segments are unknown, or is ""."""
+    - `problem`: why further segments are unknown; "" if all are known."""
 
     address: int
     thread: int

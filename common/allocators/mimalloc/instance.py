@@ -148,7 +148,9 @@ class Mimalloc(Allocator):
             while node and len(seen) < MAX_DELAYED:
                 page = self.page_at(node)
                 if page is None or (node - page.start) % page.size or node in seen:
-                    what = f"has a cycle, or joins another list, at {node:#x}" if node in seen else f"leads to {node:#x}, which is no block"
+                    what = (
+                        f"has a cycle, or joins another list, at {node:#x}" if node in seen else f"leads to {node:#x}, which is not a block"
+                    )
                     self.problems.append(Problem(at, f"thread_delayed_free of the heap at {heap:#x} {what}: what follows counts as in use"))
                     break
                 seen.add(node)

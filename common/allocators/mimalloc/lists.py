@@ -59,7 +59,7 @@ class FreeLists:
         self._problems = problems
 
     def read(self, pages: Sequence[MimallocPage]) -> None:
-        """Follow the lists of these pages, which ascend."""
+        """Follow the lists of these pages, which ascend. Raises Interrupted."""
         for group in _group_pages([page for page in pages if page.free or page.local or page.thread]):
             if self._target.is_interrupted():
                 raise Interrupted
@@ -121,9 +121,9 @@ class FreeLists:
         while node:
             why = ""
             if not page.start <= node < page.end or (node - page.start) % page.size:
-                why = f"{node:#x} is no block of the page"
+                why = f"{node:#x} is not a block of the page"
             elif node in seen:
-                why = f"it runs into itself at {node:#x}"
+                why = f"it has a cycle at {node:#x}"
             word = self._memory.word(node) if not why else None
             if word is None:
                 why = why or f"{node:#x} cannot be read"

@@ -55,7 +55,8 @@ class PageMapInstance:
 
 
 def read_instance(target: Target, variable: int, top: int, writable: Sequence[Range]) -> Optional[PageMapInstance]:
-    """Read the instance whose page map is at `top`, or return None if the map leads to no page."""
+    """Read the instance whose page map is at `top`, or return None if the map contains no page.
+    Raises Interrupted."""
     memory = Memory(target)
     header = measure_map_header(memory, top) if memory.word(top + 16) == top else 0
     table = top + header
@@ -214,8 +215,8 @@ def _sort_records(memory: Memory, layout: PageLayout, entries: dict[int, int]) -
 
 
 def _report_bad(memory: Memory, found: PageMapInstance, records: _Records) -> bool:
-    """Report entries that are not a page. Return whether some of them are pages that 3.0.1 gave
-    back and that were overwritten."""
+    """Report entries that are not a page. Return whether some of them are pages that mimalloc 3.0.1
+    has returned, and that were overwritten."""
     homes = {record["heap"] for record, _, _ in records.pages} - {0}
     empty = (0,) * (found.layout.page.size // 8)
     overwritten = False

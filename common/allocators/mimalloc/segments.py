@@ -141,7 +141,7 @@ def _read_segment(memory: Memory, at: int, layout: SegmentLayout, problems: list
         if not count or record["slice_offset"] or (header["kind"] == 0 and index + count > slices):
             if not steps or not segment.pages:
                 return None
-            claim = f"claims {count} slices at offset {record['slice_offset']}"
+            claim = f"has a count of {count} slices at offset {record['slice_offset']}"
             what = f"slice {index} of segment {at:#x} {claim}: the pages behind it are not read"
             bad.append(Problem(here, what))
             break

@@ -76,8 +76,8 @@ class SlotGroups(NamedTuple):
 
 
 class SlotRead(NamedTuple):
-    """The slots of a batch, ascending. The state METADATA means that the slot's header says that
-    the slot contains an unknown group."""
+    """The slots of a batch, ascending. The state METADATA means that the slot contains an unknown
+    group, according to the slot's header."""
 
     starts: array[int]
     sizes: array[int]

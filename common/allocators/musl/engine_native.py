@@ -36,7 +36,7 @@ def read_slots(engine: NativeEngine, pieces: Sequence[Piece], groups: SlotGroups
     code = engine.library.fl_read_slots(*engine.pass_pieces(pieces), *slots, *map(c_array, (starts, sizes, states)), *troubled)
     wrong = engine.library.take(troubles)
     if code == DISORDER:
-        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are no batch")
+        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are not a batch")
     if made.value < capacity:
         del starts[made.value :], sizes[made.value :], states[made.value :]
     return SlotRead(starts, sizes, bytearray(states), wrong)

@@ -185,7 +185,7 @@ def read_slots(engine: PureEngine, pieces: Sequence[Piece], groups: SlotGroups, 
     while at < last:
         at = reader.group(at)
     if len(reader.made.starts) > capacity:
-        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are no batch")
+        raise ValueError(f"groups {first} to {last} have more than {capacity} slots, or are not a batch")
     return reader.made
 
 

@@ -107,7 +107,7 @@ def _ring(allocator: MallocNGView, head: int, limit: int) -> Iterator[tuple[int,
     node, seen = head, 0
     while node:
         if node & -AREA not in areas or (node % AREA - allocator.meta.first) % allocator.meta.size:
-            yield node, f"{node:#x} is no meta"
+            yield node, f"{node:#x} is not a meta"
             return
         links = memory.words(node, 2)
         after = links[1] if links else 0
@@ -174,7 +174,9 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
         return None  # missing, or already reported by the walk
 
     def crash(damaged: Range, what: str, why: str = ": overwritten") -> Problem:
-        return Problem(damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of it would crash", damaged=damaged)
+        return Problem(
+            damaged.start, f"the block {address:#x} ({size:,} bytes) {what}{why}; free() of this block would crash", damaged=damaged
+        )
 
     head = head_of(stored, memory.arch.byteorder)
     index, reserve, offset = head >> 8 & 31, head >> 13 & 7, head >> 16
@@ -185,7 +187,7 @@ def _block(allocator: MallocNGView, group: Group, number: int, address: int, siz
             return crash(header, f"has {head & 0xFF:#04x} before its header")
         offset = wide
     if index != number:
-        return crash(header, f"says it is of slot {index}, but is in slot {number}")
+        return crash(header, f"has a header of slot {index}, but is in slot {number}")
     if group.storage + offset * UNIT != address:
         return crash(header, f"has the wrong offset {offset:#x}")
     unasked = end - address - size

@@ -1,4 +1,6 @@
-"""oldmalloc as an Allocator. It has chunks with sizes at both ends, 64 bins, and mapped chunks."""
+"""oldmalloc as an Allocator. It has chunks with sizes at both ends, 64 bins, and mapped chunks.
+
+layout.py has the sources."""
 
 from __future__ import annotations
 

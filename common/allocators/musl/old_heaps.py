@@ -257,13 +257,13 @@ def _mismatch(made: Segment, at: int, before: int, psize: int, word: int) -> Non
     purpose (__bin_chunk)."""
     block, size, _ = made.last() if made.count else (at, 0, 0)
     what = f"the block {block:#x} ({size:,} bytes) was overrun: behind its end is {psize:#x}, not a copy of its size, {before:#x}"
-    made.problems.append(Problem(at, f"{what}; free() of it would crash", True, Range(at, at + word), before))
+    made.problems.append(Problem(at, f"{what}; free() of this block would crash", True, Range(at, at + word), before))
 
 
 def _resync(reader: _Words, layout: Old, at: int, limit: int) -> Optional[tuple[int, int]]:
-    """Return (header, psize) of the chunk whose psize leads back to `at`. If there is none, several
-    headers were overwritten. In this case, return the first chunk that many sound chunks follow and
-    whose psize leads to an address above `at`."""
+    """Return (header, psize) of the chunk that begins psize bytes after `at`. If there is none,
+    several headers were overwritten. In this case, return the first chunk that many sound chunks
+    follow, and whose preceding chunk, by its psize, begins above `at`."""
     beyond: Optional[tuple[int, int]] = None
     for place in range(at + layout.align, min(at + _RESYNC, limit - layout.overhead), layout.align):
         header = reader.pair(place)

@@ -59,10 +59,10 @@ def verify(allocator: OldMallocView) -> Iterator[Optional[Problem]]:
         ends = memory.words(end + header, 2)
         if ends is None or ends[0] == 0:
             if bits >> number & 1:
-                yield Problem(mal.address, f"binmap says that bin {number} has chunks, but it was never used")
+                yield Problem(mal.address, f"binmap has a bit for bin {number}, but this bin was never used")
             continue
         if (ends[0] != end) != bool(bits >> number & 1):
-            what = "has chunks, but not by binmap: they are never used" if ends[0] != end else "is empty, but not by binmap"
+            what = "has chunks, but no bit in binmap: malloc never uses them" if ends[0] != end else "is empty, but has a bit in binmap"
             yield Problem(mal.address, f"bin {number} {what}")
         before, chunk = end, ends[0]
         while chunk != end:

@@ -90,15 +90,17 @@ class Slots:
         if code == slots.OVERRUN:
             end = start + group.usable
             what = f"the block {start:#x} was overrun: the number at the end of its slot, which gives its size, is impossible"
-            return Problem(start, f"{what}; free() of it would crash", True, Range(end - HEADER, end))
+            return Problem(start, f"{what}; free() of this block would crash", True, Range(end - HEADER, end))
         if code == slots.UNKNOWN_GROUP:
             return Problem(start, f"the slot at {start:#x} held a group that no meta describes")
         if code == slots.BETWEEN:
             what = f"the slot at {start:#x} is about to be allocated or freed: the process was stopped in malloc or free"
             return Problem(start, what, False)
         if code == slots.NOT_THERE:
-            what = f"the block that the slot at {start:#x} holds is not where its header says: overwritten"
+            what = (
+                f"the header of the block in the slot at {start:#x} was overwritten: the block begins elsewhere than the header indicates"
+            )
         else:
             head = self.memory.int32(header.start) or 0
-            what = f"the header of the block at {start:#x} is {head:#010x}, not of slot {number}: overwritten"
-        return Problem(header.start, f"{what}; free() of it would crash", True, header)
+            what = f"the header of the block at {start:#x} was overwritten: it is {head:#010x}, which is not that of slot {number}"
+        return Problem(header.start, f"{what}; free() of this block would crash", True, header)

@@ -30,7 +30,7 @@ from findleaks.target.ranges import merge_ranges, subtract
 STEP = 32  # super pages whose slots are read at once
 TLS = 1 << 16  # bytes below a thread pointer in which a thread has the addresses of its caches
 
-OTHER_LAYOUT = "a layout that is not read: its blocks are not read; those of Chromium 121 to 156 are"
+OTHER_LAYOUT = "an unknown layout: its blocks are not read (supported: Chromium 121 to 156)"
 OTHER_MACHINE = "blocks that are not read: findleaks reads PartitionAlloc only on x86-64"
 
 _FREE_OR_USED = run_states(State.IN_USE, State.FREE)

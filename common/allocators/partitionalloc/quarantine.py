@@ -2,8 +2,11 @@
 
 A partition and each of its thread caches have branches, which delay the release of freed slots. A
 branch has a vector of entries {slot, number of the slot's bucket}. The total size of these slots in
-bytes follows the vector. findleaks recognizes the vector by this size, because the offset of the
-vector differs between versions."""
+bytes follows the vector. findleaks recognises the vector by this size, because the offset of the
+vector differs between versions. Sources, in src/partition_alloc: lightweight_quarantine.h, in later
+versions scheduler_loop_quarantine.h and .cc (slots_, branch_size_in_bytes_, QuarantineSlot).
+Versions whose entries have the usable size of the slot instead of the bucket are not read; a
+problem is reported."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A root has its own address, inverted, in its member inverted_self_. The roots of Chromium are static
 variables. findleaks finds other roots through the metadata of their super pages, because this
-metadata begins with the address of the root."""
+metadata begins with the address of the root. layout.py has the sources."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _read_extents(memory: Memory, root: int, first: int, metadata: int, taken: s
 
 def _is_reservation(memory: Memory, start: int, end: int, metadata: int) -> bool:
     """Return whether [start, end) can be reserved memory that begins with a super page, whose
-    metadata is at `metadata`. Damaged links lead to addresses that do not exist."""
+    metadata is at `metadata`. Damaged links contain addresses that do not exist."""
     top = memory.arch.top
     return start % SUPER_PAGE == 0 and 0 < start < end <= top and METADATA <= metadata <= top - (end - start)
 

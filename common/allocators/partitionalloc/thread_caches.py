@@ -1,7 +1,8 @@
 """Read PartitionAlloc's thread caches (ThreadCache).
 
 Thread caches are in slots of a partition, and form a linked list. findleaks finds one of them by
-its member root_: the address of its partition, which follows its buckets."""
+its member root_: the address of its partition, which follows its buckets. Source: thread_cache.h;
+see layout.py."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ class Values(NamedTuple):
 
 
 def read_values(target: Target, engine: Engine, arenas: Sequence[ValueArena]) -> Iterator[Values]:
-    """Yield the values of arenas, which must ascend. Arenas that cannot be read are left out."""
+    """Yield the values of arenas, which must ascend. Arenas that cannot be read are left out.
+    Raises Interrupted."""
     at = 0
     while at < len(arenas):
         if target.is_interrupted():

@@ -4,7 +4,7 @@ A state consists of the array of arena_objects, and of the variables around the 
 3.11 there is one static set of variables. Since 3.12 an interpreter may have a struct
 _obmalloc_state: in the interpreter's state (3.12.0), or behind a pointer there (3.12.2 and later).
 The state of the main interpreter is in the file's data; the states of other interpreters are in
-blocks."""
+blocks. layout.py has the sources."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class Pools:
         return len(self.address)
 
     def runs(self, layout: Layout, size: int, first: int, last: int) -> array[int]:
-        """Return RUNs of the blocks of pools [first, last). Freed blocks are marked as in use here,
-        and as free later."""
+        """Return runs of the blocks of pools [first, last): RUN words each ("Q"). Freed blocks are
+        marked as in use here, and as free later."""
         made: array[int] = array("Q")
         sizes = [layout.size(index) for index in range(layout.classes)]
         most_blocks = [layout.block_count(size, index) for index in range(layout.classes)]

@@ -61,9 +61,9 @@ def _free_pools(allocator: PymallocView) -> Iterator[Problem]:
         while pool and not why:
             following = memory.word(pool + 2 * word)
             if pool in known:
-                why = f" runs into itself at {pool:#x}"
+                why = f" has a cycle at {pool:#x}"
             elif pool not in cut:
-                why = f" has {pool:#x}, where no pool of it begins"
+                why = f" has {pool:#x}, which is not the start of a pool of this arena"
             elif pool in in_use:
                 why = f" has {pool:#x}, which holds blocks in use"
             elif following is None:

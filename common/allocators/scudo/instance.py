@@ -45,7 +45,7 @@ TLS = 1 << 20  # bytes: a thread's cache is at most so far below its thread poin
 _STATES = bytes(
     {ALLOCATED: State.IN_USE, DAMAGED: State.IN_USE}.get(state, State.FREE) for state in range(256)
 )  # available and quarantined chunks are free
-OTHER_LAYOUT = "a layout that is not read: its blocks are not read; those of LLVM 14 to 23 in the default configuration are"
+OTHER_LAYOUT = "an unknown layout: its blocks are not read (supported: LLVM 14 to 23 in the default configuration)"
 OTHER_MACHINE = "blocks that are not read: findleaks reads scudo only on x86-64"
 
 
@@ -103,7 +103,7 @@ class Scudo(Allocator):
         self.algorithm = choose_algorithm(cookie, self._sample())
         self.cookie = cookie
         if self.algorithm == UNKNOWN and any(True for _ in self._sample()):
-            what = f"scudo's number at {found.address:#x} does not fit the checksums of blocks: overwritten headers are not detected"
+            what = f"scudo's cookie at {found.address:#x} does not fit the checksums of blocks: overwritten headers are not detected"
             self.problems.append(Problem(found.address, what, False))
         key = ClassKey(0, cookie, self.algorithm)
         self.list = find_list(self.memory, found.records.end)

@@ -1,5 +1,5 @@
-"""Read scudo's large blocks, each in a mapping of its own, and the mappings of freed large blocks
-that scudo keeps.
+"""Read scudo's large blocks, each of which has a separate mapping, and the mappings of freed large
+blocks that scudo keeps.
 
 Source: scudo/standalone/secondary.h of LLVM 14 to 23 (MapAllocator, MapAllocatorCache).
 MapAllocator follows the records of the classes. Its members differ from version to version.

@@ -1,8 +1,9 @@
 """Find scudo's allocator without symbols, by its array of RegionInfo.
 
-Each RegionInfo has the address of its region, from which memory of the class is mapped. Therefore,
-the start of a mapping of the class is a word in the allocator, and the words at the same place in
-the other records are addresses with nearly the same lower 32 bits."""
+Each RegionInfo has the address of its region. Memory of the class is mapped from this address on.
+Therefore, the allocator contains a word with the start of such a mapping, and the words at the same
+place in the other records are addresses with nearly the same lower 32 bits. layout.py has the
+sources."""
 
 from __future__ import annotations
 

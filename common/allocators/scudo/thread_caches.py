@@ -2,7 +2,8 @@
 
 Each thread has a cache in its thread-local variables. The allocator itself has another cache, for
 threads that end. A cache is found by its counters, which all caches link (LocalStats). The
-quarantine is a list of batches, which are chunks that the allocator allocates from itself."""
+quarantine is a list of batches, which are chunks that the allocator allocates from itself.
+layout.py has the sources."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def _read_cache(memory: Memory, cache: int, size: int, starts: Sequence[int], pr
         width = 2 if size == PER_CLASS[0] else 4
         count, limit = (int.from_bytes(data[place : place + width], memory.arch.byteorder) for place in (0, width))
         if count > min(most, limit):
-            what = f"scudo's thread cache at {cache:#x} claims {count:,} cached {class_size(number)}-byte blocks: they count as free"
+            what = f"scudo's thread cache at {cache:#x} counts {count:,} cached {class_size(number)}-byte blocks: they count as free"
             problems.append(Problem(at, what, damaged=Range(at, at + width)))
             continue
         compact = memoryview(data)[PER_CLASS_POINTERS : PER_CLASS_POINTERS + memory.size * count].cast("Q")

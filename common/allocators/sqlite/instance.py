@@ -51,7 +51,7 @@ class LookasideBuffers(Allocator):
             at = head
             while at:
                 if not first <= at < end or (at - first) % size or at in found:
-                    what = f"a list of free slots of SQLite's connection {one.address:#x} leads to {at:#x}, which is no free slot"
+                    what = f"a list of free slots of SQLite's connection {one.address:#x} leads to {at:#x}, which is not a free slot"
                     self.problems.append(Problem(at, f"{what}: further slots count as in use"))
                     break
                 found.add(at)

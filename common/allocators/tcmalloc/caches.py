@@ -135,7 +135,7 @@ def transfers(memory: Memory, place: Place, problems: list[Problem]) -> Iterator
         used = memory.int32(central + layout.used_slots)
         moved = memory.int32(place.table + MOVES + 4 * number)
         if used is None or moved is None or used > layout.slots:
-            what = f"the transfer cache of size {place.sizes[number]} claims {used} chains, more than it has slots"
+            what = f"the transfer cache of size {place.sizes[number]} counts {used} chains, more than its slots"
             problems.append(Problem(central + layout.used_slots, what))
             used = min(used or 0, layout.slots)
         for slot in range(used):

@@ -166,14 +166,14 @@ def _profile(memory: Memory, engine: Engine, layout: Layout, address: int, mappe
         table = memory.word(address + layout.table) or 0
     else:
         at = address + layout.table
-        problems.append(Problem(at, f"the heap profiler's table, which {at:#x} leads to, is damaged: no block has a stack"))
+        problems.append(Problem(at, f"the heap profiler's table, to which {at:#x} points, is damaged: no block has a stack"))
     if mapped:
         map_ = Map(*(memory.words(memory.word(address + layout.map) or 0, 5) or (0,) * 5))
         pieces = _pieces_of_map(memory, map_, problems)
     else:
         map_, at = Map(0, 0, 0, 0, 0), address + layout.map
         what = "no block has a stack, and blocks whose address it contains may be reported as reachable"
-        problems.append(Problem(at, f"the heap profiler's map, which {at:#x} leads to, is damaged: {what}"))
+        problems.append(Problem(at, f"the heap profiler's map, to which {at:#x} points, is damaged: {what}"))
     heads = [Range(table, table + WORD * BUCKETS)] if table else []
     found = HeapProfile(layout, table, map_, merge_ranges(sorted([*pieces, *heads])), bool(problems), problems)
     if not problems:
@@ -231,7 +231,7 @@ def _read_buckets(memory: Memory, profile: HeapProfile, found: Contents) -> None
                 bucket = None if at in found.buckets else _bucket(memory, at, layout)
                 if bucket is None:
                     what = "is damaged" if at not in found.buckets else "is in another list too"
-                    where = f"the heap profiler's bucket at {at:#x}, of {start + WORD * number:#x}, {what}"
+                    where = f"the heap profiler's bucket at {at:#x}, in the list from {start + WORD * number:#x}, {what}"
                     bad.append(Problem(at, f"{where}: blocks allocated there have no stack"))
                     break
                 found.buckets[at] = bucket

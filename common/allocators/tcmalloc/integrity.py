@@ -52,7 +52,7 @@ def _chain(one: TcmallocHeap, header: int, name: str, limit: int, seen: list[int
             yield Problem(at + PREV, what, damaged=_word(at + PREV), expected=before)
             return
         if at in members or len(members) > limit:
-            yield Problem(at, f"{name}: runs into itself at {at:#x}")
+            yield Problem(at, f"{name}: has a cycle at {at:#x}")
             return
         members.add(at)
         seen.append(at)
@@ -131,7 +131,7 @@ def _tails(one: TcmallocHeap) -> Iterator[Optional[Problem]]:
             tail = one.memory.word(at)
             if tail != last:
                 what = f"slot {held.owner} of the transfer cache of size {one.place.sizes[held.number]}: its chain ends with {last:#x}"
-                yield Problem(at, f"{what}, the slot says {tail or 0:#x}", damaged=_word(at), expected=last)
+                yield Problem(at, f"{what}, but the end in the slot is {tail or 0:#x}", damaged=_word(at), expected=last)
 
 
 def _word(address: int) -> Range:

@@ -18,8 +18,8 @@ WINDOW = 32 << 20  # bytes of memory whose lists of spans are followed at a time
 
 
 def follow_spans(one: TcmallocHeap) -> tuple[array[int], Counter[int]]:
-    """Return the blocks on lists of spans, without blocks outside their span, and the number of
-    blocks by size class."""
+    """Return the addresses of the blocks on lists of spans ("Q"), without blocks outside their
+    span, and the number of blocks by size class."""
     free: array[int] = array("Q")
     listed: Counter[int] = Counter()
 

@@ -1,7 +1,7 @@
 """Find tcmalloc's variables by the table of size classes.
 
-The central lists are in the same data. Their spans have page numbers. The page map's root is found
-because it leads from such a page number back to the span."""
+The central lists are in the same data. Their spans have page numbers. The root of the page map is
+recognised because its entry for such a page number refers to the span."""
 
 from __future__ import annotations
 

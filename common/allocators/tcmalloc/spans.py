@@ -64,7 +64,8 @@ def bridge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def read_spans(target: Target, engine: Engine, place: Place, tree: Tree, problems: list[Problem]) -> list[Span]:
-    """Return all spans in ascending order. Report entries of the page map that lead to no span."""
+    """Return all spans in ascending order. Report entries of the page map that do not point to a
+    span."""
     addresses = sorted(set(tree.words))
     data, missing = read_records(target, engine, addresses, SPAN)
     words = memoryview(data).cast("Q")
@@ -136,8 +137,8 @@ def sampled_sizes(target: Target, engine: Engine, place: Place, spans: Sequence[
 
 
 def runs(spans: Sequence[Span], sizes: Sequence[int], sampled: Mapping[int, int]) -> array[int]:
-    """Return all blocks of these spans as records for `Blocks.append_runs`, in state in use. For
-    `sampled`, see `sampled_sizes`."""
+    """Return all blocks of these spans as records for `Blocks.append_runs` ("Q"), in state in use.
+    For `sampled`, see `sampled_sizes`."""
     words: list[int] = []
     for _, start, end, number, location, _, _, _ in spans:
         if location == IN_USE:

@@ -3,7 +3,7 @@ of gperftools.
 
 It is usually linked into the program, whose .bss is then large: the page map's root alone has
 megabytes. The table of size classes is found there, then the central lists, which have the numbers
-of their classes. The spans of these lists lead to the page map, and the page map to all spans
+of their classes. The page map is found by the spans of these lists. It refers to all spans
 (locate.py)."""
 
 from __future__ import annotations

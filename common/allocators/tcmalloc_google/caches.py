@@ -143,7 +143,7 @@ def _slots(memory: Memory, place: Place, cache: int, number: int, what: str, pro
     used, capacity = info & 0xFFFFFFFF, info >> 32
     words = memory.words(slots, used) if slots and used <= capacity < 1 << 24 else None
     if used and words is None:
-        text = f"the {what} of size {place.sizes[number]} claims {used} of {capacity} blocks at {slots or 0:#x}, which is impossible"
+        text = f"the {what} of size {place.sizes[number]} counts {used} of {capacity} blocks at {slots or 0:#x}, which is impossible"
         problems.append(Problem(cache + SLOT_INFO, text))
     return array("Q", words) if words else None
 

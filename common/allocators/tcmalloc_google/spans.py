@@ -140,7 +140,7 @@ class Spans:
             elif number and (number >= len(sizes) or not sizes[number]):
                 why = f"has size class {number}, which does not exist"
             elif number and pages != place.pages[number]:
-                why = f"has {pages} pages, spans of its size class {place.pages[number]}"
+                why = f"has {pages} pages, but spans of its size class have {place.pages[number]}"
             if why:
                 bad.append(Problem(address, f"span of {page << shift:#x} {why}: it is not read"))
                 continue
@@ -173,8 +173,8 @@ class Spans:
                 self.proxies.append(fields[base + PROXY // WORD])
 
     def runs(self, start: int, end: int) -> array[int]:
-        """Return the records for `Blocks.append_runs` of the spans in [start, end). `data` has
-        their bits."""
+        """Return the records for `Blocks.append_runs` ("Q") of the spans in [start, end). `data`
+        has their bits."""
         out: list[int] = []
         least = self._place.layout.least_bitmap
         first, last = (bisect_left(self._starts, bound) for bound in (start, end))
@@ -189,7 +189,8 @@ class Spans:
         return array("Q", out)
 
     def free_lists(self, problems: list[Problem]) -> array[int]:
-        """Return the free blocks of spans without bitmap (span.cc, ListPush and ListPopBatch).
+        """Return the addresses of the free blocks ("Q") of spans without bitmap (span.cc, ListPush
+        and ListPopBatch).
 
         Up to 8 indices are in the span itself. The others are in a chain of free blocks. Each block
         of the chain has the index of the next one, and indices of further free blocks. The span has
@@ -209,7 +210,7 @@ class Spans:
                 stride = span.size // UNIT
                 good = {index for index in indices if index < limit and index % stride == 0}
                 if not why and len(good) != len(indices):
-                    why = "it has an index of no block, or one index twice"
+                    why = "it has the index of a block that does not exist, or one index twice"
                 free.extend(span.start + index * UNIT for index in sorted(good))
                 if why or len(good) + span.allocated != span.blocks:
                     yield _free_problem(span, len(good), why)

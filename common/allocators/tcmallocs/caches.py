@@ -127,7 +127,7 @@ def follow_lists(target: Target, engine: Engine, heaps: Sequence[Range], lists: 
         if why or target.live:
             outside = next((at for at, node in enumerate(nodes) if not range_at(heaps, node)), -1)
             if outside >= 0:
-                why, nodes = f"it continues at {nodes[outside]:#x}, which is no block", nodes[:outside]
+                why, nodes = f"it continues at {nodes[outside]:#x}, which is not a block", nodes[:outside]
         yield Followed(one, nodes, why, damaged_link(target, nodes) if why and nodes else None)
 
 

@@ -21,7 +21,7 @@ MOST_ENTRIES, SPARE_ENTRIES = 4, 1 << 16
 SPARE_ENTRIES.
 
 An intact page map has one entry for each page. In a damaged page map, words of other memory may
-lead to the same entries many times."""
+refer to the same entries many times."""
 SPAN_MASK = (1 << ADDRESS_BITS) - 1  # the bits of an entry that are the span's address
 
 

@@ -161,7 +161,7 @@ class Chunks:
             yield self._chunk(at)
             at = head[1]
         if at != place.chunk:
-            self.problems.append((at, f"PHP's ring of chunks runs into itself at {at:#x}: the blocks of further chunks are unknown"))
+            self.problems.append((at, f"PHP's ring of chunks has a wrong cycle at {at:#x}: the blocks of further chunks are unknown"))
 
     def _chunk(self, start: int) -> Chunk:
         memory = self._memory

@@ -137,9 +137,9 @@ def recognise_chained_table(
 
 
 def _find_links(reader: ContainerReader, first: BlockPlace, sample: Sequence[int]) -> list[int]:
-    """Return the offsets in a node at which the pointer to the next node may be.
-    From each node of the sample, the word at this offset must lead to similar nodes and then to an
-    end. The word that leads to the most nodes comes first."""
+    """Return the offsets in a node at which the pointer to the next node may be. For each node of
+    the sample, the words at this offset must form a chain of similar nodes that has an end. The
+    offset with the longest chains comes first."""
     # Example: nodes {key, next, value}. The word at offset 8 leads from each bucket along a whole
     # chain to 0; the words at 0 and 16 lead to no similar block.
     size = reader.size
@@ -149,8 +149,8 @@ def _find_links(reader: ContainerReader, first: BlockPlace, sample: Sequence[int
 
 
 def _follow_length(reader: ContainerReader, first: BlockPlace, sample: Sequence[int], offset: int) -> int:
-    """Return the number of nodes that the link leads to, at most LONG from each node of the sample.
-    Returns 0 if the link also leads to anything other than such nodes."""
+    """Return the number of nodes in the chains of this link, at most LONG for each node of the
+    sample. Returns 0 if a chain contains anything other than such nodes."""
     length = 0
     for node in sample:
         for _ in range(LONG):

@@ -154,8 +154,8 @@ def _ends_outside_blocks(reader: ContainerReader, nodes: array[int], offset: int
 
 
 def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optional[int]:
-    """Return the offset of the link to the next node, relative to `value`. It is the word that
-    leads to the most nodes, at most SAMPLE."""
+    """Return the offset of the link to the next node, relative to `value`. It is the word with the
+    longest chain of nodes (at most SAMPLE are counted)."""
     size = reader.size
     count = min((place.size - place.offset) // size, WORDS)
     words = reader.words(value, count) or ()
@@ -165,8 +165,8 @@ def find_link(reader: ContainerReader, place: BlockPlace, value: int) -> Optiona
 
 
 def _sample_length(reader: ContainerReader, place: BlockPlace, value: int, offset: int) -> int:
-    """Return the length of the list from `value`, at most SAMPLE.
-    0 if the link leads to something that is neither a node nor an end."""
+    """Return the length of the list from `value`, at most SAMPLE. 0 if a link refers to something
+    that is neither a node nor the end of the list."""
     seen = {value}
     node = value
     while len(seen) < SAMPLE:

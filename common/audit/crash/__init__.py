@@ -111,8 +111,8 @@ class Crash:
 
 
 def read_crash(session: Session) -> Optional[Crash]:
-    """Return how the process ended; None if it did not end by its own fault. Raises Interrupted if
-    the user asks to stop."""
+    """Return how the process ended; None if the process did not cause its own end. Raises
+    Interrupted if the user asks to stop."""
     target = session.target
     thread = _crashed_thread(target)
     if thread is None:

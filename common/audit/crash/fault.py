@@ -202,8 +202,8 @@ class _FaultReader:
         return Fault(kind, 0, one.name, register, place, divisor, dividend, width, origin=origin)
 
     def _after_jump(self, pc: int) -> Optional[Fault]:
-        """Return the fault of the call or return that led to `pc`, which is not the address of
-        code."""
+        """Return the fault of the call or return instruction whose destination was `pc`, which is
+        not the address of code."""
         code = self._tracer.code(1) if len(self._tracer.frames) > 1 else None
         call = code.steps[-1].code if code is not None else None
         if call is not None and call.name == "call" and call.target is None:

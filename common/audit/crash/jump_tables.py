@@ -11,8 +11,8 @@ A table contains either addresses (8 bytes), or distances from its own start (4 
 
 The comparison shows the length of the table. If the compiler left it out, for example because the
 index is a byte, a word after the start of the table counts as an entry if its destination is in the
-function. A word that is wrongly counted as an entry does no harm: less code is then known to have
-run."""
+function. A word that is wrongly counted as an entry causes no wrong result, only less certain code
+(straight_code.py)."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ class LastWords(NamedTuple):
 
 
 def read_last_words(session: Session, stack: CrashedStack) -> LastWords:
-    """Return what the process said before it ended. Stops at the first source that says
-    something."""
+    """Return what the process said before it ended. Stops at the first source that has a text."""
     target, frames = session.target, stack.frames
     functions = [frame.function for frame in frames]
     aborted = target.signal == signal.SIGABRT

@@ -94,9 +94,10 @@ def _find_entry(tracer: Tracer, names: Sequence[NamedFrame]) -> int:
 
 
 def _follow_call(tracer: Tracer, caller: int, function: int, is_proven: bool) -> Optional[Passed]:
-    """Return the argument with which the function that a frame calls is, or jumps to, the one at
-    the address `function`. `is_proven`: whether the next inner frame is this function. Otherwise
-    the called function must not have a frame: fclose() calls free(), and then jumps to it."""
+    """Return the argument of the function at the address `function`, if a frame calls this
+    function, or calls one that jumps to it. `is_proven`: whether the next inner frame is this
+    function. Otherwise the called function must not have a frame: fclose() calls free(), and then
+    jumps to it."""
     called = tracer.called_function(caller) or tracer.called_address(caller)
     if not called or (not is_proven and tracer.reader.entry(tracer.frames[caller - 1].call) == called):
         return None
@@ -106,7 +107,8 @@ def _follow_call(tracer: Tracer, caller: int, function: int, is_proven: bool) ->
 
 
 def _origin(tracer: Tracer, caller: int, passed: Passed) -> Optional[Origin]:
-    """Return where the argument that a frame, or the function that it calls, passes comes from."""
+    """Return the origin of the argument `passed`, which a frame or the function that it calls has
+    passed."""
     if passed.word:
         return Origin("memory", caller, passed.word, tracer.target.arch.word, passed.offset)
     origin = tracer.origin(caller, passed.register, passed.value - passed.offset) if passed.register >= 0 else None
@@ -128,9 +130,9 @@ def _library_function(tracer: Tracer, caller: int, frame: NamedFrame, through: S
 
 
 def _find_kept(tracer: Tracer, caller: int, function: int) -> Optional[int]:
-    """Return the argument of the function at the address `function` if this function, or the one
-    that it calls, keeps it in a register. glibc's free() passes the address of the chunk to
-    _int_free(), which is two words less than the pointer."""
+    """Return the argument of the function at the address `function`, if this function, or the
+    function that it calls, keeps the argument in a register. glibc's free() passes the address of
+    the chunk to _int_free(), which is two words less than the pointer."""
     reader, memory = tracer.reader, Memory(tracer.target)
     for level in (caller - 1, caller - 2):
         entry = reader.entry(tracer.frames[level].call) if level >= 0 else 0

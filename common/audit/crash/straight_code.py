@@ -160,7 +160,7 @@ class CodeReader:
 
     def whole_function(self, function: int) -> list[Step]:
         """Return all instructions of the function that starts at an address, with its parts that
-        the compiler moved elsewhere; [] if some of its jumps may lead to any address."""
+        the compiler moved elsewhere; [] if the destinations of some jumps are unknown."""
         extent = self._unwinder.extent(function)
         if extent is None or extent.start != function or extent.end - extent.start > _LARGEST or self._joins(extent) is None:
             return []
@@ -168,8 +168,8 @@ class CodeReader:
         return [_step(decoder().instruction(insn), one) for part in parts for insn, one in self._instructions(part)]
 
     def _joins(self, extent: Range) -> Optional[set[int]]:
-        """Return the addresses in a function to which its jumps and exceptions lead; None if they
-        may lead to any address."""
+        """Return the addresses in a function to which its jumps and exceptions lead; None if some
+        destinations are unknown."""
         found: set[int] = set()
         parts, seen = [extent], {extent.start}
         moved = self._parts[extent.start] = []

@@ -23,9 +23,9 @@ _ORPHANED = (
 
 
 def find_deadlocked_threads(target: Target) -> Iterator[Finding]:
-    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc, and for the
-    mutexes with the most waiting threads that a thread locked twice, or that no thread of this
-    process locked."""
+    """Yield a finding for each deadlock of a managed runtime or of mutexes of libc. Also yield one
+    for the mutex with the most waiting threads among those that a thread locked twice, and among
+    those that no thread of this process locked."""
     for reader in find_frames(target):
         for cycle in reader.deadlocks():
             yield _report_cycle(cycle, reader.thread_names(), _OBJECTS)

@@ -17,8 +17,8 @@ _UNTOUCHED = 1 << 26  # bytes of the shortest run of zeros that counts as untouc
 
 
 def find_unreturned_memory(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> Iterator[Finding]:
-    """Yield a finding for each allocator with much free memory. It says why the memory was not
-    returned, and what returns it."""
+    """Yield a finding for each allocator with much free memory. The finding explains why the memory
+    was not returned, and suggests what returns it."""
     for store in accounting.stores:
         if not is_significant(store.kept, accounting) or not (
             accounting.known or is_significant(_count_written(session, store), accounting)

@@ -56,7 +56,7 @@ UNREAD = 10
 def find_leaked_memory(session: Session, figures: BlockFigures, possible_reported: bool) -> Finding:
     """Return the finding about definite leaks, including the blocks that only they refer to.
 
-    The finding has 0 bytes if next to nothing leaked. Its title includes possible leaks,
+    The finding has 0 bytes if almost nothing leaked. Its title includes possible leaks,
     unless another finding reports them."""
     if not session.directory.blocks.totals(State.IN_USE).blocks:
         what = some([shorten(runtime.name) for runtime in session.runtimes if any(part.bytes for part in runtime.parts())])
@@ -85,7 +85,7 @@ def find_leaked_memory(session: Session, figures: BlockFigures, possible_reporte
     is_small = is_next_to_nothing(leaks.bytes, _comparison_bytes(session))
     cause, commands, owner = _describe_largest(session, leaks.bytes, facts, is_small)
     if is_small:
-        title = f"Next to nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
+        title = f"Almost nothing leaked: {blocks(leaks.blocks)}, {size(leaks.bytes)}{maybe}."
         facts["bytes"] = leaks.bytes
         return Finding(
             "next-to-nothing-lost", 0, title, _describe_conventions(session), facts=facts, commands=tuple(commands[:1]), resident=0
@@ -254,7 +254,7 @@ def _describe_largest_site(session: Session, amount: int) -> Optional[tuple[dict
         "bytes": top.bytes,
         "stack": [frame_label(frame) for frame in names.callers(top.site)],
     }
-    part = _describe_part(top, amount) if top.estimated is None else f"Of the leaked blocks that were sampled, most ({size(top.bytes)})"
+    part = _describe_part(top, amount) if top.estimated is None else f"Most of the sampled leaked memory ({size(top.bytes)})"
     return facts, f"{part} was allocated by {names.brief(top.site)} (site {top.site})."
 
 

@@ -50,7 +50,7 @@ def find_unread_heaps(session: Session, accounting: Accounting, figures: BlockFi
 
 def _large_holders(session: Session, unread: UnreadMemory, whole: int) -> list[Holder]:
     """Return the variables of the runtime that refer to the most memory. Each refers to at least a
-    tenth of `whole` bytes, or of the bytes to which all variables refer, whichever is less."""
+    tenth of `whole` bytes, or of the bytes to which all variables refer: the smaller of the two."""
     if unread.inside is None:
         return []
     check = lambda: session.report_progress("following variables", 0.0)  # noqa: E731
@@ -73,8 +73,7 @@ def _largest(accounting: Accounting) -> int:
 
 
 def _describe_code(session: Session, address: int) -> str:
-    """Return a sentence that says that the mapping at an address is executable; "" if the mapping
-    is not executable."""
+    """Return a sentence if the mapping at an address is executable, otherwise ""."""
     region = region_at(session.target.regions(), address)
     if region is None or not region.executable:
         return ""

@@ -110,7 +110,7 @@ class NativeGraph:
 
     def interiors(self) -> NativeInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("call it between marking and classifying")
+            raise RuntimeError("call this method after marking and before classifying")
         return NativeInteriors(self._library, self, self._handle)
 
     def classify(self, budget: int) -> bool:

@@ -182,7 +182,7 @@ class PureGraph(LostBlocks):
 
     def interiors(self) -> PureInteriors:
         if not self._marked or self._classified:
-            raise RuntimeError("call it between marking and classifying")
+            raise RuntimeError("call this method after marking and before classifying")
         return PureInteriors(self.blocks, self._kinds, self.edges, self.edges_of, self._noted or (), self._interior)
 
     def classify(self, budget: int) -> bool:

@@ -62,7 +62,7 @@ class PureInteriors:
 
     def _matters(self, noted: Noted) -> bool:
         """Return whether the reference is still interior, comes from a root or from a REACHABLE or
-        POSSIBLE block, and leads to a POSSIBLE block."""
+        POSSIBLE block, and refers to a POSSIBLE block."""
         held = noted.source < 0 or self._kinds[noted.source] in (Kind.REACHABLE, Kind.POSSIBLE)
         interior = noted.place < 0 or self._edges[noted.place] & 1
         return bool(held and interior and noted.offset < MAX_OFFSET and self._kinds[noted.target] == Kind.POSSIBLE)

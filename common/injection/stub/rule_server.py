@@ -59,7 +59,7 @@ class Rules:
     a time.
 
     `generated`: frames of code that a runtime generated, by key. `functions`: functions that an
-    interpreter executes, by key. Both are as they were when a thread had them on its stack.
+    interpreter executes, by key. Both are copies from the time when a thread had them on its stack.
     `chained`: functions in the chain of an interpreter's frames. `pages`: the memory that stubs may
     read. `has_many_functions`: whether there are too many functions, so that functions that are
     called for the first time from now on get no names."""
@@ -125,7 +125,8 @@ class Rules:
         return known
 
     def _describe_code(self, key: int) -> tuple[Optional[CallFrame], Optional[int]]:
-        """Return `call_frame` and `code_distance` of generated code; None if no reader knows it."""
+        """Return `call_frame` and `code_distance` of generated code; None if no reader recognises
+        the code."""
         frames = (reader.call_frame(key & ADDRESS) for reader in self.readers)
         distances = (reader.code_distance(key) for reader in self.readers if not key & EXACT)
         return next((one for one in frames if one is not None), None), next((one for one in distances if one is not None), None)
@@ -164,7 +165,7 @@ class Rules:
 
     def _keep_function(self, key: int) -> int:
         """Read the function of an interpreter's frame, given by its key. Returns the value of the
-        key, which is no rule: it tells the stub that the function was read."""
+        key, which is not a rule, but a sign for the stub that the function was read."""
         if key not in self.functions:
             function = self._function(key & ~VALUE)
             if function is not None:

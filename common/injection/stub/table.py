@@ -240,9 +240,8 @@ def answer(pairs: Iterable[tuple[int, int]]) -> bytes:
 
 def paths(nodes: dict[int, Node], frames_left: int = MAX_FRAMES) -> Iterator[tuple[Node, tuple[int, ...]]]:
     """Yield each node with a count, highest first, and the keys of its stack's frames, innermost
-    first.
-    The keys are () if the parents do not lead to a root (overwritten bytes), or after `frames_left`
-    frames in total."""
+    first. The keys are () if the chain of parents does not end at a root (overwritten bytes), or
+    after `frames_left` frames in total."""
     for node in sorted(nodes.values(), key=lambda node: -node.calls - node.broken):
         if not node.calls and not node.broken:
             continue

@@ -3,7 +3,7 @@
 The address is a return address, or that of a stopped thread. Its rule applies to every stack. The
 stub knows only the stack pointer and the frame pointer, which suffice for compiled code. Supported
 are: code whose frames are found by either pointer; code with realigned frames (GCC finds these
-through a word that the frame pointer leads to); code that maintains the chain of frame pointers
+through a word to which the frame pointer points); code that maintains the chain of frame pointers
 (V8's); the kernel's frame around a signal handler; Go's function that calls C on another stack; and
 code that the JVM generated. At other code the stack ends, and a reason is given."""
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from findleaks.report.profile import Profile
 
 Label = tuple[str, str]
-"""Name and module of a function. All frames of a function are one node, whatever their addresses
-are."""
+"""Name and module of a function. All frames of a function are one node, even if their addresses
+differ."""
 
 
 class Tree(NamedTuple):

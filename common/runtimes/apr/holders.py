@@ -55,9 +55,9 @@ def find_spans(memory: Memory, pool: Pool) -> list[tuple[int, int]]:
 
 
 def list_pointers(target: Target, engine: Engine, spans: Sequence[tuple[int, int]]) -> Optional[tuple[array[int], array[int]]]:
-    """Return the addresses (ascending) and values of the words in `spans` that refer to memory in
-    `spans`; None if there are more than MOST_POINTERS. Memory between spans may be included,
-    because few large searches are faster than one for each span."""
+    """Return the addresses ("Q", ascending) and values ("Q") of the words in `spans` that refer to
+    memory in `spans`; None if there are more than MOST_POINTERS. Memory between spans may be
+    included, because few large searches are faster than one for each span."""
     memory = merge_ranges(Range(start, end) for start, end in spans)
     few, places, values = merge_to_most(memory, MOST_RANGES), array("Q"), array("Q")
     for start, end in merge_to_most(memory, MOST_SEARCHES):

@@ -94,7 +94,8 @@ def find_by_nodes(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequenc
     """Yield the pools without a parent whose allocator belongs to no pool
     (apr_pool_create_unmanaged_ex), ascending. Their first nodes are large blocks of malloc, or
     begin with a page of an anonymous mapping; `heaps` are the mappings with blocks. A pool that was
-    destroyed is in its first node, too, but this node is in the free lists of the allocator."""
+    destroyed is in its first node, too, but this node is in the free lists of the allocator. Raises
+    Interrupted."""
     indices = blocks.of_sizes(LEAST_NODE, LARGEST_BLOCK, MOST_POOLS)
     regions = [Range(one.start, one.end) for one in memory.target.regions() if one.readable and one.writable and not one.name]
     pages = (page for start, end in subtract(regions, heaps) for page in range(start, end, 1 << PAGE_SHIFT))
@@ -156,7 +157,7 @@ class PoolReader:
             address, parent = todo.pop()
             words = memory.words(address, WORDS)
             if address in seen or words is None or words[PARENT] != parent or words[SELF] + NODE != address:
-                self.problems.append((address, f"APR's tree of pools leads to {address:#x}, which is no pool"))
+                self.problems.append((address, f"APR's tree of pools leads to {address:#x}, which is not a pool"))
                 continue
             seen.add(address)
             cleanup = (memory.word(words[CLEANUPS] + CLEANUP * memory.size) or 0) if words[CLEANUPS] else 0
@@ -182,7 +183,7 @@ class PoolReader:
             self._seen.add(at)
             node, following = self._node(at)
             if node is None:
-                self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is no node"))
+                self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is not a node"))
                 return
             yield node
             at = following

@@ -80,7 +80,8 @@ class ObjectTally(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Blocks, types: Sequence[int], columns: TypeColumns, program: Range, shift: int = 0) -> ObjectTally:
-        """Return a tally with nothing counted yet."""
+        """Return a tally with nothing counted yet. Raises ValueError if the columns differ in
+        length from `types`."""
         if any(len(column) != len(types) for column in columns):
             raise ValueError(f"{len(types)} types, columns of {[len(column) for column in columns]}")
         none = array("I", [NO_OBJECT]) * len(blocks)

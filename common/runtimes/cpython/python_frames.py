@@ -20,7 +20,8 @@ _AROUND = 1 << 10  # bytes of a thread state behind datastack_chunk that may hav
 
 def list_frames(target: Target, names: ObjectNames, threads: Sequence[int], greenlets: Sequence[int]) -> list[Frame]:
     """Return the frames, ascending. `threads`: addresses of the field datastack_chunk in thread
-    states. `greenlets`: addresses of this field in the saved states of suspended greenlets."""
+    states. `greenlets`: addresses of this field in the saved states of suspended greenlets. Raises
+    Interrupted."""
     if not (names.is_supported and names.layout.has_frames):
         return []
     memory = Memory(target)

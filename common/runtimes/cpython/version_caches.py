@@ -36,8 +36,8 @@ ENTRIES = 1 << 12
 LEAST = 16
 """Minimum number of entries that yield the same address of an array."""
 SHARE = 15 / 16
-"""Minimum share of entries that yield this address, of those entries of the array that refer to
-objects in blocks. By chance, one in ENTRIES does."""
+"""Of the entries of an array that refer to objects in blocks, the minimum fraction that yields the
+address of the array. By chance, only one in ENTRIES yields it."""
 MOST_CANDIDATES = 16
 """Maximum number of addresses whose entries are checked."""
 

@@ -35,7 +35,7 @@ def find_blocked(
 ) -> Optional[frozenset[int]]:
     """Return the numbers of the goroutines that are blocked for good; None if they are unknown.
     `structures`: the addresses of the goroutines' g structures, by number. `every`: the addresses
-    of all g structures, including unused ones."""
+    of all g structures, including unused ones. Raises Interrupted."""
     reader = WaitReader(memory, engine, types, objects)
     if not reader.size:
         return None

@@ -57,7 +57,7 @@ def read_cleanup_queue(
 ) -> list[QueuedCleanup]:
     """Return the queued cleanups. `data`: the runtime's variables, one of which refers to the first
     block in the list of all blocks. `persistent`: memory that the runtime never frees, which
-    contains the blocks. `code`: Go's code, sorted."""
+    contains the blocks. `code`: Go's code, sorted. Raises Interrupted."""
     layout = _read_layout(types)
     if layout is None:
         return []

@@ -77,7 +77,7 @@ def variables_of_function(target: Target, table: FunctionTable, name: str) -> li
 
 def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) -> list[tuple[int, int]]:
     """Return pairs of a variable's address and the address of an instruction's byte that refers to
-    it."""
+    it. Raises Interrupted."""
     found: list[tuple[int, int]] = []
     low, high = min(wanted), max(wanted)
     operands = OPERANDS.get(target.arch.name)
@@ -95,8 +95,8 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
 
 
 def find_calls(target: Target, module: ModuleData, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Yield the address of each call instruction that calls one of the addresses `wanted`, and
-    this address."""
+    """Yield the address of each call instruction that calls one of the addresses `wanted`, and this
+    address. Raises Interrupted."""
     calls = _CALLS.get(target.arch.name)
     if calls is None or module.text.end - module.text.start > _MAX_CODE:
         return

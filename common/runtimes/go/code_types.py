@@ -174,9 +174,9 @@ _State = dict[tuple[bool, int], Value]
 
 
 class _Walk:
-    """Follows the steps of one function. What is known at the start of a part of the code, which
-    ends at a branch or before a target of one, is what is known at the ends of all parts that lead
-    to it."""
+    """Follows the steps of one function. The code is divided into parts, each of which ends at a
+    branch or before the target of one. A fact is known at the start of a part if it is known at the
+    ends of all parts that precede it."""
 
     def __init__(
         self, reader: CodeReader, convention: Convention, table: FunctionTable, function: Function, slots: Mapping[int, int], depth: int

@@ -61,7 +61,7 @@ def find_lock_holders(
     target: Target, waits: Mapping[int, Wait], threads: Sequence[UserThread], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph
 ) -> dict[int, LockHolder]:
     """Return who holds the locks for which goroutines wait, by number of the waiting goroutine.
-    `waits`: see WaitReader."""
+    `waits`: see WaitReader. Raises Interrupted."""
     wanted = dict(_list_locks(waits, threads))
     if not wanted or len(threads) > _MOST_GOROUTINES:
         return {}

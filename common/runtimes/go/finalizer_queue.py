@@ -49,7 +49,7 @@ def read_finalizer_queue(
 ) -> list[QueuedFinalizer]:
     """Return the queued finalizers. `data`: the runtime's variables, one of which refers to a block
     of the queue. `persistent`: memory that the runtime never frees, which contains the blocks.
-    `code`: Go's code, sorted. Without it, no cleanups are read."""
+    `code`: Go's code, sorted. Without it, no cleanups are read. Raises Interrupted."""
     found: dict[int, _Block] = {}
     waiting = list(find_candidates(memory, engine, data, persistent))
     while waiting and len(found) < _MAX_BLOCKS:

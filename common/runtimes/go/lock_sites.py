@@ -61,10 +61,11 @@ _NEAR = 16  # instructions among which related ones are looked for
 
 
 class LockSite(NamedTuple):
-    """A place that locks. `line`, `pc`: of the instruction. `address`: of the lock, if it is a
-    variable, or 0; else `offset` is its distance from the object to which the function refers.
-    `is_shared`: whether it is an RWMutex. `is_read`: whether other readers may have it, too. For a
-    place that unlocks, these describe the lock that it unlocks."""
+    """A place that locks. `line`, `pc`: those of the instruction. `address`: the address of the
+    lock if the lock is a variable, otherwise 0; `offset` is then the distance of the lock from the
+    object to which the function refers. `is_shared`: whether it is an RWMutex. `is_read`: whether
+    other readers may have it, too. For a place that unlocks, these describe the lock that it
+    unlocks."""
 
     line: int
     pc: int

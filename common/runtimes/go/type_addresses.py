@@ -23,7 +23,7 @@ class TypeAddresses:
 
     def find(self, pieces: Sequence[Piece]) -> dict[int, int]:
         """Return the types to which words refer, directly or through an itab. Keys: the addresses
-        of the types and itabs. Values: the addresses of the types."""
+        of the types and itabs. Values: the addresses of the types. Raises Interrupted."""
         found: dict[int, int] = {}
         types = self._program.types
         for section in types.sections:

@@ -38,7 +38,7 @@ _SYNC = ("semacquire", "sync.Mutex.Lock", "sync.RWMutex.Lock", "sync.RWMutex.RLo
 class Wait(NamedTuple):
     """What a goroutine waits for. `objects`: addresses; the goroutine can continue only if one of
     these is reached. There are none if all channels of a select are nil. `records`: the sudogs
-    through which the runtime's table leads to these objects."""
+    through which the runtime's table refers to these objects."""
 
     objects: Sequence[int]
     records: Sequence[int]
@@ -151,7 +151,7 @@ class WaitReader:
 
 
 def record_indices(objects: HeapObjects, every: Mapping[int, Wait]) -> Iterator[int]:
-    """Yield the blocks of the records through which the runtime's table leads to objects."""
+    """Yield the blocks of the records through which the runtime's table refers to objects."""
     addresses = array("Q", [record for wait in every.values() for record in wait.records])
     return (index for index in objects.blocks.find_all(addresses)[0] if index < len(objects.blocks))
 

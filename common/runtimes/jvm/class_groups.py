@@ -34,7 +34,8 @@ class _Loaded(NamedTuple):
 
 
 def explain_classes(tables: Tables) -> Optional[Explanation]:
-    """Describe the largest group of classes; None if no group is a large part of all classes."""
+    """Describe the largest group of classes; None if no group is a large part of all classes.
+    Raises Interrupted."""
     reader, groups, count = ClassReader(tables), dict[str, _Loaded](), 0
     for klass, loader in interruptible(tables.target, islice(_list_all(tables, reader), MOST + 1), _LOOK):
         count += 1

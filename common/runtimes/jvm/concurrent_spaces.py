@@ -28,7 +28,7 @@ _GRANULE = 21  # log2 of bytes, if the constant is missing
 _MOST_REGIONS, _MOST_PAGES, _MOST_TABLE = 1 << 20, 1 << 22, 1 << 27
 # A medium page has at most 1 / _MEDIUM_PART of the heap, and at most _MOST_MEDIUM bytes.
 _MEDIUM_PART, _MOST_MEDIUM = 32, 32 << 20
-_SMALL_PART = 3  # log2 of the part of a small page that an object on it may have
+_SMALL_PART = 3  # an object on a small page has at most 1 / 2^this of the page
 _OBJECTS = 13  # log2 of the number of objects that a medium page can have
 _UNUSED = ("_empty_uncommitted", "_empty_committed", "_trash")
 

@@ -122,7 +122,7 @@ def find_example(holders: Holders, name: str) -> Optional[int]:
 def find_buffer(holders: Holders, objects: JavaObjects, contents: Memory, blocks: Blocks) -> Optional[int]:
     """Return the address of one of the live direct buffers that refer to the blocks in use of one
     size, the size that takes the most memory. Return None if there is none. `blocks`: those of the
-    allocators. Buffers of mapped files, and empty ones, own no block."""
+    allocators. Buffers of mapped files, and empty ones, own no block. Raises Interrupted."""
     numbers = {number for number in range(holders.garbage) if holders.names[number] == BUFFER}
     found = [(address, size) for address, size, number in zip(holders.addresses, holders.sizes, holders.types) if number in numbers]
     buffers: dict[int, list[int]] = {}
@@ -141,7 +141,7 @@ def list_referrers(holders: Holders, engine: Engine, contents: Memory, memory: S
     first. Of classes with equally many objects, inner classes come last, because they often only
     free the memory that another class uses, such as FileChannelImpl$Unmapper for DirectByteBuffer.
     `holders`: the holders that were found for `memory`. They include objects that refer only to
-    gaps between its ranges. `memory`: sorted and disjoint."""
+    gaps between its ranges. `memory`: sorted and disjoint. Raises Interrupted."""
     live: dict[str, list[int]] = {}
     garbage: Counter[str] = Counter()
     searched = merge_to_most(memory, MOST_RANGES)

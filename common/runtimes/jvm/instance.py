@@ -54,7 +54,7 @@ _UNREAD = (
 )
 _COLLECTING = (
     "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
-    "in the middle of a collection; a core of another moment has the paths"
+    "in the middle of a collection; a core that is written at another time has the paths"
 )
 LOADERS_OF_TYPE = "class loaders of type "
 """The beginning of the names of counters that count class loaders of one type."""

@@ -36,7 +36,7 @@ def list_native_classes(tables: Tables, reader: ClassReader, live: Mapping[str, 
 
     If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
     returned; of these, if possible, only those with a name like `native` (RocksIterator is like
-    rocksdb::ArenaWrappedDBIter)."""
+    rocksdb::ArenaWrappedDBIter). Raises Interrupted."""
     fields, found = FieldReader(tables), list[tuple[str, int]]()
     klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
     for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):

@@ -207,8 +207,8 @@ class JavaObjects:
         return f"{found.name} of {name}" if name else found.name
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the memory of the objects, ascending. Only a large array may be in several
-        pieces."""
+        """Yield the memory of the objects, ascending. Only a large array may be in several pieces.
+        Raises Interrupted."""
         blocks, target = self.blocks, self._tables.target
         for start, end in merge_ranges(Range(one.start, one.limit) for one in self._ranges):
             while start < end:

@@ -48,7 +48,7 @@ _FORMS: Sequence[Callable[[int], Optional[_Place]]] = (_decode_place, _decode_pa
 
 def read_recording(tables: Tables, engine: Engine, blocks: Blocks) -> Optional[Recording]:
     """Return the allocation stacks of the blocks that have a header of NMT; None if there is no
-    such block."""
+    such block. Raises Interrupted."""
     if tables.memory.size != 8 or tables.target.arch.byteorder != "little":
         return None
     table = buckets(tables)

@@ -122,8 +122,8 @@ def _describe_example(graph: JavaGraph, types: Sequence[Type], retainer: int) ->
 
 
 def _describe_retained(graph: JavaGraph, retainer: int) -> str:
-    """Return a sentence with the path from the object at `retainer` to the largest object that it
-    retains, that to the largest one that this retains, and so on; "" if it refers to none."""
+    """Return a sentence with a path from the object at `retainer`. Each step goes to the largest
+    object that the object before it retains. "" if the first object refers to none."""
     tree, path = graph.dominators, [graph.blocks.find(retainer)]
     while tree is not None and len(path) < _MOST_RETAINED:
         largest = next(iter(tree.children(path[-1], 1)), None)

@@ -108,7 +108,7 @@ def _is_loop(memory: Memory, queue: int, first: int) -> bool:
 
 
 def find_items(memory: Memory, engine: Engine, blocks: Blocks, heaps: Sequence[Range], loops: Sequence[int]) -> Iterator[Item]:
-    """Yield the handles and requests in blocks in use."""
+    """Yield the handles and requests in blocks in use. Raises Interrupted."""
     pieces = (piece for start, end in heaps for piece in memory.target.pieces(start, end))
     found = 0
     for piece in pieces if loops else ():
@@ -148,7 +148,7 @@ def _is_linked(memory: Memory, queue: int, words: Sequence[int]) -> bool:
 
 def _is_closed(memory: Memory, words: Sequence[int], flags: int) -> bool:
     """Whether a structure is a closed handle, and not one that is similar by chance: libuv has
-    cleared the flags of active and of referenced handles, and one of the links still leads to the
+    cleared the flags of active and of referenced handles, and one of the links still points to the
     loop's list or to a handle of the loop."""
     if flags & (CLOSING | CLOSED | ACTIVE | REFERENCED) != CLOSING | CLOSED or not is_callback(memory, words[CLOSE_CALLBACK // 8], True):
         return False

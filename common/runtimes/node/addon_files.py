@@ -26,7 +26,7 @@ _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
 _LEVELS = 2  # levels of blocks between a backing store and what identifies its addon
 # Bytes of such a block. Larger ones, such as Node's Environment, reach everything.
 _MOST_SMALL = 256
-_MOST_MISSES = 1024  # successive memory that one function releases and that belongs to no addon
+_MOST_MISSES = 1024  # successive searches for one function that find no addon
 _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"

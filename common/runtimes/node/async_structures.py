@@ -45,7 +45,7 @@ class AsyncStructures(NamedTuple):
 
 
 def find_async_structures(target: Target, engine: Engine, directory: Directory) -> Optional[AsyncStructures]:
-    """Return the structures; None if there are none."""
+    """Return the structures; None if there are none. Raises Interrupted."""
     memory, files = Memory(target), AddonFiles(target, directory)
     names = {table: name for symbol, name in _TABLES.items() for table in _table(target, symbol)}
     environments = {table for symbol in _ENVIRONMENTS for table in _table(target, symbol)}

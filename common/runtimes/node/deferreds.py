@@ -42,7 +42,8 @@ class Deferreds(NamedTuple):
 
 def find_deferreds(target: Target, engine: Engine, directory: Directory, handles: Mapping[int, int]) -> Optional[Deferreds]:
     """Return the deferreds; None if there are none, or if they cannot be distinguished from other
-    structures. `handles`: the values of strong global handles, by their addresses."""
+    structures. `handles`: the values of strong global handles, by their addresses. Raises
+    Interrupted."""
     handles = _select_promises(target, engine, handles)
     file = _find_maker(target) if handles else None
     if file is None:

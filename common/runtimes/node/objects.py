@@ -175,7 +175,8 @@ def _find_headed(target: Target, engine: Engine, directory: Directory, tables: M
 
 
 def _belonging(target: Target, engine: Engine, addresses: Sequence[int], handles: Sequence[int]) -> set[int]:
-    """Return the addresses whose handle is that of a JavaScript object with the address inside."""
+    """Return those of `addresses` whose handle refers to a JavaScript object that contains this
+    address."""
     word = target.arch.word
     wanted = sorted({handle for handle in handles if handle and handle % word == 0})
     held, absent = read_records(target, engine, wanted, word)

@@ -247,7 +247,7 @@ class _Reader:
             where = f"{space.name} of isolate {space.isolate:#x}"
             if space.committed not in (None, space.bytes):
                 counted = f"counts {space.committed:,} bytes as committed, and its chunks have {space.bytes:,}"
-                self._doubt("spaces", f"{where} {counted}: these are shown")
+                self._doubt("spaces", f"{where} {counted}: the size of the chunks is shown")
             if space.used is None or space.used > space.bytes:
                 self._doubt("spaces in use", f"the bytes used of {where} are unknown")
                 space.used = None

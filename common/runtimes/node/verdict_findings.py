@@ -24,8 +24,8 @@ SHOWN = 5  # constructors that the finding names
 PART = 0.01  # of the heap: smaller shares are not named
 RETAINED, SHARE = 5 << 20, 0.4  # least live objects, and part of them that one object retains
 LEAST_HELD = 1 << 20  # bytes that global handles of one owner retain to be reported
-# Number of such handles that are reported however large the rest of the heap is. An idle Node has
-# 4 MiB of live objects, so that thousands of small objects of an addon are no large part of it.
+# Number of such handles that are reported even if the rest of the heap is large. An idle Node has 4
+# MiB of live objects, so thousands of small objects of an addon may be a small part of the heap.
 MANY_HANDLES = 5000
 HOLDERS, HELD = 3, 0.05  # most holders that are named; least part of the heap for each
 MOST_RETAINERS = 64  # number of objects that retain the most, whose holders are searched

@@ -337,8 +337,8 @@ class Census:
 
     def _read_stacks(self, current: int) -> None:
         """Add the unused parts of the stacks of arguments and of contexts to `dead`. `current` is
-        the current PERL_SI: its stacks, those of the contexts before it, and of unused ones after
-        it are in a list."""
+        the current PERL_SI. The PERL_SIs form a list: those before `current` are in use, those
+        after it are unused."""
         arrays = {one.address: one for one in self.arrays}
         at, used = current, True
         for _ in range(_MOST_STACKS):

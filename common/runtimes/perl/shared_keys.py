@@ -22,8 +22,8 @@ _LONGEST = 1 << 31
 
 
 def read_buckets(memory: Memory, body: int, buckets: int, size: int) -> array[int]:
-    """Return the addresses of the first entries of PL_strtab; none if the hash with this body and
-    these buckets is another one. `size`: bytes of the block with the buckets."""
+    """Return the addresses of the first entries of PL_strtab ("Q", ascending); none if the hash
+    with this body and these buckets is another one. `size`: bytes of the block with the buckets."""
     header = memory.words(body, 4)
     data = memory.read(buckets, 8 * (header[3] + 1)) if header is not None and header[3] < size // 8 else b""
     words = memory.arch.words(data)

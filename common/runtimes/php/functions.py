@@ -26,7 +26,7 @@ ARGUMENT = 32  # bytes of a zend_arg_info, in 64-bit programs
 
 def find_results(target: Target, engine: Engine, blocks: Blocks, heaps: Sequence[Range], found: Sequence[int]) -> Iterator[int]:
     """Yield the addresses of blocks that describe the result of a function. `heaps` is the memory
-    of PHP. `found` has the number of the type of each block's value."""
+    of PHP. `found` has the number of the type of each block's value. Raises Interrupted."""
     memory = Memory(target)
     if memory.size != 8:
         return

@@ -16,8 +16,8 @@ from findleaks.errors import Interrupted
 from findleaks.value_classes import NamedTuple
 
 HEADS = range(96, 152, 8)
-"""Possible offsets of the list of blocks in a GenerationContext or a BumpContext. The list is the
-last member of these."""
+"""Possible offsets of the list of blocks, which is the last member of a GenerationContext and of a
+BumpContext."""
 LIST = 16  # bytes of a list's head (dlist_head) and of a node: previous and next node
 SIZE_PLACES = (16, 24)  # offset of a GenerationBlock's size: in PostgreSQL 13 to 15, and 16 to 18
 SLABS_OLD = 128  # bytes of a SlabContext before its lists, up to PostgreSQL 15
@@ -168,6 +168,6 @@ class BlockLists:
 
 
 def _is_slab(chunk: int, whole: int, block: int, number: int, head: int) -> bool:
-    """Return whether a Slab may have chunks of `chunk` bytes without and `whole` bytes with their
-    head, and blocks of `block` bytes with `number` chunks and a head of `head` bytes."""
+    """Return whether these sizes of a Slab are consistent. A chunk has `chunk` bytes, and `whole`
+    bytes with its head. A block has `block` bytes: a head of `head` bytes, and `number` chunks."""
     return 0 < chunk < whole < block and 0 < number <= MOST_CHUNKS and number == (block - head) // whole

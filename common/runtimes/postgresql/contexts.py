@@ -61,7 +61,7 @@ class ContextReader:
             address, parent = todo.pop()
             words = self._memory.words(address, HEAD)
             if address in seen or words is None or words[PARENT] != (parent.address if parent is not None else 0):
-                self.problems.append((address, f"PostgreSQL's tree of memory contexts leads to {address:#x}, which is no context"))
+                self.problems.append((address, f"PostgreSQL's tree of memory contexts leads to {address:#x}, which is not a context"))
                 continue
             seen.add(address)
             (name, ident), usage = self._names(words[NAME], words[IDENT]), self._read_usage(address, words)
@@ -126,7 +126,9 @@ class ContextReader:
             words = self._memory.words(at, BLOCK_WORDS)
             sound = words is not None and words[0] == owner and at < words[3] <= words[4]
             if words is None or not sound or at in self._seen or len(self._seen) >= MOST:
-                self.problems.append((at, f"the blocks of the memory context at {owner:#x} lead to {at:#x}, which is no block of it"))
+                self.problems.append(
+                    (at, f"the blocks of the memory context at {owner:#x} lead to {at:#x}, which is not a block of this context")
+                )
                 return
             self._seen.add(at)
             yield at, words[3], words[4]

@@ -28,7 +28,8 @@ _VARIABLES, _SAMPLE, _MOST = 64, 1 << 12, 1 << 22
 
 def find_class_holder(memory: Memory, values: Values, variables: Iterable[Variable], type_name: str, objects: int) -> str:
     """Return "KEEP (Ruby variable): Array, 20,000 elements" for the variable that refers to most of
-    the `objects` objects of a type; "" if no variable refers to many of them."""
+    the `objects` objects of a type; "" if no variable refers to many of them. Raises
+    Interrupted."""
     best, most = "", max(_LEAST, int(_SHARE * objects)) - 1
     collections = [one for one in variables if (one.length or 0) > most and one.unit != "bytes"]
     collections.sort(key=lambda one: -(one.length or 0))

@@ -104,7 +104,7 @@ class Pages:
             return []
         capacity = sum(region.size for region in self.target.regions() if region.readable and region.writable)
         if count * self.layout.page > capacity:
-            self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap claims {count} pages, more than fit into memory"))
+            self._problems.append(Problem(self.layout.sorted + 8, f"Ruby's heap counts {count} pages, more than fit into memory"))
             count = capacity // self.layout.page
         where += self.layout.fields.first
         found: dict[int, Page] = {}
@@ -150,6 +150,6 @@ class Pages:
 
 
 def runs(pages: Sequence[Page]) -> array[int]:
-    """Return the pages' slots in the format of `Records.read`. The mark of each run is the size of
-    its slots."""
+    """Return the pages' slots in the format of `Records.read` ("Q"). The mark of each run is the
+    size of its slots."""
     return array("Q", (word for page in pages for word in (page.start, page.size, page.number, page.size << 32)))

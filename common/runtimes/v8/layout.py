@@ -92,7 +92,7 @@ class Underivable(Exception):
 def derive(target: Target) -> Layout:
     """Return the layout of the target's V8. Raises Underivable."""
     if target.arch.name not in ARCHITECTURES:
-        raise Underivable(f"handles are found in code of {' and '.join(ARCHITECTURES)} only, not of {target.arch.name}")
+        raise Underivable(f"V8's handles can be read on {' and '.join(ARCHITECTURES)} only, not on {target.arch.name}")
     symbol = first(target, COUNT)
     if symbol is None:
         raise Underivable(_absent(target))

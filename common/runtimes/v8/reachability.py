@@ -60,7 +60,7 @@ class Reachability:
 
 
 def pieces_of(target: Target, areas: Sequence[Range]) -> Iterator[Piece]:
-    """Yield the memory of these areas, which ascend."""
+    """Yield the memory of these areas, which ascend. Raises Interrupted."""
     for start, end in areas:
         if target.is_interrupted():
             raise Interrupted

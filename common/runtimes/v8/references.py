@@ -71,7 +71,7 @@ def _row(maps: Maps, word: int, objects: HeapObjects, number: int) -> tuple[int,
 
 def ephemerons(target: Target, engine: Engine, maps: Maps, objects: HeapObjects) -> Iterator[int]:
     """Yield a reference from each key of a WeakMap to its value, as source << 32 | target, in no
-    order. The value lives as long as the key, if the table does."""
+    order. The value lives as long as the key, if the table does. Raises Interrupted."""
     memory, blocks = Memory(target), objects.blocks
     wanted = [number for number, word in enumerate(objects.table.words) if _is_ephemeron_table(maps, word)]
     for index in interruptible(target, objects.of_maps(wanted)):

@@ -167,7 +167,7 @@ def tags(values: array[int]) -> bytes:
 
 
 def tally(target: Target, engine: Engine, values: array[int]) -> tuple[array[int], array[int]]:
-    """Return the distinct values, ascending, and the number of times that each occurs. Raises
+    """Return the distinct values ("Q", ascending), and how often each occurs ("Q"). Raises
     Interrupted.
 
     Slices are counted individually, and results of similar length are merged in pairs."""
