@@ -49,9 +49,7 @@ TRIM = "System.trim_native_heap"
 _REPORT = "VMError::report"  # the JVM's functions that report a fatal error
 _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
-_UNREAD = (
-    "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC and Shenandoah are supported since JDK 17"
-)
+_UNREAD = "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC is supported since JDK 17"
 _COLLECTING = (
     "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
     "in the middle of a collection; a core that is written at another time has the paths"
@@ -253,10 +251,11 @@ class HotSpot(DumpableRuntime):
         plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
         return list(find_remedies(self._tables, ClassReader(self._tables), klasses, self._live, type_name, path, not plain))
 
-    def native_classes(self, native: str, about: str) -> Sequence[tuple[str, int]]:
-        from findleaks.runtimes.jvm.native_classes import list_native_classes
+    def native_classes(self, native: str, about: str, size: int) -> Sequence[tuple[str, int, int]]:
+        from findleaks.runtimes.jvm.native_classes import BlockOwners, list_native_classes
 
-        return list_native_classes(self._tables, ClassReader(self._tables), self._live, native, about)
+        owners = BlockOwners(self._tables, self._objects, self._kinds, self._directory.blocks, size)
+        return list_native_classes(self._tables, ClassReader(self._tables), self._live, owners, native, about)
 
     @property
     def _live(self) -> Mapping[str, int]:
