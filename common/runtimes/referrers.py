@@ -31,3 +31,8 @@ class ReferrerSearch:
         """Return the objects that refer to `memory`, by type. The most frequent type comes first.
         The ranges of `memory` are sorted and outside the heap."""
         return ()
+
+    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
+        """Return what unmaps files to which objects of a type refer; () if unknown. `path`: the
+        objects on a path from a root to a live one; () if all are garbage."""
+        return ()

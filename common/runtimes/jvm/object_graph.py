@@ -22,7 +22,7 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.native_roots import is_stack_word
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
-from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+from findleaks.runtimes.jvm.remedies import find_mapping_remedies, find_retainer_remedies
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
@@ -275,7 +275,11 @@ class JavaGraph(ObjectGraph):
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None
         found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
-        return list_referrers(found, self.engine, self._tables.memory, memory)
+        return list_referrers(found, self._objects, self.engine, self._tables.memory, memory)
+
+    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
+        names, klasses = [self.type_of(one) for one in path], {one.name: one.klass for one in self._objects.classes}
+        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, names))
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:
