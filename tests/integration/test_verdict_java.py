@@ -194,6 +194,21 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
     )
 
 
+@pytest.mark.parametrize(
+    "version", [jvms.SYSTEM, *(pytest.param(version, marks=pytest.mark.matrix) for version in ("8", "11", *jvms.VERSIONS))]
+)
+def test_objects_that_wait_for_their_finalizer(version: str, tmp_path: Path) -> None:
+    """The finding names the queue, the number of objects in it, and the class of the objects. The finalizer of one object waits."""
+    jvms.compile_java(ROOT / "tests/programs/JavaFinalizers.java", tmp_path, "--release", "8", "-Xlint:-options")
+    with Running(jvms.command(version, tmp_path, "JavaFinalizers", options=("-Xmx128m", "-XX:+UseSerialGC")), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    assert one["text"].startswith("In use, not leaked: objects that wait for their finalizer retain 2")
+    (count,) = re.findall(r"^([\d,]+) objects are in the queue of the thread Finalizer, which calls", one["cause"])
+    assert int(count.replace(",", "")) >= 19_000
+    assert "java.lang.ref.Finalizer.referent → JavaFinalizers$Page.content" in one["cause"]
+    assert one["try"][0].startswith("find out what the thread Finalizer waits for") and "stacks" in one["next"]
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     ("kind", "owner", "remedy", "least"),
