@@ -40,7 +40,7 @@ from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
-from findleaks.runtimes.jvm.verdict_findings import find_retained_objects, find_unused_heap
+from findleaks.runtimes.jvm.verdict_findings import find_in_graph, find_unused_heap
 from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import merge_ranges, subtract
@@ -291,7 +291,7 @@ class HotSpot(DumpableRuntime):
             return []
         collector = "G1" if self._spaces and self._spaces[0].name == spaces.REGION else ""
         found = list(find_unused_heap(self._target, heap, self._types, collector))
-        return [*found, *(find_retained_objects(self._object_graph, self._types) if self._object_graph is not None else ())]
+        return [*found, *(find_in_graph(self._object_graph, self._types) if self._object_graph is not None else ())]
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:

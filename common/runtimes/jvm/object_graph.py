@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import Dominators
@@ -28,6 +28,9 @@ from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
 from findleaks.runtimes.referrers import Referrers
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.frames.locks import JavaLocks
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
@@ -328,6 +331,13 @@ class JavaGraph(ObjectGraph):
         field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
         name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
         return name or f"at {thread:#x}"
+
+    @cached_property
+    def locks(self) -> JavaLocks:
+        """The locks of Java threads that have a thread of the kernel."""
+        from findleaks.runtimes.jvm.frames.locks import JavaLocks  # seldom needed
+
+        return JavaLocks(self._tables, self._objects.layout)
 
     def mirrors(self) -> Sequence[int]:
         """Return the objects of java.lang.Class."""

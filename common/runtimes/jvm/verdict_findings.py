@@ -49,6 +49,15 @@ def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collecto
     yield Finding("unused-java-heap", unused, title, cause, tuple(remedies), ("runtime --only jvm",), facts, unused)
 
 
+def find_in_graph(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield the findings for which the references between objects are needed. `types`: the live
+    objects by type."""
+    from findleaks.runtimes.jvm.virtual_deadlocks import find_virtual_deadlocks  # since JDK 21 only
+
+    yield from find_virtual_deadlocks(graph, types)
+    yield from find_retained_objects(graph, types)
+
+
 def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
     """Yield at most one finding about what retains most of the live objects: one object, or the
     roots with one name, such as the values of a thread-local variable in all threads of a pool.
