@@ -36,3 +36,7 @@ class ReferrerSearch:
         """Return what unmaps files to which objects of a type refer; () if unknown. `path`: the
         objects on a path from a root to a live one; () if all are garbage."""
         return ()
+
+    def is_internal(self, index: int, offset: int) -> bool:
+        """Return whether a word of an object is the runtime's own, and not in a field."""
+        return False

@@ -38,6 +38,7 @@ _STRING, _THREAD = "java.lang.String", "java.lang.Thread"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
+_LIBRARIES = ("jdk.internal.loader.NativeLibraries$NativeLibraryImpl", "java.lang.ClassLoader$NativeLibrary")
 _UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
@@ -283,6 +284,14 @@ class JavaGraph(ObjectGraph):
     def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
         names, klasses = [self.type_of(one) for one in path], {one.name: one.klass for one in self._objects.classes}
         return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, names))
+
+    def is_internal(self, index: int, offset: int) -> bool:
+        """See ReferrerSearch. The JVM adds fields to some classes, such as ClassLoader. The handle
+        of a native library leads to the structures of the linker."""
+        if self.type_of(index) in _LIBRARIES:
+            return True
+        declared = self._java_fields(index) if self._class_of(index).kind in (FIXED, MIRROR) else None
+        return declared is not None and not any(one.offset <= offset < one.offset + self._size(one) for one in declared)
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:
