@@ -16,8 +16,9 @@ from findleaks.audit.references import find_root_references
 from findleaks.engine.terms import NO_BLOCK, Kind, State
 from findleaks.runtimes.base import Runtime
 from findleaks.session import Session
+from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
-from findleaks.target.ranges import merge_to_most
+from findleaks.target.ranges import merge_ranges, merge_to_most, region_at
 
 _TRIED = 16  # maximum number of root words that are tried for one block
 _SAMPLED, _LEAST = 8, 2  # blocks whose owners are compared: most, and fewest
@@ -59,8 +60,7 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
     shortest path does not begin at a managed object, and longer ones are searched for."""
     if not session.runtimes:
         return None
-    filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
-    index = next(islice(BlockRows(session, filters).indices(), count // 2, None), -1)
+    index = find_block_of_size(session, size, count)
     chain = session.path(index) if index >= 0 else []
     if not chain:
         return None
@@ -71,6 +71,13 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
         if path:
             return ManagedPath(blocks.address(index), path, _find_remedies(session, found))
     return _find_longer_path(session, size, count)
+
+
+def find_block_of_size(session: Session, size: int, count: int) -> int:
+    """Return the index of one of the `count` reachable blocks of this usable size, -1 if there is
+    none."""
+    filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
+    return next(islice(BlockRows(session, filters).indices(), count // 2, None), -1)
 
 
 def _find_longer_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
@@ -99,6 +106,7 @@ def _list_owned_blocks(session: Session) -> dict[int, int]:
     address of the word that refers to it."""
     heaps = merge_to_most(session.heap_ranges(), MOST_RANGES)
     found: dict[int, int] = {}
+    own, internal = _own_words(session), dict[tuple[int, int], bool]()
     for runtime in session.runtimes:
         holders = runtime.holders() if runtime.lists_objects and not runtime.objects_are_native else None
         if holders is None or not holders.addresses:
@@ -111,9 +119,20 @@ def _list_owned_blocks(session: Session) -> dict[int, int]:
             for place, word, index, start in zip(places, words, indices, starts):
                 at = bisect_right(holders.addresses, place) - 1
                 if index != NO_BLOCK and word == start and at >= 0 and place < holders.addresses[at] + holders.sizes[at]:
-                    if holders.types[at] < most:
+                    key = (holders.types[at], place - holders.addresses[at])
+                    if key not in internal:
+                        one = find_object(session, place)
+                        internal[key] = one is not None and one.graph.is_internal(one.object.block, key[1])
+                    if holders.types[at] < most and region_at(own, place) is None and not internal[key]:
                         found.setdefault(index, place)
     return found
+
+
+def _own_words(session: Session) -> Sequence[Range]:
+    """Return the words of managed objects that refer to structures of the runtime. For example, a
+    java.lang.Thread refers to the JVM's structure of the thread, and owns nothing below it."""
+    parts = (part for runtime in session.runtimes for part in runtime.parts())
+    return merge_ranges(word for part in parts if part.own_words is not None for word in part.own_words())
 
 
 def _find_remedies(session: Session, found: FoundObject) -> Sequence[str]:
@@ -167,9 +186,10 @@ def _find_owner(session: Session, index: int) -> Optional[FoundObject]:
 def _find_referrers(session: Session, start: int, end: int) -> Iterator[FoundObject]:
     """Yield the managed objects with a root word that is an address from `start` on, below `end`.
     Only _TRIED of these words are examined."""
+    own = _own_words(session)
     for one in islice(find_root_references(session, start, end), _TRIED):
-        found = find_object(session, one.address) if one.address else None
-        if found is not None:
+        found = find_object(session, one.address) if one.address and region_at(own, one.address) is None else None
+        if found is not None and not found.graph.is_internal(found.object.block, one.address - found.object.address):
             yield found
 
 

@@ -242,10 +242,10 @@ class Runtime:
         "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text."""
         return ()
 
-    def native_classes(self, native: str, about: str) -> Sequence[tuple[str, int]]:
-        """Return the program's classes whose objects own native memory until close() is called, and
-        the numbers of their live objects. To choose classes: `native` is the type of a block, and
-        `about` has names of libraries and types."""
+    def native_classes(self, native: str, about: str, size: int) -> Sequence[tuple[str, int, int]]:
+        """Return the program's classes whose objects own native memory until close() is called, the
+        numbers of their live objects, and how many of these own a block of `size` bytes. To choose
+        classes: `native` is the type of a block, `about` has names of libraries and types."""
         return ()
 
     def remedies(self, type_name: str) -> Sequence[str]:

@@ -31,3 +31,12 @@ class ReferrerSearch:
         """Return the objects that refer to `memory`, by type. The most frequent type comes first.
         The ranges of `memory` are sorted and outside the heap."""
         return ()
+
+    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
+        """Return what unmaps files to which objects of a type refer; () if unknown. `path`: the
+        objects on a path from a root to a live one; () if all are garbage."""
+        return ()
+
+    def is_internal(self, index: int, offset: int) -> bool:
+        """Return whether a word of an object is the runtime's own, and not in a field."""
+        return False

@@ -62,7 +62,7 @@ LWJGL = (
     ("org.lwjgl:lwjgl:3.3.3", "dc9c7b2d48e8396d68895f8902ffa01e46253de44dfe927533ff09457ebfeec4"),
     ("org.lwjgl:lwjgl:3.3.3:jar:natives-linux", "e663738c519a06f6d659882fa8e4e09af7f10e921929ee5cc54a7587f62ed4c9"),
 )
-SESSIONS = 15_000
+SESSIONS, DATABASES = 15_000, 40
 ITERATORS, OPTIONS, DICTIONARIES, DEPLOYMENTS, BUFFERS, MESHES, STREAMS, CONNECTIONS = 9000, 2000, 300, 40, 1500, 1000, 300, 400
 WEB_XML = """<web-app xmlns="http://xmlns.jcp.org/xml/ns/javaee" version="3.1">
 <servlet><servlet-name>page</servlet-name><servlet-class>RedeployedLeaks</servlet-class></servlet>
@@ -111,16 +111,36 @@ def test_stores_of_rocksdb(kind: str, tmp_path: Path) -> None:
     assert held["try"] and "close() of each org.rocksdb." in held["try"][0]
 
 
-def test_options_of_rocksdb(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [(), ("kept",)], ids=["dropped", "one kept"])
+def test_options_of_rocksdb(kept: tuple[str, ...], tmp_path: Path) -> None:
     """The leaked options begin with numbers, not with a vtable, but they refer to an object of a class of RocksDB, which names the library.
-    Stale words may refer to some options."""
-    with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS)) as running:
+    Stale words may refer to some options. A live object owns a block of the same size: its class alone is named."""
+    with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS), *kept) as running:
         found = verdict("--pid", str(running.pid))
     first = found["findings"][0]
     assert first == finding(found, "lost")
     assert "→ rocksdb::SkipListFactory" in first["cause"]
-    assert "org.rocksdb.ColumnFamilyOptions" in first["evidence"]["native_classes"]["names"]
+    names = first["evidence"]["native_classes"]["names"]
+    assert "org.rocksdb.ColumnFamilyOptions" in names
+    if kept:
+        assert names == ["org.rocksdb.ColumnFamilyOptions"]
+        assert "org.rocksdb.ColumnFamilyOptions (1 live, which owns a block of this size)" in first["cause"]
     assert first["bytes"] > 20_000 * OPTIONS
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, "21.0.4"])
+def test_dropped_databases_of_rocksdb(version: str, tmp_path: Path) -> None:
+    """Static variables and threads of the library keep the databases reachable. The Java objects that owned them were collected. No thread,
+    class loader or module of Java owns them, although words that the JVM added to these objects lead to its own structures."""
+    options, libraries = ("-Xmx256m",), path_of(ROCKSDB)
+    words = (str(DATABASES), str(tmp_path))
+    with run_version(tmp_path, version, "RocksDropped", libraries, *words, options=options) as running:
+        found = verdict("--pid", str(running.pid))
+    held = finding(found, "held-by-many")
+    assert found["findings"][0] == held and held["bytes"] > DATABASES << 20
+    assert "One of them is reached through rocksdb::DBImpl, to which no live object refers." in held["cause"]
+    assert "org.rocksdb.RocksDB" in held["evidence"]["native_classes"]["names"]
+    assert held["try"][0].startswith("if such objects owned the blocks: close() of each ")
 
 
 def test_dictionaries_of_zstd(tmp_path: Path) -> None:

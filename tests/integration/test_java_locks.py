@@ -14,6 +14,7 @@ import java_frames
 import jvms
 import pytest
 import truth
+from verdicts import verdict
 
 import cores
 import findleaks
@@ -118,3 +119,37 @@ def test_threads_with_one_stack_hold_different_objects(tmp_path: Path) -> None:
 def test_no_deadlock_without_one(tmp_path: Path) -> None:
     with start_program(jvms.SYSTEM, tmp_path, "mixed", deadlock=False) as running:
         assert not attach(running.pid).deadlocks
+
+
+VIRTUAL = [
+    ("21.0.4", (), ()),
+    *(
+        pytest.param(version, words, options, marks=pytest.mark.matrix)
+        for version, words, options in (
+            ("21.0.4", ("pinned",), ()),
+            ("21.0.4", (), ("-XX:+UseZGC",)),
+            ("25.0.2", (), ()),
+            ("25.0.2", (), ("-XX:+UseZGC",)),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "words", "options"), VIRTUAL)
+def test_deadlocks_of_virtual_threads(version: str, words: tuple[str, ...], options: tuple[str, ...], tmp_path: Path) -> None:
+    """`verdict` names the two virtual threads and their locks. The third one, whose lock a sleeping thread holds, is not deadlocked."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualDeadlock.java", tmp_path, "--release", "17")
+    given = ["-Xmx64m", "-XX:TieredStopAtLevel=1", *options]
+    with cores.Running(jvms.command(version, tmp_path, "JavaVirtualDeadlock", *words, options=given), tmp_path) as running:
+        found = [one for one in verdict("--pid", str(running.pid))["findings"] if one["finding"] == "deadlock"]
+    (one,) = found
+    lock = "parking to wait for"
+    if words:  # both threads occupy their carriers
+        first, second = one["evidence"]["threads"]
+        assert sorted((first["kind"], second["kind"])) == [lock, "waiting to lock"]
+    else:
+        first, second = one["evidence"]["java_threads"]
+        assert [first["name"], second["name"]] == ["left", "right"] and {first["kind"], second["kind"]} == {lock}
+        assert f"hread {first['thread']} (left) is {lock} <{first['address']}> (a java.util.concurrent.locks.Reentrant" in one["cause"]
+    assert (first["owner"], second["owner"]) == (second["thread"], first["thread"])
+    assert one["text"].startswith("2 threads cannot continue") and one["next"] == ["stacks"]

@@ -203,9 +203,11 @@ def check_old(found: Mapping[str, Any]) -> None:
     assert owner["native_bytes"] > INFLATER * (KEPT + FORGOTTEN - 4)
 
 
-GENERATIONAL = ("-XX:+UnlockExperimentalVMOptions", "-XX:ShenandoahGCMode=generational")
+EXPERIMENTAL = "-XX:+UnlockExperimentalVMOptions"
+GENERATIONAL = (EXPERIMENTAL, "-XX:ShenandoahGCMode=generational")
 CONCURRENT = [
     *((version, "Shenandoah", ()) for version in ("system", *jvms.VERSIONS)),
+    *(("11", "Shenandoah", options) for options in ((), PLAIN)),
     ("25.0.2", "Shenandoah", GENERATIONAL),
     ("25.0.2", "Shenandoah", COMPACT),
     *ZGC,
@@ -237,10 +239,10 @@ def test_collectors_that_move_objects_meanwhile(
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("version", "collector"), [("11", "Z"), ("11", "Shenandoah"), (jvms.SYSTEM, "Epsilon")])
+@pytest.mark.parametrize(("version", "collector"), [("11", "Z"), (jvms.SYSTEM, "Epsilon")])
 def test_collectors_that_are_not_supported(tmp_path: Path, version: str, collector: str) -> None:
     """`runtime` lists no objects and gives the reason. `runtime`, `find` and `verdict` print the reason."""
-    with java(tmp_path, version, "-XX:+UnlockExperimentalVMOptions", f"-XX:+Use{collector}GC") as running:
+    with java(tmp_path, version, f"-XX:+Use{collector}GC") as running:
         where = ("--pid", str(running.pid))
         found = runtime(*where)
         texts = [" ".join(debuggers.findleaks(word, *where).split()) for word in ("runtime", "find", "verdict")]
@@ -282,6 +284,7 @@ REGIONS = [
         for version, collector, options in (
             *((version, "G1", ()) for version in ("8", "11", *jvms.VERSIONS)),
             *((version, "Shenandoah", ()) for version in (jvms.SYSTEM, *jvms.VERSIONS)),
+            ("11", "Shenandoah", (EXPERIMENTAL,)),
             (jvms.SYSTEM, "Shenandoah", ("-XX:NativeMemoryTracking=summary",)),
             ("25.0.2", "Shenandoah", GENERATIONAL),
         )
@@ -293,7 +296,7 @@ REGIONS = [
 def test_dropped_large_objects(tmp_path: Path, version: str, collector: str, options: tuple[str, ...]) -> None:
     """A collector's structures contain the start address of each region. They do not keep an object alive."""
     jvms.compile_java(truth.PROGRAMS / "JavaLargeObjects.java", tmp_path, "--release", "8")
-    given = ("-Xms512m", "-Xmx512m", f"-XX:+Use{collector}GC", *options)
+    given = ("-Xms512m", "-Xmx512m", *options, f"-XX:+Use{collector}GC")
     with cores.Running(jvms.command(version, tmp_path, "JavaLargeObjects", options=given), tmp_path) as running:
         live, garbage = live_and_garbage(runtime("--pid", str(running.pid)), "JavaLargeObjects$Piece[]")
     assert live + garbage == 40

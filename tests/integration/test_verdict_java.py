@@ -165,17 +165,24 @@ def test_threads_that_wait_for_one_object(version: str, kind: str, tmp_path: Pat
     [
         (jvms.SYSTEM, "buffer", 1, ()),
         *(pytest.param(version, "buffer", 40, (), marks=pytest.mark.matrix) for version in ("11", "21.0.4")),
+        (jvms.SYSTEM, "dropped", 40, ()),
+        *(pytest.param(version, "dropped", 1, (), marks=pytest.mark.matrix) for version in ("11", *jvms.VERSIONS)),
         *(pytest.param("25.0.2", "segment", 1, options, marks=pytest.mark.matrix) for options in ((), ("-XX:+UseZGC",))),
     ],
 )
 def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, ...], tmp_path: Path) -> None:
-    """The finding names the objects that refer to the mappings, and the variable that keeps these objects."""
+    """The finding names the objects that refer to the mappings, and the variable that keeps these objects, or why they are still mapped."""
     count = 40
     jvms.compile_java(ROOT / "tests/programs/JavaMapped.java", tmp_path, "--release", "11")
     (tmp_path / "data").mkdir()
     words = [str(tmp_path / "data"), str(count), str(files), kind]
     with Running(jvms.command(version, tmp_path, "JavaMapped", *words, options=("-Xmx64m", *options)), tmp_path) as run:
         one = finding(verdict("--pid", str(run.pid)), "mapped-file")
+        if kind == "dropped":
+            (referrers, (remedy,)) = one["evidence"]["referrers"], one["try"]
+            assert (referrers["type"], referrers["objects"]) == ("java.nio.DirectByteBuffer", 0) and referrers["garbage_objects"] >= count
+            assert remedy.startswith("jcmd PID GC.run: the JVM unmaps a file only when it collects these objects")
+            return
         (word,) = (word for word in one["next"] if word.startswith("path "))
         path = json.loads(findleaks(*word.split(), "--json", "--pid", str(run.pid)))
     name = "java.nio.DirectByteBuffer" if kind == "buffer" else "jdk.internal.foreign.MappedMemorySegmentImpl"
@@ -185,6 +192,21 @@ def test_mapped_files(version: str, kind: str, files: int, options: tuple[str, .
         f"JavaMapped static .MAPPINGS → java.util.HashMap.table → java.util.HashMap$Node[] → java.util.HashMap$Node.value → {name}."
         in one["cause"]
     )
+
+
+@pytest.mark.parametrize(
+    "version", [jvms.SYSTEM, *(pytest.param(version, marks=pytest.mark.matrix) for version in ("8", "11", *jvms.VERSIONS))]
+)
+def test_objects_that_wait_for_their_finalizer(version: str, tmp_path: Path) -> None:
+    """The finding names the queue, the number of objects in it, and the class of the objects. The finalizer of one object waits."""
+    jvms.compile_java(ROOT / "tests/programs/JavaFinalizers.java", tmp_path, "--release", "8", "-Xlint:-options")
+    with Running(jvms.command(version, tmp_path, "JavaFinalizers", options=("-Xmx128m", "-XX:+UseSerialGC")), tmp_path) as run:
+        one = finding(verdict("--pid", str(run.pid)), "retained-objects")
+    assert one["text"].startswith("In use, not leaked: objects that wait for their finalizer retain 2")
+    (count,) = re.findall(r"^([\d,]+) objects are in the queue of the thread Finalizer, which calls", one["cause"])
+    assert int(count.replace(",", "")) >= 19_000
+    assert "java.lang.ref.Finalizer.referent → JavaFinalizers$Page.content" in one["cause"]
+    assert one["try"][0].startswith("find out what the thread Finalizer waits for") and "stacks" in one["next"]
 
 
 @pytest.mark.matrix

@@ -113,7 +113,7 @@ def live_objects(pid: int, version: str) -> Mapping[str, tuple[int, int]]:
     return found
 
 
-OTHERS = [*ZGC[1:], *((version, "Shenandoah", ()) for version in ("system", *jvms.VERSIONS))]
+OTHERS = [*ZGC[1:], *((version, "Shenandoah", ()) for version in ("system", *jvms.VERSIONS)), ("11", "Shenandoah", ())]
 
 
 @pytest.mark.platform("x86-64", "JVM", of="17, 21, 25")

@@ -9,7 +9,8 @@ import java.util.Map;
 
 /**
  * Keeps COUNT mappings of files in FOLDER, each of 1 MiB. Prints "ready". Arguments: FOLDER, COUNT, number of files, and the class of the
- * mappings: "buffer" (MappedByteBuffer) or "segment" (java.lang.foreign.MemorySegment, since Java 22).
+ * mappings: "buffer" (MappedByteBuffer), "dropped" (the same, and the program drops them) or "segment" (java.lang.foreign.MemorySegment,
+ * since Java 22).
  */
 public class JavaMapped {
     static final int SIZE = 1 << 20;
@@ -39,8 +40,11 @@ public class JavaMapped {
                 Files.write(file, new byte[SIZE]);
             }
             try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
-                MAPPINGS.put("part " + i, words[3].equals("buffer") ? buffer(channel) : segment(channel));
+                MAPPINGS.put("part " + i, words[3].equals("segment") ? segment(channel) : buffer(channel));
             }
+        }
+        if (words[3].equals("dropped")) {
+            MAPPINGS.clear();
         }
         System.out.println("ready");
         Thread.sleep(3_600_000);

@@ -37,7 +37,7 @@ ZGC = [
 def java(folder: Path, version: str, *options: str, words: tuple[str, ...] = ()) -> Iterator[cores.Running]:
     release = "8" if version in jvms.DEBIAN else "17"
     jvms.compile_java(truth.PROGRAMS / "JavaHeap.java", folder, "--release", release, "-Xlint:-options")
-    given = ["-Xmx128m", "-XX:TieredStopAtLevel=1", *options]
+    given = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UnlockExperimentalVMOptions", *options]  # for Shenandoah of JDK 11
     with cores.Running(jvms.command(version, folder, "JavaHeap", str(COUNT), *words, options=given), folder) as running:
         yield running
 

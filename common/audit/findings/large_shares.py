@@ -143,7 +143,8 @@ def find_mapped_files(session: Session, accounting: Accounting) -> Iterator[Find
         cause += holders.cause
         facts["referrers"] = holders.facts
         commands = (*holders.commands, *commands)
-    yield Finding("mapped-file", total, title, cause, (), commands, facts, total if accounting.known else None)
+    remedies = holders.remedies if holders is not None else ()
+    yield Finding("mapped-file", total, title, cause, remedies, commands, facts, total if accounting.known else None)
 
 
 def _find_forgotten_files(session: Session, accounting: Accounting, files: Sequence[DataFile]) -> Iterator[Finding]:
@@ -207,6 +208,7 @@ class _MappingReferrers(NamedTuple):
     cause: str
     facts: dict[str, object]
     commands: tuple[str, ...]
+    remedies: tuple[str, ...]
 
 
 def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_MappingReferrers]:
@@ -227,8 +229,10 @@ def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_M
         path = graph.describe_path(example.block) if example is not None else ""
         if path:
             cause += f" One of them is reached by {shorten(path, 400)}."
+        remedies = tuple(graph.mapping_remedies(found.type, graph.path(example.block) if example is not None else ()))
         commands = (f"path {found.example:#x}",) if path else ()
-        return _MappingReferrers(cause, {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}, commands)
+        facts: dict[str, object] = {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}
+        return _MappingReferrers(cause, facts, commands, remedies)
     return None
 
 

@@ -10,6 +10,8 @@ from findleaks.formatting import join_words, number, printable, shorten, some
 from findleaks.session import Session
 
 _MOST_CLASSES = 4  # that a sentence names
+_LEAST_WORD = 4  # letters of a part of a package's name
+_DISTINCT = 64  # bytes: smaller structures of different classes often have the same size
 
 
 def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> str:
@@ -35,21 +37,55 @@ def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) ->
     libraries = [name for runtime in session.runtimes for name in runtime.allocation_sources()[0]]
     module = facts.get("module")
     about = " ".join([leak.type, leak.contents, str(module or ""), *libraries])
-    found = [one for runtime in session.runtimes for one in runtime.native_classes(leak.type, about)]
+    size = leak.smallest if leak.smallest == leak.largest else 0
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(leak.type, about, size)]
     if not found:
         return ""
-    unused = [one for one in found if not one[1]] or found
-    facts["native_classes"] = {"names": [name for name, _ in unused], "inferred": True}
-    names = [f"{shorten(name)}{f' ({number(count)} live)' if count else ''}" for name, count in unused]
-    live = "" if unused[0][1] else ", and no object is live" if len(names) == 1 else ", and of which no object is live"
-    what = f"Objects of {names[0]} own native memory until close() is called{live}."
-    if len(names) > 1:
-        what = f"Classes whose objects own native memory until close() is called{live}: {some(names, _MOST_CLASSES)}."
     text = f" {_name_libraries(libraries)}" if libraries and not leak.type and module is None else ""
     if libraries:
         facts["loaded_libraries"] = {"names": libraries, "inferred": True}
+    return text + _describe_owners(found, size, facts)
+
+
+def describe_collected_owners(session: Session, type_name: str, size: int, facts: dict[str, object]) -> str:
+    """Return a sentence about classes whose collected objects may have owned reachable native
+    structures of a type, with a space before it; "" if unknown. The name of the type contains a
+    part of the package of each of these classes. Adds them to `facts`."""
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(type_name, type_name, size)]
+    text = type_name.lower()
+    found = [one for one in found if (not one[1] or one[2]) and any(len(word) >= _LEAST_WORD and word in text for word in _package(one[0]))]
+    return _describe_owners(found, size, facts) if found else ""
+
+
+def _package(name: str) -> Sequence[str]:
+    return name.lower().split(".")[1:-1]
+
+
+def _describe_owners(found: Sequence[tuple[str, int, int]], size: int, facts: dict[str, object]) -> str:
+    """Return a sentence about the result of Runtime.native_classes. Adds the classes to `facts`."""
+    # Live objects that own blocks of this size are evidence. Without such objects, classes without
+    # live objects are more likely: a class with live objects owns blocks of other sizes.
+    owners, unused = [one for one in found if one[2]], [one for one in found if not one[1]]
+    if owners and size >= _DISTINCT:
+        unused = []
+    classes = owners + unused or found
+    facts["native_classes"] = {"names": [name for name, _, _ in classes], "inferred": True}
+    names = [f"{shorten(name)}{_describe_live(count, owned)}" for name, count, owned in classes]
+    live = "" if classes[0][1] else ", and no object is live" if len(names) == 1 else ", and of which no object is live"
+    what = f"Objects of {names[0]} own native memory until close() is called{live}."
+    if len(names) > 1:
+        what = f"Classes whose objects own native memory until close() is called{live}: {some(names, _MOST_CLASSES)}."
     objects = "such objects" if len(names) == 1 else "objects of one of them"
-    return f"{text} {what} Inferred: {objects} may have been collected without a call of close()."
+    return f" {what} Inferred: {objects} may have been collected without a call of close()."
+
+
+def _describe_live(count: int, owned: int) -> str:
+    """Return the number of live objects of a class in parentheses. `owned`: the number of those
+    that own a block of the size of the leaked ones."""
+    if not count:
+        return ""
+    own = "" if not owned else f", {'which owns' if count == 1 else f'{number(owned)} of them own'} a block of this size"
+    return f" ({number(count)} live{own})"
 
 
 def _describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> str:

@@ -344,9 +344,27 @@ def _describe_managed_path(session: Session, most: int, count: int, facts: dict[
 
     found = find_managed_path(session, most, count)
     if found is None:
-        return "", [], ()
+        return _describe_native_path(session, most, count, facts)
     facts["path"] = found.path
     return f" One of them is reached by {shorten(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
+
+
+def _describe_native_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:
+    """Return the same if no managed object refers to the blocks: a sentence with the first native
+    structure of known type on the path to one of them, and with the classes of managed objects that
+    may have owned it."""
+    from findleaks.audit.block_type import find_block_type
+    from findleaks.audit.findings.leak_sources import describe_collected_owners, list_source_remedies
+    from findleaks.audit.managed_holder import find_block_of_size
+
+    index = find_block_of_size(session, most, count) if session.runtimes else -1
+    for one in session.path(index)[:-1] if index >= 0 else ():
+        name = find_block_type(session, one)
+        sentence = describe_collected_owners(session, name, session.directory.blocks.size(one), facts) if name else ""
+        if sentence:
+            reached = f" One of them is reached through {shorten(name)}, to which no live object refers."
+            return reached + sentence, [f"path {session.directory.blocks.address(index):#x}"], list_source_remedies(facts)
+    return "", [], ()
 
 
 def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from findleaks.runtimes.jvm.shenandoah_regions import find_regions
 from findleaks.runtimes.jvm.vm_structs import VMStructs
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges
@@ -69,9 +70,7 @@ def _shenandoah(tables: VMStructs, heap: int, whole: Range) -> Optional[Concurre
     first region must begin there."""
     count = tables.word("ShenandoahHeap", "_num_regions", heap) or 0
     size = tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 0
-    array = tables.word("ShenandoahHeap", "_regions", heap) or 0
-    first = tables.memory.word(array) or 0 if array else 0
-    if not size or count * size != whole.end - whole.start or tables.word("ShenandoahHeapRegion", "_bottom", first) != whole.start:
+    if not size or count * size != whole.end - whole.start or not _has_shenandoah_regions(tables, heap, whole, size):
         return None
     owner, kind = heap, "ShenandoahHeap"
     if (kind, "_used") not in tables.fields:  # since 24 each generation counts
@@ -80,6 +79,15 @@ def _shenandoah(tables: VMStructs, heap: int, whole: Range) -> Optional[Concurre
     if used is None or committed is None or not used <= committed <= count * size:
         return None
     return ConcurrentHeap("Shenandoah", used, committed, count * size, whole)
+
+
+def _has_shenandoah_regions(tables: VMStructs, heap: int, whole: Range, size: int) -> bool:
+    """Return whether the first region of the heap begins at the first reserved address."""
+    if ("ShenandoahHeap", "_regions") not in tables.fields:  # JDK 11
+        return bool(find_regions(tables, heap, whole, size))
+    array = tables.word("ShenandoahHeap", "_regions", heap) or 0
+    first = tables.memory.word(array) or 0 if array else 0
+    return tables.word("ShenandoahHeapRegion", "_bottom", first) == whole.start
 
 
 def shenandoah_regions(tables: VMStructs) -> range:

@@ -19,6 +19,7 @@ from typing import Optional
 from findleaks.allocators.bulk import find_pointers
 from findleaks.engine.contract import Engine
 from findleaks.runtimes.jvm.concurrent import EDEN_AGE, ConcurrentHeap, page_age
+from findleaks.runtimes.jvm.shenandoah_regions import find_regions
 from findleaks.runtimes.jvm.spaces import EDEN, REGION, Space
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.ranges import nonzero_pieces
@@ -36,14 +37,19 @@ _UNUSED = ("_empty_uncommitted", "_empty_committed", "_trash")
 def concurrent_spaces(tables: Tables, engine: Engine, heap: ConcurrentHeap) -> list[Space]:
     """Return the pages or regions, ascending. Returns [] if they cannot be read, overlap, or are
     not in the heap."""
-    found = sorted(_pages(tables, engine, heap) if heap.collector == "ZGC" else _regions(tables), key=lambda space: space.bottom)
+    found = sorted(_pages(tables, engine, heap) if heap.collector == "ZGC" else _regions(tables, heap), key=lambda space: space.bottom)
     edges = [edge for space in found for edge in space[1:4]]
     whole = heap.addresses
     return found if [whole.start, *edges, whole.end] == sorted([whole.start, *edges, whole.end]) else []
 
 
-def _regions(tables: Tables) -> Iterator[Space]:
+def _regions(tables: Tables, whole: ConcurrentHeap) -> Iterator[Space]:
     heap = tables.word("Universe", "_collectedHeap") or 0
+    if ("ShenandoahHeap", "_regions") not in tables.fields:  # JDK 11
+        size = tables.word("ShenandoahHeapRegion", "RegionSizeBytes") or 0
+        for one in find_regions(tables, heap, whole.addresses, size) if size else ():
+            yield Space(REGION, one.bottom, one.top, one.end)
+        return
     count, array = tables.word("ShenandoahHeap", "_num_regions", heap) or 0, tables.word("ShenandoahHeap", "_regions", heap) or 0
     unused = {tables.constants.get(f"ShenandoahHeapRegion::{name}") for name in _UNUSED}
     for region in (tables.memory.words(array, count) or ()) if array and count <= _MOST_REGIONS else ():

@@ -50,6 +50,8 @@ _SEGMENT_CLEANUPS = ("jdk.internal.foreign.SegmentFactories$1", f"{SEGMENT}$1")
 _OWNING = 2  # number of the first types that own all memory they refer to: buffers, arenas
 BUFFER = "java.nio.DirectByteBuffer"
 _DEALLOCATOR = f"{BUFFER}$Deallocator"
+_VIEWS = (BUFFER, SEGMENT)  # their garbage owns no blocks
+_BOX = "java.lang.Long"
 
 
 def find_holders(
@@ -136,24 +138,28 @@ def find_buffer(holders: Holders, objects: JavaObjects, contents: Memory, blocks
     return some[len(some) // 2] if some else None
 
 
-def list_referrers(holders: Holders, engine: Engine, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
+def list_referrers(holders: Holders, objects: JavaObjects, engine: Engine, contents: Memory, memory: Sequence[Range]) -> list[Referrers]:
     """Return the objects that refer to `memory`, by class. The class with the most objects comes
     first. Of classes with equally many objects, inner classes come last, because they often only
     free the memory that another class uses, such as FileChannelImpl$Unmapper for DirectByteBuffer.
     `holders`: the holders that were found for `memory`. They include objects that refer only to
-    gaps between its ranges. `memory`: sorted and disjoint. Raises Interrupted."""
+    gaps between its ranges. `memory`: sorted and disjoint. Garbage buffers are counted, although
+    they own no blocks (`find_holders`): the JVM unmaps the file of a buffer after it has collected
+    it. The java.lang.Long of an address, which the JDK needs to create a buffer, comes last.
+    Raises Interrupted."""
     live: dict[str, list[int]] = {}
     garbage: Counter[str] = Counter()
     searched = merge_to_most(memory, MOST_RANGES)
     for address, size, number in interruptible(contents.target, zip(holders.addresses, holders.sizes, holders.types)):
-        if number != NO_ROOT and _refers(address, size, engine, contents, memory, searched):
-            found = live.setdefault(holders.names[number], [])
+        name = holders.names[number] if number != NO_ROOT else objects.name_of(objects.index_of(address))
+        if (number != NO_ROOT or name in _VIEWS) and _refers(address, size, engine, contents, memory, searched):
+            found = live.setdefault(name, [])
             if number < holders.garbage:
                 found.append(address)
             else:
-                garbage[holders.names[number]] += 1
+                garbage[name] += 1
     rows = [Referrers(name, len(found), garbage[name], found[len(found) // 2] if found else 0) for name, found in live.items()]
-    return sorted(rows, key=lambda one: (-one.objects, -one.garbage, "$" in one.type, one.type))
+    return sorted(rows, key=lambda one: (one.type == _BOX, -one.objects, -one.garbage, "$" in one.type, one.type))
 
 
 def _refers(address: int, size: int, engine: Engine, contents: Memory, memory: Sequence[Range], searched: Sequence[Range]) -> bool:

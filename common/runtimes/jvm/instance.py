@@ -40,7 +40,7 @@ from findleaks.runtimes.jvm.stale_words import list_stale_words
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_stacks
 from findleaks.runtimes.jvm.tracking import Tracking
-from findleaks.runtimes.jvm.verdict_findings import find_retained_objects, find_unused_heap
+from findleaks.runtimes.jvm.verdict_findings import find_in_graph, find_unused_heap
 from findleaks.runtimes.object_graph import GARBAGE, ObjectGraph, ObjectRoot
 from findleaks.target.base import Module, Range, Target, Thread
 from findleaks.target.ranges import merge_ranges, subtract
@@ -49,9 +49,7 @@ TRIM = "System.trim_native_heap"
 _REPORT = "VMError::report"  # the JVM's functions that report a fatal error
 _MOST_MESSAGE = 1 << 10  # bytes
 HEAP_PART = "Java heap"
-_UNREAD = (
-    "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC and Shenandoah are supported since JDK 17"
-)
+_UNREAD = "Java objects cannot be read: the heap is damaged, or its collector is not supported; ZGC is supported since JDK 17"
 _COLLECTING = (
     "Java objects are counted with garbage, and paths to them may be missing: the JVM was stopped "
     "in the middle of a collection; a core that is written at another time has the paths"
@@ -253,10 +251,11 @@ class HotSpot(DumpableRuntime):
         plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
         return list(find_remedies(self._tables, ClassReader(self._tables), klasses, self._live, type_name, path, not plain))
 
-    def native_classes(self, native: str, about: str) -> Sequence[tuple[str, int]]:
-        from findleaks.runtimes.jvm.native_classes import list_native_classes
+    def native_classes(self, native: str, about: str, size: int) -> Sequence[tuple[str, int, int]]:
+        from findleaks.runtimes.jvm.native_classes import BlockOwners, list_native_classes
 
-        return list_native_classes(self._tables, ClassReader(self._tables), self._live, native, about)
+        owners = BlockOwners(self._tables, self._objects, self._kinds, self._directory.blocks, size)
+        return list_native_classes(self._tables, ClassReader(self._tables), self._live, owners, native, about)
 
     @property
     def _live(self) -> Mapping[str, int]:
@@ -292,7 +291,7 @@ class HotSpot(DumpableRuntime):
             return []
         collector = "G1" if self._spaces and self._spaces[0].name == spaces.REGION else ""
         found = list(find_unused_heap(self._target, heap, self._types, collector))
-        return [*found, *(find_retained_objects(self._object_graph, self._types) if self._object_graph is not None else ())]
+        return [*found, *(find_in_graph(self._object_graph, self._types) if self._object_graph is not None else ())]
 
     @cached_property
     def _loader_types(self) -> Mapping[str, int]:

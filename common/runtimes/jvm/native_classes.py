@@ -12,12 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Optional
 
+from findleaks.engine.contract import Blocks
+from findleaks.engine.terms import State
 from findleaks.runtimes.jvm.classes import list_classes, list_loader_data
 from findleaks.runtimes.jvm.fields import FieldReader
 from findleaks.runtimes.jvm.java_classes import ClassReader
+from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.remedies import is_closeable
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.runtimes.object_graph import GARBAGE
 from findleaks.target.interruptible import interruptible
 
 _JDK = re.compile(r"(?:java|javax|jdk|sun|com\.sun)\.(?!jna\.)")
@@ -26,25 +31,56 @@ _LONG = "J"
 _WORD = re.compile(r"[A-Z][a-z]{3,}")  # of a name such as RocksIterator
 _MOST_CLASSES, _MOST_METHODS, _MOST_SUPERS = 1 << 16, 1 << 16, 64
 _LOOK = 256  # classes between two checks for Ctrl-C
+_SAMPLED = 64  # live objects of a class whose blocks are examined
 _LEAST_WORD = 4  # letters of a part of a package's name that is looked for in the name of a library
 
 
-def list_native_classes(tables: Tables, reader: ClassReader, live: Mapping[str, int], native: str, about: str) -> list[tuple[str, int]]:
-    """Return names of such classes and the numbers of their live objects, the fewest first. `live`:
-    the numbers by name. `native`: the type of blocks in C++, or "". `about`: names of libraries or
-    native types.
+class BlockOwners:
+    """Counts the live objects of a class that contain the start of a block in use of one size.
+
+    The size of the native structure tells classes of one library apart: an org.rocksdb.ReadOptions
+    owns a block of 168 bytes, an org.rocksdb.Slice does not. `kinds`: those of the objects, or None
+    if they are unknown. `size`: the usable size of the blocks, or 0 for none."""
+
+    def __init__(self, tables: Tables, objects: Optional[JavaObjects], kinds: Optional[Sequence[int]], blocks: Blocks, size: int) -> None:
+        self._memory, self._objects, self._kinds, self._blocks, self._size = tables.memory, objects, kinds, blocks, size
+        self._fields = FieldReader(tables)
+
+    def count(self, name: str, klass: int) -> int:
+        """Return the number of these objects, of the first _SAMPLED live ones of the class."""
+        objects, kinds = self._objects, self._kinds
+        if objects is None or kinds is None or not self._size:
+            return 0
+        offsets = [one.offset for one in self._fields.instance(klass) if one.signature == _LONG]
+        indices = objects.of_classes([number for number, one in enumerate(objects.classes) if one.name == name])
+        starts = (objects.blocks.address(index) for index in indices if kinds[index] not in GARBAGE)
+        return sum(any(self._is_start(start + offset) for offset in offsets) for start in islice(starts, _SAMPLED))
+
+    def _is_start(self, place: int) -> bool:
+        word = self._memory.word(place)
+        found = self._blocks.lookup(word) if word else None
+        return found is not None and found[1:] == (word, self._size, State.IN_USE)
+
+
+def list_native_classes(
+    tables: Tables, reader: ClassReader, live: Mapping[str, int], owners: BlockOwners, native: str, about: str
+) -> list[tuple[str, int, int]]:
+    """Return names of such classes, the numbers of their live objects, the fewest first, and how
+    many of these own a block of the size of `owners`. `live`: the numbers by name. `native`: the
+    type of blocks in C++, or "". `about`: names of libraries or native types.
 
     If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
     returned; of these, if possible, only those with a name like `native` (RocksIterator is like
     rocksdb::ArenaWrappedDBIter). Raises Interrupted."""
-    fields, found = FieldReader(tables), list[tuple[str, int]]()
+    fields, found = FieldReader(tables), list[tuple[str, int, int]]()
     klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
     for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):
         name = reader.name(klass)
         if not name or name.startswith("[") or _JDK.match(name) or "." not in name or not _is_initialized(tables, klass):
             continue
         if is_closeable(tables, reader, klass) and _has_address(tables, reader, fields, klass):
-            found.append((name, live.get(name, 0)))
+            count = live.get(name, 0)
+            found.append((name, count, owners.count(name, klass) if count else 0))
     text = about.lower()
     found = [one for one in found if any(word in text for word in _words_of(one[0]))] or found
     found = [one for one in found if _is_like(one[0], native)] or found

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import Dominators
@@ -22,12 +22,15 @@ from findleaks.runtimes.jvm.java_classes import JavaClass
 from findleaks.runtimes.jvm.native_roots import is_stack_word
 from findleaks.runtimes.jvm.objects import JavaObjects
 from findleaks.runtimes.jvm.reachability import Reachability
-from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+from findleaks.runtimes.jvm.remedies import find_mapping_remedies, find_retainer_remedies
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import thread_object
 from findleaks.runtimes.object_graph import ObjectField, ObjectGraph, ObjectWord
 from findleaks.runtimes.referrers import Referrers
 from findleaks.target.base import Range
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.frames.locks import JavaLocks
 
 _FORMATS = {"Z": "?", "B": "b", "C": "H", "S": "h", "I": "i", "F": "f", "J": "q", "D": "d"}
 _ELEMENTS = {"boolean": "Z", "byte": "B", "char": "C", "short": "S", "int": "I", "float": "F", "long": "J", "double": "D"}
@@ -35,6 +38,7 @@ _STRING, _THREAD = "java.lang.String", "java.lang.Thread"
 _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
+_LIBRARIES = ("jdk.internal.loader.NativeLibraries$NativeLibraryImpl", "java.lang.ClassLoader$NativeLibrary")
 _UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
@@ -275,7 +279,19 @@ class JavaGraph(ObjectGraph):
     def list_referrers(self, memory: Sequence[Range]) -> Sequence[Referrers]:
         kinds = self.graph.kinds() if self.graph is not None else None
         found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
-        return list_referrers(found, self.engine, self._tables.memory, memory)
+        return list_referrers(found, self._objects, self.engine, self._tables.memory, memory)
+
+    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
+        names, klasses = [self.type_of(one) for one in path], {one.name: one.klass for one in self._objects.classes}
+        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, names))
+
+    def is_internal(self, index: int, offset: int) -> bool:
+        """See ReferrerSearch. The JVM adds fields to some classes, such as ClassLoader. The handle
+        of a native library leads to the structures of the linker."""
+        if self.type_of(index) in _LIBRARIES:
+            return True
+        declared = self._java_fields(index) if self._class_of(index).kind in (FIXED, MIRROR) else None
+        return declared is not None and not any(one.offset <= offset < one.offset + self._size(one) for one in declared)
 
     def name_implicit(self, source: int, target: int) -> str:
         if self._class_of(target).kind == MIRROR:
@@ -324,6 +340,13 @@ class JavaGraph(ObjectGraph):
         field = next((one for one in self._java_fields(index) if one.name == "name"), None) if index >= 0 else None
         name = self._string(self._decode(self._word(self.blocks.address(index) + field.offset))) if field is not None else ""
         return name or f"at {thread:#x}"
+
+    @cached_property
+    def locks(self) -> JavaLocks:
+        """The locks of Java threads that have a thread of the kernel."""
+        from findleaks.runtimes.jvm.frames.locks import JavaLocks  # seldom needed
+
+        return JavaLocks(self._tables, self._objects.layout)
 
     def mirrors(self) -> Sequence[int]:
         """Return the objects of java.lang.Class."""

@@ -24,6 +24,11 @@ _AUTOMATIC = f"{_ARENA}ImplicitSession"  # of Arena.ofAuto()
 _OF_AUTOMATIC_ARENAS = (
     "Arena.ofConfined() or ofShared() and close(): memory of Arena.ofAuto() lives as long as the Java objects that use it"
 )
+_OF_ARENAS = "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
+_OF_UNUSED_MAPPINGS = (
+    "jcmd PID GC.run: the JVM unmaps a file only when it collects these objects, and it collects only when the Java heap fills up"
+)
+_NEAR = 4  # objects on the end of a path, without the last one
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
@@ -49,6 +54,11 @@ _MOST_INTERFACES = 1 << 12
 _COPIES = re.compile(r"static variable \S+ of [\d,]+ classes ")
 _OF_COPIES = "end what keeps the class loaders of these classes: each class loader has a copy of the variable"
 
+_OF_SOFT = (
+    "a limit on the number of objects with soft references, or a smaller "
+    "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full"
+)
+
 # A part of the name of a root, or of a path that begins there -> what frees the retained objects
 _OF_RETAINERS = {
     "java.lang.ApplicationShutdownHooks.hooks": "Runtime.removeShutdownHook() for each hook that is not needed any more",
@@ -58,8 +68,8 @@ _OF_RETAINERS = {
     "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
     OF_CLEANERS: _OF_CLEANERS,
     _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
-    "java.lang.ref.SoftReference.referent": "a limit on the number of objects with soft references, or a smaller "
-    "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full",
+    "$Soft.referent": _OF_SOFT,
+    "java.lang.ref.SoftReference.referent": _OF_SOFT,
     "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
     "ForkJoinTask[]": "a limit on the number of tasks that are submitted to the ForkJoinPool before others are done",
     ".inheritableThreadLocals": _OF_INHERITED,
@@ -139,9 +149,23 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
     elif name.startswith(_ARENA) and _AUTOMATIC in path:
         yield _OF_AUTOMATIC_ARENAS
     elif name.startswith(_ARENA):
-        yield "close() of each java.lang.foreign.Arena that is not needed any more, as in try-with-resources"
+        yield _OF_ARENAS
     elif is_closeable(tables, reader, klass):
         yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
+
+
+def find_mapping_remedies(tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: Sequence[str]) -> Iterator[str]:
+    """Yield what unmaps the files to which objects of the class `name` refer. `path`: the classes
+    on a path to one of them, () if they are garbage. The last object on the path that has a close()
+    method may be a file of a library, such as an IndexInput of Lucene."""
+    if not path:
+        yield _OF_UNUSED_MAPPINGS
+    elif name.startswith(_ARENA):
+        yield _OF_ARENAS
+    else:
+        owner = next((one for one in path[-2::-1][:_NEAR] if is_closeable(tables, reader, klasses.get(one, 0))), "")
+        if owner:
+            yield f"close() of each {shorten(owner)} that is not needed any more, as in try-with-resources"
 
 
 def find_retainer_remedies(text: str) -> Iterator[str]:

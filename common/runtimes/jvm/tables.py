@@ -5,13 +5,17 @@ This module adds how references are written, because many fields of the JVM are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from findleaks.runtimes.jvm.reference_format import read_references
 from findleaks.runtimes.jvm.references import References
 from findleaks.runtimes.jvm.relocation import Relocation, read_colors, read_relocation
 from findleaks.runtimes.jvm.vm_structs import VMStructs
+
+if TYPE_CHECKING:
+    from findleaks.runtimes.jvm.collector_memory import CollectorTable
 
 
 class Tables(VMStructs):
@@ -27,6 +31,14 @@ class Tables(VMStructs):
         """The objects that ZGC has moved; None with other collectors."""
         found = read_colors(self)
         return read_relocation(self, *found) if found is not None else None
+
+    @cached_property
+    def collector_tables(self) -> Sequence[CollectorTable]:
+        """The tables that the collector reserves beside the heap. Finding them reads all static
+        variables of libjvm."""
+        from findleaks.runtimes.jvm.collector_memory import list_collector_tables  # imports this
+
+        return list_collector_tables(self)
 
     def oop(self, kind: str, field: str, of: int = 0) -> int:
         """Return the address of the object that a field refers to, or 0. The field is a reference,

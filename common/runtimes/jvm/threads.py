@@ -14,6 +14,7 @@ from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Range
 
 MAX_THREADS = 1 << 16
+_WORDS = 24  # of a java.lang.Thread that are searched for the address of its JavaThread
 
 
 def java_threads(tables: Tables) -> Sequence[int]:
@@ -54,13 +55,16 @@ def thread_object(tables: Tables, thread: int) -> int:
 
 def list_thread_words(tables: Tables) -> list[Range]:
     """Return the words of java.lang.Thread objects that refer to their JavaThreads (the field
-    `eetop`), one for each thread."""
-    offset, size = tables.int32("java_lang_Thread", "_eetop_offset"), tables.memory.size
-    if not offset or offset < 0:
-        return []
-    objects = ((thread, thread_object(tables, thread)) for thread in java_threads(tables))
-    places = ((thread, start + offset) for thread, start in objects if start)
-    return sorted(Range(place, place + size) for thread, place in places if tables.memory.word(place) == thread)
+    `eetop`), one for each thread. The tables of most versions lack the field, but no other word of
+    the object has this value."""
+    memory, found = tables.memory, list[Range]()
+    for thread in java_threads(tables):
+        start = thread_object(tables, thread)
+        words = memory.words(start, _WORDS) if start else None
+        if words and thread in words:
+            place = start + memory.size * words.index(thread)
+            found.append(Range(place, place + memory.size))
+    return sorted(found)
 
 
 def stack_of(tables: Tables, thread: int) -> Optional[tuple[int, int]]:

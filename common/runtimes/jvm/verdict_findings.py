@@ -26,6 +26,7 @@ _MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME = "JVM"
 _OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", OF_CLEANERS)
 """Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
+_FINALIZER = "java.lang.Class of java.lang.ref.Finalizer"
 _OF_VIRTUAL_THREADS = "find out what the virtual threads wait for: each keeps the objects to which its frames refer"
 
 
@@ -48,6 +49,15 @@ def find_unused_heap(target: Target, heap: Part, types: Sequence[Type], collecto
     yield Finding("unused-java-heap", unused, title, cause, tuple(remedies), ("runtime --only jvm",), facts, unused)
 
 
+def find_in_graph(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
+    """Yield the findings for which the references between objects are needed. `types`: the live
+    objects by type."""
+    from findleaks.runtimes.jvm.virtual_deadlocks import find_virtual_deadlocks  # since JDK 21 only
+
+    yield from find_virtual_deadlocks(graph, types)
+    yield from find_retained_objects(graph, types)
+
+
 def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:
     """Yield at most one finding about what retains most of the live objects: one object, or the
     roots with one name, such as the values of a thread-local variable in all threads of a pool.
@@ -59,12 +69,31 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
     text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
+    if _FINALIZER in str(found.facts["path"]):
+        found = _describe_finalizers(graph, found)
     if OF_CLEANERS in text and graph.own_actions:
         own = f" {format_count(graph.own_actions, 'object')} live only because a Cleaner has an action for them that refers to them."
         yield replace(found, cause=found.cause + example + own, remedies=(OWN_ACTIONS,))
         return
     commands = (*found.commands, "stacks") if any(name in text for name in _OF_STACKS) else found.commands
     yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
+
+
+def _describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
+    """Return the finding with a title and a cause that name what retains the objects: the list of
+    objects with a finalizer, or the queue of those whose finalizer the JVM runs next."""
+    mirror = next((one for one in graph.mirrors() if graph.type_of(one) == _FINALIZER), -1)
+    statics = dict(graph.static_references(mirror)) if mirror >= 0 else {}
+    queue = statics.get("java.lang.ref.Finalizer.queue", -1)
+    waiting = next((one.value for one in graph.fields_of(queue, 0) if one.name == ".queueLength"), 0) if queue >= 0 else 0
+    title = f"In use, not leaked: objects that wait for their finalizer retain {size(found.bytes)}."
+    cause = f"{format_count(waiting, 'object')} {'is' if waiting == 1 else 'are'} in the queue of the thread Finalizer, "
+    cause += "which calls finalize() of one object after the other. "
+    if not waiting:
+        cause = (
+            "No object is in the queue of the thread Finalizer yet: the next collection puts them there, and the following one frees them. "
+        )
+    return replace(found, title=title, cause=cause + found.cause)
 
 
 def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:

@@ -48,9 +48,9 @@ class JavaLocks:
 
     @cached_property
     def _numbers_of_objects(self) -> Mapping[int, int]:
-        """The kernel's number (tid) of each thread, by the address of its java.lang.Thread
-        object."""
-        return {self._thread_object(thread): tid for tid, thread in self._threads.items()}
+        """The kernel's number (tid) of each thread, by the address of its java.lang.Thread object,
+        and by that of the virtual thread that it carries."""
+        return {one: tid for tid, thread in self._threads.items() for one in self._thread_objects(thread)}
 
     def of_thread(self, tid: int) -> ThreadLocks:
         """Return a reader of the locks of a thread's frames."""
@@ -87,7 +87,8 @@ class JavaLocks:
     def find_parking_object(self, thread: int) -> Optional[FrameLock]:
         """Return the object for which a JavaThread waits in LockSupport.park(), None if there is
         none. Only an AbstractOwnableSynchronizer has an owner."""
-        address = self._objects.reference(self._thread_object(thread), "parkBlocker")
+        found = (self._objects.reference(one, "parkBlocker") for one in self._thread_objects(thread))
+        address = next(filter(None, found), 0)
         if not address:
             return None
         holder = self._objects.reference(address, "exclusiveOwnerThread")
@@ -105,8 +106,19 @@ class JavaLocks:
             return False
         return self._owner(mark & ~_MARK, address) != self._numbers.get(thread, 0)
 
+    def thread_object(self, tid: int) -> int:
+        """Return the java.lang.Thread object that a thread executes, 0 if it is unknown. This is
+        the virtual thread that it carries, if there is one."""
+        return self._thread_objects(self._threads.get(tid, 0))[0]
+
     def _thread_object(self, thread: int) -> int:
         return thread_object(self._tables, thread)
+
+    def _thread_objects(self, thread: int) -> Sequence[int]:
+        """Return the virtual thread that a JavaThread carries, if there is one, and the object of
+        the JavaThread itself."""
+        carried, own = self._tables.oop("JavaThread", "_vthread", thread), self._thread_object(thread)
+        return (carried, own) if carried and carried != own else (own,)
 
     def _status(self, thread: int) -> int:
         address = self._thread_object(thread)

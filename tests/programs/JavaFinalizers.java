@@ -1,0 +1,33 @@
+/** Drops 20,000 objects of 1 KiB, and blocks the thread that calls their finalizers. Prints "ready". */
+public class JavaFinalizers {
+    static final Object LOCK = new Object();
+    static volatile boolean hasBegun;
+
+    static class Page {
+        final byte[] content = new byte[1024];
+
+        protected void finalize() {
+            hasBegun = true;
+            synchronized (LOCK) {
+                content[0]++;
+            }
+        }
+    }
+
+    public static void main(String[] words) throws Exception {
+        synchronized (LOCK) {
+            for (int page = 0; page < 20_000; page++) {
+                new Page();
+            }
+            while (!hasBegun) {
+                System.gc();
+                Thread.sleep(10);
+            }
+            System.gc();
+            Thread.sleep(200);
+            System.out.println("ready");
+            System.out.flush();
+            Thread.sleep(3_600_000);
+        }
+    }
+}
