@@ -12,7 +12,7 @@ from typing import Optional
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.imported_calls import name_called
 from findleaks.audit.crash.kept_arguments import Source, find_kept_arguments
-from findleaks.audit.crash.tail_calls import Passed, find_offsets, follow_jumps, only_jumps_to
+from findleaks.audit.crash.tail_calls import Offsets, Passed, find_offsets, follow_jumps, only_jumps_to
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.block_types.naming import STRING_NAMES
 from findleaks.disasm.capstone_loader import CapstoneMissing
@@ -141,7 +141,8 @@ def _find_kept(tracer: Tracer, caller: int, function: int, is_proven: bool) -> O
     reader, memory, called = tracer.reader, Memory(tracer.target), tracer.called_function(caller)
     if not is_proven and (not called or (called != function and not only_jumps_to(reader, memory, called, function))):
         return None
-    start, offsets = function, {RDI: 0}  # of the arguments at `start`
+    start = function
+    offsets: Offsets = {RDI: 0}  # of the arguments at `start`
     for level in (caller - 1, caller - 2):
         entry = reader.entry(tracer.frames[level].call) if level >= 0 else 0
         if entry and start != entry:

@@ -270,7 +270,8 @@ def _step(code: Instruction, one: Effect) -> Step:
 def _find_changed(code: Instruction, one: Effect) -> int:
     """Return the mask of the general registers that an instruction may change."""
     operands = sum(1 << number for number in {code.destination, code.source} if number >= 0)
-    has_operand = code.displacement is not None or code.destination >= 0  # otherwise a part of a register, such as al
+    # Otherwise the operand is a part of a register, such as al.
+    has_operand = code.displacement is not None or code.destination >= 0
     if code.name in _EXCHANGES and has_operand:
         return _EXCHANGES[code.name] | operands
     if not operands and (code.name in SET_VECTOR or code.name in SET_VEX):
