@@ -44,7 +44,7 @@ _SHARES: dict[str, str] = {
 """Names of the shares, as in `verdict`."""
 # Shares whose growth is explained by kinds of mappings
 DEEP = 1 << 20
-"""If stacks grow by this number of bytes for each new thread, they were not started: one is deep."""
+"""If stacks grow by this number of bytes for each new thread, at least one of them is deep."""
 _OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)
 FILES = ("share", "", "files")
 """The key of the share that contains the resident pages of files."""
