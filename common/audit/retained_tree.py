@@ -33,7 +33,7 @@ from findleaks.audit.retained_rows import (
     describe_managed_variable,
     join_steps,
 )
-from findleaks.audit.similar_blocks import name_similar_blocks
+from findleaks.audit.similar_blocks import UNTYPED, name_similar_blocks
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field, name_template
 from findleaks.debuginfo.members import Type
@@ -51,7 +51,6 @@ SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
 FEW = 4  # number of fields that are shown, whatever their size, if they retain memory only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
-UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 # For blocks with these structures, the contents are a better name than the structure.
 UNNAMED = (Structure.TAGGED_START, Structure.LINK, Structure.EXCEPTION, Structure.STRING)
 
