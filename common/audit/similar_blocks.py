@@ -15,9 +15,9 @@ _SAMPLE, _LEAST = 64, 2  # largest and smallest number of blocks whose types are
 
 def name_similar_blocks(session: Session, tree: Dominators, group: Spread, count: int, name: str) -> str:
     """Return "20,000 of struct request", or "20,000 blocks of 136 B such as struct request" if the
-    types of the blocks differ, or if fewer than _LEAST blocks were examined; without a type, "20,000
-    blocks of 136 B". `group`: blocks of one
-    size that several nodes of `tree` reach; `count`: their number; `name`: the name of the example.
+    types of the blocks differ, or if fewer than _LEAST blocks were examined; without a type, return
+    "20,000 blocks of 136 B". `group`: blocks of one size that several nodes of `tree` reach;
+    `count`: their number; `name`: the name of the example.
     """
     if name.startswith(UNTYPED):
         return f"{number(count)} blocks of {size(group.size)}"
