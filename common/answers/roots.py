@@ -9,6 +9,7 @@ from typing import Any, Optional, cast
 
 from findleaks.arg_types import parse_address
 from findleaks.audit.address_info import Describer
+from findleaks.audit.container_samples import STRINGS
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.owner_tree import build_owner_tree
@@ -23,7 +24,7 @@ from findleaks.audit.retained_roots import (
     list_leak_heads,
     match_owners,
 )
-from findleaks.audit.retained_rows import Contents, RetainedNode
+from findleaks.audit.retained_rows import Contents, RetainedBlocks, RetainedNode
 from findleaks.audit.retained_tree import TreeBuilder
 from findleaks.engine.dominators import SHARED, root_node
 from findleaks.engine.terms import State, Totals
@@ -238,6 +239,11 @@ def _container(contents: Contents) -> Container:
         nodes=contents.nodes,
         node_sizes=(contents.least, contents.most) if made.nodes else None,
         tables=tuple(made.tables),
-        others=[ContainerBlocks(kept.size, kept.blocks, kept.strings) for kept in contents.kept[:SIZES]],
+        others=[_container_blocks(kept) for kept in contents.kept[:SIZES]],
         problem=made.problem or None,
     )
+
+
+def _container_blocks(kept: RetainedBlocks) -> ContainerBlocks:
+    is_text = kept.type == STRINGS
+    return ContainerBlocks(kept.size, kept.blocks, is_text, kept.type or None if not is_text else None)

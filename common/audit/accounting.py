@@ -10,6 +10,7 @@ stacks, and the rest by kind of mapping (loaded files, shared memory, mappings o
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -38,6 +39,7 @@ from findleaks.value_classes import NamedTuple, dataclass, field
 STEP, PURE_STEP = 1 << 30, 16 << 20  # bytes of heap per engine call: about 50 ms of small blocks
 
 KERNELS = ("[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage")
+ALIKE = 10  # fewest files whose names differ only in numbers, and that are listed as one kind
 KINDS = 8  # maximum number of kinds of mappings that a share lists; the largest are listed
 NAMED = 5  # maximum number of unattributed mappings that are listed, the largest first
 
@@ -356,9 +358,18 @@ class _Kinds:
     def __init__(self) -> None:
         self._found: dict[str, MemoryKind] = {}
 
-    def add(self, name: str, held: int) -> None:
+    def add(self, name: str, held: int, mappings: int = 1) -> None:
         before = self._found.get(name, MemoryKind(name, 0, 0))
-        self._found[name] = MemoryKind(name, before.bytes + held, before.mappings + 1)
+        self._found[name] = MemoryKind(name, before.bytes + held, before.mappings + mappings)
+
+    def fold(self) -> _Kinds:
+        """Return the kinds with numbers replaced by "#" where at least ALIKE names become equal."""
+        alike = Counter(re.sub("[0-9]+", "#", name) for name in self._found)
+        folded = _Kinds()
+        for name, kind in self._found.items():
+            pattern = re.sub("[0-9]+", "#", name)
+            folded.add(pattern if alike[pattern] >= ALIKE else name, kind.bytes, kind.mappings)
+        return folded
 
     def largest(self) -> tuple[MemoryKind, ...]:
         return tuple(sorted(self._found.values(), key=lambda kind: -kind.bytes)[:KINDS])
@@ -393,7 +404,7 @@ def _count_mappings(session: Session, counter: _Counter, claimed: _UnclaimedMemo
             unowned.append(NamedMemory(region.start, region.name, held))
             kinds[ShareSort.UNKNOWN].add(name_mapping_kind(region), held)
     largest = sorted((NamedMemory(0, name, size) for name, size in files.items()), key=lambda place: -place.bytes)
-    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest), kinds=kinds[ShareSort.FILES].largest())
+    yield Share(ShareSort.FILES, "", sum(files.values()), len(files), parts=tuple(largest), kinds=kinds[ShareSort.FILES].fold().largest())
     unowned.sort(key=lambda place: -place.bytes)
     unknown, total = kinds[ShareSort.UNKNOWN].largest(), sum(place.bytes for place in unowned)
     yield Share(ShareSort.UNKNOWN, "", total, len(unowned), parts=tuple(unowned[:NAMED]), kinds=unknown)

@@ -11,7 +11,8 @@ from findleaks.audit.owner import Owner
 from findleaks.audit.owners import Owners
 from findleaks.audit.references import find_root_references
 from findleaks.audit.retained_rows import RetainedNode
-from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
+from findleaks.audit.retained_tree import TreeBuilder
+from findleaks.audit.similar_blocks import UNTYPED
 from findleaks.engine.dominators import SHARED, SHARED_NAME, Dominators, Spread, node_root, root_node
 from findleaks.engine.terms import Kind, Totals
 from findleaks.formatting import blocks, size, some

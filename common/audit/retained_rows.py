@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from findleaks.audit.container_samples import STRINGS
 from findleaks.audit.containers import Container
 from findleaks.audit.fields import NOTHING
 from findleaks.audit.owner import Owner
 from findleaks.engine.terms import Totals
-from findleaks.formatting import format_count, size
+from findleaks.formatting import format_count, shorten, size
 from findleaks.value_classes import NamedTuple, dataclass, field
+
+_NAMED = 2  # types of a container's other blocks that the text names
 
 
 class RetainedBlocks(NamedTuple):
-    """Blocks of one size that the nodes of a container retain. `strings`: whether the examined
-    blocks are text."""
+    """Blocks of one size that the nodes of a container retain. `type`: the type of the examined
+    blocks, STRINGS if they are text, "" if it is unknown."""
 
     size: int
     blocks: int
-    strings: bool
+    type: str
 
 
 @dataclass
@@ -84,10 +87,12 @@ def join_steps(steps: Sequence[tuple[str, str]]) -> list[str]:
     return [": ".join(filter(None, step)) for step in joined]
 
 
-def describe_blocks(sizes: Sequence[tuple[int, int]], word: str = "block") -> str:
+def describe_blocks(sizes: Sequence[tuple[int, int]], word: str = "block", plural: str = "s") -> str:
     """Describe blocks: "12 blocks of 48 B", "1,024 blocks of 24–4,096 B"."""
     count = sum(number for _, number in sizes)
-    return f"{count:,} {word}{'' if count == 1 else 's'} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
+    return (
+        f"{count:,} {word}{'' if count == 1 else plural} of {_range(min(s for s, _ in sizes), max(s for s, _ in sizes))}" if sizes else ""
+    )
 
 
 def _range(least: int, most: int) -> str:
@@ -95,16 +100,22 @@ def _range(least: int, most: int) -> str:
 
 
 def describe_contents(contents: Contents) -> str:
-    """Describe a container: "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B"."""
+    """Describe a container: "std::map or set, 98,000 nodes of 80 B and 49,000 strings of 48 B". Two
+    types of other blocks are named: "and 5,000 Order of 40 B and 9 other blocks of 24–80 B"."""
     made = contents.container
     if made.nodes:
         unit = made.unit if made.length != 1 else made.unit[:-1]
         said = f"{made.length:,} {unit} of {_range(contents.least, contents.most)}"
     else:
         said = f"{made.length:,} {made.unit}" if made.unit != "bytes" else size(made.length)
-    strings = [(k.size, k.blocks) for k in contents.kept if k.strings]
-    others = [(k.size, k.blocks) for k in contents.kept if not k.strings]
-    parts = [describe_blocks(strings, "string"), describe_blocks(others)]
+    by_type: dict[str, list[tuple[int, int]]] = {STRINGS: []}
+    for one in contents.kept:
+        by_type.setdefault(one.type, []).append((one.size, one.blocks))
+    strings, others = by_type.pop(STRINGS), by_type.pop("", [])
+    typed = sorted(by_type, key=lambda name: -sum(length * number for length, number in by_type[name]))
+    others += [pair for name in typed[_NAMED:] for pair in by_type[name]]
+    named = [describe_blocks(by_type[name], shorten(name, 100), "") for name in typed[:_NAMED]]
+    parts = [describe_blocks(strings, "string"), *named, describe_blocks(others, "other block" if named else "block")]
     said = " and ".join(part for part in (said, *parts) if part)
     trouble = f"; damaged: {made.problem}" if made.problem else ""
     return f"{made.what}, {said}{trouble}"

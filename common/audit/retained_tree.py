@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from functools import partial
 from typing import Optional
 
-from findleaks.audit.block_contents import describe_untyped, find_hint
+from findleaks.audit.block_contents import describe_untyped
 from findleaks.audit.block_type import find_block_type, is_managed
+from findleaks.audit.container_samples import SAMPLE, name_kept_blocks
 from findleaks.audit.containers import Container
 from findleaks.audit.containers.reader import ContainerReader
 from findleaks.audit.containers.recognise import recognise_first_node
@@ -32,7 +33,7 @@ from findleaks.audit.retained_rows import (
     describe_managed_variable,
     join_steps,
 )
-from findleaks.audit.similar_blocks import name_similar_blocks
+from findleaks.audit.similar_blocks import UNTYPED, name_similar_blocks
 from findleaks.audit.thread_local_names import find_thread_local
 from findleaks.audit.typed_places import block_field, name_template
 from findleaks.debuginfo.members import Type
@@ -50,10 +51,8 @@ SHARED_PART = 0.1
 MOST_SHARED = 5  # maximum number of rows for such memory
 FEW = 4  # number of fields that are shown, whatever their size, if they retain memory only together
 NAMED_SPANS = 8  # words of a field for which a name is looked up
-UNTYPED = "block of "  # prefix of the name of a block whose type is unknown
 # For blocks with these structures, the contents are a better name than the structure.
 UNNAMED = (Structure.TAGGED_START, Structure.LINK, Structure.EXCEPTION, Structure.STRING)
-SAMPLE = 48  # blocks examined to decide whether all blocks of a size are strings
 
 
 class TreeBuilder:
@@ -386,8 +385,8 @@ class TreeBuilder:
         for length, number in counted.items():
             left[length] -= number
         kept = sorted(((s, n) for s, n in left.items() if n > 0), key=lambda item: -item[0] * item[1])
-        strings = self._strings(node, totals.blocks, tree, {s for s, _ in kept}, container, counted.keys()) if kept else set()
-        found = [RetainedBlocks(s, n, s in strings) for s, n in kept]
+        names = name_kept_blocks(self.session, self.reader, tree, node, totals.blocks, {s for s, _ in kept}, container) if kept else {}
+        found = [RetainedBlocks(s, n, names.get(s, "")) for s, n in kept]
         return Contents(container, nodes, min(counted, default=0), max(counted, default=0), found)
 
     def _add_heavy_node(self, row: RetainedNode, node: int, depth: int, tree: Dominators) -> None:
@@ -403,18 +402,3 @@ class TreeBuilder:
             own = [one for one in found.all if one.places and one.places[0].start + one.places[0].offset not in nodes]
             if own and own[0].totals.bytes >= MOST * row.totals.bytes:
                 row.fields = [self._field_row(own[0], found.tree, self._origin(heavy), depth - 1)]
-
-    def _strings(self, node: int, total: int, tree: Dominators, sizes: Set[int], container: Container, node_sizes: Set[int]) -> set[int]:
-        """Return those of the `sizes` whose blocks, except nodes, are text. A sample of the blocks
-        is examined."""
-        blocks, nodes = self.reader.blocks, container.nodes
-        indices = [index for number in range(SAMPLE) for index in tree.members(node, number * total // SAMPLE, 4)]
-        sample = [(blocks.address(index), blocks.size(index)) for index in indices]
-        first = self.reader.place(nodes[0]) if nodes else None
-        into = first.offset if first is not None else 0  # offset of each node in its block
-        own = self.reader.select_nodes(nodes, {start + into for start, length in sample if length in node_sizes & sizes})
-        seen: dict[int, list[bool]] = {}
-        for start, length in sample:
-            if length in sizes and start + into not in own and len(seen.setdefault(length, [])) < SAMPLE:
-                seen[length].append(find_hint(self.session, start, length).startswith('"'))
-        return {length for length, texts in seen.items() if 4 * sum(texts) >= 3 * len(texts)}

@@ -17,7 +17,8 @@ from findleaks.audit.owner import Owner, OwnerSort
 from findleaks.audit.owner_tree import build_owner_tree
 from findleaks.audit.retained_roots import PART, build_shared_row
 from findleaks.audit.retained_rows import RetainedNode
-from findleaks.audit.retained_tree import UNTYPED, TreeBuilder
+from findleaks.audit.retained_tree import TreeBuilder
+from findleaks.audit.similar_blocks import UNTYPED
 from findleaks.audit.typed_places import name_template
 from findleaks.engine.dominators import SHARED, Dominators, root_node
 from findleaks.engine.terms import Totals

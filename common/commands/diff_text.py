@@ -12,7 +12,7 @@ from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import format_count, number, size, table, with_article, wrap
-from findleaks.history.figures import ARROW, SEVERAL
+from findleaks.history.figures import ARROW, MAPPING, SEVERAL
 from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
@@ -43,6 +43,8 @@ _SHARES: dict[str, str] = {
 }
 """Names of the shares, as in `verdict`."""
 # Shares whose growth is explained by kinds of mappings
+DEEP = 1 << 20
+"""If stacks grow by this number of bytes for each new thread, at least one of them is deep."""
 _OF_MAPPINGS = (ShareSort.FILES, ShareSort.SHARED, ShareSort.UNKNOWN)
 FILES = ("share", "", "files")
 """The key of the share that contains the resident pages of files."""
@@ -157,7 +159,7 @@ def label(row: Grown) -> str:
     if section == "lost":
         what = f"leaked: {name}" if name != SMALL_GROUPS else "leaked: groups, each of which changed little"
         note = f", e.g. {row.series.note}" if row.series.note else ""
-        return f"{what}{note}, {_change(row.series, 'blocks')}"
+        return f"{what}{note}, {_change(row.series, 'mappings' if name.startswith(MAPPING) else 'blocks')}"
     if section == "garbage":
         types = f": {_types(row.inside)}" if row.inside else ""
         return f"garbage that {name}'s collector has not freed, {_change(row.series, 'blocks')}{types}"
@@ -323,14 +325,18 @@ def sentence(row: Grown, several: bool = False) -> str:
             ShareSort.RUNTIME: "A managed heap grows",
             ShareSort.SHARED: "More shared memory is mapped",
             ShareSort.UNKNOWN: "More memory is mapped outside of all allocators",
+            ShareSort.UNJOINED: "More stacks: threads end and are never joined",
+            ShareSort.LEAKED_MAPPINGS: "Leaked, and growing: no word refers to these mappings",
         }
         kind = kinds.get(name.rpartition(": ")[2], "Growth outside of all allocators")
         if section == "share" and name.endswith(f" {CLASS_METADATA}: {ShareSort.RUNTIME}"):
             kind = "Class metadata grows: classes are loaded and their class loaders are not garbage"
         if name == "stacks":
             kind = "More stacks: threads are started and do not end"
+            if row.series.delta >= DEEP * max((row.series.counts[-1] or 0) - (row.series.counts[0] or 0), 1):
+                kind = "Deeper stacks: calls are nested deeper, or functions have large local variables"
         elif name == "files":
-            kind = "More pages of files are in memory (the kernel drops them when memory is short)"
+            kind = "More pages of files are in memory (the kernel drops those that were not written to when memory is short)"
     else:
         kind = "In use, and growing"
     return f"{kind}{rate}{error}: {label(row)}{_with_objects(row)}."

@@ -25,6 +25,8 @@ ARROW = " → "
 
 REACHED = "reached through several fields"
 """A phrase in the names of blocks that several fields of a root refer to."""
+MAPPING = "anonymous mapping"
+"""The beginning of the types of leaked mappings."""
 _MANY = re.compile(r"[\d,]+ of (.*)")
 _OF_MANY = re.compile(r"(?<= variable )(\S+) of .*")  # "static variable App.cache of 3 classes"
 _SHARED = re.compile(r"^[\d,]+ of | at …$")
@@ -117,6 +119,8 @@ def _group_name(group: Answer) -> str:
     # Sizes and cycles may differ, because all objects of a class are one leak.
     if group.get("runtime"):
         return str(group["type"])
+    if group["type"] and group["type"].startswith(MAPPING):
+        return str(group["type"])  # the kernel merges mappings, so that their sizes change
     what = f"{group['size']} B" if group["size"] is not None else "several sizes"
     if group["cycle"] > 1:
         what += f", cycle of {group['cycle']}"

@@ -57,6 +57,8 @@ class ContainerBlocks(Record):
     """Number of blocks."""
     strings: bool
     """Whether those blocks that were examined contain text."""
+    type: Optional[str] = field(default=None, metadata=OPTIONAL)
+    """The type of those blocks that were examined, if it is known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,6 +6,7 @@ once per module. pyelftools is not used, because it creates an object for each s
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from array import array
@@ -26,6 +27,12 @@ _SHN_ABS = 0xFFF1  # section of absolute values, which are not addresses
 _MOST_SPELLINGS = 256  # most occurrences of a name in a string table that are tried
 _LOOK_BACK = 8  # symbols before an address that are tried: a big symbol may contain small ones
 _MOST_ENTRIES = 256  # most values tried for _LOOK_BACK, including those without a symbol
+
+# What Rust's macro thread_local! appends to the name of a variable, whose value is a static
+# variable of a function or closure (library/std/src/sys/thread_local)
+_THREAD_LOCAL = re.compile(
+    r"(::\{\{constant\}\}|::\{K#[0-9]+\})?::(\{\{closure\}\}|\{closure#[0-9]+\}|__getit)::(__RUST_STD_INTERNAL_VAL|VAL|__KEY)$"
+)
 
 
 class ModuleSymbols:
@@ -95,7 +102,8 @@ class ModuleSymbols:
             for name, _, section, value, size in (table.fields(row) for row in rows if row[1 if table.wide else 3] & 15 == _TLS):
                 # On s390x, compilers emit labels without a size for variables.
                 if section and name and (value not in found or size > found[value].size):
-                    found[value] = Symbol(demangle(text(table.strings, name)), value, size, self._name)
+                    variable = _THREAD_LOCAL.sub("", demangle(text(table.strings, name)))
+                    found[value] = Symbol(variable, value, size, self._name)
         return [found[value] for value in sorted(found)]
 
     def _symbol(self, table: Table, row: tuple[int, ...], name: str) -> Optional[Symbol]:

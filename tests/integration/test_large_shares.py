@@ -205,6 +205,16 @@ def test_mappings_that_are_referred_to(kind: str, program: Path, tmp_path: Path)
     assert [one for one in live["unread-memory"]["next"] if one.startswith("track --mmap")]
 
 
+def test_stacks_without_a_finding_are_described(program: Path, tmp_path: Path) -> None:
+    """Stacks of less than 8 MiB are no finding. A note names the function of most threads."""
+    with run(program, tmp_path, "threads", 40) as running:
+        found = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)
+    assert [one["finding"] for one in found["findings"]] == ["nothing-lost"]
+    (note,) = [one for one in found["notes"] if one.startswith("stacks of threads")]
+    assert note.endswith(": 40 of 41 have the same stack, in wait_for_client. `stacks` shows the calls")
+    assert found["findings"][0]["next"] == ["stacks"]
+
+
 GROWING = {
     "memfd": ("shared", "/memfd:frame"),
     "shm": ("shared", "/dev/shm/findleaks-#-frame-#"),

@@ -77,6 +77,23 @@ def test_rust_panics_in_a_function_that_cannot_unwind(rust: Path, tmp_path: Path
     assert found["cause"] == 'It occurred while the stack was unwound after the panic "the callback got 8 bytes".'
 
 
+@pytest.mark.parametrize("name", ["stripped", pytest.param("plain", marks=pytest.mark.matrix)])
+def test_rust_recursion(name: str, rust: Path, tmp_path: Path) -> None:
+    core, printed = run_until_crash([str(rust / name), "deep"], tmp_path)
+    assert "stack overflow" in printed
+    found = crash(core)
+    assert "the stack overflowed." in found["text"]
+    which = "panics::recurse" if name == "plain" else r"The function at stripped\+0x[0-9a-f]+"
+    assert re.match(rf"{which} is on the stack \d+ times or more\.", found["cause"]), found["cause"]
+
+
+def test_a_fault_in_a_library_of_rust_is_its_callers(rust: Path, tmp_path: Path) -> None:
+    core, _ = run_until_crash([str(rust / "plain"), "show"], tmp_path)
+    found = crash(core)
+    assert found["evidence"]["address"] == "0x10"
+    assert found["evidence"]["function"] == "panics::show"
+
+
 def test_rust_front_ends_and_triage(rust: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(rust / "plain"), "format"], tmp_path)
     found = crash(core)

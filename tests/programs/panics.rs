@@ -32,7 +32,7 @@ fn parse(word: &str) -> u32 {
             let _last = Last;
             panic!("the first of two")
         }
-        "callback" => call_back(word.len()),
+        "callback" => call_back(word.len()), "deep" => recurse(1, &[0; 32]), "show" => show(),
         _ => 1,
     }
 }
@@ -50,4 +50,19 @@ fn main() {
         let _ = std::thread::spawn(|| parse("expect")).join();
     }
     println!("{}", parse(&word));
+}
+
+/// Overflows the stack.
+#[inline(never)]
+fn recurse(count: u32, outer: &[u32; 32]) -> u32 {
+    let mut own = [count; 32];
+    own[(count % 32) as usize] = outer[(count % 7) as usize];
+    if count == u32::MAX { 0 } else { recurse(count + 1, &own) + own[(count % 32) as usize] }
+}
+
+/// A function of Rust's library reads the address 16.
+#[inline(never)]
+fn show() -> u32 {
+    let text = format!("{}", unsafe { &*std::hint::black_box(16 as *const u32) });
+    text.len() as u32
 }

@@ -115,23 +115,24 @@ class Building:
         self.put(head, nodes[0] if nodes else head, nodes[-1] if nodes else head)
         return nodes
 
-    def btree(self, head: int, rust: bool = True, fan: int = 4, levels: int = 3) -> tuple[list[int], int]:
+    def btree(self, head: int, rust: bool = True, fan: int = 4, levels: int = 3, before: int = 0) -> tuple[list[int], int]:
         """Build a B-tree whose inner nodes have `fan` children and whose leaves have `fan` - 1 entries. Return its nodes, root first, and
-        the number of entries. In Rust's tree, the head contains the height. In Abseil's tree, the head contains the rightmost leaf, and the
-        parent of the root is the leftmost leaf."""
-        root = self.block(8 * (1 + 2 * fan))
+        the number of entries. In Rust's tree, the head contains the height, and `before` words precede the parent in each node. In Abseil's
+        tree, the head contains the rightmost leaf, and the parent of the root is the leftmost leaf."""
+        at = 8 * before
+        root = self.block(at + 8 * (1 + 2 * fan))
         nodes = level = [root]
         for depth in range(1, levels):
-            size = 8 * (1 + (2 * fan if depth < levels - 1 else fan))
+            size = at + 8 * (1 + (2 * fan if depth < levels - 1 else fan))
             below = [(parent, [self.block(size) for _ in range(fan)]) for parent in level]
             for parent, children in below:
-                self.put(parent + 8, *children[1:3])  # two stale slots
-                self.put(parent + 8 * (1 + fan), *children)
+                self.put(parent + at + 8, *children[1:3])  # two stale slots
+                self.put(parent + at + 8 * (1 + fan), *children)
                 for child in children:
-                    self.put(child, parent)
+                    self.put(child + at, parent)
             level = [child for _, children in below for child in children]
             nodes = [*nodes, *level]
         entries = len(nodes) * (fan - 1)
-        self.put(root, 0 if rust else level[0])
+        self.put(root + at, 0 if rust else level[0])
         self.put(head, root, levels - 1 if rust else level[-1], entries)
         return nodes, entries

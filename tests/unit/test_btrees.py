@@ -29,6 +29,16 @@ def test_a_btree(rust: bool, what: str, engine: Engine) -> None:
     assert sorted(found.nodes) == sorted(nodes)
 
 
+@pytest.mark.parametrize("before", [1, 22])
+def test_a_parent_behind_the_values(before: int, engine: Engine) -> None:
+    """rustc places the parent behind the keys and values if these are wider."""
+    made = Building()
+    nodes, entries = made.btree(OWNER, before=before)
+    (found,) = made.found(OWNER, 16, engine)
+    assert (found.what, found.length, found.end) == ("BTreeMap or BTreeSet", entries, OWNER + 24)
+    assert sorted(found.nodes) == sorted(nodes)
+
+
 @pytest.mark.parametrize("rust", [True, False])
 def test_contradictory_structures_are_no_btree(rust: bool, engine: Engine) -> None:
     """Three cases: too few or too many entries, a leaf with another parent, and a root that points to itself."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Optional
 
+import pytest
+
 from findleaks.commands import Invocation
-from findleaks.commands.diff_text import headline, label, text
+from findleaks.commands.diff_text import headline, label, suggestion, text
 from findleaks.history.figures import Figure, figures
 from findleaks.history.growth import REST, Grown, Growth, all_series
 from findleaks.history.snapshot import Clock, Identity, Snapshot
@@ -192,8 +194,38 @@ def test_pages_of_files_are_named_after_retained_memory() -> None:
     assert "; what grew most: + 2.0 MiB, + 2.0 MiB an hour, retained by g_shop" in headline(found)
     first, second = (line for line in lines(found) if line.startswith(("  1. ", "  2. ")))
     assert first.startswith("  1. In use, and growing, ")
-    assert second.startswith("  2. More pages of files are in memory (the kernel drops them when memory is short), ")
+    assert second.startswith(
+        "  2. More pages of files are in memory (the kernel drops those that were not written to when memory is short), "
+    )
     assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(sample(1, 2), sample(3, 32)))
+
+
+@pytest.mark.parametrize(
+    ("share", "before", "after", "text"),
+    [
+        ("stacks", (10, 1), (110, 2), "More stacks: threads are started and do not end, "),
+        ("stacks", (1, 1), (2, 21), "Deeper stacks: calls are nested deeper, or functions have large local variables, "),
+        ("stacks", (2, 1), (2, 21), "Deeper stacks: calls are nested deeper, or functions have large local variables, "),
+        ("unjoined", (10, 1), (110, 2), "More stacks: threads end and are never joined, "),
+    ],
+)
+def test_stacks_that_grow(share: str, before: tuple[int, int], after: tuple[int, int], text: str) -> None:
+    samples = [[Figure("share", share, count, size * MIB, "", "threads")] for count, size in (before, after)]
+    assert [line for line in lines(growth(*samples)) if line.startswith(f"  1. {text}")]
+
+
+def test_leaked_mappings_are_one_row() -> None:
+    """The kernel merges mappings, so that their sizes change."""
+
+    def sample(*sizes: int) -> list[Figure]:
+        group = {"kind": "definite", "type": "anonymous mapping", "cycle": 0, "blocks": 1, "indirect_blocks": 0, "indirect_bytes": 0}
+        groups = [{**group, "bytes": size * MIB, "size": size * MIB, "hint": None} for size in sizes]
+        return figures({"find": {"totals": {}, "groups": groups}})
+
+    found = growth(sample(4), sample(4, 12))
+    assert labels(found) == ["leaked: anonymous mapping, 1 → 2 mappings"]
+    assert found.rows[0].series.delta == 12 * MIB
+    assert suggestion(found.rows[0]) == "find --kind definite"
 
 
 def test_by_lists_small_changes() -> None:

@@ -42,9 +42,16 @@ _NEAR_ABORT = 8  # innermost frames among which that of abort() is
 
 BELOW = 1 << 20  # an address this close below the stack pointer may belong to a function's frame
 _RUST_ENDS = ("core::panicking::", "std::panicking::", "rust_begin_unwind", *ALLOCATION_FAILURES)
+# A function that calls the main function of a Rust program, or of its thread
+_RUST_MAIN = "__rust_begin_short_backtrace"
+# A function of Rust's libraries, or of a trait that they implement for one of their own types
+_RUST_LIBRARY = re.compile(r"<?(&|mut |\*const |\*mut )*(std|core|alloc|hashbrown)::|<[^:]*? as (std|core|alloc)::")
 RED_ZONE = 256  # a push may fault in an unmapped page up to this many bytes above the stack pointer
 
-_LIBRARIES = ("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]")
+_LIBRARIES = (
+    *("libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "libstdc++.", "libgcc_s.", "libc++", "linux-vdso", "[vdso]"),
+    *("libglib-2.0.", "libgobject-2.0.", "libjemalloc.", "libtcmalloc", "libmimalloc"),
+)
 """Prefixes of the names of libraries. If a process crashes in one of them, the fault is usually in
 its caller."""
 
@@ -158,7 +165,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         text=_text_of_pointer(session, origin, fault),
         released=released,
         released_place=describe_place(session, released.value) if released is not None else None,
-        recursion=_find_recursion(frames) if is_below else None,
+        recursion=_find_recursion(stack.unwinder, frames) if is_below else None,
         is_sent_again=first.is_repeated or (first.is_sent_again and handled is not None and handled.signal == target.signal),
         sent_signal=signal_name(target.signal) if first.is_sent_again and first.number != target.signal else "",
         refused_call=handled.call if handled is not None else target.refused_call,
@@ -199,12 +206,21 @@ def _is_past_stack(target: Target, sp: int, address: int) -> bool:
     return stack is not None and 0 <= address - stack.end < target.arch.page and _is_guarded(target, address)
 
 
-def _find_recursion(frames: Sequence[NamedFrame]) -> Optional[Recursion]:
-    """Return the function that has the most frames; None if it has fewer than _OFTEN."""
-    counts = Counter((one.function, one.module) for one in frames if one.function)
-    (named, count) = counts.most_common(1)[0] if counts else (("", ""), 0)
-    frame = next((one for one in frames if (one.function, one.module) == named), None)
+def _find_recursion(unwinder: Unwinder, frames: Sequence[NamedFrame]) -> Optional[Recursion]:
+    """Return the function that has the most frames; None if it has fewer than _OFTEN. A function
+    without a name is named by its start, which the call frame information contains."""
+    named = [one if one.function else _at_start(unwinder, one) for one in frames]
+    keys = [(one.function, one.module, 0 if one.function else one.offset) for one in named if one.function or one.module]
+    key, count = Counter(keys).most_common(1)[0] if keys else (None, 0)
+    frame = next((one for one in named if (one.function, one.module, 0 if one.function else one.offset) == key), None)
     return Recursion(frame, count) if frame is not None and count >= _OFTEN else None
+
+
+def _at_start(unwinder: Unwinder, frame: NamedFrame) -> NamedFrame:
+    """Return a frame of the same function at its first instruction."""
+    extent = unwinder.extent(frame.address)
+    back = frame.address - extent.start if extent is not None else 0
+    return frame._replace(address=frame.address - back, offset=frame.offset - back)
 
 
 def signal_name(number: int) -> str:
@@ -262,6 +278,8 @@ def own_frame(frames: Sequence[NamedFrame]) -> Optional[NamedFrame]:
     """Return the innermost frame that is not in a library of _LIBRARIES, and not a function of the
     C++ library that was compiled into the program. If there is none, return the innermost frame
     outside of these libraries, or else the innermost frame."""
+    if any(_RUST_MAIN in frame.function for frame in frames):
+        frames = [frame for frame in frames if not _RUST_LIBRARY.match(frame.function)] or frames
     frames = _outside_libc(frames)
     found = [frame for frame in frames if not is_library(frame.module)] or frames[:1]
     return next((frame for frame in found if not _is_standard(frame.function)), found[0] if found else None)

@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Optional
 
-from findleaks.audit.crash.straight_code import Step
+from findleaks.audit.crash.straight_code import CodeReader, Step
 from findleaks.disasm.registers import ARGUMENTS, CALLEE_SAVED, GENERAL
 
-Kept = dict[int, tuple[int, int]]
-"""By number of a register: the register in which the argument was passed, and the number that was
-added to it."""
+Source = tuple[int, int]
+"""A register at the start of the function, and the number that was added to its value."""
+
+Kept = dict[int, tuple[Source, ...]]
+"""By number of a register: its possible sources, which differ by the path."""
+
+_MOST_SOURCES = 3  # maximum number of sources of one register
 
 
-def find_kept_arguments(steps: Sequence[Step], place: int) -> Kept:
-    """Return the registers that functions preserve and that contain an argument, on each path from
-    the function's start to the instruction at `place`. `steps`: all instructions of the function,
-    beginning with the first. {} if the place is not among them.
+def find_kept_arguments(reader: CodeReader, function: int, place: int) -> Kept:
+    """Return the registers that functions preserve and that contain, on each path from the
+    function's start to the instruction at `place`, an argument or the value of a preserved register
+    at the start. {} if the place is not in the function, or if a jump may lead to any address.
 
     Example: _int_free() copies the address of a chunk to rbx, and changes rbx when it merges
-    chunks. At the calls before, rbx is the argument."""
+    chunks. At the calls before, rbx is the argument. glibc 2.36 checks the argument before it
+    copies it: at the call that reports this error, rbx is the argument, or still the caller's."""
+    steps = reader.whole_function(function)
     index = {step.code.address: at for at, step in enumerate(steps)}
     if place not in index:
         return {}
-    first: Kept = {GENERAL.index(name): (GENERAL.index(name), 0) for name in ARGUMENTS}
+    first: Kept = {number: ((number, 0),) for number in (*map(GENERAL.index, ARGUMENTS), *CALLEE_SAVED)}
     states: list[Optional[Kept]] = [None] * len(steps)
     states[0], waiting = first, [0]
     while waiting:
         at = waiting.pop()
         step, state = steps[at], states[at] or {}
         after = _execute(step, state)
-        for target in _next_addresses(step):
+        for target in _next_addresses(reader, step):
             following = index.get(target, -1)
             if following < 0:
                 continue
             known = states[following]
-            merged = after if known is None else {number: one for number, one in known.items() if after.get(number) == one}
-            if known is None or len(merged) < len(known):
+            merged = after if known is None else _merge(known, after)
+            if merged != known:
                 states[following] = merged
                 waiting.append(following)
     found = states[index[place]] or {}
     return {number: one for number, one in found.items() if number in CALLEE_SAVED}
 
 
-def _next_addresses(step: Step) -> list[int]:
+def _merge(one: Kept, other: Kept) -> Kept:
+    """Return the registers after two paths meet, with the sources of both."""
+    merged = {number: tuple(sorted({*sources, *other[number]})) for number, sources in one.items() if number in other}
+    return {number: sources for number, sources in merged.items() if len(sources) <= _MOST_SOURCES}
+
+
+def _next_addresses(reader: CodeReader, step: Step) -> list[int]:
     flow, target = step.effect.flow, step.effect.target
-    if flow in ("return", "stop", "unknown"):
+    ends = flow == "call" and step.code.target is not None and reader.never_returns(step.code.target)
+    if ends or flow in ("return", "stop", "unknown"):
         return []
     if flow == "jump":
         return [target]
@@ -63,5 +75,6 @@ def _execute(step: Step, state: Kept) -> Kept:
         return state
     after = {number: one for number, one in state.items() if not step.changed & 1 << number}
     if copied is not None:
-        after[code.destination] = (copied[0], copied[1] + (code.displacement or 0 if is_sum else 0))
+        more = code.displacement or 0 if is_sum else 0
+        after[code.destination] = tuple((register, added + more) for register, added in copied)
     return after

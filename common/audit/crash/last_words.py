@@ -9,6 +9,7 @@ from findleaks.audit.crash.abort_message import read_abort_message
 from findleaks.audit.crash.assertion import read_assertion
 from findleaks.audit.crash.cpp_exception import CppException, describe_termination, find_exception, is_terminating
 from findleaks.audit.crash.crashed_stack import CrashedStack
+from findleaks.audit.crash.printed_message import TRAPS, read_printed_message
 from findleaks.audit.crash.rust_panic import RustPanic, describe_allocation_failure, find_panic
 from findleaks.runtimes.base import FatalPlace
 from findleaks.session import Session
@@ -51,7 +52,9 @@ def read_last_words(session: Session, stack: CrashedStack) -> LastWords:
     is_unexplained = aborted and not (message or exception or said or panic)
     if is_unexplained:
         message = read_assertion(stack.tracer(0, False), frames)
-        is_unexplained = not message
+    if is_unexplained or (target.signal in TRAPS and not panic):
+        message = message or read_printed_message(stack)
+        is_unexplained = is_unexplained and not message
     no_memory = describe_allocation_failure(functions) if is_unexplained else ""
     return LastWords(message, exception, panic, said, place, no_memory, is_unexplained and not no_memory)
 

@@ -6,13 +6,13 @@ or with a pointer that it loads (see tail_calls.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.imported_calls import name_called
-from findleaks.audit.crash.kept_arguments import find_kept_arguments
-from findleaks.audit.crash.tail_calls import Passed, follow_jumps, offset_at
+from findleaks.audit.crash.kept_arguments import Source, find_kept_arguments
+from findleaks.audit.crash.tail_calls import Offsets, Passed, find_offsets, follow_jumps, only_jumps_to
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.block_types.naming import STRING_NAMES
 from findleaks.disasm.capstone_loader import CapstoneMissing
@@ -70,8 +70,11 @@ def find_released_pointer(tracer: Tracer, unwinder: Unwinder, names: Sequence[Na
         by = _library_function(tracer, caller, names[caller], passed.through if passed is not None else ())
         if passed is not None:
             return ReleasedPointer(_FUNCTIONS[function], passed.value, caller, _origin(tracer, caller, passed), by)
-        value = _find_kept(tracer, caller, entry) if calls else None
-        return ReleasedPointer(_FUNCTIONS[function], value, caller, tracer.origin(caller, RDI, value), by) if value is not None else None
+        value = _find_kept(tracer, caller, entry, bool(calls))
+        # A function that the frame calls, and that jumped to free(), may have changed its argument.
+        is_direct = value is not None and (tracer.called_function(caller) or tracer.called_address(caller)) == entry
+        origin = tracer.origin(caller, RDI, value) if is_direct else None
+        return ReleasedPointer(_FUNCTIONS[function], value, caller, origin, by) if value is not None else None
     except CapstoneMissing:
         return None
 
@@ -129,27 +132,39 @@ def _library_function(tracer: Tracer, caller: int, frame: NamedFrame, through: S
     return found
 
 
-def _find_kept(tracer: Tracer, caller: int, function: int) -> Optional[int]:
-    """Return the argument of the function at the address `function`, if this function, or the
-    function that it calls, keeps the argument in a register. glibc's free() passes the address of
-    the chunk to _int_free(), which is two words less than the pointer."""
-    reader, memory = tracer.reader, Memory(tracer.target)
+def _find_kept(tracer: Tracer, caller: int, function: int, is_proven: bool) -> Optional[int]:
+    """Return the argument of the function at the address `function` if this function, one to which
+    it jumps, or the one that these call, keeps it in a register. glibc's free() passes the address
+    of the chunk to _int_free(), which is two words less than the pointer. `is_proven`: whether the
+    frame inside of the caller is this function. Otherwise the caller must call it, or call a
+    function of the program that jumps only to it."""
+    reader, memory, called = tracer.reader, Memory(tracer.target), tracer.called_function(caller)
+    if not is_proven and (not called or (called != function and not only_jumps_to(reader, memory, called, function))):
+        return None
+    start = function
+    offsets: Offsets = {RDI: 0}  # of the arguments at `start`
     for level in (caller - 1, caller - 2):
         entry = reader.entry(tracer.frames[level].call) if level >= 0 else 0
-        if not entry or (level < caller - 1 and tracer.called_function(caller - 1) != entry):
+        if entry and start != entry:
+            offsets = find_offsets(reader, memory, start, offsets, entry)
+        if not entry or not offsets:
             return None
         known, place = tracer.known_registers(level), _call_address(tracer, level)
-        for register, (argument, added) in find_kept_arguments(reader.whole_function(entry), place).items():
-            if register not in known or (level == caller - 1 and argument != RDI):
-                continue
-            passed = 0
-            if level < caller - 1:
-                offset = offset_at(reader, memory, function, _call_address(tracer, caller - 1), argument)
-                if offset not in (0, -_HEADER):
-                    continue
-                passed = offset
-            return known[register] - added - passed
+        for register, sources in find_kept_arguments(reader, entry, place).items():
+            kept = _choose_argument(sources, known.get(register), tracer.known_registers(level + 1))
+            if kept is not None and offsets.get(kept[0]) in (0, -_HEADER):
+                return known[register] - kept[1] - offsets[kept[0]]
+        start = tracer.called_function(level)
+        offsets = find_offsets(reader, memory, entry, offsets, place) if start else {}
     return None
+
+
+def _choose_argument(sources: Sequence[Source], value: Optional[int], outer: Mapping[int, int]) -> Optional[Source]:
+    """Return the only source from which a register can have its value; None if there are several,
+    or if it is not an argument. `outer`: the registers of the calling frame, which the function had
+    at its start."""
+    possible = [one for one in sources if one[0] in _PASSED or one[0] not in outer or outer[one[0]] + one[1] == value]
+    return possible[0] if value is not None and len(possible) == 1 and possible[0][0] in _PASSED else None
 
 
 def _call_address(tracer: Tracer, level: int) -> int:

@@ -15,6 +15,7 @@ from findleaks.disasm.effects import ALL_GENERAL, effect
 from findleaks.disasm.functions import resolve_stub
 from findleaks.disasm.instruction import Instruction
 from findleaks.disasm.machine import Effect
+from findleaks.disasm.mnemonics import SET_VECTOR, SET_VEX
 from findleaks.disasm.registers import CALLER_SAVED, RAX, RCX, RDX, RSP
 from findleaks.disasm.x86 import decoder
 from findleaks.errors import UnreadableMemory
@@ -25,6 +26,7 @@ from findleaks.value_classes import NamedTuple
 _LARGEST = 32 << 10  # bytes of a function that are decoded
 # Bytes of all functions that are decoded for one thread, to limit the time (about 0.1 s for 8 KiB)
 _MOST_BYTES = 128 << 10
+_LARGEST_END = 256  # bytes of a function that is examined for a return
 _LONGEST = 15  # bytes of the longest instruction
 _MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
 _ARITHMETIC = ("add", "sub", "inc", "dec", "and", "or")
@@ -35,6 +37,9 @@ _ENDS = ("jump", "return", "stop", "unknown", "system")
 # Instructions that change no general register except rsp
 _KEEPING = ("cmp", "test", "push", "nop", "comiss", "comisd", "ucomiss", "ucomisd")
 _EXTENSIONS = {"cdq": 1 << RDX, "cqo": 1 << RDX, "cdqe": 1 << RAX, "cwde": 1 << RAX}
+# Instructions that change several registers: the implicit registers. They may also change the
+# registers that are their operands.
+_EXCHANGES = {"cmpxchg": 1 << RAX, "xadd": 0, "xchg": 0}
 _AFTER_CALL = sum(1 << number for number in CALLER_SAVED)
 
 
@@ -139,6 +144,16 @@ class CodeReader:
             extent = self._unwinder.extent(function)
             self._leaving[function] = extent is None or extent.end - extent.start > _LARGEST or self._has_tail_call(extent)
         return self._leaving[function]
+
+    def never_returns(self, function: int) -> bool:
+        """Whether the small function at an address contains neither a return nor a jump to another
+        function, such as malloc_printerr() of glibc."""
+        extent = self._unwinder.extent(function)
+        if extent is None or extent.start != function or extent.end - extent.start > _LARGEST_END:
+            return False
+        flows = [one for _, one in self._instructions(extent)]
+        leaves = any(one.flow in ("jump", "branch") and not extent.start <= one.target < extent.end for one in flows)
+        return bool(flows) and not leaves and not any(one.flow in ("return", "unknown") for one in flows)
 
     def _has_tail_call(self, extent: Range) -> bool:
         for insn, one in self._instructions(extent):
@@ -248,5 +263,17 @@ def _step(code: Instruction, one: Effect) -> Step:
     elif one.flow == "branch" or name in _KEEPING:
         changed = 0
     else:
-        changed = _EXTENSIONS.get(name, one.changed)
+        changed = _find_changed(code, one)
     return Step(code, one, changed & ALL_GENERAL & ~(1 << RSP), one.moved)
+
+
+def _find_changed(code: Instruction, one: Effect) -> int:
+    """Return the mask of the general registers that an instruction may change."""
+    operands = sum(1 << number for number in {code.destination, code.source} if number >= 0)
+    # Otherwise the operand is a part of a register, such as al.
+    has_operand = code.displacement is not None or code.destination >= 0
+    if code.name in _EXCHANGES and has_operand:
+        return _EXCHANGES[code.name] | operands
+    if not operands and (code.name in SET_VECTOR or code.name in SET_VEX):
+        return 0
+    return _EXTENSIONS.get(code.name, one.changed)

@@ -13,12 +13,15 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.straight_code import CodeReader, Step
-from findleaks.disasm.registers import CALLER_SAVED, RDI, RIP, RSP
+from findleaks.disasm.registers import ARGUMENTS, CALLER_SAVED, GENERAL, RDI, RIP, RSP
 from findleaks.value_classes import NamedTuple
 
 _MASK = (1 << 64) - 1
-_MOST_STEPS = 400  # maximum number of instructions on all paths
+_MOST_STEPS = 1500  # maximum number of instructions on all paths
 _UNREADABLE = 1 << 62  # an address that no process can read
+_MOST_VISITS = 8  # number of states at one address, after which registers that change are unknown
+_FORGOTTEN = -2  # `register` of a value that changes in a loop
+_PASSED = tuple(map(GENERAL.index, ARGUMENTS))  # numbers of the registers of arguments
 _MOST_PUSHED = 16  # maximum number of words that a path has on the stack
 
 
@@ -57,17 +60,34 @@ def follow_jumps(
     general registers at the start, by number. `is_proven`: whether the goal was reached. If this is
     not known, no path may jump to another function. Raises CapstoneMissing."""
     found = _follow(reader, memory, start, known, goal, RDI, is_proven)
-    values = {one.value if one is not None else None for one, _ in found}
-    return found[0][0] if len(values) == 1 and not any(is_pushed for _, is_pushed in found) else None
+    values = {one.value if one is not None and one.register != _FORGOTTEN else None for one, _ in found}
+    return found[0][0] if len(values) == 1 and None not in values and not any(is_pushed for _, is_pushed in found) else None
 
 
-def offset_at(reader: CodeReader, memory: Memory, function: int, call: int, register: int) -> Optional[int]:
-    """Return the value of a register at the instruction at `call`, minus the first argument of the
-    function that contains it; None if it is unknown. Paths on which the register is loaded from the
-    stack do not count: the compiler saves it there and restores it. Raises CapstoneMissing."""
-    found = _follow(reader, memory, function, {RDI: _UNREADABLE}, call, register)
-    offsets = {one.offset for one, _ in found if one is not None and one.register == RDI}
-    return offsets.pop() if len(offsets) == 1 and all(one is None or one.register == RDI for one, _ in found) else None
+def only_jumps_to(reader: CodeReader, memory: Memory, start: int, goal: int) -> bool:
+    """Whether the function at `start` jumps to the one at `goal`, and to no other function. Raises
+    CapstoneMissing."""
+    return bool(_follow(reader, memory, start, {}, goal, RDI, is_proven=False))
+
+
+Offsets = Mapping[int, int]
+"""By number of a register: its value minus the first argument of a function."""
+
+
+def find_offsets(reader: CodeReader, memory: Memory, start: int, known: Offsets, goal: int) -> Offsets:
+    """Return the offsets of the registers of arguments at the instruction at `goal`, to which paths
+    from the function at `start` lead. `known`: the offsets at the start. Paths on which a register
+    is loaded from the stack do not count: the compiler saves it there and restores it. Raises
+    CapstoneMissing."""
+    values = {register: _UNREADABLE + offset for register, offset in known.items()}
+    ends = _follow_all(reader, memory, start, values, goal)
+    offsets = {}
+    for register in _PASSED:
+        passed = [end.registers[register] for end in ends if register in end.registers]
+        found = {one.value - _UNREADABLE for one in passed}
+        if len(found) == 1 and all(one.register in known and not one.word for one in passed):
+            offsets[register] = found.pop()
+    return offsets
 
 
 def _follow(
@@ -75,25 +95,53 @@ def _follow(
 ) -> list[tuple[Optional[Passed], bool]]:
     """Return the values that a register has when the paths from `start` reach `goal`, and whether
     words are on the stack then; [] if a path cannot be followed."""
+    found = []
+    for path in _follow_all(reader, memory, start, known, goal, is_proven):
+        passed = path.registers.get(register)
+        found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
+    return found
+
+
+def _follow_all(reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, is_proven: bool = True) -> list[_Path]:
+    """Return the paths from `start` that reach `goal`; [] if a path cannot be followed."""
     paths = [_Path(start, {number: Passed(value, 0, number) for number, value in known.items()})]
-    found: list[tuple[Optional[Passed], bool]] = []
+    found: list[_Path] = []
+    visits: dict[int, list[_State]] = {}  # the registers at each address
     seen = set[tuple[int, tuple[tuple[int, Passed], ...], tuple[Optional[Passed], ...]]]()
     while paths:
         path = paths.pop()
         if path.address == goal:
-            passed = path.registers.get(register)
-            found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
+            found.append(path)
             continue
+        path = _forget_counters(path, visits.setdefault(path.address, []))
         state = (path.address, tuple(sorted(path.registers.items())), path.pushed)
         if state in seen:
             continue
         seen.add(state)
         step = reader.step(path.address) if len(seen) <= _MOST_STEPS else None
+        if step is not None and _is_last(reader, step):
+            continue
         after = _execute(step, path, memory) if step is not None else None
         if after is None or (not is_proven and path.has_left and not after):
             return []
         paths += [one._replace(has_left=path.has_left or _leaves(reader, step, one.address)) for one in after]
     return found
+
+
+def _forget_counters(path: _Path, visits: list[_State]) -> _Path:
+    """If a path is often at an address, return it without the values that changed since the last
+    time, such as the counter of a loop. Otherwise the path would have a new state in each round."""
+    registers = path.registers
+    if len(visits) >= _MOST_VISITS:
+        before = visits[-1]
+        registers = {number: one if before.get(number) == one else Passed(0, 0, _FORGOTTEN) for number, one in registers.items()}
+    visits.append(registers)
+    return path._replace(registers=registers)
+
+
+def _is_last(reader: CodeReader, step: Step) -> bool:
+    """Whether an instruction calls a function that does not return, such as malloc_printerr()."""
+    return step.effect.flow == "call" and step.code.target is not None and reader.never_returns(step.code.target)
 
 
 def _leaves(reader: CodeReader, step: Optional[Step], address: int) -> bool:
@@ -108,12 +156,13 @@ def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
     registers = dict(path.registers)
     if code.name == "jmp":
         target = code.target if code.target is not None else _target(step, registers, memory)
-        return [path._replace(address=target, jumps=(*path.jumps, target))] if target else None
+        # A jump to a null pointer, such as a hook that is not set, was not executed.
+        return None if target is None else [path._replace(address=target, jumps=(*path.jumps, target))] if target else []
     if flow in ("return", "stop"):
         return []
     if flow == "branch" and step.effect.target and not code.name.startswith("loop"):
         return [path._replace(address=code.end), path._replace(address=step.effect.target)]
-    if flow == "call":
+    if flow in ("call", "system"):
         # The called function may change any word, so a word that was loaded before may be a
         # different one now.
         kept = {number: one for number, one in registers.items() if number not in CALLER_SAVED and not one.word}
@@ -143,12 +192,12 @@ def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
     return [_Path(code.end, registers, pushed, path.jumps)]
 
 
-def _target(step: Step, registers: _State, memory: Memory) -> int:
-    """Return the destination of an indirect jump; 0 if it is unknown."""
+def _target(step: Step, registers: _State, memory: Memory) -> Optional[int]:
+    """Return the destination of an indirect jump; None if it is unknown."""
     if step.code.displacement is None:
-        return registers[step.code.source].value if step.code.source in registers else 0
+        return _value(registers, step.code.source)
     address = _operand(step, registers)
-    return (memory.word(address) or 0) if address is not None else 0
+    return memory.word(address) if address is not None else None
 
 
 def _result(step: Step, registers: _State, memory: Memory) -> Optional[Passed]:
@@ -183,4 +232,9 @@ def _add(one: Optional[Passed], number: int) -> Optional[Passed]:
 
 def _operand(step: Step, registers: _State) -> Optional[int]:
     """Return the address of an instruction's memory operand; None if it is unknown."""
-    return step.code.operand_address(lambda number: registers[number].value if number in registers else None)
+    return step.code.operand_address(lambda number: _value(registers, number))
+
+
+def _value(registers: _State, number: int) -> Optional[int]:
+    one = registers.get(number)
+    return one.value if one is not None and one.register != _FORGOTTEN else None

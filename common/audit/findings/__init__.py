@@ -26,7 +26,7 @@ from findleaks.audit.findings.leaked_mappings import find_leaked_mappings
 from findleaks.audit.findings.module_data import find_module_data
 from findleaks.audit.findings.open_files import find_open_files
 from findleaks.audit.findings.retained import find_retained_memory
-from findleaks.audit.findings.thread_stacks import find_thread_stacks
+from findleaks.audit.findings.thread_stacks import find_thread_stacks, has_unexplained_stacks
 from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.truncation import find_truncation
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
@@ -77,6 +77,9 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     leaked = find_leaked_memory(session, figures, inside or bool(possible))
     if not leaked.bytes and has_unexplained_blocks(accounting, figures, found):
         leaked = replace(leaked, commands=("roots", *leaked.commands))
+    crash = list(_find_crash(session))
+    if not leaked.bytes and ((session.target.crashed and not crash) or has_unexplained_stacks(accounting, found)):
+        leaked = replace(leaked, commands=("stacks", *leaked.commands))
     found += [
         *possible,
         *find_uncollected_garbage(session, figures),
@@ -84,7 +87,7 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
         *(unowned if accounting.known else []),
     ]
     found.sort(key=lambda finding: -finding.weight)
-    found[:0] = [*_find_crash(session), *find_deadlocked_threads(session.target)]
+    found[:0] = [*crash, *find_deadlocked_threads(session.target)]
     cut_off = list(find_truncation(session))
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []

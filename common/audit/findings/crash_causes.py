@@ -61,7 +61,7 @@ def describe_causes(found: Crash) -> str:
     if found.released is not None and found.released_place is not None:
         sentences += _describe_released(found, found.released_place)
     elif fault is not None:
-        sentences += _describe_fault(fault)
+        sentences += _describe_fault(fault) if not found.message else []
         if fault.kind == "index" and found.address is not None:
             register = register_name(fault.register)
             sentences.append(f"The index{f', in {register},' if register else ''} is {number(fault.value)}.")
@@ -71,7 +71,9 @@ def describe_causes(found: Crash) -> str:
         elif found.text:
             sentences.append(_describe_text(found.text))
     if found.recursion is not None:
-        sentences.append(f"{shorten(found.recursion.frame.short_name(), 200)} is on the stack {found.recursion.frames} times or more.")
+        named = found.recursion.frame
+        which = shorten(named.short_name(), 200) if named.function else f"The function at {named.label()}"
+        sentences.append(f"{which} is on the stack {found.recursion.frames} times or more.")
     if found.stream is not None:
         sentences.append(describe_closed_stream(found.stream))
     if found.check:
@@ -221,7 +223,7 @@ def cause_facts(found: Crash) -> dict[str, object]:
         "fortified_function": found.check or None,
         "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
         "allocator_check": "musl" if found.musl_check == "allocator" else None,
-        "recursion": {"function": recursion.frame.function, "frames": recursion.frames} if recursion is not None else None,
+        "recursion": {"function": recursion.frame.short_name(), "frames": recursion.frames} if recursion is not None else None,
     }
 
 

@@ -10,8 +10,9 @@ from typing import Optional
 from findleaks.audit.accounting import Accounting
 from findleaks.audit.findings.deep_stack import find_deep_stack
 from findleaks.audit.findings.large_shares import private_bytes
-from findleaks.audit.findings.significance import is_large
+from findleaks.audit.findings.significance import PART, is_large
 from findleaks.formatting import number, printable, shorten, size
+from findleaks.results.share_sort import ShareSort
 from findleaks.runtimes.directory import find_frames
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
@@ -22,6 +23,7 @@ from findleaks.unwind.stacks import NamedFrame, Stack, group_threads
 from findleaks.value_classes import NamedTuple
 
 _MANY = 32  # minimum number of threads in a finding if residency is unknown
+LEAST_NOTED = 1 << 20  # fewest bytes of stacks that a sentence without a finding describes
 _WAITS = (LOCK, RELOCK, WAIT, PARK)
 
 
@@ -85,6 +87,25 @@ def find_thread_stacks(session: Session, accounting: Accounting) -> Iterator[Fin
     # If residency is unknown, the finding is ranked by the bytes that are certainly in use.
     touched = total if accounting.known else min(_used_bytes(session), total)
     yield Finding("thread-stacks", touched, title, cause, remedies, ("stacks",), facts, total if accounting.known else None)
+
+
+def has_unexplained_stacks(accounting: Accounting, found: Sequence[Finding]) -> bool:
+    """Whether stacks of running threads are a tenth of the private memory, and no finding is about
+    them."""
+    stacks = [one for one in accounting.shares if one.sort == ShareSort.STACKS] if accounting.known else []
+    is_explained = any(one.kind in ("thread-stacks", "deep-stack", "unread-memory") for one in found)
+    return not is_explained and sum(one.bytes for one in stacks) >= max(LEAST_NOTED, PART * private_bytes(accounting))
+
+
+def describe_threads(session: Session, threads: int) -> str:
+    """Return where most of the threads are, for a sentence without a finding; "" if there are few
+    threads, or if fewer than half of them have the same stack."""
+    readers = find_frames(session.target) if threads >= _MANY else ()
+    group = _find_largest_group(group_threads(session.target, readers=readers), readers) if threads >= _MANY else _Group("", ())
+    if not group.place or 2 * group.threads < threads:
+        return ""
+    same = "have the same stack, in" if len(group.stacks) == 1 else "are in"
+    return f"{number(group.threads)} of {number(threads)} {same} {group.place}"
 
 
 def _find_idle_remedies(group: _Group, readers: Sequence[ManagedFrames]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from findleaks.audit.findings.large_shares import find_largest_data_file, privat
 from findleaks.audit.findings.retainer_sentences import describe_field, describe_shared_part
 from findleaks.audit.findings.root_groups import describe_streams, is_most_of
 from findleaks.audit.findings.significance import LEAST, PART, denominator
+from findleaks.audit.findings.thread_stacks import describe_threads
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, shorten, size, some
 from findleaks.results.share_sort import ShareSort
@@ -76,6 +77,8 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
     for one in large:
         kind, what, reason = _REASONS.get(one.sort, ("", "", ""))
         if reason and kind not in kinds and "unread-memory" not in kinds:
+            where = describe_threads(session, one.count) if one.sort == ShareSort.STACKS else ""
+            reason = f"{where}. {reason}" if where else reason
             yield f"{_amount(one, what.format(one.of))}: {reason}"
     if "mapped-file" not in kinds:
         yield from _describe_data_file(session, accounting)

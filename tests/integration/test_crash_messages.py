@@ -1,0 +1,75 @@
+"""`verdict` prints the message with which a library ended the process, and the innermost function outside of the library."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import mallocs_tcmalloc
+import pytest
+from debuggers import run_cli
+from kernel_cores import run_until_crash
+
+_GLIB = """#include <glib.h>
+#include <string.h>
+__attribute__((noinline)) void check(GList *list) { g_assert_cmpint(g_list_length(list), ==, 3); }
+__attribute__((noinline)) void open_database(const char *name) { g_error("cannot open the database %s: locked", name); }
+__attribute__((noinline)) int count(GList *list) { g_return_val_if_fail(list == NULL, 1); return 0; }
+__attribute__((noinline)) void *reserve(gsize size) { return g_malloc(size); }
+int main(int words, char **word) {
+    GList *list = g_list_append(NULL, word[1]);
+    g_warning("an earlier message");
+    if (!strcmp(word[1], "check")) check(list);
+    if (!strcmp(word[1], "open_database")) open_database("users.db");
+    if (!strcmp(word[1], "count")) { g_log_set_always_fatal(G_LOG_LEVEL_CRITICAL); return count(list); }
+    if (!strcmp(word[1], "reserve")) return reserve(G_MAXSIZE / 8) != NULL;
+    return words;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def glib(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("glib")
+    source, program = folder / "program.c", folder / "program"
+    source.write_text(_GLIB)
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "glib-2.0"], check=True, capture_output=True, text=True).stdout.split()
+    subprocess.run(["gcc", "-O1", "-g", source, "-o", program, *flags], check=True)
+    return program
+
+
+@pytest.mark.parametrize("word", ["check", "open_database", "count", pytest.param("reserve", marks=pytest.mark.matrix)])
+def test_messages_of_glib(word: str, glib: Path, tmp_path: Path) -> None:
+    core, printed = run_until_crash([str(glib), word], tmp_path)
+    line = printed.strip().splitlines()[-1].removeprefix("**").strip()  # "(process:12): GLib-ERROR **: 03:04:05.678: the message"
+    message = line if word == "check" else line.split(": ", 3)[3]
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["evidence"]["message"] == message, printed
+    assert found["evidence"]["function"] == word
+    assert f" in {word} (program): {message.rstrip('.')}." in found["text"]
+    assert not found["cause"]
+
+
+_TCMALLOC = """#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noinline)) void drop(void *block) { free(block); asm volatile(""); }
+int main(void) { char *block = malloc(40); fprintf(stderr, "block=%p\\n", block); drop((void *)0x123456789000); return 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(one, marks=() if one == "2.10" else pytest.mark.matrix) for one in mallocs_tcmalloc.SUITES]
+)
+def test_the_message_of_tcmalloc(version: str, tmp_path: Path) -> None:
+    tcmalloc, source = mallocs_tcmalloc.get(version), tmp_path / "program.c"
+    source.write_text(_TCMALLOC)
+    program = tcmalloc.compile(source, tmp_path / "program", ("-O1", "-g", "-w"))
+    environment = [f"{name}={value}" for name, value in tcmalloc.environment().items()]
+    core, printed = run_until_crash(["env", *environment, str(program)], tmp_path)
+    (line,) = re.findall(r"^.*Attempt to free invalid pointer.*$", printed, re.MULTILINE)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert found["evidence"]["message"] == line.strip()
+    assert found["evidence"]["signal"] == ("SIGABRT" if version in ("2.8.1", "2.10") else "SIGILL")
+    assert found["evidence"]["function"] == "drop"
