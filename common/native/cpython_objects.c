@@ -57,9 +57,12 @@ static bool shared_counts(const uint8_t *count) {
 /* Return whether a block may be a dictionary's values. Their first words are not initialised and
  * may contain the rest of an object. The byte before the values is their offset, of which 24 and
  * 32 are beyond an object's head (PyDictValues of 3.11 and 3.12, Objects/dictobject.c:
- * new_values). */
+ * new_values). A value is an address; where a string has its state, the lowest bits are set. */
 static bool may_be_values(const uint8_t *data, uint64_t size) {
-    return (size >= 24 && data[23] == 24) || (size >= 32 && data[31] == 32);
+    for (uint64_t offset = 24; offset <= 32 && offset <= size; offset += 8)
+        if (data[offset - 1] == offset && (size < offset + WORD || load(data + offset) % WORD == 0))
+            return true;
+    return false;
 }
 
 /* Count the objects in the blocks in use that start in the piece. types[i] is the address of type

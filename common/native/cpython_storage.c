@@ -18,13 +18,16 @@
 #define HAS_SPARE 16u /* a deque of 3.11 and later: numfreeblocks and freeblocks follow maxlen */
 #define HAS_KEYS 32u  /* a dictionary: its fifth word points to its keys */
 #define HAS_SHARED 64u /* a type: see SHARED_KEYS */
+#define LATER_VALUES (HAS_VALUES | HAS_TAGGED) /* a dictionary since 3.13: see find_values */
 #define IS_SET 128u   /* a set: see claim_set */
 #define PREFIX UINT32_C(0x80000000)
 #define CHUNK UINT32_C(0x40000000) /* a block of a deque: see claim_chunk */
 #define KEYS UINT32_C(0x20000000)  /* the keys of a dictionary: see find_keys */
 #define SET UINT32_C(0x10000000)   /* the table of a set */
 #define DISPUTED UINT32_MAX
+#define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is no possible prefix */
 #define MOST_PREFIX 64u
+#define MOST_VALUES 30u /* SHARED_KEYS_MAX_SIZE */
 #define MOST_ITEMS (SET - 4u)      /* of a list, whose claim must be less than SET */
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
@@ -82,6 +85,19 @@ static void claim_values(const blocks *b, uint64_t values, const uint32_t *found
     uint64_t prefix = values - start;
     if (prefix && prefix <= MOST_PREFIX && prefix % WORD == 0)
         claim_block(b, found, claims, index, PREFIX | (uint32_t)(prefix / WORD));
+}
+
+/* Claim the values of a dictionary. In 3.11 and 3.12 they have a prefix; `kind` is then HAS_VALUES
+ * or HAS_TAGGED. */
+static void claim_dict_values(const blocks *b, uint64_t values, unsigned kind, const uint32_t *found, uint32_t *claims) {
+    uint64_t start = 0;
+    if (kind == HAS_VALUES || kind == HAS_TAGGED) {
+        claim_values(b, values, found, claims);
+        return;
+    }
+    uint32_t index = values && values % WORD == 0 ? holder(b, values, &start) : NONE;
+    if (index != NONE && start == values)
+        claim_block(b, found, claims, index, kind ? PREFIX : OLD_VALUES);
 }
 
 static void claim_keys(const blocks *b, uint64_t keys, const uint32_t *found, uint32_t *claims) {
@@ -180,15 +196,17 @@ API void fl_claim_storage(const blocks *b, const piece *p, const uint32_t *found
             claim_deque(b, object, left - offset, kinds[type] & HAS_SPARE, found, claims);
         if (kinds[type] & HAS_KEYS && left >= offset + 5 * WORD)
             claim_keys(b, load(object + 4 * WORD), found, claims);
+        if (kinds[type] & HAS_KEYS && left >= offset + 6 * WORD)
+            claim_dict_values(b, load(object + 5 * WORD), kinds[type] & LATER_VALUES, found, claims);
         if (kinds[type] & HAS_SHARED && left >= offset + (SHARED_KEYS + 2) * WORD) {
             claim_keys(b, load(object + SHARED_KEYS * WORD), found, claims);
             claim_keys(b, load(object + (SHARED_KEYS + 1) * WORD), found, claims);
         }
         if (kinds[type] & IS_SET && left >= offset + 6 * WORD)
             claim_set(b, object, found, claims);
-        if (kinds[type] & HAS_VALUES && offset >= 4 * WORD && left >= offset)
+        if ((kinds[type] & LATER_VALUES) == HAS_VALUES && offset >= 4 * WORD && left >= offset)
             claim_values(b, load(object - 4 * WORD), found, claims);
-        if (kinds[type] & HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
+        if ((kinds[type] & LATER_VALUES) == HAS_TAGGED && offset >= 3 * WORD && left >= offset && load(object - 3 * WORD) & 1)
             claim_values(b, load(object - 3 * WORD) + 1, found, claims);
     }
 }
@@ -214,6 +232,27 @@ static bool is_value(const uint8_t *data, uint64_t length, uint64_t number) {
     while (at < used && at + 3 <= length && data[length - 3 - at] != number)
         at++;
     return at < used;
+}
+
+/* Return the number of the first word after the values in a block with the layout of 3.13; 0 if
+ * this is no such block. `data`: at least one word. The first word has, in one byte each, the
+ * number of values, the number of those in use, and whether the values are in an object; its other
+ * bytes are not written. The order of the values in use follows the values, in one byte each,
+ * rounded up to words (struct _dictvalues in Include/internal/pycore_dict.h of 3.13 and 3.14). */
+static uint64_t find_values(const uint8_t *data, uint64_t size) {
+    uint64_t capacity = data[0], end = 1 + capacity, whole = (end + (capacity + WORD - 1) / WORD) * WORD;
+    bool fits = whole <= size && size - whole <= whole / 4 + 4 * WORD;
+    return capacity && capacity <= MOST_VALUES && data[1] <= capacity && !data[2] && fits ? end : 0;
+}
+
+/* Return the same for a block of the given size up to 3.10. There are values for two thirds of 8,
+ * 16 or 32 slots. A word that follows an odd number of values is not written, because allocators
+ * round sizes up to two words. Return 0 if there is no such word. */
+static uint64_t find_old_values(uint64_t size) {
+    for (uint64_t slots = 8; slots <= 32; slots *= 2)
+        if (slots * 2 / 3 % 2 && size == (slots * 2 / 3 + 1) * WORD)
+            return slots * 2 / 3;
+    return 0;
 }
 
 /* Return whether the items at both ends, of those in the piece, look like items. `data`: the
@@ -268,6 +307,15 @@ API int fl_unused_storage(const blocks *b, const piece *p, const uint32_t *found
             continue;
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD;
         const uint8_t *data = p->data + (start - p->address);
+        if (claim == PREFIX || claim == OLD_VALUES) {
+            uint64_t end = claim == OLD_VALUES ? find_old_values(size) : left >= WORD ? find_values(data, size) : 0;
+            uint8_t *head = &heads[claim == OLD_VALUES ? end : 64 + end];
+            if (end && *head >= WANTED)
+                *head = WANTED;
+            else if (end)
+                patterns[index] = *head;
+            continue;
+        }
         if (claim & PREFIX) {
             uint64_t prefix = claim & ~PREFIX, length = prefix * WORD, last = size / WORD - 1;
             if (length > size || length > left || data[length - 1] != length)

@@ -131,6 +131,7 @@ def test_objects_with_methods_of_their_own(version: str, tmp_path: Path) -> None
     count = re.search(r"([0-9,]+) (?:objects of )?Class \(singleton\)", cause)
     assert count is not None and 3000 <= int(count[1].replace(",", "")) < 3000 + 1200, cause
     assert any("define_singleton_method" in one for one in remedies), (cause, remedies)
+    assert "reached by ROWS (Ruby variable): Array, 3,000 elements" in cause, cause
 
 
 HEALTHY = """

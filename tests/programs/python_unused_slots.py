@@ -26,7 +26,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
     "DequeEnd", "DequeStart", "DequeEmpty", "SetTable", "Popped", "Attribute", "Heap"
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
-Emptied, Global, Registered, Seen, Behind = classes("Emptied", "Global", "Registered", "Seen", "Behind")
+Emptied, Global, Registered, Seen, Behind, Valued = classes("Emptied", "Global", "Registered", "Seen", "Behind", "Valued")
 
 
 def leaked(kind):
@@ -186,6 +186,23 @@ def behind():
     return COUNT
 
 
+class Number(int):
+    pass
+
+
+def of_dictionary():
+    """The attributes of a number are in a block of values that belongs to a dictionary. Some words of the block are not written. They still
+    contain the address of the object."""
+    Number(1).first = None
+    for number in range(COUNT):
+        one = keep(Number(1000 + number))
+        made = leaked(Valued)
+        earlier = [[made] * words for words in (6, 34, 36)]
+        del earlier
+        one.first = None
+    return COUNT
+
+
 def heap():
     one = keep([])
     for number in range(COUNT):
@@ -267,6 +284,7 @@ KINDS = {
     Popped: popped,
     Attribute: attribute,
     Behind: behind,
+    Valued: of_dictionary,
     Heap: heap,
     Ended: ended,
     Suspended: suspended,

@@ -39,8 +39,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.M)
 _QUALIFIER = r"(?:(?<=^)|(?<= ))[A-Z][\w:]*[#.](?=\S+$)"
 """Matches the class that Ruby 3.4 and newer writes before the name of a method."""
 _INVALID = "  <invalid frame>\n"
-_NONE = "  <no Python frame>\n"
-"""What `faulthandler` prints while a greenlet switches to another one."""
+_NONE = "<no Python frame>\n"
+"""What `faulthandler` prints while a greenlet switches to another one. Only CPython 3.11 and newer indent this line."""
 _OUTERMOST = ("<module>", "_bootstrap")
 _INTERNAL = [("__init__", 0, "__init__"), ("<shim>", 0, "<interpreter trampoline>")]
 """The interpreter's own frames, which Python's tracebacks omit. `faulthandler` of 3.14 stops at the first."""

@@ -20,17 +20,18 @@ from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, SET, SHARED, S
 from findleaks.runtimes.object_references import ObjectBlocks, find_references
 from findleaks.target.arch import Arch
 
-LISTS, OWNERS, PLAIN, DEQUES = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000]
-KINDS = bytes([LIST, VALUES | TAGGED, KEYS | SHARED | SET, DEQUE | SPARE])
+LISTS, OWNERS, PLAIN, DEQUES, TAGGED_OWNERS, SETS = TYPES = [0x9D8000, 0x9D9000, 0x9DA000, 0x9DB000, 0x9DC000, 0x9DD000]
+KINDS = bytes([LIST, VALUES, KEYS | SHARED | VALUES | TAGGED, DEQUE | SPARE, TAGGED, SET])
+OLD_KINDS = bytes([*KINDS[:2], KEYS, *KINDS[3:]])  # of 3.10 and older
 ARCHES = st.sampled_from(graphs.ARCHES)
 
 
 def make_tally(blocks: Blocks, arch: Arch, shift: int) -> ObjectTally:
-    offsets = bytes([2 * arch.word + shift, 4 * arch.word + shift, shift, 2 * arch.word + shift])
-    return ObjectTally.of(blocks, TYPES, TypeColumns(offsets, bytes(4), bytes(4), bytes(4)), PROGRAM, shift)
+    offsets = bytes([2 * arch.word + shift, 4 * arch.word + shift, shift, 2 * arch.word + shift, 4 * arch.word + shift, shift])
+    return ObjectTally.of(blocks, TYPES, TypeColumns(offsets, bytes(6), bytes(6), bytes(6)), PROGRAM, shift)
 
 
-def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> dict[str, Any]:
+def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int], kinds: bytes = KINDS) -> dict[str, Any]:
     """Return the results of both passes if the memory is divided at these offsets."""
     blocks = memory.built(engine)
     tally = make_tally(blocks, memory.arch, shift)
@@ -42,7 +43,7 @@ def find_unused(engine: Engine, memory: Memory, shift: int, cuts: list[int]) -> 
     def pattern(mask: int) -> int:
         return patterns.setdefault(mask, len(patterns) + 1)
 
-    rest = unused_storage(engine, blocks, lambda: pieces, tally, KINDS, pattern)
+    rest = unused_storage(engine, blocks, lambda: pieces, tally, kinds, pattern)
     immortal = [list(immortal_objects(engine, blocks, piece, tally)) for piece in pieces]
     masks = {number: mask for mask, number in patterns.items()}
     graph = engine.graph(blocks)
@@ -78,9 +79,9 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
             place,
             *(rng.choice([*values, rng.choice(picks), rng.choice(picks) + shift, rng.choice(picks) + 2 * word]) for _ in range(words)),
         )
-        kind = rng.choice([0, 1, 2, 3, 3, 4])
-        head = (2, 4, 0, 2, 0)[kind] + gap
-        if kind < 4 and words >= head + 5:
+        kind = rng.choice([0, 1, 2, 3, 3, 4, 5, 6])
+        head = (2, 4, 0, 2, 4, 0, 0)[kind] + gap
+        if kind < 6 and words >= head + 5:
             if gap:
                 memory.put(place + head - gap, rng.choice([0, 8192]))
                 local, bits = rng.choice([1, 3, 0xFFFFFFFF]), rng.choice([0, 1, 64])
@@ -104,15 +105,19 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
                 memory.data[(target + 1) * word : (target + 1) * word + 3] = bytes([slots, slots, kinds])
                 if rng.random() < 0.3:  # keys of Python 3.10
                     memory.put(target + 1, rng.choice([4, 8, 16, 24]), rng.choice([0, 0x9D0000]))
-        if kind == 2 and words >= head + 6 and rng.random() < 0.3:
+        if kind == 5 and words >= head + 6:
             target, room = rng.choice(starts)
             memory.put(place + head + 4, max(room - rng.randrange(9), 0) // 2 - 1 & arch.mask, HEAP + target * word)
         if kind == 3 and words >= head + 9:
             put_deque(rng, memory, place + head, [HEAP + one * word for one, size in starts if size in (66, 70)], words - head)
-        if kind == 1 and words >= head:
+        if kind == 2 and words >= head + 6 and rng.random() < 0.3:
+            target, room = rng.choice(starts)
+            memory.put(place + head + 5, HEAP + target * word)
+            memory.data[target * word : target * word + 3] = bytes([max(room * 7 // 8 - rng.randrange(4), 0), rng.randrange(4), 0])
+        if kind in (1, 4) and words >= head:
             target, _ = rng.choice(starts)
             prefix = rng.choice([1, 2, 3, 4, 9, 16])
-            memory.put(place + head - rng.choice([3, 4]), HEAP + (target + prefix) * word - rng.randrange(2))
+            memory.put(place + head - (4 if kind == 1 else 3), HEAP + (target + prefix) * word - rng.randrange(2))
             if rng.random() < 0.8:
                 memory.data[(target + prefix) * word - 1] = prefix * word
     return memory
@@ -137,7 +142,8 @@ def test_both_engines_agree(seed: int, arch: Arch, free_threaded: bool) -> None:
     rng = random.Random(seed)
     memory = random_memory(rng, arch, 16 if free_threaded else 0)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (find_unused(engine(arch), memory, 16 if free_threaded else 0, cuts) for engine in (graphs.native, graphs.pure))
+    kinds = rng.choice([KINDS, OLD_KINDS])
+    native, pure = (find_unused(engine(arch), memory, 16 if free_threaded else 0, cuts, kinds) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
@@ -250,6 +256,36 @@ def test_word_after_values(engine: Any, arch: Arch) -> None:
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
+def test_values_of_a_dictionary(engine: Any, arch: Arch) -> None:
+    """In CPython 3.13, eight values follow a word with their number. The upper half of this word, and words after the values, are
+    unused."""
+    memory, word = Memory(arch, 200), arch.word
+    start, values = memory.block(0, 8), memory.block(40, 9 + 8 // word)
+    memory.put(0, 1, PLAIN, 3, 0, 0, values)
+    memory.put(40, *[start] * (9 + 8 // word))
+    every = (1 << 64) - (1 << 9) | 1
+    for head, mask in (
+        (bytes([8, 3, 0]), every),
+        (bytes([8, 9, 0]), 0),  # more values in use than there are
+        (bytes([8, 3, 1]), 0),  # the values are in an object
+        (bytes([9, 3, 0]), 0),  # they do not fit
+        (bytes([1, 1, 0]), 0),  # much smaller than the block
+        (bytes([0, 0, 0]), 0),
+    ):
+        memory.data[40 * word : 40 * word + 3] = head
+        assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, mask], head
+    memory.data[40 * word : 40 * word + 3] = bytes([8, 3, 0])
+    memory.put(5, values + word)
+    assert find_unused(engine(arch), memory, 0, [])["masks"] == [0, 0]
+    for words, mask in ((6, (1 << 64) - (1 << 5)), (10, 0), (22, (1 << 64) - (1 << 21)), (8, 0)):
+        memory = Memory(arch, 200)
+        memory.block(0, 8)
+        memory.put(0, 1, PLAIN, 3, 0, 0, memory.block(40, words))
+        assert find_unused(engine(arch), memory, 0, [], OLD_KINDS)["masks"] == [0, mask], words
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_words_after_the_keys_of_a_dictionary(engine: Any, arch: Arch) -> None:
     """The keys have eight slots of one byte, and five entries that consist of a string and a value. Later words are unused."""
     memory, word = Memory(arch, 200), arch.word
@@ -281,11 +317,11 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     values are references."""
     word = arch.word
 
-    def find_hashes(owner: list[int], contents: list[int], head: bytes = b"") -> list[int]:
+    def find_hashes(owner: list[int], contents: list[int], head: bytes = b"", kind: int = PLAIN) -> list[int]:
         memory = Memory(arch, 200)
         memory.block(0, 8)
         memory.block(40, len(contents))
-        memory.put(0, 1, PLAIN, *owner)
+        memory.put(0, 1, kind, *owner)
         memory.put(40, *contents)
         memory.data[41 * word : 41 * word + len(head)] = head
         bounds = find_unused(engine(arch), memory, 0, [])["rest"]
@@ -300,13 +336,13 @@ def test_hashes(engine: Any, arch: Arch) -> None:
     assert find_hashes([3, 0, table], [1, 8, 0x9D0000, 0, 2, *slots, *entries]) == [5 + len(slots), 6 + len(slots)]  # 3.9 and 3.10
     assert find_hashes([3, 0, table], [1, 7, 0x9D0000, 0, 2, *slots, *entries]) == []
     items = [HEAP, HEAP, HEAP, 5, *[0] * 10, HEAP, HEAP]
-    assert find_hashes([2, 2, 7, table], items) == [1, 2, 15, 16]
-    assert find_hashes([2, 2, 15, table], items) == []  # the block is too small
+    assert find_hashes([2, 2, 7, table], items, kind=SETS) == [1, 2, 15, 16]
+    assert find_hashes([2, 2, 15, table], items, kind=SETS) == []  # the block is too small
 
 
 def test_no_lists_no_pass() -> None:
     engine = graphs.native()
     blocks = make_list(graphs.ARCHES[0], 10, 3).built(engine)
     tally = make_tally(blocks, graphs.ARCHES[0], 0)
-    assert unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, bytes(4), lambda mask: 1) == []
+    assert unused_storage(engine, blocks, lambda: pytest.fail("read memory"), tally, bytes(6), lambda mask: 1) == []
     assert tally.found == array("I", [NO_OBJECT] * 2)

@@ -321,19 +321,22 @@ def _retained_by_managed_heap(
 
 def _describe_types(accounting: Accounting, retained: int) -> tuple[str, tuple[str, ...]]:
     """Return a sentence on the types whose objects retain at least the fraction PART of `retained`
-    bytes of native memory, and what frees the memory of the first one; ("", ()) if there are none.
-    """
+    bytes of native memory, and what frees the memory of one of them; ("", ()) if there are none.
+    This is the first type for which a chain of references is known, or the first one."""
     rows = ((one.runtime, row) for one in accounting.native if not one.runtime.objects_are_native for row in one.types)
     named = sorted((pair for pair in rows if pair[1].held.bytes >= PART * retained), key=lambda pair: -pair[1].held.bytes)
     if not named:
         return "", ()
     shown = [f"{number(row.type.objects)} {shorten(row.type.name)}: {size(row.held.bytes)}" for _, row in named[:TYPES]]
-    runtime, first = named[0]
     sentence = f" Objects that retain a tenth of it or more: {'; '.join(shown)}."
-    # With an object graph, the finding has a path already.
-    chain = runtime.reference_chain(first.type.name) if runtime.object_graph() is None else ""
-    sentence += f" One of the {shorten(first.type.name)} objects is reached by {shorten(chain, 400)}." if chain else ""
-    return sentence, tuple(runtime.remedies(first.type.name))
+    for runtime, row in named[:TYPES]:
+        # With an object graph, the finding has a path already.
+        chain = runtime.reference_chain(row.type.name) if runtime.object_graph() is None else ""
+        if chain:
+            sentence += f" One of the {shorten(row.type.name)} objects is reached by {shorten(chain, 400)}."
+            return sentence, tuple(runtime.remedies(row.type.name))
+    runtime, row = named[0]
+    return sentence, tuple(runtime.remedies(row.type.name))
 
 
 def _describe_managed_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:

@@ -9,7 +9,8 @@ freed.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
 Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the words before
-an object is the list of weak references), Include/cpython/object.h (tp_weaklistoffset),
+an object is the list of weak references; struct _dictvalues, of whose first word only four bytes
+are written, follows an object since 3.13), Include/cpython/object.h (tp_weaklistoffset),
 Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
 wr_next after the object's head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is
 borrowed). Since 3.11, tp_basicsize of the type "code" is the offset of an object's bytecode."""
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
-from findleaks.runtimes.cpython.types import HAVE_GC, MANAGED_WEAKREF, SUBCLASSES, Types
+from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, MANAGED_WEAKREF, SUBCLASSES, Types
 from findleaks.runtimes.exclusion_table import ExclusionTable
 
 WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
@@ -57,6 +58,8 @@ class Borrowed:
             size = known.basic_size(number) - known.shift if is_code else known.sizes[number]
             rest = _whole_rest if known.shift or is_code else _rest
             own = _WEAK_WORDS if is_weak else _SET_HASHES if number in sets else ()
+            if flags & INLINE_VALUES and not known.shift:
+                own = (*own, known.basic_size(number) // word)
             words = _mask_borrowed(start, flags, known.weak_lists[number], own, word) | rest(start, size, word)
             plain = self._pattern(Exclusion(0, links, header))
             self.lives.append(self._pattern(Exclusion(words & ~links, links, header), plain))

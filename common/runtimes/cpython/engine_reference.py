@@ -76,7 +76,7 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 tally.found[index] = number
                 is_leaf = leaf == 1 or (leaf and state & leaf == leaf)
                 tally.merged[index] = IGNORED if is_leaf else number
-                values = offset == 0 and _may_be_values(piece.data, start - piece.address, size)
+                values = offset == 0 and _may_be_values(piece.data[start - piece.address :][:size], word, arch.byteorder)
                 tally.patterns[index] = 0 if values else LEAF if is_leaf else tally.lives[number]
                 tally.sums[SUMS * number] += 1
                 tally.sums[SUMS * number + 1] += size
@@ -90,10 +90,14 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
     return cut
 
 
-def _may_be_values(data: memoryview, start: int, size: int) -> bool:
+def _may_be_values(data: memoryview, word: int, order: Literal["little", "big"]) -> bool:
     """Return whether a block may be a dictionary's values: see may_be_values in
     cpython_objects.c."""
-    return (size >= 24 and data[start + 23] == 24) or (size >= 32 and data[start + 31] == 32)
+    for offset in (24, 32):
+        if len(data) >= offset and data[offset - 1] == offset:
+            if len(data) < offset + word or not int.from_bytes(data[offset : offset + word], order) % word:
+                return True
+    return False
 
 
 def _counts(blocks: Blocks, tally: ObjectTally, word: int) -> bool:

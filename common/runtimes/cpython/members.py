@@ -24,11 +24,12 @@ from findleaks.formatting import format_count
 from findleaks.runtimes.cpython.borrowed import WEAK
 from findleaks.runtimes.cpython.engine import NO_OBJECT
 from findleaks.runtimes.cpython.types import INLINE_VALUES, MANAGED_DICT, SUBCLASSES, Types
-from findleaks.runtimes.cpython.variables import SPLIT, items, table
+from findleaks.runtimes.cpython.variables import GENERAL, SPLIT, UNICODE, items, table
 from findleaks.target.base import Target
 
 _LIST = {16: "ob_size", 24: "ob_item", 32: "allocated"}
-_DICT = {16: "ma_used", 32: "ma_keys", 40: "ma_values"}
+_DICT_KEYS = 32
+_DICT = {16: "ma_used", _DICT_KEYS: "ma_keys", 40: "ma_values"}
 _CODE, _DEFAULTS, _CLOSURE = "__code__", "__defaults__", "__closure__"
 _FUNCTION = {16: "__globals__", 24: "__builtins__", 48: _CODE, 56: _DEFAULTS, 64: "__kwdefaults__", 72: _CLOSURE, 88: "__dict__"}
 _OLD_FUNCTION = {16: _CODE, 24: "__globals__", 32: _DEFAULTS, 40: "__kwdefaults__", 48: _CLOSURE, 72: "__dict__"}
@@ -39,6 +40,7 @@ _LRU_CACHE, _PARTIAL = "functools._lru_cache_wrapper", "functools.partial"
 _CACHE, _CACHED = 72, 88
 """Offsets of the dictionary and of the function of an lru_cache."""
 _SUSPENDED = ("generator", "coroutine", "async_generator")
+_FRAME_CODE = 32  # offset of f_code before 3.11
 _MOST_NAMES = 1 << 12
 _FIRST_FRAME = range(64, 120, 8)  # offsets at which a suspended object's frame may begin
 _TASK_WORDS = 32  # words of a task in which its coroutine is looked for
@@ -85,6 +87,8 @@ class ObjectNames:
             return f"function {self._function_name(address)}".rstrip()
         if plain in _SUSPENDED:
             return f"{name} {self._code_name(self._code_of(address))}".rstrip()
+        if plain == "frame" and not self.layout.has_frames:
+            return f"frame {self._code_name(self._memory.word(address + _FRAME_CODE) or 0)}".rstrip()
         if name.endswith("asyncio.Task"):
             return f"asyncio task {self._task_name(address)}".rstrip()
         if plain == "method":
@@ -164,8 +168,27 @@ class ObjectNames:
             return f"[{(address - start) // 8}]" if self._memory.word(self._object(at) + 24) == start else ""
         if self._known.plain_name(number) == "collections.deque":
             return "[item]"
+        if self._known.flags[number] & SUBCLASSES["dict"]:
+            return self._name_split_value(self._object(at), index, address)
         values = self._values(number, self._object(at))
         return self._attribute(number, address - values) if values and self._blocks.find(values) == index else ""
+
+    def _name_split_value(self, dictionary: int, index: int, address: int) -> str:
+        """Return the key of a value that is in a block of a dictionary's values. The keys are in a
+        table that the instances of a class share."""
+        keys, values = self._memory.words(dictionary + _DICT_KEYS, 2) or (0, 0)
+        at = self._blocks.find(keys) if keys else -1
+        if at < 0 or not values or self._blocks.find(values) != index:
+            return ""
+        kinds = (SPLIT,) if self.layout.has_frames else (GENERAL, UNICODE)
+        found = table(self._memory, keys, self._blocks.address(at) + self._blocks.size(at) - keys, kinds)
+        # Since 3.13, a word with numbers precedes the values.
+        place, rest = divmod(address - values - (8 if self.release >= (3, 13) else 0), 8)
+        if found is None or rest or not 0 <= place < found.entries:
+            return ""
+        key = self._memory.word(found.first + (place + 1) * found.stride - 16) or 0
+        text = self._known.text(key)
+        return f'["{text}"]' if text else ""
 
     def _name_in_object(self, number: int, start: int, address: int, holder: int) -> str:
         offset, flags = address - start, self._known.flags[number]
@@ -185,6 +208,10 @@ class ObjectNames:
             return "cell_contents" if offset == 16 else ""
         if plain in _SUSPENDED:
             return self._name_local(start, address)
+        if plain == "frame" and not self.layout.has_frames:
+            # f_localsplus, an array of one word in the definition, is the last member.
+            first = start + self._known.basic_size(number) - 8
+            return self._name_variable(self._memory.word(start + _FRAME_CODE) or 0, address - first)
         if plain in WEAK:
             return "callback of weak reference" if offset == 24 else ""
         if self._known.name(number) == _LRU_CACHE:
@@ -312,8 +339,13 @@ class ObjectNames:
 
     def name_in_frame(self, frame: int, address: int) -> str:
         """Return "local variable x" for a word of a frame; "" for other words."""
-        names = self.variables(self._memory.word(frame + self.layout.code) or 0)
-        at, rest = divmod(address - frame - self.layout.variables, 8)
+        return self._name_variable(self._memory.word(frame + self.layout.code) or 0, address - frame - self.layout.variables)
+
+    def _name_variable(self, code: int, offset: int) -> str:
+        """Return "local variable x" for the word at this offset in the variables of a frame that
+        executes `code`; "" for other words."""
+        names = self.variables(code)
+        at, rest = divmod(offset, 8)
         return f"local variable {names[at]}" if not rest and 0 <= at < len(names) and names[at] else ""
 
     def is_frame(self, address: int) -> bool:

@@ -9,9 +9,15 @@ leftindex, rightindex, state and maxlen follow the type, then numfreeblocks and 
 and 3.12, the block of an object's attribute values begins with a prefix, which contains the order
 of the attributes. Some of its bytes are never written. The last byte is the length of the prefix.
 The byte before is the number of attributes (Include/internal/pycore_dict.h, struct _dictvalues).
-Before 3.11 there is no prefix; since 3.13 the values are in their objects. Because allocators round
+Before 3.11 the values belong to a dictionary, and there is no prefix. Because allocators round
 sizes up, an unused word may follow the values in their block. Unused words may also follow the keys
 of a dictionary (struct _dictkeysobject).
+
+Since 3.13, most values are in their objects (see remains.py). Instances whose size varies (an Enum
+whose members are numbers), and copies of an instance's dictionary, have a dictionary with a
+separate block of values. The block begins with a word of which only four bytes are written. The
+order of the attributes follows the values. In all releases from 3.11, the dictionary of an object
+(vars(OBJECT)) takes over the object's block of values.
 
 Dictionaries and sets store the hashes of their keys (setentry in Include/cpython/setobject.h or
 Include/setobject.h). The hash of an int is its value. Programs often use id(OBJECT), which is the
@@ -41,7 +47,11 @@ LIST, VALUES, TAGGED, DEQUE, SPARE, KEYS, SHARED, SET = 1, 2, 4, 8, 16, 32, 64, 
 LIST: lists. VALUES: objects with a pointer to their values four words before the object (3.11).
 TAGGED: the pointer is three words before the object, and is the address minus 1 (3.12). DEQUE:
 deques. SPARE: deques that keep blocks for reuse (3.11). KEYS: dictionaries. SHARED: types, whose
-objects share keys (3.11 to 3.13). SET: sets."""
+objects share keys (3.11 to 3.13). SET: sets.
+
+In dictionaries, VALUES or TAGGED means that the dictionary may have a block of values with a
+prefix, and both together mean that it may have one with the layout of 3.13. If neither is set, it
+may have one with the layout of 3.10."""
 
 OLD_RELEASES = [["3", "9"], ["3", "10"]]
 """Releases in which all deques share one list of spare blocks, and shared keys are at another
@@ -51,6 +61,7 @@ MOST_RANGES = 1 << 21
 """Maximum number of ranges of unused words. Each takes about 150 bytes. An intact process has more
 only if dictionaries or sets contain millions of ids."""
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
+MOST_VALUES = 30  # SHARED_KEYS_MAX_SIZE: values of a dictionary at most
 
 
 def storage_kinds(known: Types, version: str, word: int) -> bytes:
@@ -58,12 +69,13 @@ def storage_kinds(known: Types, version: str, word: int) -> bytes:
     a word."""
     release = version.split(".")[:2]
     values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
+    of_dict = values or (VALUES | TAGGED) * (release not in OLD_RELEASES)
     keys = KEYS if word == 8 and not known.shift else 0
     shared = keys and SHARED * (release not in OLD_RELEASES)
     kinds = bytearray(
         LIST * bool(flags & SUBCLASSES["list"])
         | values * bool(flags & MANAGED_DICT)
-        | keys * bool(flags & SUBCLASSES["dict"])
+        | (keys and keys | of_dict) * bool(flags & SUBCLASSES["dict"])
         | shared * bool(flags & TYPE_SUBCLASS)
         for flags in known.flags
     )

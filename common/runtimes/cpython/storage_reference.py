@@ -10,13 +10,15 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SET, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, MOST_VALUES, SET, SHARED, SPARE, TAGGED, VALUES
 from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 
 _PREFIX, _CHUNK, _KEYS, _SET, _DISPUTED = 0x80000000, 0x40000000, 0x20000000, 0x10000000, 0xFFFFFFFF
 _SAMPLE = 4  # items checked at both ends of a list
 _MOST_CAPACITY = _SET - 4
+_LATER_VALUES = VALUES | TAGGED
+_OLD_VALUES = _PREFIX | 64
 _LOWEST_OBJECT = 4096
 _CHUNK_ITEMS, _CHUNK_WORDS = 64, 66
 _DEQUE_WORDS, _MOST_SPARE = 9, 16
@@ -64,14 +66,16 @@ def claim_storage(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
                 _claim_chunk(blocks, word, at(_DEQUE_WORDS + 1 + place), _CHUNK_WORDS, _CHUNK_WORDS, tally, claims)
         if kinds[number] & KEYS and len(one.data) >= offset + 5 * word:
             _claim_keys(blocks, word, at(4), tally, claims)
+        if kinds[number] & KEYS and len(one.data) >= offset + 6 * word:
+            _claim_dict_values(blocks, word, at(5), kinds[number] & _LATER_VALUES, tally, claims)
         if kinds[number] & SHARED and len(one.data) >= offset + (_SHARED_KEYS + 2) * word:
             _claim_keys(blocks, word, at(_SHARED_KEYS), tally, claims)
             _claim_keys(blocks, word, at(_SHARED_KEYS + 1), tally, claims)
         if kinds[number] & SET and len(one.data) >= offset + 6 * word:
             _claim_set(blocks, word, at(4) + 1, at(5), tally, claims)
-        if kinds[number] & VALUES and offset >= 4 * word and len(one.data) >= offset:
+        if kinds[number] & _LATER_VALUES == VALUES and offset >= 4 * word and len(one.data) >= offset:
             _claim_values(blocks, word, at(-4), tally, claims)
-        if kinds[number] & TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
+        if kinds[number] & _LATER_VALUES == TAGGED and offset >= 3 * word and len(one.data) >= offset and at(-3) & 1:
             _claim_values(blocks, word, at(-3) + 1, tally, claims)
 
 
@@ -118,6 +122,31 @@ def _claim_values(blocks: Blocks, word: int, values: int, tally: ObjectTally, cl
     prefix = values - blocks.address(index) if index >= 0 else 0
     if prefix and prefix <= MOST_PREFIX and not prefix % word:
         _claim(blocks, tally, claims, index, _PREFIX | prefix // word)
+
+
+def _claim_dict_values(blocks: Blocks, word: int, values: int, kind: int, tally: ObjectTally, claims: array[int]) -> None:
+    """See claim_dict_values in cpython_storage.c."""
+    if kind in (VALUES, TAGGED):
+        _claim_values(blocks, word, values, tally, claims)
+        return
+    index = blocks.find(values) if values and not values % word else -1
+    if index >= 0 and blocks.address(index) == values:
+        _claim(blocks, tally, claims, index, _PREFIX if kind else _OLD_VALUES)
+
+
+def _find_old_values(word: int, size: int) -> int:
+    """See find_old_values in cpython_storage.c."""
+    counts = (slots * 2 // 3 for slots in (8, 16, 32))
+    return next((count for count in counts if count % 2 and size == (count + 1) * word), 0)
+
+
+def _find_values(data: memoryview, word: int, size: int) -> int:
+    """See find_values in cpython_storage.c."""
+    capacity, used, is_embedded = data[:3]
+    end = 1 + capacity
+    whole = (end + -(-capacity // word)) * word
+    fits = whole <= size and size - whole <= whole // 4 + 4 * word
+    return end if 0 < capacity <= MOST_VALUES and used <= capacity and not is_embedded and fits else 0
 
 
 def _is_deque(items: int, first_block: int, last_block: int, first: int, last: int) -> bool:
@@ -170,6 +199,15 @@ def unused_storage(
         if not claim or claim == _DISPUTED or tally.patterns[one.number]:
             continue
         words = engine.arch.unpack(bytes(one.data[: len(one.data) // word * word]))
+        if claim in (_PREFIX, _OLD_VALUES):
+            is_old, whole = claim == _OLD_VALUES, one.size // word * word
+            end = _find_old_values(word, whole) if is_old else _find_values(one.data, word, whole) if words else 0
+            place = end if is_old else ROW + end
+            if end and heads[place] >= WANTED:
+                heads[place] = WANTED
+            elif end:
+                tally.patterns[one.number] = heads[place]
+            continue
         if claim & _PREFIX:
             prefix = claim & ~_PREFIX
             if prefix <= one.size // word and prefix <= len(words) and one.data[prefix * word - 1] == prefix * word:
