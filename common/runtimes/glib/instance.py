@@ -27,6 +27,7 @@ from findleaks.runtimes.compared_counts import CountedValues, Style, compare_cou
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.glib import engine as kinds
 from findleaks.runtimes.glib import mini_objects, variants
+from findleaks.runtimes.glib.atomic_arrays import find_arrays
 from findleaks.runtimes.glib.bindings import NAME as BINDING
 from findleaks.runtimes.glib.bindings import Binding, find_bindings
 from findleaks.runtimes.glib.contexts import Contexts
@@ -47,6 +48,7 @@ MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
 HANDLERS = "signal handlers"
 EARLIER_QUARKS = "earlier table of quarks"
+ARRAYS = "interfaces"
 MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
@@ -273,14 +275,18 @@ class GLib(Runtime):
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        return [*words, *self.signals.table_words, *chain.from_iterable(one.unowned for one in self.contexts.all)]
+        words += chain.from_iterable(one.unowned for one in self.contexts.all)
+        words += self.contexts.find_unused_words(blocks, self._images[LIBRARY].module) if LIBRARY in self._images else ()
+        return [*words, *self.signals.table_words]
 
     def dependents(self) -> Sequence[Dependent]:
         """Return the lists of handlers, each with the instance that frees it, the bindings of
-        properties, and the earlier tables of quarks, which GLib keeps like the last one."""
+        properties, the earlier tables of quarks, which GLib keeps like the last one, and arrays
+        that only interior pointers refer to."""
         handlers = (Dependent(instance, address, HANDLERS) for instance, address in self.signals.lists.items())
         tables = (Dependent(self._type_names.table, address, EARLIER_QUARKS) for address in self._earlier_tables)
-        return [*handlers, *(one.dependent for one in self._bindings), *tables]
+        arrays = find_arrays(self._memory, self._directory.blocks, self._nodes, self._data(OBJECTS))
+        return [*handlers, *(one.dependent for one in self._bindings), *tables, *(Dependent(*one, ARRAYS) for one in arrays)]
 
     @cached_property
     def _bindings(self) -> Sequence[Binding]:
