@@ -1,7 +1,7 @@
 """Find the earlier tables of quarks, which GLib never frees.
 
 When the table of texts of all quarks is full, GLib allocates a larger one and copies the texts.
-Other threads may still read the earlier table, so GLib keeps it allocated, but does not refer to it.
+Other threads may still read the earlier table, so GLib keeps it, but does not refer to it.
 
 Source: glib/gquark.c (quark_new) of GLib 2.50 to 2.84, 64-bit targets."""
 

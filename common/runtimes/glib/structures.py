@@ -54,8 +54,10 @@ PART = 0.5  # the least fraction of possible errors that must have an error doma
 
 
 class Structures:
-    """Finds and names structures of GLib. `names`: functions that return the name of a structure of
-    this kind at an address, such as that of a GSource, or "". `objects`: the memory of libgobject."""
+    """Finds and names structures of GLib.
+
+    `names`: functions that return the name of a structure of this kind at an address, such as that
+    of a GSource, or "". `objects`: the memory of libgobject."""
 
     def __init__(
         self,
