@@ -25,23 +25,22 @@ def find_arrays(memory: Memory, blocks: Blocks, types: TypeNodes, data: Sequence
     """Yield the address of what refers to an array, and the address of the block of this array.
     `data`: the writable memory of libgobject."""
     for node in types.nodes:
-        start = _find_block(memory, blocks, node + types.layout.supers - _BEFORE_SUPERS)
+        start = _find_block(blocks, memory.word(node + types.layout.supers - _BEFORE_SUPERS) or 0)
         if start:
             yield node, start
     seen = set[int]()
     for low, high in data:
         for address, words in memory.scan(low, high):
-            for place in range(address, address + memory.size * len(words), memory.size):
-                start = _find_block(memory, blocks, place)
+            for at, word in enumerate(words):
+                start = _find_block(blocks, word)
                 while start and start not in seen and len(seen) < _MOST_FREE:
                     seen.add(start)
-                    yield place, start
-                    start = _find_block(memory, blocks, start + 8)
+                    yield address + 8 * at, start
+                    start = _find_block(blocks, memory.word(start + 8) or 0)
 
 
-def _find_block(memory: Memory, blocks: Blocks, place: int) -> int:
-    """Return the address of the block in use to whose second word the word at `place` refers, or
-    0."""
-    word = memory.word(place) or 0
-    found = blocks.lookup(word) if word and word % 8 == 0 else None
+def _find_block(blocks: Blocks, word: int) -> int:
+    """Return the address of the block in use to whose second word a word refers, or 0. Blocks are
+    aligned to 16 bytes."""
+    found = blocks.lookup(word) if word % 16 == 8 else None
     return found[1] if found is not None and found[1] == word - 8 and found[3] == State.IN_USE else 0
