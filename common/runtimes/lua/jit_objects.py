@@ -24,6 +24,7 @@ from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion
 from findleaks.engine.terms import State as BlockState
 from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
+from findleaks.runtimes.lua.jit_types import FfiTypes
 from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
 from findleaks.runtimes.lua.weak import is_object
 from findleaks.target.base import Range, Target
@@ -84,6 +85,8 @@ class JitObjects(lua.Objects):
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self.interior: set[tuple[int, int]] = set()
         self._dead_keys = 0
+        self._ffi: dict[int, FfiTypes] = {}  # by state
+        self._cdata_names: dict[int, dict[int, str]] = {}  # by state and number of the type
         super().__init__(target, engine, directory, states)
         self._add_own(directory)
 
@@ -134,7 +137,7 @@ class JitObjects(lua.Objects):
             used = _USERDATA_BYTES + (words[_USERDATA_LENGTH // 8] & 0xFFFFFFFF)
             number, pattern = self._object_number(state, words[_METATABLE // 8], lua.USERDATAS), _PLAIN
         elif kind == _CDATA:
-            number, pattern = self._number("cdata"), _PLAIN
+            number, pattern = self._number(self._cdata_name(state, head[2] | head[3] << 8)), _PLAIN
             self.interior.add((size, address - start))
         elif kind == _THREAD:
             number, pattern = lua.THREADS, _STATE
@@ -153,6 +156,14 @@ class JitObjects(lua.Objects):
         self.found[index], self.patterns[index] = number, pattern
         self.totals[number][0] += 1
         self.totals[number][1] += size + added
+
+    def _cdata_name(self, state: State, number: int) -> str:
+        """Return the name of objects of FFI whose type has this number."""
+        if number not in self._cdata_names.setdefault(state.address, {}):
+            if state.address not in self._ffi:
+                self._ffi[state.address] = FfiTypes(self._memory, state.address, LAYOUT.size, lambda string: self.text(state, string))
+            self._cdata_names[state.address][number] = " ".join(filter(None, ("cdata", self._ffi[state.address].name(number))))
+        return self._cdata_names[state.address][number]
 
     def _cut(self, start: int, size: int, used: int) -> None:
         """Add the end of a block to `dead`, if the block is longer than LuaJIT requested."""
