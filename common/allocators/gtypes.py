@@ -50,6 +50,11 @@ class GTypeNames:
                 return end
         return MOST_QUARKS if self._quarks else 0
 
+    @property
+    def table(self) -> int:
+        """The address of the table of texts, by quark; 0 if it is not found."""
+        return self._quarks
+
     @cached_property
     def _quarks(self) -> int:
         """The address of `quarks`, or 0."""

@@ -38,7 +38,8 @@ FUNDAMENTAL = 255 << 2
 """The largest number of a fundamental type. Its GType is a number, such as 80 for GObject. For
 other types it is the address of the TypeNode."""
 
-BOXED = 18 << 2  # the GType of boxed types
+INTERFACE, BOXED = 2 << 2, 18 << 2  # the GTypes of interfaces and of boxed types
+WITHOUT_BITS = (INTERFACE, BOXED)  # fundamental types whose bits can be 0
 
 LIBRARY = "libgobject-2.0"  # beginning of the name of the file
 MOST_TYPES = 1 << 16
@@ -101,8 +102,7 @@ def _find_fundamental(memory: Memory, layout: NodeLayout, data: Sequence[Range])
             for at, node in enumerate(words):
                 number = memory.word(node + layout.supers) if node % 8 == 0 and node else None
                 bits = memory.int32(node + layout.children + 4) if number and number <= FUNDAMENTAL and number % 4 == 0 else None
-                # The TypeNode of boxed types can have no bits.
-                if number and (bits or (bits == 0 and number == BOXED)):
+                if number and (bits or (bits == 0 and number in WITHOUT_BITS)):
                     arrays.setdefault(address + 8 * at - 2 * number, []).append(node)
     return max(arrays.values(), key=len, default=[])
 

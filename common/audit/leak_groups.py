@@ -189,7 +189,8 @@ def _drop_suppressed(leaks: Iterable[tuple[Leak, str]], suppressions: Suppressio
 def _leak_of_typed_group(session: Session, group: Group) -> tuple[Leak, str]:
     known = session.object_types
     if known is not None and group.label != NO_LABEL:
-        return _leak(group, label_names(session)[group.label], "", known.runtime, "runtime", True), ""
+        leak = _leak(group, label_names(session)[group.label], "", known.runtime, "runtime", True)
+        return leak._replace(cycle=1) if known.are_trees else leak, ""
     if group.mark:
         return _leak_of_known_type(session, group), ""
     sure = session.types.is_class(group.type_word)

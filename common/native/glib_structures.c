@@ -2,16 +2,17 @@
  * structure is recognised by its own words, and by the blocks that they refer to.
  *
  * Sources: glib/ghash.c, gtree.c, garray.c, gstring.h, gqueue.h, gerror.h, gsequence.c,
- * gdatetime.c, gbytes.c, gmain.h of GLib 2.50 to 2.84, for 64-bit targets. */
+ * gdatetime.c, gbytes.c, gmain.h, gobject/gclosure.c of GLib 2.50 to 2.84, for 64-bit targets. */
 #include "blocks.h"
 
-enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE };
+enum { TABLE = 1, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE };
 
 #define ROUNDING 24u /* a block has at most this many bytes more than the structure in it */
 #define LEAST_ROOM 24u /* least usable size of a block of glibc */
 #define UNSPLIT 32u    /* glibc rounds a request up, and does not split off a rest of 16 bytes */
 #define LEAST 16u          /* fewest bytes of a block that may contain a structure */
 #define SOURCE_BYTES 96u   /* fewest bytes of a GSource, to which programs add members */
+#define CLOSURE_BYTES 64u  /* bytes of a GRealClosure, to which other closures add members */
 #define MOST_BYTES 512u    /* most bytes of a block that may contain a structure */
 #define MOST_REFERENCES (1u << 24)
 #define MOST_ELEMENT (1u << 20)
@@ -128,6 +129,17 @@ static bool is_source(candidate *c) {
     return room_at(c, word_at_offset(c, 88)) >= 16 && (!next || room_at(c, next) >= SOURCE_BYTES);
 }
 
+/* The GClosure is at offset 32. Its first word has the numbers of references and of notifiers. */
+static bool is_closure(candidate *c) {
+    uint64_t meta = word_at_offset(c, 0), list = word_at_offset(c, 24), notifiers = word_at_offset(c, 56);
+    uint32_t head = half_at(c, 32), count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF);
+    c->first = word_at_offset(c, 40);
+    c->second = list ? list : meta;
+    if (!(head & 0x7FFF) || !is_code(c, c->first) || !may_be_code(c, meta) || !may_be_code(c, list) || !may_be_code(c, word_at_offset(c, 16)))
+        return false;
+    return (!notifiers && !count) || room_at(c, notifiers) >= 16 * (uint64_t)(count ? count : 1);
+}
+
 static bool is_string(candidate *c) {
     uint64_t text = word_at_offset(c, 0), length = word_at_offset(c, 8), places = word_at_offset(c, 16);
     c->first = text + length;
@@ -159,6 +171,8 @@ static unsigned kind_of(candidate *c) {
         return TABLE;
     if (fits(c, 96) && is_table(c, true))
         return TABLE;
+    if (c->size >= CLOSURE_BYTES && is_closure(c))
+        return CLOSURE;
     if (c->size >= SOURCE_BYTES)
         return is_source(c) ? SOURCE : 0;
     if (fits(c, 48) && is_tree(c))

@@ -105,7 +105,8 @@ class ObjectTypes(NamedTuple):
     `ranks` has a number (at least 1) for each type; a cycle is named after its object of the
     highest rank. `runtime` is the runtime's name, `phrase` that of an object ("Python object").
     `parts` are the types of blocks that belong to an object of another type, such as the entries of
-    a hash."""
+    a hash. `are_trees`: parents and children refer to each other. Such cycles are trees, which no
+    code needs to break."""
 
     types: array[int]  # "I", by block
     names: Sequence[str]
@@ -114,6 +115,7 @@ class ObjectTypes(NamedTuple):
     phrase: str
     are_native: bool = False  # whether the objects are structures of native code
     parts: Sequence[int] = ()
+    are_trees: bool = False
 
 
 class Objects(NamedTuple):

@@ -10,7 +10,7 @@ from findleaks.formatting import format_amount, number, size, some
 from findleaks.runtimes.finding import Finding
 from findleaks.value_classes import NamedTuple, dataclass, field
 
-HELD = 4 << 20  # least bytes of a pool and the pools below it for a finding
+HELD = 2 << 20  # least bytes of a pool and the pools below it for a finding
 PART = 0.5  # the least fraction of the bytes of all pools that these must have
 CHIEF = 0.7  # the finding names a child instead if it has this fraction of the pool's bytes
 SHOWN = 4  # names that the finding lists

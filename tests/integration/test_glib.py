@@ -283,3 +283,23 @@ def test_structures_without_slices(tmp_path: Path) -> None:
 def test_structures_of_older_versions(version: str, tmp_path: Path) -> None:
     program = build_with(tmp_path, "glib_structures.c", "glib-2.0")
     check_structures(program, tmp_path, glibs.environment(version), ())
+
+
+def check_closures(program: Path, folder: Path, environment: Mapping[str, str]) -> None:
+    with cores.Running([str(program)], folder / "run", environment) as made:
+        groups = run_json("find", "--pid", str(made.pid))["groups"]
+        path = run_cli("blocks", "--type", "earlier table of quarks", "--pid", str(made.pid)).stdout
+    found = Counter({(one["type"], one["size"]): one["blocks"] for one in groups})
+    assert found == {("GClosure of on_event", 72): 300, (None, 72): 200}, groups
+    assert path.count("reachable") == 2
+
+
+def test_closures_and_earlier_tables_of_quarks(tmp_path: Path) -> None:
+    """Leaked closures have the name of their function. Closures of classes, and the tables of quarks that GLib replaced, are no leaks."""
+    check_closures(build_with(tmp_path, "gobject_closures.c", "gobject-2.0"), tmp_path, {})
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", glibs.VERSIONS)
+def test_closures_of_older_versions(version: str, tmp_path: Path) -> None:
+    check_closures(build_with(tmp_path, "gobject_closures.c", "gobject-2.0"), tmp_path, glibs.environment(version))

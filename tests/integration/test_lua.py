@@ -143,3 +143,18 @@ def test_a_process_without_garbage(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["trusted"] and done.returncode == 0
     assert {one["type"] for one in answer["groups"]} <= {"string"}
+
+
+@pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
+def test_class_libraries_and_weak_tables(program: str, tmp_path: Path) -> None:
+    """Classes that libraries define have names. What only weak tables refer to is garbage, except strings."""
+    with cores.Running([real.executable(program), str(truth.PROGRAMS / "class_libraries.lua")], tmp_path / "run", stdin=-1) as made:
+        where = "--pid", str(made.pid)
+        (lua,) = run_json("runtime", "--limit", "0", *where)["runtimes"]
+    types = {row["name"]: row["objects"] for row in lua["types"]}
+    file = "programs/class_libraries.lua"
+    methods = {f"c with first at {file}:22", f"c with second at {file}:23", f"object with get at {file}:35"}
+    for name in ("Account", "Saving", "M.Node", "pool.Leaf", *methods):
+        assert types.get(name) == 100, (name, types)
+    leaked = {row["name"]: row["leaked"]["blocks"] for row in lua["types"] if row["name"] in ("Kept", "Dropped")}
+    assert types["Kept"] == types["Dropped"] == 200 and leaked["Kept"] == 0 and 180 <= leaked["Dropped"] <= 200

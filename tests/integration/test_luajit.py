@@ -151,3 +151,12 @@ def test_damage(blocks: cores.Running, tmp_path: Path) -> None:
     answer = run_json("find", str(core))
     assert not answer["trusted"] and any(f"LuaJIT's chunk at {address - 16:#x} has an impossible size" in one for one in answer["warnings"])
     assert run_cli("verify", str(core)).returncode == 1
+
+
+def test_types_of_ffi(tmp_path: Path) -> None:
+    """Objects of FFI have their types in C."""
+    with cores.Running([real.executable("luajit"), str(truth.PROGRAMS / "ffi.lua")], tmp_path / "run", stdin=-1) as made:
+        (lua,) = run_json("runtime", "--limit", "0", "--pid", str(made.pid))["runtimes"]
+    types = {row["name"]: row["objects"] for row in lua["types"]}
+    for name in ("struct point", "item_t", "uint64_t", "struct point*", "char*[]", "union value"):
+        assert 100 <= types.get(f"cdata {name}", 0) <= 102, (name, types)  # operations on cdata make some more

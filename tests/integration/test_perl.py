@@ -238,3 +238,13 @@ def check_build(perl: list[str], version: str, mode: str, folder: Path) -> None:
         assert answer["trusted"] and (answer["totals"]["definite"]["blocks"] > 200) == (mode == "leak")
         if mode == "keep":
             assert [answer["totals"][kind]["blocks"] for kind in ("definite", "indirect")] == [0, 0]
+
+
+def test_interpreters_of_threads(tmp_path: Path) -> None:
+    """Values of all threads are read: leaked cycles of each thread are found, and no other objects."""
+    with cores.Running([real.executable("perl"), str(truth.PROGRAMS / "threads.pl")], tmp_path / "run") as made:
+        core = str(made.kernel_core())
+    (perl,) = run_json("runtime", "--limit", "0", core)["runtimes"]
+    types = {row["name"]: (row["objects"], row["leaked"]["blocks"]) for row in perl["types"]}
+    assert types["Held"] == (600, 0) and types["Lost"][0] == 450 and types["Lost"][1] >= 435
+    assert run_cli("verify", core).returncode == 0

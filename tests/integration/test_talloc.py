@@ -103,7 +103,7 @@ def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: P
         kind = kinds[starts[bisect_right(starts, address) - 1]]
         assert (kind in truth.LOST) == (word == "lost") and kind != "possible", (word, hex(address), kind)
     (group,) = (one for one in run_json("find", core)["groups"] if one["type"] == "struct session")
-    assert (group["blocks"], group["indirect_blocks"]) == (LOST, 2 * LOST)
+    assert (group["blocks"], group["indirect_blocks"], group["cycle"]) == (LOST, 2 * LOST, 1)
 
 
 def test_chunks_of_one_size_with_several_names(tmp_path: Path) -> None:

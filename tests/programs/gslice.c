@@ -1,5 +1,5 @@
 /* Chunks of GLib's slice allocator of many sizes: held by a table, lost, and freed. Prints "held SIZE ADDRESS", "lost …" and "freed …" a line,
-   then "ready". A thread that waits has magazines of its own, and one that ended has none. */
+   then "ready". Threads that wait have magazines of their own, and one that ended has none. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void __attribute__((noinline)) make(void) {
 
 static void *thread(void *waits) {
     for (int number = 0; number < 30; number++) {
-        void *one = g_slice_alloc(40), *other = g_slice_alloc(200);
+        void *one = waits ? made("freed", 40) : g_slice_alloc(40), *other = g_slice_alloc(200);
         g_slice_free1(40, one);
         g_slice_free1(200, other);
     }
@@ -55,7 +55,8 @@ int main(void) {
     char end;
     make();
     if (pipe(halted) || pthread_create(&one, NULL, thread, NULL) || pthread_join(one, NULL)) return 1;
-    if (pthread_create(&one, NULL, thread, halted) || read(halted[0], &end, 1) != 1) return 1;
+    for (int number = 0; number < 3; number++)
+        if (pthread_create(&one, NULL, thread, halted) || read(halted[0], &end, 1) != 1) return 1;
     sweep();
     puts("ready");
     fflush(stdout);

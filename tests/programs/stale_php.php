@@ -25,6 +25,13 @@ class Seven extends Six
 eval('class Forty { public $a' . implode(', $a', range(1, 40)) . '; }'); // 680 bytes; its block has 768, as that of Forty1
 eval('class Forty1 extends Forty { public $b; }');
 
+eval('class Seventeen { public $a' . implode(', $a', range(1, 17)) . '; }'); // 312 bytes; its block has 320, as that of a generator
+
+function numbers()
+{
+    yield 1;
+}
+
 // Append an array that has a block of the same size as the one of an array that is freed. Of the other array, all places but the first
 // $numbers refer to Items.
 function reuse_array(&$lists, $numbers, $places, $kept)
@@ -74,6 +81,10 @@ for ($number = 0; $number < 300; $number++) {
     reuse_object($objects, 'Seven', 'g', 'Six');
     reuse_array($lists, 100, 128, 70);
     reuse_object($objects, 'Forty1', 'b', 'Forty');
+    $wide = new Seventeen();
+    $wide->a17 = new Item();
+    unset($wide);
+    $objects[] = numbers();
 }
 foreach ([null, 'key'] as $prefix) {
     for ($number = 0; $number < 100; $number++) {
@@ -81,7 +92,7 @@ foreach ([null, 'key'] as $prefix) {
     }
     $deleted += delete_elements($lists, $prefix, 100000, 99999); // has mappings of its own
 }
-echo 38 * 300 + $deleted, ' ', $deleted, " 300\n";
+echo 39 * 300 + $deleted, ' ', $deleted, " 300\n";
 echo "ready\n";
 while (true) {
     sleep(3600);

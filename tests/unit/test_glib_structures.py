@@ -49,8 +49,10 @@ STRUCTURES = (
     (kinds.BYTES, 72, struct.pack("<QQQQQ", here(10) + 40, 20, 1, 0, 0)),
     (kinds.SOURCE, 120, struct.pack("<QQQQQQQQQQQQ", 1, 0, CODE - 64, 1, 0, 0, 0, 0, 0, 0, 0, room(0))),
     (kinds.STRING, 32, struct.pack("<QQQ", room(0), 30, 128)),
-    (kinds.QUEUE, 24, struct.pack("<QQQ", here(15), here(16), 3)),
+    (kinds.QUEUE, 24, struct.pack("<QQQ", here(17), here(18), 3)),
     (kinds.ERROR, 24, struct.pack("<IIQ", 17, 4, room(0))),
+    (kinds.CLOSURE, 72, struct.pack("<QQQQIIQQQ", 0, 0, 0, CODE, 1 << 17 | 1, 0, CODE, 5, room(1))),
+    (kinds.CLOSURE, 96, struct.pack("<QQQQIIQQQQ", CODE, 80, CODE, CODE, 1, 0, CODE, 80, 0, 0)),
 )
 
 
@@ -60,7 +62,7 @@ def make_heap() -> tuple[bytearray, list[tuple[int, int]]]:
     for number, (_, size, words) in enumerate(STRUCTURES):
         blocks.append((here(number), size))
         memory[STRIDE * number : STRIDE * number + len(words)] = words
-    blocks += [(here(15), 24), (here(16), 24), *((room(number), 160) for number in range(3))]
+    blocks += [(here(17), 24), (here(18), 24), *((room(number), 160) for number in range(3))]
     return memory, blocks
 
 
@@ -82,10 +84,11 @@ def test_each_kind_is_found() -> None:
 
 @pytest.mark.parametrize("number", range(len(STRUCTURES)))
 def test_a_structure_that_refers_to_no_block(number: int) -> None:
-    """A structure is not found without the blocks to which it refers. The exception is a GBytes that contains its data."""
+    """A structure is not found without the blocks to which it refers. Exceptions are a GBytes that contains its data, and a
+    closure without notifiers."""
     memory, blocks = make_heap()
     for found in find_in_both(bytes(memory), [blocks[number]]):
-        assert [one.kind for one in found] == ([kinds.BYTES] if number == 10 else [])
+        assert [one.kind for one in found] == {10: [kinds.BYTES], 16: [kinds.CLOSURE]}.get(number, [])
 
 
 @pytest.mark.parametrize(("requested", "usable", "is_found"), [(4, 24, True), (4, 40, True), (25, 56, True), (4, 72, False)])
@@ -139,7 +142,7 @@ def test_structures_of_the_program_before_those_of_glib(batch: int, monkeypatch:
     blocks.append([*(here(number) for number in range(len(rows))), room(0)], [24] * len(rows) + [160], [State.IN_USE] * (len(rows) + 1))
     blocks.seal()
     target = Memory(FakeTarget({HEAP: bytes(memory)}))
-    made = Structures(target, engine, cast(structures.Directory, Directory(blocks)), cast(GTypeNames, Quarks()), str)
+    made = Structures(target, engine, cast(structures.Directory, Directory(blocks)), cast(GTypeNames, Quarks()), {}, Range(0, 0))
     assert list(made.find()) == [(number, "GError (g-io-error-quark)") for number in range(5, 10)]
 
 

@@ -33,6 +33,12 @@ class FakeObjects:
     def is_script(self, _: State, function: int) -> bool:
         return bool(function)
 
+    def prototype(self, _: State, function: int) -> int:
+        return function
+
+    def place(self, _: State, prototype: int) -> str:
+        return ""
+
     def upvalues(self, _: State, function: int) -> Iterator[tuple[str, int]]:
         self.searched += 1
         yield ("Reader", METATABLES[0]) if function == METHOD else ("other", 7)

@@ -15,6 +15,7 @@ from findleaks.allocators.gslice.engine import LEAST_PAGE, OVERLAPS, SlabRead, c
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.record import Record
+from findleaks.allocators.thread_values import read_thread_values
 from findleaks.allocators.type_nodes import find_types
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Region, Target
@@ -28,9 +29,6 @@ _PAGES = (4096, 8192, 16384, 32768, 65536)  # values of `max_page`: page sizes o
 MOST_PLACES = 4
 """Maximum number of places read in a file's data. GLib has its variables once; each further place
 can only be damage, and costs a walk of all slabs."""
-PTHREAD_WORDS = 320
-"""Words from the thread pointer on that are read. They contain the first 32 thread-specific values
-of glibc."""
 
 
 class Place(NamedTuple):
@@ -115,10 +113,7 @@ def find_magazines(target: Target, memory: Memory, place: Place) -> tuple[list[i
     word = memory.size
     found: list[int] = []
     own: list[int] = []
-    values = set[int]()
-    for pointer in {thread.thread_pointer for thread in target.threads() if thread.thread_pointer}:
-        values.update(memory.words(pointer, PTHREAD_WORDS) or ())
-    for value in sorted(values):
+    for value in sorted(read_thread_values(target)):
         second = value + 2 * word * (1 + place.classes)
         if value % word == 0 and value and memory.words(value, 2) == (value + 2 * word, second):
             own.append(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from findleaks.allocators.directory import ONLY_IN
 from findleaks.allocators.images import find_images
 from findleaks.allocators.perl.instance import PerlArenas
-from findleaks.allocators.perl.layout import NAMED_HASHES, find_interpreter
+from findleaks.allocators.perl.layout import NAMED_HASHES, find_interpreter, find_interpreters_of_threads
 
 if TYPE_CHECKING:
     from findleaks.allocators.base import Allocator
@@ -32,5 +32,6 @@ def find(target: Target, engine: Engine, taken: Sequence[Range]) -> Sequence[All
         # Before 5.36, the bodies of named hashes had no arenas, and their members were elsewhere.
         known = interpreter is not None and any(one.type == NAMED_HASHES for one in interpreter.bodies)
         if interpreter is not None and known and interpreter.address not in found:
-            found[interpreter.address] = PerlArenas(target, engine, image, interpreter)
+            others = find_interpreters_of_threads(target, interpreter) if interpreter.struct else ()
+            found[interpreter.address] = PerlArenas(target, engine, image, interpreter, others)
     return list(found.values())

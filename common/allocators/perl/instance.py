@@ -1,4 +1,4 @@
-"""The arenas of one Perl interpreter as an Allocator."""
+"""The arenas of the Perl interpreters of a process as an Allocator."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ _SAMPLE = 64  # arenas of values whose values show where bodies begin
 class PerlArenas(Allocator):
     """Arenas of values and of bodies with pointers. See Allocator.
 
+    `interpreters` are the main interpreter, and those of other threads (ithreads). `interpreter` is
+    the main one, with the arenas of all.
+
     Bodies without pointers stay a part of malloc's blocks: no word refers to their start."""
 
     name = "perl"
@@ -45,8 +48,10 @@ class PerlArenas(Allocator):
     granule = 8
     retention_note = "Perl never frees an arena before it exits"
 
-    def __init__(self, target: Target, engine: Engine, image: Image, interpreter: Interpreter) -> None:
-        self.target, self.engine, self.image, self.interpreter = target, engine, image, interpreter
+    def __init__(self, target: Target, engine: Engine, image: Image, interpreter: Interpreter, others: Sequence[Interpreter] = ()) -> None:
+        self.target, self.engine, self.image = target, engine, image
+        self.interpreters = [interpreter, *others]
+        self.interpreter = interpreter = _merge(self.interpreters) if others else interpreter
         self.where = image.name
         self.memory = Memory(target)
         self.problems = [Problem(address, what) for address, what in interpreter.problems]
@@ -67,18 +72,20 @@ class PerlArenas(Allocator):
         return find_version(self.target, self.image.module, _VERSION)
 
     def _free_lists(self) -> Lists:
-        """Return the lists of free bodies; list i has those of type i."""
+        """Return the lists of free bodies: those of type 0 of all interpreters, then those of type
+        1, and so on."""
         types = 1 + max((one.type for one in self.interpreter.bodies), default=0)
-        heads = (self.memory.words(self.interpreter.roots, types) or ()) if self.interpreter.roots else ()
-        if not heads:
-            what = "Perl's lists of free bodies were not found: free bodies count as in use"
-            self.problems.append(Problem(self.interpreter.address, what, False))
-        wanted = [0 if kind in PLAIN else head for kind, head in enumerate(heads)]
+        heads = [self.memory.words(one.roots, types) or () if one.roots else () for one in self.interpreters]
+        for one, found in zip(self.interpreters, heads):
+            if not found:
+                what = "Perl's lists of free bodies were not found: free bodies count as in use"
+                self.problems.append(Problem(one.address, what, False))
+        wanted = [0 if kind in PLAIN or not found else found[kind] for kind in range(types) for found in heads]
         capacity = sum(one.size // 16 for one in self.interpreter.bodies)
         ranges = [Range(one.start, one.start + one.size) for one in self.interpreter.bodies if one.type not in PLAIN]
         lists = follow_lists(self.target, self.engine, ranges, wanted, capacity + 1, capacity)
         for kind, why in lists.problems:
-            what = f"Perl's list of free bodies of type {kind} is damaged, {why}: further ones count as in use"
+            what = f"Perl's list of free bodies of type {kind // len(heads)} is damaged, {why}: further ones count as in use"
             self.problems.append(Problem(wanted[kind], what))
         return lists
 
@@ -94,7 +101,7 @@ class PerlArenas(Allocator):
             for body, flags in zip(values.bodies, values.flags):
                 if MAGIC <= flags & FREE <= LAST_TYPE:
                     known.setdefault(arena_type(flags & FREE, flags), []).append(body)
-        ends = [0, *self._free.ends]
+        ends = [0, *self._free.ends[len(self.interpreters) - 1 :: len(self.interpreters)]]
         free = {kind: self._free.nodes[start:end] for kind, (start, end) in enumerate(zip(ends, ends[1:]))}
         sizes = {kind: size_of_bodies(some, free.get(kind, ()), known[kind], kind) for kind, some in arenas.items()}
         for kind in sorted(kind for kind, size in sizes.items() if not size):
@@ -103,11 +110,10 @@ class PerlArenas(Allocator):
         return {kind: size for kind, size in sizes.items() if size}
 
     def variables(self) -> array[int]:
-        """Return the words of the interpreter's variables ("Q"), which are struct interpreter, or
+        """Return the words of the interpreters' variables ("Q"), which are struct interpreter, or
         all variables of the file."""
-        struct = self.interpreter.struct
-        if struct:
-            return array("Q", self.memory.words(struct, STRUCT_WORDS) or ())
+        if self.interpreter.struct:
+            return array("Q", (word for one in self.interpreters for word in self.memory.words(one.struct, STRUCT_WORDS) or ()))
         return array("Q", (word for _, words in file_variables(self.target, self.image) for word in words))
 
     def values(self) -> Iterator[Values]:
@@ -142,8 +148,21 @@ class PerlArenas(Allocator):
     def read_counters(self) -> Mapping[str, int]:
         """Return PL_sv_count, which counts the values in use. It precedes sv_root and
         sv_arenaroot."""
-        count = self.memory.word(self.interpreter.address - 16) if self.interpreter.struct else None
-        return {"PL_sv_count": count} if count is not None else {}
+        counts = [self.memory.word(one.address - 16) or 0 for one in self.interpreters if one.struct]
+        return {"PL_sv_count": sum(counts)} if counts else {}
+
+
+def _merge(interpreters: Sequence[Interpreter]) -> Interpreter:
+    """Return the first interpreter with the arenas of all. In damaged memory, several may list the
+    same arena."""
+    values = {arena.start: arena for one in interpreters for arena in one.values}
+    bodies = {arena.start: arena for one in interpreters for arena in one.bodies}
+    return interpreters[0]._replace(
+        values=[values[start] for start in sorted(values)],
+        bodies=[bodies[start] for start in sorted(bodies)],
+        sets=[block for one in interpreters for block in one.sets],
+        problems=[problem for one in interpreters for problem in one.problems],
+    )
 
 
 def _slab_heap(arena: str, arenas: Sequence[tuple[int, int, int, int, int]]) -> list[SlabHeap]:

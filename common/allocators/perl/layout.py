@@ -14,6 +14,7 @@ from typing import Optional
 
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.thread_values import read_thread_values
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
@@ -91,6 +92,17 @@ def find_interpreter(target: Target, image: Image) -> Optional[Interpreter]:
     address, struct = place
     members = [(struct, search.memory.words(struct, STRUCT_WORDS) or ())]
     return search.interpreter(address, struct, members if struct else list(file_variables(target, image)))
+
+
+def find_interpreters_of_threads(target: Target, known: Interpreter) -> list[Interpreter]:
+    """Return the interpreters of other threads (ithreads). `known`: the main interpreter, which has
+    a struct. Each thread has the address of its struct in a thread-specific value."""
+    search, found = _Search(Memory(target)), dict[int, Interpreter]()
+    for value in sorted(read_thread_values(target) - {known.struct}) if len(target.threads()) > 1 else ():
+        place = search.in_struct(value) if value % 16 == 0 else None
+        if place is not None and place[0] != known.address:
+            found[value] = search.interpreter(*place, [(value, search.memory.words(value, STRUCT_WORDS) or ())])
+    return list(found.values())
 
 
 def file_variables(target: Target, image: Image) -> Iterator[tuple[int, Sequence[int]]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
+from findleaks.engine.contract import Blocks
 from findleaks.runtimes.glib.tables import LAYOUTS, Header, read_entries, read_header, read_slots
-from findleaks.target.base import Range
+from findleaks.target.base import Module, Range
 from findleaks.value_classes import NamedTuple
 
 REFERENCES, SOURCES = 48, 56  # offsets in GMainContext
@@ -29,6 +30,8 @@ FUNCTION = 8  # offset in GSourceCallback
 SAMPLE = 4  # entries of a table that are examined
 LISTED = 64  # contexts of a list that are examined
 MOST_SOURCES = 1 << 20  # sources of a context that are named
+CALLBACK_BYTES = 32  # bytes of a GSourceCallback
+MOST_UNUSED = 1 << 14  # sources of a context whose callbacks are examined
 
 
 class MainContext(NamedTuple):
@@ -158,6 +161,16 @@ class Contexts:
         """Return the address of the function that a source calls; 0 if unknown."""
         callback = self._memory.word(source + CALLBACK)
         return (self._memory.word(callback + FUNCTION) or 0) if callback else 0
+
+    def find_unused_words(self, blocks: Blocks, library: Module) -> Iterator[Range]:
+        """Yield the words after the callback of each source in the block of the callback. They may
+        be stale. `library`: libglib, which has the functions of callbacks that it allocates."""
+        for one in self.all:
+            for source in islice(chain(one.sources, one.destroyed), MOST_UNUSED):
+                callback, functions = self._memory.words(source, 2) or (0, 0)
+                found = blocks.lookup(callback) if callback and library.start <= functions < library.end else None
+                if found is not None and found[1] == callback and found[2] > CALLBACK_BYTES:
+                    yield Range(callback + CALLBACK_BYTES, callback + (found[2] & -8))
 
     def most_common_function(self, one: MainContext) -> int:
         """Return the function that most sources of a context call; 0 if unknown."""

@@ -12,7 +12,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.target.base import Piece, Range
 
-TABLE, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE = range(1, 14)
+TABLE, TREE, POINTERS, PLAIN_POINTERS, ARRAY, BYTE_ARRAY, SEQUENCE, ERROR, DATE, BYTES, SOURCE, STRING, QUEUE, CLOSURE = range(1, 15)
 """Kinds of structures. PLAIN_POINTERS is a GPtrArray without a function that frees elements."""
 
 
@@ -24,6 +24,8 @@ class Structure(NamedTuple):
     - DATE, SOURCE: `first` is the address of its time zone, or of the table of its functions.
     - STRING: `first` is the address of the NUL after the text.
     - QUEUE: `first` and `second` are the addresses of its first and last node.
+    - CLOSURE: `first` is the address of its marshaller; `second` that of its marshaller of variable
+      arguments, or else of its meta marshaller.
     - ERROR: `first` is its quark, `second` the address of its message."""
 
     block: int

@@ -14,7 +14,7 @@ from findleaks.runtimes.glib import engine as kinds
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
 
-ROUNDING, LEAST, SOURCE_BYTES, MOST_BYTES = 24, 16, 96, 512
+ROUNDING, LEAST, SOURCE_BYTES, CLOSURE_BYTES, MOST_BYTES = 24, 16, 96, 64, 512
 LEAST_ROOM, UNSPLIT = 24, 32
 MOST_REFERENCES, MOST_ELEMENT, MOST_INLINE = 1 << 24, 1 << 20, 128
 DAY, LAST_DAY = 86_400_000_000, 3_652_059
@@ -87,6 +87,8 @@ class _Candidate:
             return kinds.TABLE
         if self._fits(96) and self._is_table(True):
             return kinds.TABLE
+        if size >= CLOSURE_BYTES and self._is_closure():
+            return kinds.CLOSURE
         if size >= SOURCE_BYTES:
             return kinds.SOURCE if self._is_source() else 0
         found = 0
@@ -165,6 +167,14 @@ class _Candidate:
             return False
         self.first = functions
         return self._room(self._word(88)) >= 16 and (not following or self._room(following) >= SOURCE_BYTES)
+
+    def _is_closure(self) -> bool:
+        meta, listed, head, notifiers = self._word(0), self._word(24), self._half(32), self._word(56)
+        count = (head >> 16 & 1) * 2 + (head >> 17 & 3) + (head >> 19 & 0xFF)
+        self.first, self.second = self._word(40), listed or meta
+        if not head & 0x7FFF or not self._is_code(self.first) or not all(map(self._may_be_code, (meta, listed, self._word(16)))):
+            return False
+        return (not notifiers and not count) or self._room(notifiers) >= 16 * (count or 1)
 
     def _is_string(self) -> bool:
         text, length, places = self._word(0), self._word(8), self._word(16)

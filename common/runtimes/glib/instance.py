@@ -25,10 +25,13 @@ from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion, State
 from findleaks.runtimes.base import NO_OBJECT, Dependent, Exclusions, ObjectTypes, ReferenceCounts, Runtime, Type, Variable
 from findleaks.runtimes.compared_counts import CountedValues, Style, compare_counts
 from findleaks.runtimes.count_verdict import CountVerdict
+from findleaks.runtimes.glib import engine as kinds
 from findleaks.runtimes.glib import mini_objects, variants
+from findleaks.runtimes.glib.atomic_arrays import find_arrays
 from findleaks.runtimes.glib.bindings import NAME as BINDING
 from findleaks.runtimes.glib.bindings import Binding, find_bindings
 from findleaks.runtimes.glib.contexts import Contexts
+from findleaks.runtimes.glib.quarks import find_earlier_tables
 from findleaks.runtimes.glib.signals import CALLBACK, CLOSURE_HEADER, Handler, Signals
 from findleaks.runtimes.glib.structures import Structures
 from findleaks.runtimes.glib.weak import find_handler_words, find_record_words
@@ -44,6 +47,8 @@ MANY = 16  # fewest handlers of one signal of one instance that are a root with 
 MOST_NAMED = 1000  # most such roots
 HANDLER, CLOSURE, SOURCE, DESTROYED = "signal handler", "GClosure", "GSource", "GSource (destroyed)"
 HANDLERS = "signal handlers"
+EARLIER_QUARKS = "earlier table of quarks"
+ARRAYS = "interfaces"
 MOST_WEAK = 1 << 17  # most words that refer to instances and that `ref_count` does not include
 MOST_NAMES = 1 << 12  # most names of closures and sources
 _VERSION = re.compile(r"\.so\.0\.(\d+)(\d\d)\.(\d+)$")  # libglib-2.0.so.0.7400.6: 2.74.6
@@ -94,10 +99,19 @@ class GLib(Runtime):
         return Contexts(self._memory, self._data(LIBRARY))
 
     @cached_property
+    def _type_names(self) -> GTypeNames:
+        return GTypeNames(self._target, self._nodes.layout)
+
+    @cached_property
+    def _earlier_tables(self) -> Sequence[int]:
+        """The earlier tables of quarks."""
+        return list(find_earlier_tables(self._memory, self._directory.blocks, self._type_names.table))
+
+    @cached_property
     def _found(self) -> tuple[Mapping[int, int], list[str], int]:
         """The number of the type of each block, by index; the names; how many of them are types of
         instances, which come first."""
-        type_names = GTypeNames(self._target, self._nodes.layout)
+        type_names = self._type_names
         numbers = {address: type_names.name(one.node) for address, one in self._types.items()}
         self._instance_types = [one for address, one in self._types.items() if numbers[address]]
         names = list(dict.fromkeys(filter(None, numbers.values())))
@@ -111,7 +125,10 @@ class GLib(Runtime):
         for index, word in self._instances(sorted(by_word)):
             found[index] = by_word[word]
         self._add_callbacks(found, names)
-        structures = Structures(self._memory, self._engine, self._directory, type_names, self._source_name)
+        library = self._images.get(OBJECTS)
+        objects = Range(library.module.start, library.module.end) if library is not None else Range(0, 0)
+        naming = {kinds.SOURCE: self._source_name, kinds.CLOSURE: self._closure_name}
+        structures = Structures(self._memory, self._engine, self._directory, type_names, naming, objects)
         known = {name: number for number, name in enumerate(names)}
         for index, name in structures.find():
             if index in found or (name not in known and len(names) >= MOST_NAMES):
@@ -184,6 +201,14 @@ class GLib(Runtime):
                 add(source, " of ".join(filter(None, (SOURCE, self._source_name(source)))))
             for source in context.destroyed:
                 add(source, " of ".join(filter(None, (DESTROYED, self._source_name(source)))))
+        for table in self._earlier_tables:
+            add(table, EARLIER_QUARKS)
+
+    def _closure_name(self, block: int) -> str:
+        """Return the name of the function that a closure calls; "" for a closure of a class, and if
+        it is unknown. `block`: the address of the block of the closure."""
+        meta = self._memory.word(block)
+        return self._function_name(self._memory.word(block + CLOSURE_HEADER + CALLBACK) or 0) if meta == 0 else ""
 
     def _source_name(self, source: int) -> str:
         return self.contexts.name(source) or self._function_name(self.contexts.function(source))
@@ -250,13 +275,18 @@ class GLib(Runtime):
         if len(words) > MOST_WEAK:
             what = f"more than {MOST_WEAK:,} words of signal handlers and weak references: further ones count as references"
             self.problems.append(Problem(words.pop().start, what, False))
-        return [*words, *self.signals.table_words, *chain.from_iterable(one.unowned for one in self.contexts.all)]
+        words += chain.from_iterable(one.unowned for one in self.contexts.all)
+        words += self.contexts.find_unused_words(blocks, self._images[LIBRARY].module) if LIBRARY in self._images else ()
+        return [*words, *self.signals.table_words]
 
     def dependents(self) -> Sequence[Dependent]:
-        """Return the lists of handlers, each with the instance that frees it, and the bindings of
-        properties."""
+        """Return the lists of handlers, each with the instance that frees it, the bindings of
+        properties, the earlier tables of quarks, which GLib keeps like the last one, and arrays
+        that only interior pointers refer to."""
         handlers = (Dependent(instance, address, HANDLERS) for instance, address in self.signals.lists.items())
-        return [*handlers, *(one.dependent for one in self._bindings)]
+        tables = (Dependent(self._type_names.table, address, EARLIER_QUARKS) for address in self._earlier_tables)
+        arrays = find_arrays(self._memory, self._directory.blocks, self._nodes, self._data(OBJECTS))
+        return [*handlers, *(one.dependent for one in self._bindings), *tables, *(Dependent(*one, ARRAYS) for one in arrays)]
 
     @cached_property
     def _bindings(self) -> Sequence[Binding]:

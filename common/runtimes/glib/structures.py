@@ -10,7 +10,7 @@ elements. These are named only in GSlice, from which GLib allocates them up to 2
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from findleaks.allocators.bulk import read_scattered
 from findleaks.allocators.directory import Directory
@@ -36,6 +36,7 @@ NAMES = {
     kinds.QUEUE: "GQueue",
     kinds.ERROR: "GError",
     kinds.SOURCE: "GSource",
+    kinds.CLOSURE: "GClosure",
 }
 OTHER = 0  # kind of a structure like a GError without an error domain
 SLICED = {kinds.PLAIN_POINTERS, kinds.STRING, kinds.QUEUE}  # kinds that are named only in GSlice
@@ -53,11 +54,22 @@ PART = 0.5  # the least fraction of possible errors that must have an error doma
 
 
 class Structures:
-    """Finds and names structures of GLib. `source_name` returns the name of a GSource."""
+    """Finds and names structures of GLib.
 
-    def __init__(self, memory: Memory, engine: Engine, directory: Directory, quarks: GTypeNames, source_name: Callable[[int], str]) -> None:
+    `names`: functions that return the name of a structure of this kind at an address, such as that
+    of a GSource, or "". `objects`: the memory of libgobject."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        engine: Engine,
+        directory: Directory,
+        quarks: GTypeNames,
+        names: Mapping[int, Callable[[int], str]],
+        objects: Range,
+    ) -> None:
         self._memory, self._engine, self._directory = memory, engine, directory
-        self._quarks, self._source_name = quarks, source_name
+        self._quarks, self._names, self._objects = quarks, names, objects
         regions = memory.target.regions()
         self._code = merge_ranges(Range(one.start, one.end) for one in regions if one.executable)
         self._errors = array("I")  # the indices and the quarks of the blocks with a GError
@@ -93,7 +105,7 @@ class Structures:
             self._errors.extend(word for one in self._with_text(ones) for word in (one.block, one.first))
         else:
             for one in self._examine(kind, ones):
-                yield one.block, self._name_source(one.block) if kind == kinds.SOURCE else NAMES[kind]
+                yield one.block, self._name_one(one.block, kind)
 
     def _candidates(self) -> Iterator[Structure]:
         for start, end in self._directory.ranges():
@@ -136,6 +148,9 @@ class Structures:
                     self._checks[one.first] = check(one.first)
                 if self._checks[one.first]:
                     yield one
+        elif kind == kinds.CLOSURE:
+            # Programs have similar structures, but only closures refer to marshallers of GObject.
+            yield from (one for one in ones if any(self._objects.start <= word < self._objects.end for word in (one.first, one.second)))
         else:
             yield from ones
 
@@ -154,9 +169,9 @@ class Structures:
         words = self._memory.words(address, 4)
         return words is not None and words[DISPATCH] != 0 and all(not word or range_at(self._code, word) is not None for word in words)
 
-    def _name_source(self, index: int) -> str:
-        name = self._source_name(self._directory.blocks.address(index))
-        return " of ".join(filter(None, (NAMES[kinds.SOURCE], name)))
+    def _name_one(self, index: int, kind: int) -> str:
+        name = self._names[kind](self._directory.blocks.address(index)) if kind in self._names else ""
+        return f"{NAMES[kind]} of {name}" if name else NAMES[kind]
 
     def _domain(self, quark: int) -> str:
         """Return the name of an error domain; "" for other quarks."""

@@ -24,7 +24,9 @@ from findleaks.engine.terms import EVERY_WORD, NO_BLOCK, Exclusion
 from findleaks.engine.terms import State as BlockState
 from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
+from findleaks.runtimes.lua.jit_types import FfiTypes
 from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
+from findleaks.runtimes.lua.weak import is_object
 from findleaks.target.base import Range, Target
 
 _STRING, _UPVALUE, _THREAD, _PROTOTYPE, _FUNCTION, _TRACE, _CDATA, _TABLE, _USERDATA = range(4, 13)
@@ -83,6 +85,8 @@ class JitObjects(lua.Objects):
     def __init__(self, target: Target, engine: Engine, directory: Directory, states: Sequence[State]) -> None:
         self.interior: set[tuple[int, int]] = set()
         self._dead_keys = 0
+        self._ffi: dict[int, FfiTypes] = {}  # by state
+        self._cdata_names: dict[int, dict[int, str]] = {}  # by state and number of the type
         super().__init__(target, engine, directory, states)
         self._add_own(directory)
 
@@ -133,7 +137,7 @@ class JitObjects(lua.Objects):
             used = _USERDATA_BYTES + (words[_USERDATA_LENGTH // 8] & 0xFFFFFFFF)
             number, pattern = self._object_number(state, words[_METATABLE // 8], lua.USERDATAS), _PLAIN
         elif kind == _CDATA:
-            number, pattern = self._number("cdata"), _PLAIN
+            number, pattern = self._number(self._cdata_name(state, head[2] | head[3] << 8)), _PLAIN
             self.interior.add((size, address - start))
         elif kind == _THREAD:
             number, pattern = lua.THREADS, _STATE
@@ -153,6 +157,14 @@ class JitObjects(lua.Objects):
         self.totals[number][0] += 1
         self.totals[number][1] += size + added
 
+    def _cdata_name(self, state: State, number: int) -> str:
+        """Return the name of objects of FFI whose type has this number."""
+        if number not in self._cdata_names.setdefault(state.address, {}):
+            if state.address not in self._ffi:
+                self._ffi[state.address] = FfiTypes(self._memory, state.address, LAYOUT.size, lambda string: self.text(state, string))
+            self._cdata_names[state.address][number] = " ".join(filter(None, ("cdata", self._ffi[state.address].name(number))))
+        return self._cdata_names[state.address][number]
+
     def _cut(self, start: int, size: int, used: int) -> None:
         """Add the end of a block to `dead`, if the block is longer than LuaJIT requested."""
         if used < size:
@@ -160,7 +172,7 @@ class JitObjects(lua.Objects):
 
     def _add_parts(self, state: State, address: int, head: bytes, words: Sequence[int]) -> int:
         length, mask = words[_LENGTH // 8] & 0xFFFFFFFF, words[_LENGTH // 8] >> 32
-        added = 0
+        added, mode = 0, self._weak_modes.find(state, words[_METATABLE // 8])
         for part, used in ((words[_ELEMENTS // 8], 8 * length), (words[_NODES // 8], _NODE * (mask + 1))):
             found = self._blocks.lookup(part) if part else None
             if found is not None and found[1] == part and self.found[found[0]] == NO_ROOT:
@@ -168,6 +180,8 @@ class JitObjects(lua.Objects):
                 self.tables[found[0]] = address, state
                 self._cut(part, found[2], used)
                 added += found[2]
+                if mode:
+                    self._add_weak(part, min(used, found[2]), mode, part == words[_NODES // 8])
                 if part == words[_NODES // 8]:
                     self._add_dead_keys(part, min(used, found[2]))
         return added
@@ -189,6 +203,18 @@ class JitObjects(lua.Objects):
                         return
                     place = start + _NODE * number + 8
                     self.dead.append(Range(place, place + 8))
+
+    def _add_weak(self, start: int, size: int, mode: str, has_nodes: bool) -> None:
+        """Add the words of a weak table that refer to objects weakly to `dead`; see weak.py."""
+        step = _NODE // 8 if has_nodes else 1
+        read = self._memory.words(start, size // 8) or ()
+        offsets = [offset for offset, letter in ((0, "v"), (1, "k")) if letter in mode and offset < step]
+        for place, value in (
+            (start + 8 * (at + offset), read[at + offset]) for at in range(0, len(read) - step + 1, step) for offset in offsets
+        ):
+            if self._dead_keys < _MOST_DEAD_KEYS and decode(value) != value and is_object(_kind_of(value)):
+                self._dead_keys += 1
+                self.dead.append(Range(place, place + 8))
 
     def _add_stack(self, state: State, thread: int, words: Sequence[int]) -> None:
         """Add the unused part of a thread's stack to `dead`. Only C functions set the top of the
@@ -252,7 +278,7 @@ class JitObjects(lua.Objects):
     def local_variables(self, state: State, thread: int) -> Iterator[tuple[int, str, int]]:
         words = self._memory.words(thread, _WORDS) or (0,) * _WORDS
         for call in list_calls(self._memory, words[_BASE // 8], words[_STACK // 8]):
-            proto = (self._memory.word(call.function + _PC) or 0) - PROTOTYPE if self.place_of(call.function) else 0
+            proto = (self._memory.word(call.function + _PC) or 0) - PROTOTYPE if self.is_script(state, call.function) else 0
             info = self._memory.word(proto + _VARIABLES) if proto > 0 else None
             for name, place in list_locals(self._memory, call, proto + PROTOTYPE, info) if info else ():
                 yield call.function, name, place

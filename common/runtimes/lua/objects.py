@@ -31,6 +31,7 @@ from findleaks.runtimes.lua.layout import (
 )
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
 from findleaks.runtimes.lua.unused import EXCLUSIONS, THREAD_PATTERNS, VALUE, Unused, array_length
+from findleaks.runtimes.lua.weak import WeakModes, list_weak_words
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
@@ -81,6 +82,7 @@ class Objects:
         self._numbers: dict[str, int] = {}
         self._functions: dict[int, int] = {}  # types of functions, by their prototype
         self.classes = ClassNames(self)
+        self._weak_modes = WeakModes(self)
         for state in states:
             self._read(state)
         self.dead += self._unused.ranges
@@ -182,6 +184,7 @@ class Objects:
         """Set the type of the blocks with a table's elements. Returns their bytes."""
         added, layout = 0, state.layout
         nodes = min(1 << head[3] % 64, MOST_NODES)
+        mode = self._weak_modes.find(state, words[layout.metatable // 8])
         for place, used in ((layout.array, VALUE * array_length(layout, words)), (layout.node, layout.node_size * nodes)):
             part = words[place // 8]
             found = self._blocks.lookup(part) if part else None
@@ -192,6 +195,9 @@ class Objects:
                 if self._is_little:
                     step = 2 if place == layout.array else layout.node_size // 8
                     self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], used, step)
+                    if mode:
+                        count = min(used, found[2]) // (8 * step)
+                        self._unused.add_words(list_weak_words(self._memory, part, 8 * step, count, mode))
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:
@@ -321,7 +327,7 @@ class Objects:
         layout = LAYOUTS[state.layout.version]
         at = self._memory.word(thread + (_CALL_51 if layout.step else state.layout.call_info)) or 0
         for call in list_calls(self._memory, layout, at):
-            if self.place_of(call.function):
+            if self.is_script(state, call.function):
                 proto = self._memory.word(call.function + state.layout.function) or 0
                 for name, place in list_locals(self._memory, layout, call, proto):
                     yield call.function, self.text(state, name), place

@@ -200,6 +200,13 @@ class Unused:
                 self._add(one, is_stack)
         return number
 
+    def add_words(self, places: Iterable[int]) -> None:
+        """Add the words at these places."""
+        for place in places:
+            self._add(Range(place, place + 8), False)
+            if self._left[False] < 0:
+                return
+
     def _add(self, one: Range, is_stack: bool) -> None:
         if self._left[is_stack] > 0:
             self._left[is_stack] -= 1

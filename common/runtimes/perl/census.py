@@ -14,7 +14,21 @@ from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.perl.arenas import Values
 from findleaks.allocators.perl.instance import PerlArenas
-from findleaks.allocators.perl.layout import ARRAY, CODE, ENTRIES, FORMAT, FREE, HASH, HEAD, INTEGER, LVALUE, MAGIC, NAMED_HASHES, STRING
+from findleaks.allocators.perl.layout import (
+    ARRAY,
+    CODE,
+    ENTRIES,
+    FORMAT,
+    FREE,
+    HASH,
+    HEAD,
+    INTEGER,
+    LVALUE,
+    MAGIC,
+    NAMED_HASHES,
+    STRING,
+    Interpreter,
+)
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Totals
 from findleaks.runtimes.perl import values as v
@@ -312,13 +326,9 @@ class Census:
             self._keep(one.union)
 
     def _read_interpreter(self) -> None:
-        """Keep the operations that the interpreter refers to. Add the unused parts of its stacks to
-        `dead`: arguments, contexts, temporary values, and saved values.
-
-        The members of struct interpreter, as words: stack_sp 0, stack_max 4, savestack 5,
-        savestack_ix and savestack_max 6, tmps_stack 9, tmps_ix 10, tmps_max 12. curstackinfo is the
-        fourth word before sv_arenaroot."""
-        interpreter, variables = self._arenas.interpreter, self._arenas.variables()
+        """Keep the operations that the interpreters refer to, and add the unused parts of their
+        stacks to `dead`."""
+        variables = self._arenas.variables()
         self.interpreter_words = frozenset(variables)
         self._keep_operations(variables)
         for one in self.hashes:
@@ -326,8 +336,18 @@ class Census:
                 size = size_at(self._blocks, one.union)
                 entries = read_buckets(self._memory, self._memory.word(one.address) or 0, one.union, size)
                 self._end_blocks(list(list_keys(self._target, self._engine, entries)))
-        words: Sequence[int] = variables[:_STACKS] if interpreter.struct else ()
-        if len(words) < _STACKS:
+        for interpreter in self._arenas.interpreters:
+            self._read_unused_stacks(interpreter)
+
+    def _read_unused_stacks(self, interpreter: Interpreter) -> None:
+        """Add the unused parts of an interpreter's stacks to `dead`: arguments, contexts, temporary
+        values, and saved values.
+
+        The members of struct interpreter, as words: stack_sp 0, stack_max 4, savestack 5,
+        savestack_ix and savestack_max 6, tmps_stack 9, tmps_ix 10, tmps_max 12. curstackinfo is the
+        fourth word before sv_arenaroot."""
+        words = self._memory.words(interpreter.struct, _STACKS) if interpreter.struct else None
+        if words is None:
             return
         self._add_dead(words[0] + 8, words[4] + 8)
         used, most = self._memory.halves(words[6])

@@ -49,6 +49,7 @@ SLOT = 4  # bytes of a hash slot
 PACKED = 4  # flag of a table (HASH_FLAG_PACKED): the keys are small numbers
 SMALLEST_PAGE = 1 << 10  # bytes of a page of a fiber's stack
 END_OF_FILE = 184  # offset in a spl_filesystem_object behind the members of open files
+END_OF_GENERATOR = 272  # bytes of a zend_generator
 END_OF_OBJECT = 56  # bytes of a zend_object with one property, as in a zend_generator
 FIBER_WORDS = 32  # words of a zend_fiber that are searched for an address in its stack
 
@@ -112,6 +113,13 @@ class InternalObjects:
         for address, start in self._each(FILE):
             if start + END_OF_FILE < address:
                 yield Range(start + END_OF_FILE, address)
+
+    def ends_of_generators(self) -> Iterator[Range]:
+        """Yield the memory after each generator in its block, which PHP does not clear."""
+        for address, start in self._each(GENERATOR):
+            end = start + size_at(self._blocks, start)
+            if address == start and end > start + END_OF_GENERATOR:
+                yield Range(start + END_OF_GENERATOR, end)
 
     def collection(self, place: int) -> Optional[Collection]:
         """Return the values of object number `place`; None if it is no collection, or is empty."""

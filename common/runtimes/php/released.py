@@ -55,7 +55,7 @@ class Released:
             used = one.first + one.places * one.stride
             if used < one.storage + size:
                 self.unused.append(Range(used, one.storage + size))
-        for words in (internal.weak_words(tables), internal.file_names()):
+        for words in (internal.weak_words(tables), internal.file_names(), internal.ends_of_generators()):
             found = list(islice(words, MOST_WORDS + 1))
             self._has_many_words |= len(found) > MOST_WORDS
             self.unused += found[:MOST_WORDS]

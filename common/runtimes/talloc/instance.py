@@ -175,13 +175,16 @@ class Talloc(Runtime):
         return sorted({(blocks.size(one.block), one.address + HEADER - blocks.address(one.block)) for one in self.chunks})
 
     def object_types(self) -> Optional[ObjectTypes]:
-        """Return the name of the chunk in each block. A chunk and its children refer to each other,
-        so they are a cycle, which is named after one of them that is not a string."""
+        """Return the name of the chunk in each block. A chunk and its children refer to each other.
+        A leaked tree is named after a chunk without a parent, or else after one that is not a
+        string."""
         types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
         for chunk, label in zip(self.chunks, self._labels):
             types[chunk.block] = self._numbers[label]
-        ranks = array("I", (1 if label == STRING else 2 for label in self._numbers))
-        return ObjectTypes(types, list(self._numbers), ranks, self.name, "talloc chunk", True)
+        below = Counter(label for chunk, label in zip(self.chunks, self._labels) if chunk.address in self._parents)
+        every = Counter(self._labels)
+        ranks = array("I", (1 if label == STRING else 2 + (2 * below[label] < every[label]) for label in self._numbers))
+        return ObjectTypes(types, list(self._numbers), ranks, self.name, "talloc chunk", True, are_trees=True)
 
 
 def _is_chunk(flags: int, name: int, in_pool: bool) -> bool:
