@@ -17,6 +17,7 @@ from typing import Optional
 from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
     DECISION,
+    EXCLUDING,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     MOST_OPTIONS,
@@ -92,6 +93,7 @@ class Judge:
             return self._decide(arrays, ()) if certain and arrays and untyped else None
         typed_rows = _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
+        candidates = [one._replace(level=Level.BASE, rivals=()) if one.rivals else one for one in candidates]
         candidates = every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
@@ -319,13 +321,19 @@ class Judge:
         the claims by the values of the feature."""
         keys = claims or {}
         possible = [one._replace(level=Level.BASE) for one in arrays if others and self._has_void_pointers(one.spec)]
-        options = [word for one in (*arrays, *possible) for word in self._array_option(one)]
+        options = [word for one in (*arrays, *possible) for word in self._certain_option(one)]
         options += [word for one in others for word in self._content.option(one)]
         key = (tuple(options), feature, tuple(sorted(keys.items())))
         if key not in self._decisions:
             values = sorted(keys)
             self._decisions[key] = self._spread.add_decision(options, feature, values, [keys[value] for value in values])
         return DECISION | self._decisions[key]
+
+    def _certain_option(self, one: Candidate) -> Sequence[int]:
+        """Return the options for TypeSpread.add_decision that are an array, or a type whose rivals
+        the content has to contradict."""
+        numbers = map(self._layouts.number, one.rivals)
+        return [word for number in numbers for word in (self._rules.claim(one), number, EXCLUDING)] or self._array_option(one)
 
     def _array_option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs

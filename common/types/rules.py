@@ -41,10 +41,14 @@ MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to b
 
 
 class Candidate(NamedTuple):
-    """A possible content of a block, and how a claim for it is justified."""
+    """A possible content of a block, and how a claim for it is justified. If `is_unsplit`, the
+    block would be larger than the size class of the type. With `rivals`, the claim is only as
+    certain as `level` if the content of the block contradicts all of them."""
 
     spec: Spec
     level: Level
+    is_unsplit: bool = False
+    rivals: tuple[Spec, ...] = ()
 
 
 class Rules:
@@ -391,9 +395,11 @@ class Rules:
                 fitting.insert(0, of.owner)
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
         # The block may be larger than the size class of its type, so content has to decide.
-        request = self.sizes.least_request(size)
-        unsplit = [one for one in whole if request <= sizes[one] < least and one != pointee and not self._embedding.is_storage(one)]
-        found += [Candidate(Spec(number, False, of.node), Level.BASE) for number in unsplit[:MOST_CANDIDATES]]
+        request, is_alone = self.sizes.least_request(size), self._embedding.may_be_alone
+        unsplit = [one for one in whole if request <= sizes[one] < least and is_alone(one) and (fitting or one != pointee)]
+        rivals = tuple(Spec(number, False, of.node) for number in unsplit[:MOST_CANDIDATES])
+        found = [one._replace(rivals=rivals) if one.level.is_certain else one for one in found]
+        found += [Candidate(spec, Level.BASE, is_unsplit=True) for spec in rivals]
         found = found if fitting else [*found, *self._larger(pointee, of, offset, size, whole)]
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
