@@ -109,7 +109,9 @@ class Role(IntEnum):
     CODE = 1  # A pointer to a function.
     DATA = 2  # A pointer to characters, numbers or an incomplete type.
     PLAIN = 3  # Numbers.
-    CHARACTERS = 4  # The first word of a flexible array of bytes.
+    # The first word of a flexible array of bytes, or a floating-point number: the bytes of 21.333
+    # are UUUUUU5@.
+    CHARACTERS = 4
 
 
 class Flag(IntEnum):

@@ -107,7 +107,7 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
 /* Return whether all elements fit, and an element after the first has a pointer. If the claim is
  * inferred, the elements after the first need at least LEAST_VOID void pointers instead. An example
  * is a hash table whose keys and values have the type void *. */
-static bool is_array(matching *m, const option *one, uint64_t start, uint64_t size) {
+static bool has_elements(matching *m, const option *one, uint64_t start, uint64_t size) {
     uint32_t all[COUNTS] = {0}, first[COUNTS] = {0};
     bool is_inferred = level_of(one->claim) >= LEVEL_BASE;
     compare_block(m, one->claim & LAYOUT_MASK, start, size, 1, all);
@@ -118,6 +118,24 @@ static bool is_array(matching *m, const option *one, uint64_t start, uint64_t si
     if (is_inferred)
         return all[LOOSE] >= first[LOOSE] + LEAST_VOID;
     return all[STRONG] + all[WEAK] > first[STRONG] + first[WEAK];
+}
+
+/* Return whether a block is an array. `used`: the bytes that are in use. If this is the whole block
+ * of `size` bytes, the last elements may have former content: those for which the smallest request
+ * has no room. */
+static bool is_array(matching *m, const option *one, uint64_t start, uint64_t used, uint64_t size) {
+    uint64_t stride = stride_of(m->s, one->claim & LAYOUT_MASK);
+    uint32_t unrequested = 0;
+    if (has_elements(m, one, start, used))
+        return true;
+    if (m->asked || m->failed || used < size || !stride)
+        return false;
+    m->failed = rule_answer(m->s, UNREQUESTED, 0, 0, size, &unrequested);
+    m->asked = unrequested == UNKNOWN_RULE;
+    if (m->failed || m->asked)
+        return false;
+    uint64_t least = size > unrequested ? size - unrequested : 0, requested = (least + stride - 1) / stride * stride;
+    return requested < size && has_elements(m, one, start, requested);
 }
 
 /* Whether two options that exclude a layout belong together. */
@@ -184,7 +202,7 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
         if (one->size == EXCLUDING)
             found = !(at > d->first && belong(one - 1, one)) && excludes(m, one, s->options.items + d->last, start, used_size(s, p, one->claim));
         else if (one->single != NOT_ARRAY)
-            found = is_array(m, one, start, used_size(s, p, one->claim));
+            found = is_array(m, one, start, used_size(s, p, one->claim), size);
         if (m->asked || m->failed)
             return 0;
         if (found)

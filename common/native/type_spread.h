@@ -216,10 +216,12 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
 /* type_used.c. limits_of: return the flags of a pointer that say which part of its block is in use,
  * if the block gets this claim; 0 if all of it is. A member of an enum may refer to the buffer of a
  * container or, depending on the discriminant, to one object. used_size: return the bytes of the
- * block that are in use. is_empty_element: return whether the element that is being visited
+ * block that are in use. stride_of: return the bytes of each element, if a layout has equal
+ * elements. is_empty_element: return whether the element that is being visited
  * is one of a table and not in use; each element has `stride` bytes. */
 uint8_t limits_of(const spread *s, const followed *p, uint32_t claim);
 uint64_t used_size(const spread *s, const followed *p, uint32_t claim);
+uint64_t stride_of(const spread *s, uint32_t layout);
 bool is_empty_element(const spread *s, uint64_t stride);
 /* requested_count: write how many of `count` elements of the owner fit into the smallest request
  * that results in a block of its size. The last of them may be only partly inside. */

@@ -35,12 +35,12 @@ from findleaks.types.embedding import STRUCTURES
 from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Reference, Sort
+from findleaks.types.partly_used import PartlyUsed
 from findleaks.types.rules import Candidate, Rules
+from findleaks.types.sampling import sample_blocks
 from findleaks.types.specs import Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
-SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
-GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If this number of blocks fits no candidate, the rule makes no claim.
@@ -62,6 +62,7 @@ class Judge:
 
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
+        self.partly_used = PartlyUsed(spread, layouts, rules, content)
         self._decisions: dict[tuple[object, ...], int] = {}
         # The candidates of the earlier decision on pointers with this reference, offset and size.
         # Each later decision considers them again, because memory that was not visited yet may
@@ -94,6 +95,7 @@ class Judge:
         typed_rows = _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
         candidates = [one._replace(level=Level.BASE, rivals=()) if one.rivals else one for one in candidates]
+        candidates = self.partly_used.replace(candidates, found)
         candidates = every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
@@ -353,13 +355,6 @@ class Judge:
 
 def _by_block(rows: Sequence[int]) -> Rows:
     return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
-
-
-def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
-    """Return at most SAMPLE of the blocks. The steps follow the golden ratio, because equal steps
-    could miss one of two types that alternate."""
-    count = len(blocks)
-    return blocks if count <= SAMPLE else [blocks[at] for at in sorted({int(step * GOLDEN % 1 * count) for step in range(SAMPLE)})]
 
 
 def _winner(votes: Counter[Optional[Spec]]) -> Optional[Spec]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
+MOST_FIRST = 2  # Elements of an array of pointers that are compared with a pointer to it.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
 
 
@@ -106,7 +107,7 @@ class Rules:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
-        specs = [self._cut_unused(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        specs = [self._cut_unused(one.spec, of, offset) if of.counted else self._cut_end(one.spec, third) for one in found[:MOST_CHOICES]]
         if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
             specs = [Spec(VOID)]  # Any struct may have such a pointer, as the link of a list.
         return self._add_choices(specs)
@@ -120,6 +121,15 @@ class Rules:
         is the first element. In other containers, any element may be unused."""
         is_vector = bool(of.used & (LENGTHS | ReferenceFlag.END)) and not of.used & ReferenceFlag.RING
         return spec._replace(many=False) if is_vector and not offset else Spec(VOID)
+
+    def _cut_end(self, spec: Spec, size: int) -> Spec:
+        """Return the start of an array of pointers. The rest may not be in use, and have former
+        content."""
+        if not spec.many or spec.parts or self._table.kinds[spec.type] != Kind.POINTER:
+            return spec
+        word = self._table.word
+        requested = -(-self.sizes.least_request(size) // word)
+        return spec._replace(parts=(Packed(0, spec.type, max(min(requested, MOST_FIRST), 1), word),))
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
         of = self._layouts.references[reference]

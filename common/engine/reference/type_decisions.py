@@ -122,6 +122,19 @@ class Chooser:
         return True, is_certain
 
     def _is_array(self, one: Option, used: int) -> bool:
+        """Return whether the block is an array. `used`: the bytes that are in use. If this is the
+        whole block, the last elements may have former content: those for which the smallest request
+        has no room."""
+        groups = self._spread.layouts[one.claim & LAYOUT_MASK]
+        if self._has_elements(one, used):
+            return True
+        if self.asked or used < self._size or not groups:
+            return False
+        stride, unrequested = groups[0].stride, self._matching.unrequested(self._size)
+        requested = -(-max(self._size - unrequested, 0) // stride) * stride
+        return not self.asked and requested < self._size and self._has_elements(one, requested)
+
+    def _has_elements(self, one: Option, used: int) -> bool:
         """Return whether all elements in the first `used` bytes fit, and an element after the first
         one has a pointer. If the claim is inferred, the elements after the first need at least
         LEAST_VOID void pointers instead."""

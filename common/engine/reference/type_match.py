@@ -122,6 +122,10 @@ class Matching:
         number = self._answer(Question.RIVALS, 0, 0, size)
         return () if number == UNKNOWN else self._spread.choices[number]
 
+    def unrequested(self, size: int) -> int:
+        """Return how much larger a block of this size may be than the request for it."""
+        return self._answer(Question.UNREQUESTED, 0, 0, size)
+
     def _begins_alike(self, layout: int, start: int, size: int) -> bool:
         """Whether a block may have a layout, judged only by the first words of the block. For
         example, a word of text is not a pointer."""
