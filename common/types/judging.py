@@ -48,6 +48,7 @@ FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has 
 MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
 MOST_ADDED = 4  # Maximum number of types of typed blocks that become candidates, too.
 MOST_READ = 256  # Bytes of a block that are read in Python.
+NEAREST = 3  # Words before and after a pointer that may refer to the class of its owner.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
 _TAGS = (Feature.TARGET_BYTES, Feature.TARGET_BYTE, Feature.FOUR_BYTES, Feature.ONE_BYTE)
@@ -126,8 +127,17 @@ class Judge:
             and (not votes or (is_void and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
-            # All arrays of void pointers share one rule. Later ones may refer to other types.
-            return self._rules.claim(best) if is_void and of.owner else self.decide([best])
+            # Later pointers may refer to other types: all arrays of void pointers share one rule, and
+            # the values of several tables may be behind one member.
+            if not (is_void and of.owner):
+                return self.decide([best])
+            self._earlier[key] = [best]
+            return self.decide([best._replace(level=Level.UNION)])
+        if is_void and best is not None and not arrays and fits[best] >= PURE * len(sample) and len(votes) >= max(FEW, len(sample) // 2):
+            # The other blocks fit several types, but their pointers belong to the same class.
+            same = self._find_common_word(untyped)
+            if same is not None:
+                return self._decide((), candidates, same[0], {same[1]: self._rules.claim(best)})
         self._earlier[key] = candidates
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
@@ -147,6 +157,17 @@ class Judge:
         if _NO_TYPE in claims.values():
             self._separated[key] = feature, claims
         return self._decide(arrays, candidates, feature, claims)
+
+    def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
+        """Return the feature and the value of a word that refers to static memory, such as a table
+        of functions, and is the same near all pointers. Return None if there is none."""
+        packed, word = array("Q", [part for block in sample_blocks(list(rows)) for part in rows[block]]), self._layouts.table.word
+        for distance in range(-NEAREST, NEAREST + 1):
+            feature = Feature.STATIC_WORD << 8 | distance * word + 128
+            values = set(self._spread.feature(feature, packed)) if distance else {NO_VALUE}
+            if len(values) == 1 and NO_VALUE not in values:
+                return feature, values.pop()
+        return None
 
     def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
         """Return the blocks that fit only an array of void pointers. Such a type fits nearly all

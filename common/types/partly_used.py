@@ -28,7 +28,7 @@ class PartlyUsed:
         """Add partly used arrays to the candidates of a rule. They replace a single value that is
         followed by other data, if the process has arrays of the type."""
         of = self._layouts.references[found.reference]
-        if of.sort != Sort.POINTER or found.offset or of.counted:
+        if of.sort != Sort.POINTER or found.offset or of.counted or any(one.level == Level.UNION for one in candidates):
             return candidates
         result: list[Candidate] = []
         for one in candidates:
@@ -37,7 +37,7 @@ class PartlyUsed:
             if spec.type != of.pointees[0] or not (is_array or self._is_single(one.spec, found.size)) or not self._has_arrays(spec, found):
                 result.append(one)
             else:
-                result += [*([one] if is_array else []), *self._prefixes(spec, found.size)]
+                result += [*([one._replace(level=Level.BASE)] if is_array else []), *self._prefixes(spec, found.size)]
         return list(dict.fromkeys(result))
 
     def _is_single(self, spec: Spec, size: int) -> bool:
