@@ -59,6 +59,7 @@ GROUP = 7  # Number of words of a group of equal elements in a layout.
 MOST_WORDS = 1 << 10  # Approximate maximum number of words of one block that are compared.
 SMALL_NUMBER = 1 << 20  # Numbers below this are small.
 LEAST_TEXT = 3  # Minimum number of characters of a word that is text.
+USUAL_FLOATS = range(0x3E, 0x42)  # High bytes of floating-point numbers from 1e-9 to 1e10.
 LEAST_LONG = 5  # The same for words that should be numbers: four characters may be a number.
 
 
@@ -109,9 +110,8 @@ class Role(IntEnum):
     CODE = 1  # A pointer to a function.
     DATA = 2  # A pointer to characters, numbers or an incomplete type.
     PLAIN = 3  # Numbers.
-    # The first word of a flexible array of bytes, or a floating-point number: the bytes of 21.333
-    # are UUUUUU5@.
-    CHARACTERS = 4
+    CHARACTERS = 4  # The first word of a flexible array of bytes.
+    FLOAT = 5  # A floating-point number. The bytes of 21.333 look like text: UUUUUU5@.
 
 
 class Flag(IntEnum):

@@ -44,7 +44,7 @@ enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_S
 #define ASKED 2 /* returned if an answer is missing */
 
 enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, UNREQUESTED = 3, RIVALS = 4, QUESTIONS };
-enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4 };
+enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4, FLOATING = 5 };
 /* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
  * counts. */
 enum { WRONG = 0, STRONG = 1, WEAK = 2, LOOSE = 3, TEXT_NUMBER = 4, NEUTRAL = 5 };
@@ -67,7 +67,7 @@ typedef struct {
     uint32_t reference;
 } slot_of_pointer;
 
-/* A word that is no pointer to a block: CODE, DATA, PLAIN or CHARACTERS. */
+/* A word that is no pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. */
 typedef struct {
     uint64_t offset;
     uint32_t role;

@@ -252,7 +252,7 @@ class _Walk:
             self._array(number, at, owner, inside, depth, node)
         elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word) and not is_address:
             word = at - at % table.word
-            role = Role.CHARACTERS if kind == Kind.BASE and table.counts[number] == FLOAT else Role.PLAIN
+            role = Role.FLOAT if kind == Kind.BASE and table.counts[number] == FLOAT else Role.PLAIN
             if not self._leaves or self._leaves[-1] not in (Leaf(word, Role.PLAIN), Leaf(word, role)):
                 self._leaves.append(Leaf(word, role))
 

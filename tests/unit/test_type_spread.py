@@ -55,7 +55,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
             if way < 0.6:
                 slots += (offset * word, rng.randrange(REFERENCES))
             elif way < 0.8:
-                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS)))
+                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS, Role.FLOAT)))
         start, count = rng.choice((0, 0, 0, word, 3 * word)), rng.choice((0, 1, 1, 3))
         groups += (start, words * word, count, first, len(slots) // 2, first_check, len(checks) // 2)
     return spread.add_layout(groups, slots, checks)
