@@ -75,7 +75,7 @@ class Content:
 
     def option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision or `choose`. It is not an array."""
-        return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec) + (UNSPLIT if one.is_unsplit else 0)
+        return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec) + (UNSPLIT if one.is_rare else 0)
 
     def _repeat(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
         """Repeat a comparison until all of its questions are answered, and return its result.

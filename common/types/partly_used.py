@@ -67,4 +67,4 @@ class PartlyUsed:
         """Yield the arrays of which only the first elements are in use."""
         own = self._layouts.size_of(spec)
         for number in range(1, min(size // own - 1, MOST_USED) + 1 if own else 0):
-            yield Candidate(spec._replace(parts=(Packed(0, spec.type, number, own),)), Level.BASE)
+            yield Candidate(spec._replace(parts=(Packed(0, spec.type, number, own),)), Level.BASE, is_rare=True)

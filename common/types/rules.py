@@ -42,13 +42,13 @@ MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to b
 
 
 class Candidate(NamedTuple):
-    """A possible content of a block, and how a claim for it is justified. If `is_unsplit`, the
-    block would be larger than the size class of the type. With `rivals`, the claim is only as
-    certain as `level` if the content of the block contradicts all of them."""
+    """A possible content of a block, and how a claim for it is justified. If `is_rare`, any other
+    candidate that fits equally well is chosen first. With `rivals`, the claim is only as certain
+    as `level` if the content of the block contradicts all of them."""
 
     spec: Spec
     level: Level
-    is_unsplit: bool = False
+    is_rare: bool = False
     rivals: tuple[Spec, ...] = ()
 
 
@@ -409,7 +409,7 @@ class Rules:
         unsplit = [one for one in whole if request <= sizes[one] < least and is_alone(one) and (fitting or one != pointee)]
         rivals = tuple(Spec(number, False, of.node) for number in unsplit[:MOST_CANDIDATES])
         found = [one._replace(rivals=rivals) if one.level.is_certain else one for one in found]
-        found += [Candidate(spec, Level.BASE, is_unsplit=True) for spec in rivals]
+        found += [Candidate(spec, Level.BASE, is_rare=True) for spec in rivals]
         found = found if fitting else [*found, *self._larger(pointee, of, offset, size, whole)]
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]
