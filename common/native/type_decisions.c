@@ -9,7 +9,7 @@
 #define LEAST_STRONG 2u /* pointers to blocks of the expected type that BY_SHAPE needs */
 #define LEAST_VOID 8u   /* void pointers that an inferred array needs after its first element */
 #define EXCLUDING UINT64_MAX /* option.size of an option that excludes a layout */
-#define UNSPLIT (UINT64_C(1) << 62) /* flag of option.size: blocks seldom have a size for the type */
+#define UNSPLIT (UINT64_C(1) << 62) /* flag of option.size: blocks seldom have this size */
 #define MOST_FITS 64u   /* bits of a mask of fl_spread_fits */
 
 /* ../engine/type_spread.py, Choosing. */

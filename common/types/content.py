@@ -9,8 +9,8 @@ from typing import Optional
 
 from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, UNSPLIT, Choosing, Flag, TypeSpread
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Spec
+from findleaks.types.rules import Rules
+from findleaks.types.specs import Candidate, Spec
 
 # Maximum number of times that questions are answered for one comparison. The answers of each round
 # may lead to questions about further types.

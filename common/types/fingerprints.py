@@ -22,8 +22,8 @@ from findleaks.types.content import Content
 from findleaks.types.discriminants import find_discriminants
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Spec
+from findleaks.types.rules import Rules
+from findleaks.types.specs import Candidate, Spec
 
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.

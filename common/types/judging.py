@@ -36,9 +36,9 @@ from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.partly_used import PartlyUsed
-from findleaks.types.rules import Candidate, Rules
+from findleaks.types.rules import Rules
 from findleaks.types.sampling import sample_blocks
-from findleaks.types.specs import Spec
+from findleaks.types.specs import Candidate, Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
@@ -127,8 +127,8 @@ class Judge:
             and (not votes or (is_void and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
-            # Later pointers may refer to other types: all arrays of void pointers share one rule, and
-            # the values of several tables may be behind one member.
+            # Later pointers may refer to other types: all arrays of void pointers share one rule,
+            # and the values of several tables may be behind one member.
             if not (is_void and of.owner):
                 return self.decide([best])
             self._earlier[key] = [best]

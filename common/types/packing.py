@@ -21,9 +21,9 @@ from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
 from findleaks.types.judging import PURE, Judge
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
+from findleaks.types.rules import Rules
 from findleaks.types.sampling import SAMPLE, sample_blocks
-from findleaks.types.specs import Packed, Spec
+from findleaks.types.specs import Candidate, Packed, Spec
 from findleaks.value_classes import NamedTuple
 
 LEAST_WITNESSES = 16  # Fewest blocks of a size with a type at an offset.

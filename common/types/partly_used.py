@@ -1,5 +1,5 @@
-"""Describe arrays whose last elements have never been in use. These elements have the former content
-of the memory, so that the array as a whole fits no type."""
+"""Describe arrays whose last elements have never been in use. These elements have the former
+content of the memory, so that the array as a whole fits no type."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import Choosing, Level, Pointers, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
+from findleaks.types.rules import Rules
 from findleaks.types.sampling import sample_blocks
-from findleaks.types.specs import Packed, Spec
+from findleaks.types.specs import Candidate, Packed, Spec
 
 MOST_USED = 16  # Maximum number of elements in use that are examined.
 LEAST_ARRAYS = 3  # Fewest arrays of a type after which other blocks may be partly used arrays.

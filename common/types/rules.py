@@ -28,8 +28,7 @@ from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.list_links import ListLinks
 from findleaks.types.sizes import SizeClasses
-from findleaks.types.specs import Packed, Spec
-from findleaks.value_classes import NamedTuple
+from findleaks.types.specs import Candidate, Packed, Spec
 
 if TYPE_CHECKING:
     from findleaks.types.slots import Slots
@@ -39,17 +38,6 @@ MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size m
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
 MOST_FIRST = 2  # Elements of an array of pointers that are compared with a pointer to it.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
-
-
-class Candidate(NamedTuple):
-    """A possible content of a block, and how a claim for it is justified. If `is_rare`, any other
-    candidate that fits equally well is chosen first. With `rivals`, the claim is only as certain
-    as `level` if the content of the block contradicts all of them."""
-
-    spec: Spec
-    level: Level
-    is_rare: bool = False
-    rivals: tuple[Spec, ...] = ()
 
 
 class Rules:

@@ -99,14 +99,12 @@ def test_derived(flags: str, tmp_path: Path) -> None:
     ("compiler", "flags"), [("clang-19", "-O2"), *(pytest.param("gcc", flags, marks=pytest.mark.matrix) for flags in LEVELS)]
 )
 def test_rows(compiler: str, flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays whose last elements have former content have types, and so have leaked nodes with a null link. clang splits the static struct
-    that refers to all blocks."""
+    """Arrays with former content in their last elements have types. clang splits the static struct that refers to all blocks."""
     monkeypatch.setitem(COMPILERS, ".c", compiler)
     figures = measure("typed_rows.c", tmp_path, 100, 1, *flags.split())
     check(figures)
     assert not figures.wrong, figures.wrong[:12]
-    assert figures.part(figures.held, "none") <= 0.01, figures.held
-    assert figures.part(figures.leaked, "none") <= 0.05, figures.leaked
+    assert figures.held["none"] + figures.leaked["none"] <= 20, (figures.held, figures.leaked)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Read locations of variables that consist of pieces, in pure Python. The C engine has the same code
-in common/native/dwarf_addresses.c."""
+"""Read locations of variables that consist of pieces, in pure Python. The C engine has the same
+code in common/native/dwarf_addresses.c."""
 
 from __future__ import annotations
 

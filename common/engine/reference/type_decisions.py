@@ -130,7 +130,7 @@ class Chooser:
             return True
         if self.asked or used < self._size or not groups:
             return False
-        stride, unrequested = groups[0].stride, self._matching.unrequested(self._size)
+        stride, unrequested = groups[0].stride, self._matching.count_unrequested(self._size)
         requested = -(-max(self._size - unrequested, 0) // stride) * stride
         return not self.asked and requested < self._size and self._has_elements(one, requested)
 

@@ -122,7 +122,7 @@ class Matching:
         number = self._answer(Question.RIVALS, 0, 0, size)
         return () if number == UNKNOWN else self._spread.choices[number]
 
-    def unrequested(self, size: int) -> int:
+    def count_unrequested(self, size: int) -> int:
         """Return how much larger a block of this size may be than the request for it."""
         return self._answer(Question.UNREQUESTED, 0, 0, size)
 
