@@ -18,6 +18,7 @@ from findleaks.debuginfo.type_names import shorten_template
 from findleaks.value_classes import NamedTuple, dataclass, field
 
 VOID, UNKNOWN = 0, 1
+FLOAT = 4  # DW_ATE_float
 # Maximum number of types that are followed from one type, because typedefs may form a cycle
 MAX_LEVELS = 64
 

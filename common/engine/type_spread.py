@@ -51,12 +51,15 @@ QUESTION = 3  # Number of words of a question.
 OPTION = 3  # Number of words of an option.
 LEAST_VOID = 8  # Fewest void pointers that an inferred array needs after its first element.
 NOT_ARRAY = 0xFFFFFFFF  # The second word of an option that is not an array.
+UNSPLIT = 1 << 62  # Added to the size of an option if blocks seldom have a size for this type.
+EXCLUDING = (1 << 64) - 1  # The third word of an option that excludes another layout.
 NO_FEATURE = 0xFFFFFFFF  # The number that stands for no feature.
 NO_VALUE = (1 << 64) - 1  # The value of a feature for a pointer that does not have it.
 GROUP = 7  # Number of words of a group of equal elements in a layout.
 MOST_WORDS = 1 << 10  # Approximate maximum number of words of one block that are compared.
 SMALL_NUMBER = 1 << 20  # Numbers below this are small.
 LEAST_TEXT = 3  # Minimum number of characters of a word that is text.
+USUAL_FLOATS = range(0x3E, 0x42)  # High bytes of floating-point numbers from 1e-9 to 1e10.
 LEAST_LONG = 5  # The same for words that should be numbers: four characters may be a number.
 
 
@@ -108,6 +111,7 @@ class Role(IntEnum):
     DATA = 2  # A pointer to characters, numbers or an incomplete type.
     PLAIN = 3  # Numbers.
     CHARACTERS = 4  # The first word of a flexible array of bytes.
+    FLOAT = 5  # A floating-point number. The bytes of 21.333 look like text: UUUUUU5@.
 
 
 class Flag(IntEnum):
@@ -190,7 +194,8 @@ class Choosing(IntEnum):
     none."""
     BY_END = 2
     """Select the smallest option after which there are only zeros up to the end of the largest
-    option. If several such options have the same size, select none."""
+    option. If several such options have the same size, select none. Options with UNSPLIT are
+    considered only if there are no others."""
 
 
 class Pointers(NamedTuple):
@@ -262,13 +267,17 @@ class TypeSpread(Protocol):
     def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         """Add a decision; return its number, from 0 on. Each option has OPTION words: its claim;
         NOT_ARRAY, or for an array, the layout of its first element or 0; and the size of its type
-        in bytes.
+        in bytes, plus UNSPLIT if blocks seldom have a size for the type. If the third word is
+        EXCLUDING, the second one is a layout that the block must contradict. Successive options of
+        this sort with one claim belong together.
 
         A block gets the claim of an array if all elements fit and an element after the first has a
-        pointer. For an array with 0, a pointer in any element is enough. If the block is no array,
-        and `keys` (ascending) contains the value of the feature, the block gets the claim of the
-        key if that fits, and no claim if the layout of this claim is 0. Otherwise, one of the other
-        options is chosen BY_CONTENT. At most MOST_OPTIONS options are possible."""
+        pointer. For an array with 0, a pointer in any element is enough. A block gets the claim of
+        EXCLUDING if it fits, has a pointer that fits, and contradicts the excluded layouts. If
+        there is no such claim, and `keys` (ascending) contains the value of the feature, the block
+        gets the claim of the key if that fits, and no claim if the layout of this claim is 0.
+        Otherwise, one of the options with NOT_ARRAY is chosen BY_CONTENT. At most MOST_OPTIONS
+        options are possible."""
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
         """Answer questions ("I"). The answer to RULE is layout | level << LEVEL_SHIFT, NO_CLAIM,

@@ -2,8 +2,10 @@
  * Sources: DWARF 5, 2.5, 2.17, 7.7.3 (range lists), 7.27 (.debug_addr); DWARF 4, 2.17.3. */
 #include "dwarf.h"
 
-enum { OP_ADDR = 0x03, OP_CONST4U = 0x0c, OP_CONST8U = 0x0e, OP_FORM_TLS = 0x9b, OP_ADDRX = 0xa1, OP_CONSTX = 0xa2, OP_GNU_TLS = 0xe0,
+enum { OP_ADDR = 0x03, OP_CONST4U = 0x0c, OP_CONST8U = 0x0e, OP_PIECE = 0x93, OP_FORM_TLS = 0x9b, OP_ADDRX = 0xa1, OP_CONSTX = 0xa2, OP_GNU_TLS = 0xe0,
        OP_GNU_ADDR_INDEX = 0xfb, OP_GNU_CONST_INDEX = 0xfc };
+
+#define MOST_PIECE (UINT64_C(1) << 32) /* most bytes of a piece of a variable */
 
 static bool indexed(const unit *u, uint64_t index, uint64_t *address) {
     const bytes *table = &u->from->addresses;
@@ -21,11 +23,41 @@ bool address_of(const unit *u, const value *v, uint64_t *address) {
     return v->is == ADDRESS;
 }
 
+/* Whether a location has pieces that are at their offsets from one address. clang splits static
+ * structs into their members, but usually keeps them together. A piece that was removed must be
+ * smaller than a word, because another variable may be in its place. */
+static bool address_of_pieces(const unit *u, const value *v, uint64_t *address) {
+    const uint8_t *at = v->data, *end = v->data + v->number;
+    uint64_t offset = 0, size;
+    bool any = false;
+    while (at < end) {
+        uint64_t start = 0, index;
+        uint8_t operation = *at++;
+        if (operation == OP_ADDR) {
+            if (end - at < u->address)
+                return false;
+            start = read_number(at, u->address);
+            at += u->address;
+        } else if (operation == OP_ADDRX || operation == OP_GNU_ADDR_INDEX) {
+            if (!read_uleb(&at, end, &index) || !indexed(u, index, &start))
+                return false;
+        }
+        bool is_removed = operation == OP_PIECE;
+        if ((!is_removed && (at == end || *at++ != OP_PIECE)) || !read_uleb(&at, end, &size) || size > MOST_PIECE)
+            return false;
+        if (is_removed ? size >= u->address : start <= offset || (any && start - offset != *address))
+            return false;
+        if (!is_removed)
+            *address = start - offset;
+        any |= !is_removed;
+        offset += size;
+    }
+    return any;
+}
+
 /* Whether a location is an address, or an offset in the block of thread-local variables. Code and
  * data that linkers dropped have the address 0, or nearly the highest one. */
-bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread) {
-    if (v->is != BLOCK || !v->number)
-        return false;
+static bool location_of_whole(const unit *u, const value *v, uint64_t *address, bool *thread) {
     const uint8_t *at = v->data + 1, *end = v->data + v->number;
     uint8_t operation = *v->data;
     unsigned size = operation == OP_ADDR ? u->address : operation == OP_CONST4U ? 4 : operation == OP_CONST8U ? 8 : 0;
@@ -45,6 +77,15 @@ bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread)
         return true;
     bool plain = operation == OP_ADDR || operation == OP_ADDRX || operation == OP_GNU_ADDR_INDEX;
     return at == end && plain && *address && *address < (u->address == 8 ? UINT64_MAX : UINT32_MAX) - 1;
+}
+
+bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread) {
+    if (v->is != BLOCK || !v->number)
+        return false;
+    if (location_of_whole(u, v, address, thread))
+        return true;
+    *thread = false;
+    return address_of_pieces(u, v, address);
 }
 
 typedef struct {

@@ -8,6 +8,8 @@
 #define OPTION_WORDS 3u
 #define LEAST_STRONG 2u /* pointers to blocks of the expected type that BY_SHAPE needs */
 #define LEAST_VOID 8u   /* void pointers that an inferred array needs after its first element */
+#define EXCLUDING UINT64_MAX /* option.size of an option that excludes a layout */
+#define UNSPLIT (UINT64_C(1) << 62) /* flag of option.size: blocks seldom have this size */
 #define MOST_FITS 64u   /* bits of a mask of fl_spread_fits */
 
 /* ../engine/type_spread.py, Choosing. */
@@ -26,15 +28,19 @@ static bool is_zero(const spread *s, uint64_t address, uint64_t size) {
 /* Of the options with the rank `best`, choose the smallest one behind which there are only zeros,
  * up to the end of the largest one. Return its claim; 0 if no option or more than one is chosen. */
 static uint32_t choose_by_end(const spread *s, const option *options, uint32_t count, const uint64_t *ranks, uint64_t best, uint64_t start) {
-    uint64_t most = 0;
+    uint64_t most = 0, ignored = 0;
     const option *smallest = NULL;
     bool is_only = true;
     for (uint32_t at = 0; at < count; at++)
-        if (ranks[at] == best && options[at].size > most)
-            most = options[at].size;
+        if (ranks[at] == best && !(options[at].size & UNSPLIT))
+            ignored = UNSPLIT; /* a type for which blocks usually have this size comes first */
+    for (uint32_t at = 0; at < count; at++)
+        if (ranks[at] == best && !(options[at].size & ignored) && (options[at].size & ~UNSPLIT) > most)
+            most = options[at].size & ~UNSPLIT;
     for (uint32_t at = 0; at < count; at++) {
         const option *one = &options[at];
-        if (ranks[at] != best || (smallest && one->size > smallest->size) || !is_zero(s, start + one->size, most - one->size))
+        uint64_t size = one->size & ~UNSPLIT;
+        if (ranks[at] != best || one->size & ignored || (smallest && one->size > smallest->size) || !is_zero(s, start + size, most - size))
             continue;
         is_only = !smallest || one->size < smallest->size;
         smallest = one;
@@ -101,7 +107,7 @@ static uint32_t choose(matching *m, const option *options, uint32_t count, unsig
 /* Return whether all elements fit, and an element after the first has a pointer. If the claim is
  * inferred, the elements after the first need at least LEAST_VOID void pointers instead. An example
  * is a hash table whose keys and values have the type void *. */
-static bool is_array(matching *m, const option *one, uint64_t start, uint64_t size) {
+static bool has_elements(matching *m, const option *one, uint64_t start, uint64_t size) {
     uint32_t all[COUNTS] = {0}, first[COUNTS] = {0};
     bool is_inferred = level_of(one->claim) >= LEVEL_BASE;
     compare_block(m, one->claim & LAYOUT_MASK, start, size, 1, all);
@@ -112,6 +118,43 @@ static bool is_array(matching *m, const option *one, uint64_t start, uint64_t si
     if (is_inferred)
         return all[LOOSE] >= first[LOOSE] + LEAST_VOID;
     return all[STRONG] + all[WEAK] > first[STRONG] + first[WEAK];
+}
+
+/* Return whether a block is an array. `used`: the bytes that are in use. If this is the whole block
+ * of `size` bytes, the last elements may have former content: those for which the smallest request
+ * has no room. */
+static bool is_array(matching *m, const option *one, uint64_t start, uint64_t used, uint64_t size) {
+    uint64_t stride = stride_of(m->s, one->claim & LAYOUT_MASK);
+    uint32_t unrequested = 0;
+    if (has_elements(m, one, start, used))
+        return true;
+    if (m->asked || m->failed || used < size || !stride)
+        return false;
+    m->failed = rule_answer(m->s, UNREQUESTED, 0, 0, size, &unrequested);
+    m->asked = unrequested == UNKNOWN_RULE;
+    if (m->failed || m->asked)
+        return false;
+    uint64_t least = size > unrequested ? size - unrequested : 0, requested = (least + stride - 1) / stride * stride;
+    return requested < size && has_elements(m, one, start, requested);
+}
+
+/* Whether two options that exclude a layout belong together. */
+static bool belong(const option *first, const option *other) {
+    return first->size == EXCLUDING && other->size == EXCLUDING && first->claim == other->claim;
+}
+
+/* Return whether the block fits an option, and contradicts all layouts that this option and the
+ * ones that belong to it exclude. */
+static bool excludes(matching *m, const option *first, const option *end, uint64_t start, uint64_t size) {
+    uint32_t counts[COUNTS] = {0};
+    compare_block(m, first->claim & LAYOUT_MASK, start, size, 1, counts);
+    bool found = !counts[WRONG] && counts[STRONG] + counts[WEAK];
+    for (const option *one = first; found && one < end && belong(first, one); one++) {
+        uint32_t rival[COUNTS] = {0};
+        compare_block(m, one->single, start, size, 1, rival);
+        found = rival[WRONG];
+    }
+    return found;
 }
 
 static uint64_t pointer_rank(const uint32_t *counts) { return (uint64_t)counts[STRONG] << 32 | counts[WEAK]; }
@@ -155,7 +198,11 @@ uint32_t decide(matching *m, const decision *d, const followed *p) {
     uint64_t size = size_of(s->b, p->index), start = p->start;
     for (uint32_t at = d->first; at < d->last; at++) {
         const option *one = &s->options.items[at];
-        bool found = one->single != NOT_ARRAY && is_array(m, one, start, used_size(s, p, one->claim));
+        bool found = false;
+        if (one->size == EXCLUDING)
+            found = !(at > d->first && belong(one - 1, one)) && excludes(m, one, s->options.items + d->last, start, used_size(s, p, one->claim));
+        else if (one->single != NOT_ARRAY)
+            found = is_array(m, one, start, used_size(s, p, one->claim), size);
         if (m->asked || m->failed)
             return 0;
         if (found)
@@ -192,6 +239,7 @@ static int add_options(spread *s, const uint64_t *rows, uint64_t count) {
 /* Add a decision; return its number. Each option has OPTION_WORDS words: its claim; `single`; and
  * the size of its type in bytes. `single` is NOT_ARRAY, or for an array, the layout of its first
  * element: the block must have a pointer behind that element. If it is 0, any pointer is enough.
+ * If the size is EXCLUDING, `single` is a layout that the block must contradict.
  * `keys` (ascending) are the values of the feature that select the claims. A claim with the layout
  * 0 means that the block gets no claim. */
 API int fl_spread_decision(spread *s, const uint64_t *options, uint64_t count, uint32_t feature, const uint64_t *keys, const uint32_t *claims,

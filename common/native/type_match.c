@@ -126,14 +126,23 @@ static bool begins_with_address(const spread *s, uint64_t block) {
     return value && used_block(s, value, &start) != NONE;
 }
 
+/* Whether a floating-point number is not extremely small or large. The bytes of 21.333 look like
+ * text, but text is seldom a usual number. */
+static bool is_usual_float(uint64_t value) {
+    uint64_t high = value >> 8 * (WORD - 1);
+    return high >= 0x3E && high < 0x42;
+}
+
 static int compare_word(const spread *s, uint32_t role, uint64_t value) {
     if (role == CODE)
         return in_ranges(s->code, s->code_count, value) ? WEAK : WRONG;
     uint64_t start = 0;
     uint32_t index = used_block(s, value, &start);
     bool begins = index != NONE && value == start;
-    if (role == PLAIN || role == CHARACTERS)
-        return begins ? WRONG : role == PLAIN && is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
+    if (role >= PLAIN) {
+        bool may_be_text = role == PLAIN || (role == FLOATING && !is_usual_float(value));
+        return begins ? WRONG : may_be_text && is_long_text(s, value) ? TEXT_NUMBER : NEUTRAL;
+    }
     if (!is_mapped(s, value) || in_ranges(s->instructions, s->instruction_count, value))
         return WRONG;
     if (begins && layout_of(s, index))

@@ -44,7 +44,7 @@ enum { ANYTHING = 1, OPTIONAL = 2, NUMBER_POSSIBLE = 4, LENGTH_SHIFT = 3, RING_S
 #define ASKED 2 /* returned if an answer is missing */
 
 enum { RULE = 0, AGREES = 1, POSSIBLE_LAYOUTS = 2, UNREQUESTED = 3, RIVALS = 4, QUESTIONS };
-enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4 };
+enum { CODE = 1, DATA = 2, PLAIN = 3, CHARACTERS = 4, FLOATING = 5 };
 /* What the comparison of a word with a layout finds. All but NEUTRAL are also the indices of their
  * counts. */
 enum { WRONG = 0, STRONG = 1, WEAK = 2, LOOSE = 3, TEXT_NUMBER = 4, NEUTRAL = 5 };
@@ -67,7 +67,7 @@ typedef struct {
     uint32_t reference;
 } slot_of_pointer;
 
-/* A word that is no pointer to a block: CODE, DATA, PLAIN or CHARACTERS. */
+/* A word that is no pointer to a block: CODE, DATA, PLAIN, CHARACTERS or FLOATING. */
 typedef struct {
     uint64_t offset;
     uint32_t role;
@@ -216,10 +216,12 @@ void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, 
 /* type_used.c. limits_of: return the flags of a pointer that say which part of its block is in use,
  * if the block gets this claim; 0 if all of it is. A member of an enum may refer to the buffer of a
  * container or, depending on the discriminant, to one object. used_size: return the bytes of the
- * block that are in use. is_empty_element: return whether the element that is being visited
+ * block that are in use. stride_of: return the bytes of each element, if a layout has equal
+ * elements. is_empty_element: return whether the element that is being visited
  * is one of a table and not in use; each element has `stride` bytes. */
 uint8_t limits_of(const spread *s, const followed *p, uint32_t claim);
 uint64_t used_size(const spread *s, const followed *p, uint32_t claim);
+uint64_t stride_of(const spread *s, uint32_t layout);
 bool is_empty_element(const spread *s, uint64_t stride);
 /* requested_count: write how many of `count` elements of the owner fit into the smallest request
  * that results in a block of its size. The last of them may be only partly inside. */

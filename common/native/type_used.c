@@ -10,8 +10,7 @@ static uint64_t word_near(const spread *s, const followed *p, uint64_t distance)
     return at ? load(at) : 0;
 }
 
-/* Return the bytes of each element, if a layout has equal elements. */
-static uint64_t stride_of(const spread *s, uint32_t layout) {
+uint64_t stride_of(const spread *s, uint32_t layout) {
     uint32_t first = s->bounds.items[layout];
     return first < s->bounds.items[layout + 1] ? s->groups.items[first].stride : 0;
 }

@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, Choosing, Flag, TypeSpread
+from findleaks.engine.type_spread import LAYOUT_MASK, NOT_ARRAY, UNSPLIT, Choosing, Flag, TypeSpread
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Spec
+from findleaks.types.rules import Rules
+from findleaks.types.specs import Candidate, Spec
 
 # Maximum number of times that questions are answered for one comparison. The answers of each round
 # may lead to questions about further types.
@@ -75,7 +75,7 @@ class Content:
 
     def option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision or `choose`. It is not an array."""
-        return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec)
+        return self._rules.claim(one), NOT_ARRAY, self._layouts.size_of(one.spec) + (UNSPLIT if one.is_rare else 0)
 
     def _repeat(self, compare: Callable[[], Optional[array[int]]]) -> Optional[array[int]]:
         """Repeat a comparison until all of its questions are answered, and return its result.

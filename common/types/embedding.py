@@ -63,6 +63,7 @@ class Embedding:
     def __init__(self, table: TypeTable) -> None:
         self.table = table
         self._known: dict[int, dict[int, list[int]]] = {}
+        self._links: dict[int, bool] = {}  # By type: whether it is a link.
         self._around: dict[int, set[int]] = {}  # By type: the types that have it somewhere.
 
     @cached_property
@@ -111,6 +112,31 @@ class Embedding:
         """Whether a type of a library only stores a value of another type. That type fits wherever
         the type of the library fits."""
         return self.table.text(self.table.names[number]).startswith(_STORAGE)
+
+    def may_be_alone(self, number: int) -> bool:
+        """Whether a block may contain only a value of a type. Types of a library that only store
+        a value, and links of lists and trees, are parts of other types."""
+        return not self.is_storage(number) and not self._is_link(number)
+
+    def _is_link(self, number: int) -> bool:
+        """Whether a type consists of pointers to its own type, as the link of a list does. One
+        word may also be a number, such as the colour of a node of a tree, or the bases of nodes of
+        the standard library."""
+        if number not in self._links:
+            table = self.table
+            fields = [one for one in table.fields_of(number) if not one.bits]
+            own = [one for one in fields if self._end_of_pointers(one.type) == number]
+            self._links[number] = bool(own) and (len(own) == len(fields) or (len(fields) <= len(own) + 1 and len(own) > 1))
+        return self._links[number]
+
+    def _end_of_pointers(self, number: int) -> int:
+        """Return the type that is not a pointer to which a pointer, or a pointer to it, refers."""
+        table, bare = self.table, self.table.bare(number)
+        for _ in range(DEEPEST):
+            if table.kinds[bare] != Kind.POINTER:
+                return bare
+            bare = table.bare(table.targets[bare])
+        return UNKNOWN
 
     def is_first_member(self, number: int) -> bool:
         """Whether a type of the program that is not derived from a class may begin with an object

@@ -21,9 +21,9 @@ from findleaks.engine.type_spread import MOST_OPTIONS, SMALL_NUMBER, Choosing, L
 from findleaks.types.content import Content
 from findleaks.types.discriminants import find_discriminants
 from findleaks.types.heap import HeapView
-from findleaks.types.layouts import Layouts
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Spec
+from findleaks.types.layouts import Layouts, Sort
+from findleaks.types.rules import Rules
+from findleaks.types.specs import Candidate, Spec
 
 # Likelihoods are logarithms. A *witness* of a type is a block of this type that was learned.
 WORDS = 24  # Words at the start of a block that are compared.
@@ -34,6 +34,7 @@ MARGIN = math.log(30)  # The second most likely type must be less likely by this
 MOST_UNSEEN = 1 / 3  # Less than this part of a block's words may have a sort that no witness has.
 VALUES = 16  # If each value of a word has this number of witnesses, the word has no other values.
 UNSEEN_ZERO = 0.1  # Weight of zero in a word that was another number in all witnesses.
+LINK_ZERO = 0.1  # Least weight of zero in a link, because leaked nodes are often in no list.
 ALIEN = math.log(1e-3)  # Least average likelihood of the words of a block.
 SMOOTH = 0.02  # Count that is added, so that no likelihood is zero.
 LEAST_REST = math.log(1e-2)  # Least likelihood of a word after the end of the type.
@@ -52,15 +53,18 @@ _ADDRESSES = frozenset((WordClass.CODE, WordClass.BLOCK_START, WordClass.BLOCK_M
 class _Model:
     """The fingerprint of one type: how often each word has each class."""
 
-    def __init__(self, fold: Sequence[int], pointers: frozenset[int], tags: frozenset[int], is_vague: bool, own: int) -> None:
+    def __init__(
+        self, fold: Sequence[int], pointers: frozenset[int], links: frozenset[int], tags: frozenset[int], is_vague: bool, own: int
+    ) -> None:
         """`fold` maps each word of a block to a word of the type, so that all elements of an array
-        are counted together. `pointers` are the words that are pointers, or may be. `tags` are the
-        words of the first element that are discriminants. Their values are zero or small.
+        are counted together. `pointers` are the words that are pointers, or may be. `links` are
+        the words that refer to other values of the type. `tags` are the words of the first element
+        that are discriminants. Their values are zero or small.
         `is_vague`: whether the type says little about its words, as char *[] does. If so, each word
         of a block must have a sort that the same word of a witness has. `own`: the number of
         words of the type. Words after the type, up to the end of the block, have former content."""
         self.blocks, self._is_vague, self._own = 0, is_vague, own
-        self.fold, self._pointers, self._tags = fold, pointers, tags
+        self.fold, self._pointers, self._links, self._tags = fold, pointers, links, tags
         self.classes: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self.sorts: list[Counter[int]] = [Counter() for _ in range(WORDS)]
         self._sizes: set[int] = set()
@@ -89,7 +93,8 @@ class _Model:
             if part is None:
                 part = parts[key] = self._part(*key)
             total += part
-            unseen += key[0] < self._own and not self.sorts[key[0]][key[1] & SORT]
+            is_end = not key[1] and key[0] in self._links
+            unseen += key[0] < self._own and not is_end and not self.sorts[key[0]][key[1] & SORT]
         is_unlike = bool(unseen) if self._is_vague else self.blocks >= VALUES and unseen >= MOST_UNSEEN * len(classes)
         return -math.inf if is_unlike else total
 
@@ -103,7 +108,9 @@ class _Model:
             return -math.inf
         if one & SORT in _CONSTANT and one not in self.classes[at] and len(self.classes[at]) * VALUES <= self.blocks:
             return -math.inf
-        if one > SORT:
+        if not one and at in self._links:
+            part = max(part, LINK_ZERO * self.blocks)
+        elif one > SORT:
             part = (1 - SAME_SIZE) * part + SAME_SIZE * self.classes[at][one]
         elif one in _NUMBERS:
             likeness = 0.5 if part or one != WordClass.ZERO else UNSEEN_ZERO
@@ -144,6 +151,7 @@ class Fingerprints:
                     self._models[layout, of] = _Model(
                         self._fold(layout, of),
                         self._pointers(layout),
+                        self._links(layout),
                         self._tags(layout),
                         self._element(layout) in (Kind.BASE, Kind.POINTER),
                         self._own_words(layout),
@@ -174,6 +182,14 @@ class Fingerprints:
         parts = self._layouts.shape(self._layouts.specs[layout])
         word = self._layouts.table.word
         return frozenset((one.start + leaf.offset) // word for one in parts for leaf in one.leaves if leaf.role < Role.PLAIN)
+
+    def _links(self, layout: int) -> frozenset[int]:
+        """Return the numbers of words that refer to other values of the type, such as the links of
+        a list. The elements of an array are seldom linked."""
+        references, parts = self._layouts.references, self._layouts.shape(self._layouts.specs[layout])
+        leaves = [(one.start + leaf.offset, leaf) for one in parts if one.number == 1 for leaf in one.leaves if leaf.role == Role.REFERENCE]
+        found = [(offset, references[leaf.reference]) for offset, leaf in leaves]
+        return frozenset(offset // self._layouts.table.word for offset, one in found if one.sort == Sort.POINTER and one.owner)
 
     def _tags(self, layout: int) -> frozenset[int]:
         """Return the numbers of words that are discriminants of Rust's enums. For arrays, these are

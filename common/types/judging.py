@@ -17,6 +17,7 @@ from typing import Optional
 from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
     DECISION,
+    EXCLUDING,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     MOST_OPTIONS,
@@ -34,12 +35,12 @@ from findleaks.types.embedding import STRUCTURES
 from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Reference, Sort
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Spec
+from findleaks.types.partly_used import PartlyUsed
+from findleaks.types.rules import Rules
+from findleaks.types.sampling import sample_blocks
+from findleaks.types.specs import Candidate, Spec
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
-SAMPLE = 96  # Maximum number of blocks that are compared with all candidates.
-GOLDEN = 0.6180339887498949
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
 PURE = 0.97  # Least part of the votes, or of the blocks, that must agree.
 LEAST_NONE = 8  # If this number of blocks fits no candidate, the rule makes no claim.
@@ -47,6 +48,7 @@ FEW = 16  # Fewer blocks may be only the start of a list, the rest of which has 
 MOST_KEPT = 16  # If there are more candidates, those that fit hardly any block are dropped.
 MOST_ADDED = 4  # Maximum number of types of typed blocks that become candidates, too.
 MOST_READ = 256  # Bytes of a block that are read in Python.
+NEAREST = 3  # Words before and after a pointer that may refer to the class of its owner.
 LEAST_ALIKE = 3  # Fewest blocks with one value of a feature that get a type by elimination.
 
 _TAGS = (Feature.TARGET_BYTES, Feature.TARGET_BYTE, Feature.FOUR_BYTES, Feature.ONE_BYTE)
@@ -61,6 +63,7 @@ class Judge:
 
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
+        self.partly_used = PartlyUsed(spread, layouts, rules, content)
         self._decisions: dict[tuple[object, ...], int] = {}
         # The candidates of the earlier decision on pointers with this reference, offset and size.
         # Each later decision considers them again, because memory that was not visited yet may
@@ -92,6 +95,8 @@ class Judge:
             return self._decide(arrays, ()) if certain and arrays and untyped else None
         typed_rows = _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
+        candidates = [one._replace(level=Level.BASE, rivals=()) if one.rivals else one for one in candidates]
+        candidates = self.partly_used.replace(candidates, found)
         candidates = every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
         fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
@@ -122,8 +127,17 @@ class Judge:
             and (not votes or (is_void and len(known) >= FEW))
             and self._fits_alone(best, candidates, left, len(sample), found.size)
         ):
-            # All arrays of void pointers share one rule. Later ones may refer to other types.
-            return self._rules.claim(best) if is_void and of.owner else self.decide([best])
+            # Later pointers may refer to other types: all arrays of void pointers share one rule,
+            # and the values of several tables may be behind one member.
+            if not (is_void and of.owner):
+                return self.decide([best])
+            self._earlier[key] = [best]
+            return self.decide([best._replace(level=Level.UNION)])
+        if is_void and best is not None and not arrays and fits[best] >= PURE * len(sample) and len(votes) >= max(FEW, len(sample) // 2):
+            # The other blocks fit several types, but their pointers belong to the same class.
+            same = self._find_common_word(untyped)
+            if same is not None:
+                return self._decide((), candidates, same[0], {same[1]: self._rules.claim(best)})
         self._earlier[key] = candidates
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
@@ -143,6 +157,17 @@ class Judge:
         if _NO_TYPE in claims.values():
             self._separated[key] = feature, claims
         return self._decide(arrays, candidates, feature, claims)
+
+    def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
+        """Return the feature and the value of a word that refers to static memory, such as a table
+        of functions, and is the same near all pointers. Return None if there is none."""
+        packed, word = array("Q", [part for block in sample_blocks(list(rows)) for part in rows[block]]), self._layouts.table.word
+        for distance in range(-NEAREST, NEAREST + 1):
+            feature = Feature.STATIC_WORD << 8 | distance * word + 128
+            values = set(self._spread.feature(feature, packed)) if distance else {NO_VALUE}
+            if len(values) == 1 and NO_VALUE not in values:
+                return feature, values.pop()
+        return None
 
     def _find_vague(self, candidates: Sequence[Candidate], blocks: Sequence[int]) -> dict[int, Spec]:
         """Return the blocks that fit only an array of void pointers. Such a type fits nearly all
@@ -319,13 +344,19 @@ class Judge:
         the claims by the values of the feature."""
         keys = claims or {}
         possible = [one._replace(level=Level.BASE) for one in arrays if others and self._has_void_pointers(one.spec)]
-        options = [word for one in (*arrays, *possible) for word in self._array_option(one)]
+        options = [word for one in (*arrays, *possible) for word in self._certain_option(one)]
         options += [word for one in others for word in self._content.option(one)]
         key = (tuple(options), feature, tuple(sorted(keys.items())))
         if key not in self._decisions:
             values = sorted(keys)
             self._decisions[key] = self._spread.add_decision(options, feature, values, [keys[value] for value in values])
         return DECISION | self._decisions[key]
+
+    def _certain_option(self, one: Candidate) -> Sequence[int]:
+        """Return the options for TypeSpread.add_decision that are an array, or a type whose rivals
+        the content has to contradict."""
+        numbers = map(self._layouts.number, one.rivals)
+        return [word for number in numbers for word in (self._rules.claim(one), number, EXCLUDING)] or self._array_option(one)
 
     def _array_option(self, one: Candidate) -> tuple[int, int, int]:
         """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs
@@ -345,13 +376,6 @@ class Judge:
 
 def _by_block(rows: Sequence[int]) -> Rows:
     return {rows[at + 2]: (rows[at], rows[at + 1], rows[at + 2]) for at in range(0, len(rows), 3)}
-
-
-def sample_blocks(blocks: Sequence[int]) -> Sequence[int]:
-    """Return at most SAMPLE of the blocks. The steps follow the golden ratio, because equal steps
-    could miss one of two types that alternate."""
-    count = len(blocks)
-    return blocks if count <= SAMPLE else [blocks[at] for at in sorted({int(step * GOLDEN % 1 * count) for step in range(SAMPLE)})]
 
 
 def _winner(votes: Counter[Optional[Spec]]) -> Optional[Spec]:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Optional
 
-from findleaks.debuginfo.type_table import UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
+from findleaks.debuginfo.type_table import FLOAT, UNKNOWN, VOID, Field, FieldKind, Flag, Kind, TypeTable
 from findleaks.engine.type_spread import NO_FEATURE, Feature, Role, TypeSpread
 from findleaks.engine.type_spread import Flag as ReferenceFlag
 from findleaks.types.address_numbers import find_parent_word, may_be_address
@@ -252,8 +252,9 @@ class _Walk:
             self._array(number, at, owner, inside, depth, node)
         elif kind in (Kind.BASE, Kind.ENUM) and table.sizes[number] in (4, table.word) and not is_address:
             word = at - at % table.word
-            if not self._leaves or self._leaves[-1] != Leaf(word, Role.PLAIN):
-                self._leaves.append(Leaf(word, Role.PLAIN))
+            role = Role.FLOAT if kind == Kind.BASE and table.counts[number] == FLOAT else Role.PLAIN
+            if not self._leaves or self._leaves[-1] not in (Leaf(word, Role.PLAIN), Leaf(word, role)):
+                self._leaves.append(Leaf(word, role))
 
     def _struct(self, number: int, at: int, owner: int, inside: int, depth: int, node: int) -> None:
         table = self._table

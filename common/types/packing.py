@@ -19,10 +19,11 @@ from findleaks.engine.type_spread import Choosing, Level, Pointers, Role
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
-from findleaks.types.judging import PURE, SAMPLE, Judge, sample_blocks
+from findleaks.types.judging import PURE, Judge
 from findleaks.types.layouts import Layouts, Sort
-from findleaks.types.rules import Candidate, Rules
-from findleaks.types.specs import Packed, Spec
+from findleaks.types.rules import Rules
+from findleaks.types.sampling import SAMPLE, sample_blocks
+from findleaks.types.specs import Candidate, Packed, Spec
 from findleaks.value_classes import NamedTuple
 
 LEAST_WITNESSES = 16  # Fewest blocks of a size with a type at an offset.
@@ -140,7 +141,7 @@ class Packing:
                 fitting = [spec for spec in specs if _has(spec, one) and self._has_evidence(spec, one.blocks)]
                 fitting = fitting or list(self._find_initialised(one))
                 if fitting:
-                    options = [Candidate(spec, Level.BASE) for spec in fitting]
+                    options = self._judge.partly_used.replace([Candidate(spec, Level.BASE) for spec in fitting], one.found)
                     answers[one.found.reference, one.found.offset, size] = self._judge.decide(options, one.found)
         return answers
 

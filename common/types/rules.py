@@ -28,8 +28,7 @@ from findleaks.types.embedding import STRUCTURES, Embedding
 from findleaks.types.layouts import Layouts, Reference, Sort
 from findleaks.types.list_links import ListLinks
 from findleaks.types.sizes import SizeClasses
-from findleaks.types.specs import Packed, Spec
-from findleaks.value_classes import NamedTuple
+from findleaks.types.specs import Candidate, Packed, Spec
 
 if TYPE_CHECKING:
     from findleaks.types.slots import Slots
@@ -37,14 +36,8 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 64  # Types that are compared with the content of blocks.
 MOST_COUNTS = 256  # Numbers of elements that an array in a block of some size may have.
 MOST_CUTS = 8  # Sizes to which a type may be truncated.
+MOST_FIRST = 2  # Elements of an array of pointers that are compared with a pointer to it.
 MOST_CHOICES = 16  # Types of which a block may be one, for a pointer to it to be possible.
-
-
-class Candidate(NamedTuple):
-    """A possible content of a block, and how a claim for it is justified."""
-
-    spec: Spec
-    level: Level
 
 
 class Rules:
@@ -102,7 +95,7 @@ class Rules:
             # Links of lists and trees refer to nodes, and seldom to larger blocks that begin with
             # one. Otherwise, a block of zeros would be possible as an array of any type.
             found = [one for one in found if one.spec.parts or self._is_size_of(one.spec, third)]
-        specs = [self._cut_unused(one.spec, of, offset) if of.counted else one.spec for one in found[:MOST_CHOICES]]
+        specs = [self._cut_unused(one.spec, of, offset) if of.counted else self._cut_end(one.spec, third) for one in found[:MOST_CHOICES]]
         if of.sort == Sort.POINTER and not of.counted and offset and self._table.kinds[of.pointees[0]] == Kind.POINTER:
             specs = [Spec(VOID)]  # Any struct may have such a pointer, as the link of a list.
         return self._add_choices(specs)
@@ -116,6 +109,15 @@ class Rules:
         is the first element. In other containers, any element may be unused."""
         is_vector = bool(of.used & (LENGTHS | ReferenceFlag.END)) and not of.used & ReferenceFlag.RING
         return spec._replace(many=False) if is_vector and not offset else Spec(VOID)
+
+    def _cut_end(self, spec: Spec, size: int) -> Spec:
+        """Return the start of an array of pointers. The rest may not be in use, and have former
+        content."""
+        if not spec.many or spec.parts or self._table.kinds[spec.type] != Kind.POINTER:
+            return spec
+        word = self._table.word
+        requested = -(-self.sizes.least_request(size) // word)
+        return spec._replace(parts=(Packed(0, spec.type, max(min(requested, MOST_FIRST), 1), word),))
 
     def _rule(self, reference: int, offset: int, size: int) -> int:
         of = self._layouts.references[reference]
@@ -391,9 +393,11 @@ class Rules:
                 fitting.insert(0, of.owner)
         found = [Candidate(Spec(number, False, of.node), level) for number in fitting[:MOST_CANDIDATES]]
         # The block may be larger than the size class of its type, so content has to decide.
-        request = self.sizes.least_request(size)
-        unsplit = [one for one in whole if request <= sizes[one] < least and one != pointee and not self._embedding.is_storage(one)]
-        found += [Candidate(Spec(number, False, of.node), Level.BASE) for number in unsplit[:MOST_CANDIDATES]]
+        request, is_alone = self.sizes.least_request(size), self._embedding.may_be_alone
+        unsplit = [one for one in whole if request <= sizes[one] < least and is_alone(one) and (fitting or one != pointee)]
+        rivals = tuple(Spec(number, False, of.node) for number in unsplit[:MOST_CANDIDATES])
+        found = [one._replace(rivals=rivals) if one.level.is_certain else one for one in found]
+        found += [Candidate(spec, Level.BASE, is_rare=True) for spec in rivals]
         found = found if fitting else [*found, *self._larger(pointee, of, offset, size, whole)]
         cut = self.cuts(pointee, size) if offset == 0 and pointee in self._truncated else ()
         return [*found, *(Candidate(spec, Level.BASE) for spec in cut if spec.parts[0].size >= self._truncated[pointee])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from findleaks.engine.type_spread import Level
 from findleaks.value_classes import NamedTuple
 
 
@@ -45,3 +46,14 @@ class Spec(NamedTuple):
     def start(self) -> int:
         """The offset of the first value."""
         return self.parts[0].offset if self.parts else 0
+
+
+class Candidate(NamedTuple):
+    """A possible content of a block, and how a claim for it is justified. If `is_rare`, any other
+    candidate that fits equally well is chosen first. With `rivals`, the claim is only as certain
+    as `level` if the content of the block contradicts all of them."""
+
+    spec: Spec
+    level: Level
+    is_rare: bool = False
+    rivals: tuple[Spec, ...] = ()

@@ -290,12 +290,16 @@ class Spreading:
         """Claim leaked and other untyped blocks that resemble typed ones."""
         kinds = graph.kinds()
         self.fingerprints.learn(self.spread.sample(WITNESSES))
-        for wanted in (_DEFINITE, _OTHER):
+        # Types of blocks that were found in the first rounds exclude types of the blocks that refer
+        # to them.
+        for wanted in (_DEFINITE, _OTHER, _DEFINITE, _OTHER):
             self._progress("comparing blocks", 0.0)
+            claimed = self.spread.claimed
             typeless = set().union(*map(self.judge.find_typeless, self._pending.values()))
             blocks = self.spread.find_untyped(kinds, wanted, MOST_COMPARED)
             self._compare(array("I", [index for index in blocks if index not in typeless]) if typeless else blocks)
-            self.settle()
+            if self.spread.claimed != claimed:
+                self.settle()
         finders: tuple[Union[CountedBoxes, SoleFits], ...] = (self._counted_boxes, self._sole_fits)
         for finder in finders:
             for _ in range(SOLE_ROUNDS):

@@ -16,10 +16,10 @@ from findleaks.engine.type_spread import Pointers, Role, TypeSpread
 from findleaks.types.content import Content
 from findleaks.types.embedding import STRUCTURES
 from findleaks.types.heap import HeapView
-from findleaks.types.judging import sample_blocks
 from findleaks.types.layouts import Layouts, Sort
 from findleaks.types.packing import Packing
 from findleaks.types.rules import MOST_CANDIDATES, Rules
+from findleaks.types.sampling import sample_blocks
 from findleaks.types.specs import Packed, Spec
 from findleaks.value_classes import NamedTuple
 

@@ -87,6 +87,26 @@ def test_reused(source: str, flags: str, tmp_path: Path) -> None:
     assert figures.held["sure right"] > 0.8 * sum(figures.held.values()), figures.held
 
 
+@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+def test_derived(flags: str, tmp_path: Path) -> None:
+    """A base struct whose block is as large as a derived struct does not get the derived type as a certain one."""
+    figures = measure("typed_derived.c", tmp_path, 200, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "flags"), [("clang-19", "-O2"), *(pytest.param("gcc", flags, marks=pytest.mark.matrix) for flags in LEVELS)]
+)
+def test_rows(compiler: str, flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays with former content in their last elements have types. clang splits the static struct that refers to all blocks."""
+    monkeypatch.setitem(COMPILERS, ".c", compiler)
+    figures = measure("typed_rows.c", tmp_path, 100, 1, *flags.split())
+    check(figures)
+    assert not figures.wrong, figures.wrong[:12]
+    assert figures.held["none"] + figures.leaked["none"] <= 20, (figures.held, figures.leaked)
+
+
 @pytest.mark.parametrize(
     ("compiler", "level"),
     [

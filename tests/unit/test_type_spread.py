@@ -16,6 +16,7 @@ from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
+    EXCLUDING,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     NO_CLAIM,
@@ -24,6 +25,7 @@ from findleaks.engine.type_spread import (
     NOT_ARRAY,
     QUESTION,
     ROOT,
+    UNSPLIT,
     Choosing,
     Feature,
     Flag,
@@ -53,7 +55,7 @@ def random_layout(rng: random.Random, spread: TypeSpread, word: int) -> int:
             if way < 0.6:
                 slots += (offset * word, rng.randrange(REFERENCES))
             elif way < 0.8:
-                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS)))
+                checks += (offset * word, rng.choice((Role.CODE, Role.DATA, Role.PLAIN, Role.CHARACTERS, Role.FLOAT)))
         start, count = rng.choice((0, 0, 0, word, 3 * word)), rng.choice((0, 1, 1, 3))
         groups += (start, words * word, count, first, len(slots) // 2, first_check, len(checks) // 2)
     return spread.add_layout(groups, slots, checks)
@@ -81,12 +83,17 @@ def make_answers(seed: int, questions: array[int]) -> array[int]:
 
 
 def random_options(rng: random.Random, layouts: list[int], arrays: bool) -> list[int]:
-    """Return the words of one to four options. With `arrays`, some options are arrays."""
+    """Return the words of one to four options. With `arrays`, some options are arrays, or exclude other layouts."""
     options: list[int] = []
     for layout in rng.sample(layouts, rng.randrange(1, 5)):
         single = rng.choice((NOT_ARRAY, NOT_ARRAY, 0, rng.choice(layouts))) if arrays else NOT_ARRAY
         level = rng.choice((Level.BASE, Level.BASE, Level.ARRAY, Level.LEARNED))
-        options += (layout | level << LEVEL_SHIFT, single, rng.choice((8, 16, 24)))
+        size = (
+            rng.choice((8, 16, 24, 8 | UNSPLIT, 16 | UNSPLIT)) if single == NOT_ARRAY else rng.choice((8, 16, EXCLUDING if single else 24))
+        )
+        options += (layout | level << LEVEL_SHIFT, single, size)
+        if size == EXCLUDING and rng.random() < 0.5:
+            options += (layout | level << LEVEL_SHIFT, rng.choice(layouts), size)
     return options
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Optional
 
 from findleaks.engine.dwarf_sources import NO_KEY, OLD_TYPES, SPLIT, Source
-from findleaks.target.elf import Buffer
+from findleaks.engine.reference.dwarf_data import MASK as MASK
+from findleaks.engine.reference.dwarf_data import Data as Data
+from findleaks.engine.reference.dwarf_data import Malformed as Malformed
+from findleaks.engine.reference.dwarf_pieces import address_of_pieces
 
-MOST_LEB, MOST_CODES, MOST_ATTRIBUTES = 20, 1 << 20, 256
-MASK = (1 << 64) - 1
+MOST_CODES, MOST_ATTRIBUTES = 1 << 20, 256
 STRINGS_BASE, ADDRESS_BASE, RANGES_BASE, GNU_ADDRESS_BASE, LANGUAGE, LOW_PC = 0x72, 0x73, 0x74, 0x2133, 0x13, 0x11
 _C = (0, 0x01, 0x02, 0x0C, 0x1D, 0x2C, 0x3E)  # DW_LANG_...; 0: not stated
 ADDR, STRING, SDATA, INDIRECT, IMPLICIT = 0x01, 0x08, 0x0D, 0x16, 0x21
@@ -21,10 +23,6 @@ _BLOCKS = {0x03: 2, 0x04: 4, 0x0A: 1}
 _UNREAD = frozenset((0x05, 0x0A, 0x0B, 0x18, 0x28, 0x32, 0x25, 0x3A, 0x08, 0x49, 0x410A))  # tags
 _CLASSES = {0x17: "section", 0x20: "signature", ADDR: "address", 0x22: "list", 0x23: "list"}
 _CLASSES.update(dict.fromkeys((0x29, 0x2A, 0x2B, 0x2C, 0x1B, 0x1F01), "index"))
-
-
-class Malformed(Exception):
-    """Data that are damaged, or end too early."""
 
 
 class LimitExceeded(Exception):
@@ -57,46 +55,6 @@ class Shape(NamedTuple):
     tag: int
     children: bool
     attributes: list[tuple[int, int, int, int]]
-
-
-class Data:
-    """A section, which is not copied. Its numbers are in the target's byte order."""
-
-    def __init__(self, data: Buffer, order: str) -> None:
-        self.data, self.order = data, order
-
-    def text(self, at: int, end: int) -> Optional[bytes]:
-        """Return the bytes before the next zero; None if there is none before `end`."""
-        step, begin = 64, at
-        while at < end:
-            found = bytes(self.data[at : min(at + step, end)]).find(0)
-            if found >= 0:
-                return bytes(self.data[begin : at + found])
-            at, step = at + step, 1 << 12
-        return None
-
-    def number(self, at: int, size: int) -> int:
-        return int.from_bytes(self.data[at : at + size], "big" if self.order == "big" else "little")
-
-    def uleb(self, at: int, end: int) -> tuple[int, int]:
-        """Decode an unsigned LEB128 number. Return the number and the offset after it."""
-        number = 0
-        for count in range(MOST_LEB):
-            if at >= end:
-                break
-            byte = self.data[at]
-            at += 1
-            number |= (byte & 0x7F) << 7 * count
-            if byte < 0x80:
-                return number & MASK, at
-        raise Malformed
-
-    def sleb(self, at: int, end: int) -> tuple[int, int]:
-        number, after = self.uleb(at, end)
-        bits = 7 * (after - at)
-        if bits < 64 and self.data[after - 1] & 0x40:
-            number |= MASK << bits & MASK
-        return number, after
 
 
 class Budget:
@@ -297,6 +255,14 @@ class Unit:
         its offset and True."""
         if value.kind != "block" or not value.data:
             return None
+        whole = self._location_of_whole(value)
+        if whole is not None:
+            return whole
+        block = Data(value.data, self.sections.info.order)
+        address = address_of_pieces(block, self.address, self._read_indexed)
+        return None if address is None else (address, False)
+
+    def _location_of_whole(self, value: Value) -> Optional[tuple[int, bool]]:
         block, operation, at = Data(value.data, self.sections.info.order), value.data[0], 1
         end, size = len(block.data), {0x03: self.address, 0x0C: 4, 0x0E: 8}.get(operation, 0)
         address: Optional[int] = None

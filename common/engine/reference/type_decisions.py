@@ -4,12 +4,14 @@ explains decisions; the C engine has the same code in common/native/type_decisio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from findleaks.engine.reference.type_features import feature_value
 from findleaks.engine.reference.type_match import COUNTS, LOOSE, STRONG, TEXT_NUMBER, WEAK, WRONG, Matching
 from findleaks.engine.reference.type_used import used_size
 from findleaks.engine.type_spread import (
+    EXCLUDING,
     LAYOUT_MASK,
     LEAST_STRONG,
     LEAST_VOID,
@@ -18,6 +20,7 @@ from findleaks.engine.type_spread import (
     MOST_OPTIONS,
     NOT_ARRAY,
     OPTION,
+    UNSPLIT,
     Choosing,
     Level,
 )
@@ -53,6 +56,11 @@ def options_of(spread: PureTypeSpread, words: Sequence[int]) -> Sequence[Option]
     return found
 
 
+def _belongs(first: Option, other: Option) -> bool:
+    """Whether two options with EXCLUDING belong together."""
+    return other.size == first.size == EXCLUDING and first.claim == other.claim
+
+
 class Chooser:
     """Chooses the content of one block."""
 
@@ -74,9 +82,12 @@ class Chooser:
 
     def decide(self, decision: Decision, reference: int, owner: int, place: int, index: int) -> int:
         """Return the claim of the block that the pointer at `place` refers to, or 0."""
-        for one in decision.options:
+        for at, one in enumerate(decision.options):
             used = used_size(self._spread, reference, place, index, one.claim)
-            found = one.single != NOT_ARRAY and self._is_array(one, used)
+            if one.size == EXCLUDING:
+                found = not (at and _belongs(decision.options[at - 1], one)) and self._excludes(decision.options[at:], used)
+            else:
+                found = one.single != NOT_ARRAY and self._is_array(one, used)
             if self.asked:
                 return 0
             if found:
@@ -111,6 +122,19 @@ class Chooser:
         return True, is_certain
 
     def _is_array(self, one: Option, used: int) -> bool:
+        """Return whether the block is an array. `used`: the bytes that are in use. If this is the
+        whole block, the last elements may have former content: those for which the smallest request
+        has no room."""
+        groups = self._spread.layouts[one.claim & LAYOUT_MASK]
+        if self._has_elements(one, used):
+            return True
+        if self.asked or used < self._size or not groups:
+            return False
+        stride, unrequested = groups[0].stride, self._matching.count_unrequested(self._size)
+        requested = -(-max(self._size - unrequested, 0) // stride) * stride
+        return not self.asked and requested < self._size and self._has_elements(one, requested)
+
+    def _has_elements(self, one: Option, used: int) -> bool:
         """Return whether all elements in the first `used` bytes fit, and an element after the first
         one has a pointer. If the claim is inferred, the elements after the first need at least
         LEAST_VOID void pointers instead."""
@@ -121,6 +145,15 @@ class Chooser:
         if is_inferred:
             return every[LOOSE] >= first[LOOSE] + LEAST_VOID
         return every[STRONG] + every[WEAK] > first[STRONG] + first[WEAK]
+
+    def _excludes(self, options: Sequence[Option], used: int) -> bool:
+        """Return whether the first `used` bytes of the block fit the first of these options, and
+        contradict the layouts that it excludes."""
+        counts = self.compare(options[0].claim & LAYOUT_MASK, used)
+        if counts[WRONG] or not counts[STRONG] + counts[WEAK]:
+            return False
+        rivals = [one.single for one in takewhile(lambda one: _belongs(options[0], one), options)]
+        return all(self.compare(layout, used)[WRONG] for layout in rivals)
 
     def _suffices(self, claim: int) -> bool:
         """Return whether the block may get the only option, even without pointers. At UNION, the
@@ -164,6 +197,7 @@ class Chooser:
 
     def _choose_by_end(self, equal: Sequence[Option]) -> int:
         """Choose one of several options by Choosing.BY_END. Return its claim, 0 for none."""
+        equal = [one for one in equal if not one.size & UNSPLIT] or [one._replace(size=one.size ^ UNSPLIT) for one in equal]
         most = max(one.size for one in equal)
         zeros = [one for one in equal if not bytes(self._spread.memory.part(self._start + one.size, most - one.size)).strip(b"\0")]
         smallest = [one for one in zeros if one.size == min(other.size for other in zeros)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.engine.reference.type_used import is_too_far
-from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_LONG, LEAST_TEXT, MOST_WORDS, UNKNOWN, Flag, Question, Role
+from findleaks.engine.type_spread import LAYOUT_MASK, LEAST_LONG, LEAST_TEXT, MOST_WORDS, UNKNOWN, USUAL_FLOATS, Flag, Question, Role
 from findleaks.target.ranges import range_at
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class Matching:
         number = self._answer(Question.RIVALS, 0, 0, size)
         return () if number == UNKNOWN else self._spread.choices[number]
 
+    def count_unrequested(self, size: int) -> int:
+        """Return how much larger a block of this size may be than the request for it."""
+        return self._answer(Question.UNREQUESTED, 0, 0, size)
+
     def _begins_alike(self, layout: int, start: int, size: int) -> bool:
         """Whether a block may have a layout, judged only by the first words of the block. For
         example, a word of text is not a pointer."""
@@ -141,8 +145,10 @@ class Matching:
             return WRONG if range_at(spread.code, value) is None else WEAK
         index = spread.used_block(value)
         begins = index >= 0 and spread.blocks.address(index) == value
-        if role in (Role.PLAIN, Role.CHARACTERS):
-            return WRONG if begins else TEXT_NUMBER if role == Role.PLAIN and self._is_long_text(value) else NEUTRAL
+        if role >= Role.PLAIN:
+            is_usual = role == Role.FLOAT and value >> 8 * (spread.blocks.arch.word - 1) in USUAL_FLOATS
+            may_be_text = role != Role.CHARACTERS and not is_usual
+            return WRONG if begins else TEXT_NUMBER if may_be_text and self._is_long_text(value) else NEUTRAL
         if range_at(spread.instructions, value) is not None:
             return WRONG
         if range_at(spread.mapped, value) is None or (begins and spread.claims()[index] & LAYOUT_MASK):
