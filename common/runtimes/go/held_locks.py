@@ -48,7 +48,7 @@ class HeldLocks:
         key = pc, site
         if key not in self._called:
             known = self._read(table, pc, False)
-            places = known.list_between(site.pc, known.find_call(pc), (site.pc,)) if known is not None else ()
+            places = known.list_between(site.pc, known.find_call(pc), (site.pc,)) if known is not None else set[int]()
             self._called[key] = known is None or self._may_release(known, places, site, table)
         return self._called[key]
 
