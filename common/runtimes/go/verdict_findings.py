@@ -47,7 +47,7 @@ _REMEDIES = {
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-_LEAST_HELD = 1 << 20  # least bytes of live objects for a finding about timers, finalizers or contexts
+_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about timers, finalizers or contexts
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
@@ -141,7 +141,8 @@ def find_unreleased(graph: GoGraph, runtime: str, types: Sequence[Type], known: 
     has to be released: contexts, deferred calls, or handles. See find_retainer."""
     for one in find_retainer(graph, runtime, types, known, _LEAST_HELD):
         path = f"{one.facts.get('root')} {one.facts.get('path')}"
-        if any(part in path for part in _REMEDIES if part != _POOL):  # a pool may be large in any program
+        # A pool may be large in any program.
+        if any(part in path for part in _REMEDIES if part != _POOL):
             yield one
 
 
