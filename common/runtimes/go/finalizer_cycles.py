@@ -59,7 +59,7 @@ def _list_records(graph: GoGraph, objects: HeapObjects) -> dict[int, list[int]]:
     """Return the objects to which the finalizers and cleanups of an object refer, by the object. An
     object may have several cleanups. Samples of the heap profile refer to no object."""
     found: dict[int, list[int]] = {}
-    for address, _, words in objects.records():
+    for address, _, words in objects.records:
         referred = _find_blocks(graph, words)
         if referred:
             found.setdefault(graph.blocks.find(address), []).extend(referred)
