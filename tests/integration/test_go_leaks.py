@@ -190,7 +190,8 @@ def test_blocks_of_goroutines(tmp_path: Path) -> None:
 def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
     """Their arguments are not garbage. The goroutine that runs them belongs to the program, as pprof says."""
     count = 3_000
-    with Running([str(build(tmp_path, version, STRIPPED, name="go_cleanups")), str(count)], tmp_path / "run") as run:
+    program = str(build(tmp_path, version, STRIPPED, name="go_cleanups"))
+    with Running([program, str(count)], tmp_path / "run") as run:
         found = first_finding("--pid", str(run.pid))
         types = runtime_page("go", "--pid", str(run.pid))["types"]
         stacks = json.loads(findleaks("stacks", "--json", "--pid", str(run.pid)))["user_stacks"]
@@ -201,3 +202,10 @@ def test_cleanups_that_wait(version: str, tmp_path: Path) -> None:
     assert sum(one["own"]["garbage_bytes"] for one in types) < 2 * count * 16 + (64 << 10)
     (group,) = (one for one in stacks if "main.release" in [frame["function"] for frame in one["frames"]])
     assert (group["internal"], group["reason"]) == (False, "sync.Mutex.Lock")
+    with Running([program, str(count), "forever"], tmp_path / "run") as run:
+        found = first_finding("--pid", str(run.pid))
+    assert found["finding"] == "go-finalizer-cycles"
+    text = join_text(found)
+    assert re.search(r"leaked: cleanups of objects that refer to themselves .* 16 objects were .* argument of runtime\.AddCleanup", text), (
+        text
+    )

@@ -98,7 +98,8 @@ def _describe_calls(session: Session, leak: Leak, facts: dict[str, object]) -> s
     facts["allocating_calls"] = {"calls": [call for _, call in calls], "inferred": True}
     what = "such blocks of text" if is_text else "memory of C"
     places = join_words([call for _, call in calls])
-    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: nothing frees what one of them returned."
+    them = "one of them" if is_text else "one of them, or another function of C,"
+    return f" {calls[0][0]}'s code allocates {what} in these calls: {places}. Inferred: nothing frees what {them} returned."
 
 
 def _describe_libraries(session: Session, facts: dict[str, object]) -> str:

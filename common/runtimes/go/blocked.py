@@ -59,12 +59,10 @@ def find_blocked(
         tree = graph.dominators(1)
         tree.expect_leaf_trees()
         tree.merge_into_roots(merged)
-        for words in objects.root_words():
+        for words in (*objects.root_words(), objects.finalized_words()):
             tree.root_words(words, 0)
         for words in objects.stacks.words(live):
             tree.root_words(words, 0)
-        for piece in objects.pointers.pieces(objects.finalized):
-            tree.root_words(memory.arch.words(piece.data), 0)
         for one in live:
             fields = memory.words(structures.get(one.number, 0), reader.size // 8)
             tree.root_words([fields[at // 8] for at in pointers] if fields else (), 0)

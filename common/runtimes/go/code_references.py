@@ -33,6 +33,7 @@ from findleaks.value_classes import NamedTuple
 
 _RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 _CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
+_CALL_OR_JUMP = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _BL = 0x94000000
 _ADR, _ADRP = 0x10000000, 0x90000000  # of bits 31 and 28 to 24
 _SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
@@ -94,10 +95,11 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
     return found
 
 
-def find_calls(target: Target, module: ModuleData, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
+def find_calls(target: Target, module: ModuleData, wanted: Collection[int], with_jumps: bool = False) -> Iterator[tuple[int, int]]:
     """Yield the address of each call instruction that calls one of the addresses `wanted`, and this
-    address. Raises Interrupted."""
-    calls = _CALLS.get(target.arch.name)
+    address. `with_jumps`: also each jump, such as that of a method that only calls another. Raises
+    Interrupted."""
+    calls = (_JUMPS if with_jumps else _CALLS).get(target.arch.name)
     if calls is None or module.text.end - module.text.start > _MAX_CODE:
         return
     for piece in target.pieces(*module.text):
@@ -108,8 +110,8 @@ def find_calls(target: Target, module: ModuleData, wanted: Collection[int]) -> I
             yield from ((place, address) for place, address in calls(data, piece.address + first) if address in wanted)
 
 
-def _calls_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:
-    for match in _CALL.finditer(code):
+def _calls_x86(code: bytes, start: int, pattern: re.Pattern[bytes] = _CALL) -> Iterator[tuple[int, int]]:
+    for match in pattern.finditer(code):
         place = start + match.start()
         yield place, place + 5 + struct.unpack("<i", match[1])[0]
 
@@ -120,6 +122,11 @@ def _calls_aarch64(code: bytes, start: int) -> Iterator[tuple[int, int]]:
             yield start + 4 * at, start + 4 * at + 4 * decode_signed(word & 0x3FFFFFF, 26)
 
 
+def _jumps_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+    return _calls_x86(code, start, _CALL_OR_JUMP)
+
+
+_JUMPS = {X86_64.name: _jumps_x86}
 _CALLS = {X86_64.name: _calls_x86, AARCH64.name: _calls_aarch64}
 
 

@@ -14,10 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Engine
 from findleaks.formatting import number, shorten
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutines import RUNNING, CallFrame, Goroutines
-from findleaks.runtimes.go.lock_sites import DEFERRED, MOST_READERS, NAMES, READERS, LockSite, LockSites
+from findleaks.runtimes.go.held_locks import HeldLocks
+from findleaks.runtimes.go.lock_sites import DEFERRED, MOST_READERS, NAMES, READERS, LockSite
 from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import UNTYPED
 from findleaks.runtimes.go.packages import find_own_frame
@@ -58,7 +60,13 @@ class LockHolder(NamedTuple):
 
 
 def find_lock_holders(
-    target: Target, waits: Mapping[int, Wait], threads: Sequence[UserThread], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph
+    target: Target,
+    engine: Engine,
+    waits: Mapping[int, Wait],
+    threads: Sequence[UserThread],
+    stacks: StackRoots,
+    goroutines: Goroutines,
+    graph: GoGraph,
 ) -> dict[int, LockHolder]:
     """Return who holds the locks for which goroutines wait, by number of the waiting goroutine.
     `waits`: see WaitReader. Raises Interrupted."""
@@ -66,7 +74,7 @@ def find_lock_holders(
     if not wanted or len(threads) > _MOST_GOROUTINES:
         return {}
     holders: dict[int, dict[int, str]] = {}
-    finder = _Finder(target, frozenset(wanted.values()), stacks, goroutines, graph)
+    finder = _Finder(target, engine, frozenset(wanted.values()), stacks, goroutines, graph)
     for one in interruptible(target, threads, _LOOK):
         for lock, place in finder.find_held(one, wanted.get(one.number, 0)) if not one.is_internal else ():
             holders.setdefault(lock, {})[one.number] = place
@@ -118,9 +126,11 @@ def _name(graph: GoGraph, lock: int) -> str:
 class _Finder:
     """Finds the locks that goroutines hold. `wanted`: the locks for which goroutines wait."""
 
-    def __init__(self, target: Target, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph) -> None:
+    def __init__(
+        self, target: Target, engine: Engine, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph
+    ) -> None:
         self._memory, self._wanted, self._graph = Memory(target), wanted, graph
-        self._stacks, self._goroutines, self._sites = stacks, goroutines, LockSites(target)
+        self._stacks, self._goroutines, self._locks = stacks, goroutines, HeldLocks(target, engine, goroutines.tables)
 
     def find_held(self, one: UserThread, own: int) -> Iterator[tuple[int, str]]:
         """Yield the locks that a goroutine holds, and where it locked them. `own`: the lock for
@@ -131,7 +141,7 @@ class _Finder:
         pointers = {word for words in self._stacks.words([one]) for word in words} if has_fields else set()
         for at, site in sites:
             lock = self._find_lock(site, pointers, own)
-            if lock and self._is_locked(lock, site) and not self._is_released(site, [frame for frame, _ in frames[:at]]):
+            if lock and self._is_locked(lock, site) and not self._is_released(site, [frame for frame, _ in frames[:at]], frames[at][0]):
                 place = frames[at][0].table.places(site.pc)[-1]
                 yield lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})"
 
@@ -152,7 +162,7 @@ class _Finder:
     def _list_sites(self, one: UserThread, frame: CallFrame, is_locking: bool) -> Sequence[LockSite]:
         if not frame.called and one.state == RUNNING:
             return ()
-        return self._sites.list_held(frame.table, frame.pc - frame.called, is_locking)
+        return self._locks.list_held(frame.table, frame.pc - frame.called, is_locking)
 
     def _find_lock(self, site: LockSite, pointers: Collection[int], own: int) -> int:
         """Return the lock that a place has locked, if a goroutine waits for it; 0 if several locks
@@ -175,10 +185,12 @@ class _Finder:
             return True
         return _STATE.search(self._graph.name_member(found.block, address - self._graph.extent(found.block)[0])) is not None
 
-    def _is_released(self, site: LockSite, inner: Sequence[CallFrame]) -> bool:
+    def _is_released(self, site: LockSite, inner: Sequence[CallFrame], holder: CallFrame) -> bool:
         """Whether functions that were called after a lock was taken may have unlocked it."""
-        released = [self._sites.list_released(one.table, one.pc - one.called) for one in inner]
-        return any(some is None or any(one.may_be(site) for one in some) for some in released)
+        pc = holder.pc - holder.called
+        if self._locks.may_have_called(holder.table, pc, site):
+            return True
+        return any(self._locks.may_have_released(one.table, one.pc - one.called, site, holder.function.name) for one in inner)
 
     def _is_locked(self, lock: int, site: LockSite) -> bool:
         """Whether the memory at an address may be a lock that is locked."""

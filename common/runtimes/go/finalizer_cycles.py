@@ -29,24 +29,41 @@ def find_finalizer_cycles(graph: GoGraph, objects: HeapObjects, live: int) -> It
     """Yield a finding if finalizers retain at least half of the bytes of live objects (`live`), and
     a sample of the objects with finalizers are in cycles."""
     for held in retained_by(graph, RECORDS, live):
-        records = {graph.blocks.find(address): words for address, _, words in objects.records() if words}
+        records = _list_records(graph, objects)
         finalized = frozenset(graph.blocks.find(one.start) for one in objects.finalized_objects)
         found = [index for index in held.members(_MOST_SEARCHED) if index in records]
         sample = found[:: max(len(found) // _SAMPLE, 1)][:_SAMPLE]
-        starts = (_find_blocks(graph, records[index]) + ([index] if index in finalized else []) for index in sample)
+        starts = (records[index] + ([index] if index in finalized else []) for index in sample)
         if not sample or not all(map(partial(_can_reach, graph), starts, sample)):
             return
-        title = f"Probably leaked: finalizers of objects that refer to themselves retain {held.amount}."
-        cause = "Go never frees an object with a finalizer that can be reached from itself, for example in a cycle of two objects, "
-        cause += "or from the function of its finalizer or cleanup, for example a closure that uses the object. "
-        cause += f"{number(len(sample))} objects were checked, and all can be reached like this. Most by type: {held.types}."
-        remedies = (
-            "let the function use only its argument, and break cycles before the last reference to them is dropped",
-            "use runtime.AddCleanup instead of SetFinalizer",
-        )
+        what = "finalizers" if any(index in finalized for index in sample) else "cleanups"
+        title = f"Probably leaked: {what} of objects that refer to themselves retain {held.amount}."
+        if what == "finalizers":
+            cause = "Go never frees an object with a finalizer that can be reached from itself, for example in a cycle of two objects, "
+            cause += "or from the function of its finalizer or cleanup, for example a closure that uses the object."
+            remedies: tuple[str, ...] = (
+                "let the function use only its argument, and break cycles before the last reference to them is dropped",
+                "use runtime.AddCleanup instead of SetFinalizer",
+            )
+        else:
+            cause = "Go never frees an object that can be reached from the function of its cleanup, or from the argument of this function, "
+            cause += "for example if one of these is a closure that uses the object."
+            remedies = ("let neither the function nor the argument of runtime.AddCleanup refer to the object",)
+        cause += f" {number(len(sample))} objects were checked, and all can be reached like this. Most by type: {held.types}."
         address = graph.blocks.address(sample[0])
         commands = (f"path {address:#x}", "runtime --only go")
         yield Finding("go-finalizer-cycles", held.totals.bytes, title, cause, remedies, commands, held.facts)
+
+
+def _list_records(graph: GoGraph, objects: HeapObjects) -> dict[int, list[int]]:
+    """Return the objects to which the finalizers and cleanups of an object refer, by the object. An
+    object may have several cleanups. Samples of the heap profile refer to no object."""
+    found: dict[int, list[int]] = {}
+    for address, _, words in objects.records:
+        referred = _find_blocks(graph, words)
+        if referred:
+            found.setdefault(graph.blocks.find(address), []).extend(referred)
+    return found
 
 
 def _can_reach(graph: GoGraph, starts: Sequence[int], index: int) -> bool:

@@ -177,8 +177,9 @@ def large_groups(
     groups: Sequence[UserThreadGroup], heap: int, blocked: frozenset[int], deadlocked: frozenset[int] = frozenset()
 ) -> list[UserThreadGroup]:
     """Return the groups that are reported, at most three. Such a group has many goroutines that
-    wait at the same place, some that are `blocked` for good, or any that are `deadlocked`.
-    `groups`: those with the most goroutines first. `heap`: bytes of Go's heap in use."""
+    wait at the same place, some that are `blocked` for good, or any that are `deadlocked`; groups
+    of the last kind are first. `groups`: those with the most goroutines first. `heap`: bytes of
+    Go's heap in use."""
 
     def is_large(group: UserThreadGroup) -> bool:
         count = len(group.threads)
@@ -189,6 +190,7 @@ def large_groups(
         return count >= _FEW and sum(one.number in blocked for one in group.threads) >= _FEW
 
     large = [group for group in groups if group.first.state == "waiting" and group.frames and is_large(group)]
+    large.sort(key=lambda group: all(one.number not in deadlocked for one in group.threads))
     return [group for group in large if _leader(group, large) is None][:_MOST_GROUPS]
 
 

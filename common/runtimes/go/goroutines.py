@@ -119,9 +119,9 @@ class Goroutines:
                 own = self._target.arch.words(piece.data)
                 words = (*before, *own) if piece.address == behind else tuple(own)
                 before, behind = words[-2:], piece.address + len(piece.data)
-                for at in range(len(words) - 2):
-                    place, count, room = words[at], words[at + 1], words[at + 2]
-                    if len(best) < count <= room < _MAX_GOROUTINES and place % 8 == 0 and place:
+                slices = zip(words, words[1:], words[2:])
+                for place, count in [one[:2] for one in slices if 0 < one[1] <= one[2] < _MAX_GOROUTINES and one[0] and not one[0] % 8]:
+                    if len(best) < count:
                         best = self._check_elements(layout, place, count) or best
         return best
 

@@ -45,6 +45,7 @@ from findleaks.runtimes.go.verdict_findings import (
     find_queued_finalizers,
     find_sparse_maps,
     find_timers,
+    find_unreleased,
 )
 from findleaks.runtimes.go.waiting import GoHeap, find_waiting_goroutines
 from findleaks.runtimes.object_graph import ObjectGraph
@@ -354,20 +355,19 @@ class Go(Runtime):
         if self._object_graph is None or self._objects is None or self._graph is None:
             return found
         found += find_mappings(self._memory, self._objects, self._engine, self._graph, *self._other_memory())
-        maps = list(find_sparse_maps(self._target, self._objects, self._object_graph))
-        found += maps
-        live = sum(one.bytes for one in self._types)
+        maps, live = [*find_sparse_maps(self._target, self._objects, self._object_graph)], sum(one.bytes for one in self._types)
         about = self._memory, self._objects, self._engine, self._object_graph, live
         arrays = [*find_sliced_arrays(*about), *find_unused_elements(*about)]
-        found += arrays
+        found += [*maps, *arrays]
         known = [*many, *maps, *arrays]
-        held = list(find_retainer(self._object_graph, self.name, self._types, known))
+        about_live = self._object_graph, self.name, self._types, known
+        held = list(find_retainer(*about_live))
         is_other = bool(held) and held[0].facts["type"] not in TIMERS
-        queued = list(find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects))
+        queued = [*find_queued_finalizers(self._object_graph, 0 if is_other else live, self._user_threads, self._objects)]
         if not is_other:
             timers, cycles = find_timers(self._object_graph, live), find_finalizer_cycles(self._object_graph, self._objects, live)
             held = [*timers, *(one for one in queued if 2 * one.bytes >= live), *cycles] or held
-        held = held or list(find_large_types(self._object_graph, self.name, self._types, known))
+        held = held or [*find_large_types(*about_live)] or [*find_unreleased(*about_live)]
         held += [one for one in queued if one not in held]
         return [*found, *(add_site(add_remedy(one), self._sites) for one in held)]
 

@@ -1,5 +1,5 @@
-"""Find the places in functions of Go that lock or unlock a sync.Mutex or sync.RWMutex, and which
-locks a function holds at a pc. Only machine code of x86-64 is read.
+"""Find the places in functions of Go that lock or unlock a sync.Mutex or sync.RWMutex. Only machine
+code of x86-64 is read.
 
 The compiler inlines Mutex.Lock, Mutex.Unlock, RWMutex.RLock and RWMutex.RUnlock: the function has
 the atomic instruction itself (lock cmpxchg, lock xadd), and after it the call of a function for the
@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction
-from findleaks.disasm.registers import RAX, RIP
+from findleaks.disasm.registers import RAX, RDX, RIP, RSP
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
@@ -54,9 +55,13 @@ DEFERRED = "runtime.deferreturn"
 NAMES = ("sync.", "internal/sync.")
 """Beginnings of names of functions that lock."""
 # Offsets of the methods of sync.Locker in an itab
-_LOCK_SLOT, _UNLOCK_SLOT = 0x18, 0x20
-_CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
+_LOCK_SLOT, UNLOCK_SLOT = 0x18, 0x20
+DEFERRED_CALLS, OTHER_CLOSURE = -1, -2
+"""In place of a slot: calls of runtime.deferreturn, and of closures that are not deferred."""
+_DEFERRED_NAME = re.compile(r"\.deferwrap\d+$|·dwrap·\d+$")
+_CALL = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _MOST_CODE = 1 << 16  # bytes of a function
+_WORD, _MOST_JUMPS = 8, 1 << 10
 _NEAR = 16  # instructions among which related ones are looked for
 
 
@@ -84,16 +89,21 @@ class LockSite(NamedTuple):
         return bool(self.address or other.address) or self.offset == other.offset or not (self.offset and other.offset)
 
 
-class _Function(NamedTuple):
+class LockFunction(NamedTuple):
     """`locks`, `unlocks`: the places that lock or unlock, with calls of functions and of deferred
     closures that unlock what their caller has locked. `next`: by address of an instruction, the
     addresses of those that may run after it. `slots`: indirect calls, by offset in the itab, such
-    as those of sync.Locker; 0 for closures."""
+    as those of sync.Locker; 0 for closures; and see DEFERRED_CALLS. `calls`: by address of a direct
+    call, the function. `closures`: by function of a closure that is made here, whether it is only
+    deferred."""
 
+    entry: int
     locks: Sequence[LockSite]
     unlocks: Sequence[LockSite]
     next: Mapping[int, Sequence[int]]
     slots: Mapping[int, Sequence[int]]
+    calls: Mapping[int, int]
+    closures: Mapping[int, bool]
 
     def reaches(self, starts: Iterable[int], goal: int, avoided: Iterable[int] = ()) -> bool:
         """Whether a path leads from one of the instructions to `goal` without those `avoided`."""
@@ -111,31 +121,44 @@ class _Function(NamedTuple):
         """Return the address of the instruction that contains `pc`; 0 if there is none."""
         return max((one for one in self.next if one <= pc), default=0)
 
-    def holds(self, entry: int, site: LockSite, call: int) -> bool:
-        """Whether the function surely holds at `call` what it locks at `site`; see list_held."""
+    def holds(self, site: LockSite, call: int) -> bool:
+        """Whether the function holds at `call` what it locks at `site`, if no function that it has
+        called has unlocked it; see HeldLocks.list_held."""
         if site.pc == call or not self.reaches([site.pc], call):
             return False
-        if self.reaches([entry, *(one.pc for one in self.unlocks)], call, [site.pc]):
+        if self.reaches([self.entry, *(one.pc for one in self.unlocks)], call, [site.pc]):
             return False
         same, after = [one.pc for one in self.locks if one.may_be(site)], self.next.get(call, ())
         return any(self.reaches(after, one.pc, same) for one in self.unlocks if one.may_be(site))
 
-    def find_released(self, entry: int, call: int) -> list[LockSite]:
-        """Return the places before `call` that unlock what the function has not locked itself."""
-        return [
-            one
-            for one in self.unlocks
-            if self.reaches([one.pc], call) and self.reaches([entry], one.pc, [each.pc for each in self.locks if each.may_be(one)])
-        ]
+    def list_foreign(self) -> list[LockSite]:
+        """Return the places that may unlock what the function has not locked itself."""
+        return [one for one in self.unlocks if self.reaches([self.entry], one.pc, [each.pc for each in self.locks if each.may_be(one)])]
+
+    def list_between(self, start: int, call: int, avoided: Collection[int] = ()) -> set[int]:
+        """Return the instructions that may have been executed between `start` and `call`, since the
+        last time that one of those `avoided` was executed."""
+        before = dict[int, list[int]]()
+        for one, following in self.next.items():
+            for other in following:
+                before.setdefault(other, []).append(one)
+        return _follow(self.next, self.next.get(start, ()), avoided) & _follow(before, before.get(call, ()), avoided)
 
     def releases_locker(self, call: int) -> bool:
         """Whether the function may have called Unlock of a sync.Locker before `call`, and calls
         Lock there or later, as Wait of a condition variable does."""
-        unlocks, locks = (self.slots.get(one, ()) for one in (_UNLOCK_SLOT, _LOCK_SLOT))
+        unlocks, locks = (self.slots.get(one, ()) for one in (UNLOCK_SLOT, _LOCK_SLOT))
         return any(self.reaches([one], call) for one in unlocks) and any(self.reaches([call], one) for one in locks)
 
 
-_NOTHING = _Function((), (), {}, {})
+def _follow(following: Mapping[int, Sequence[int]], starts: Iterable[int], avoided: Collection[int]) -> set[int]:
+    seen, waiting = set[int](), list(starts)
+    while waiting:
+        one = waiting.pop()
+        if one not in seen and one not in avoided:
+            seen.add(one)
+            waiting += following.get(one, ())
+    return seen
 
 
 class LockSites:
@@ -143,91 +166,80 @@ class LockSites:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._known: dict[tuple[int, bool, bool], Optional[_Function]] = {}
-        self._held: dict[tuple[int, bool], Sequence[LockSite]] = {}
-        self._released: dict[int, Optional[Sequence[LockSite]]] = {}
+        self._known: dict[tuple[int, bool], Optional[LockFunction]] = {}
 
-    def list_held(self, table: FunctionTable, pc: int, is_locking: bool) -> Sequence[LockSite]:
-        """Return the places at which a function has taken the locks that it holds at `pc`: each
-        path to `pc` leads through the place, no path from an unlock leads to `pc` without it, and a
-        path leads from `pc` to an unlock. A lock is left out if this is not certain. `pc`: an
-        address in a call.
-        `is_locking`: whether the function locks there; this lock is not held."""
-        key = pc, is_locking
-        if key not in self._held:
-            self._held[key] = self._list_held(table, pc, is_locking)
-        return self._held[key]
-
-    def _list_held(self, table: FunctionTable, pc: int, is_locking: bool) -> Sequence[LockSite]:
-        function = table.find(pc)
-        known = self._read(table, function.entry, True, False) if function is not None else None
-        if function is None or known is None or not known.locks:
-            return ()
-        places = table.places(pc)
-        is_locking = is_locking or any(one.function.startswith(NAMES) for one in places[:1])
-        call, line = known.find_call(pc), _line(table, pc) if is_locking else 0
-        return [one for one in known.locks if one.line != line and known.holds(function.entry, one, call)]
-
-    def list_released(self, table: FunctionTable, pc: int) -> Optional[Sequence[LockSite]]:
-        """Return the places in a function that may have unlocked, before `pc`, what a caller of the
-        function has locked; None if any lock may have been unlocked."""
-        if pc not in self._released:
-            function = table.find(pc)
-            known = self._read(table, function.entry, True, True) if function is not None else None
-            call = known.find_call(pc) if known is not None else 0
-            is_known = function is not None and known is not None and not known.releases_locker(call)
-            self._released[pc] = (
-                known.find_released(function.entry, call) if is_known and known is not None and function is not None else None
-            )
-        return self._released[pc]
-
-    def _read(self, table: FunctionTable, entry: int, with_callees: bool, always: bool) -> Optional[_Function]:
+    def read(self, table: FunctionTable, entry: int, with_callees: bool = True) -> Optional[LockFunction]:
         """Read a function. Return None if its code cannot be read. `with_callees`: whether the
-        functions that it calls are read, too. If not `always`, return nothing for functions that
-        do not lock themselves."""
-        key = entry, with_callees, always
+        functions that it calls are read, too."""
+        key = entry, with_callees
         if key not in self._known:
             start, end = table.extent(entry)
             pieces = list(self._target.pieces(start, end)) if end - start <= _MOST_CODE else []
             if self._target.arch.name != X86_64.name or sum(len(one.data) for one in pieces) < end - start:
                 self._known[key] = None
-            elif always or any(_has_lock(table, bytes(piece.data), piece.address) for piece in pieces):
-                self._known[key] = self._disassemble(table, start, end, with_callees)
             else:
-                self._known[key] = _NOTHING
+                self._known[key] = self._disassemble(table, start, end, with_callees)
         return self._known[key]
 
-    def _disassemble(self, table: FunctionTable, start: int, end: int, with_callees: bool) -> Optional[_Function]:
+    def has_locks(self, table: FunctionTable, entry: int) -> bool:
+        """Whether a function calls one that locks or unlocks. Bytes that only look like a call
+        count, too."""
+        return any(_has_lock(table, bytes(piece.data), piece.address) for piece in self._target.pieces(*table.extent(entry)))
+
+    def _disassemble(self, table: FunctionTable, start: int, end: int, with_callees: bool) -> Optional[LockFunction]:
         try:
             code = list(instructions_at(self._target, start, end - start))
         except CapstoneMissing:
             return None
-        following, slots = dict[int, Sequence[int]](), dict[int, list[int]]()
+        following, slots, calls = dict[int, Sequence[int]](), dict[int, list[int]](), dict[int, int]()
         locks, unlocks, deferred = list[LockSite](), list[LockSite](), list[LockSite]()
+        closures = dict[int, bool]()
         for at, one in enumerate(code):
             following[one.address] = [] if one.name in _ENDS or _never_returns(table, one) else [one.end]
             if one.name.startswith("j"):
-                if one.target is None:  # a table of addresses
+                targets = [one.target] if one.target is not None else self._read_jumps(code, at, start, end)
+                if not targets:
                     return None
-                following[one.address] = [one.target] if one.name == "jmp" else [one.end, one.target]
-            if one.name == "lea" and one.base == RIP and with_callees:
-                deferred += self._list_unlocks(table, one.address, self._closure_at(table, one.displacement or 0))
-            elif one.name == "call" and (one.target is None or _name_called(table, one) == DEFERRED):
-                slots.setdefault(_find_slot(code, at) if one.target is None else 0, []).append(one.address)
-            elif one.name == "call":
+                following[one.address] = targets if one.name == "jmp" else [one.end, *targets]
+            is_call = one.name == "call" or (one.name == "jmp" and one.target is not None and not start <= one.target < end)
+            if one.name == "lea" and one.base == RIP:
+                closure = self.closure_at(table, one.displacement or 0)
+                function = table.find(closure)
+                if function is not None and function.entry == closure:
+                    closures[closure] = closures.get(closure, True) and is_deferred(code, at, function.name)
+                    deferred += self._list_unlocks(table, one.address, closure) if with_callees else ()
+            elif is_call and (one.target is None or _name_called(table, one) == DEFERRED):
+                slots.setdefault(_find_slot(code, at) if one.target is None else DEFERRED_CALLS, []).append(one.address)
+            elif is_call:
                 found = _read_call(table, code, at)
                 if found is not None:
                     (unlocks if found[1].endswith("nlock") else locks).append(found[0])
-                elif with_callees:
+                    continue
+                calls[one.address] = one.target or 0
+                if with_callees:
                     unlocks += self._list_unlocks(table, one.address, one.target or 0)
-        unlocks += [one._replace(pc=pc) for one in deferred for pc in slots.get(0, ())]
-        return _Function(locks, unlocks, following, slots)
+        own = (*slots.get(0, ()), *slots.get(DEFERRED_CALLS, ()))
+        unlocks += [one._replace(pc=pc) for one in deferred for pc in own]
+        return LockFunction(start, locks, unlocks, following, slots, calls, closures)
 
-    def _closure_at(self, table: FunctionTable, address: int) -> int:
+    def _read_jumps(self, code: Sequence[Instruction], at: int, start: int, end: int) -> list[int]:
+        """Return the addresses in the table of a switch: lea base, table; jmp [base + index * 8].
+        The table ends before the first word that is not in the function, at the latest."""
+        jump = code[at]
+        base = next((one for one in code[max(at - _NEAR, 0) : at][::-1] if one.destination == jump.base), None)
+        if base is None or base.name != "lea" or base.base != RIP or jump.scale != _WORD or jump.displacement:
+            return []
+        words = Memory(self._target).words(base.displacement or 0, _MOST_JUMPS) or ()
+        return list(takewhile(lambda one: start <= one < end, words))
+
+    def closure_at(self, table: FunctionTable, address: int) -> int:
         """Return the function whose address an instruction loads: `address` itself, or the one of a
         closure without variables."""
         text = table.module.text
-        return address if text.start <= address < text.end else Memory(self._target).word(address) or 0
+        if text.start <= address < text.end:
+            return address
+        is_constant = table.module.rodata <= address
+        return (Memory(self._target).word(address) or 0) if is_constant and address % 8 == 0 else 0
 
     def _list_unlocks(self, table: FunctionTable, pc: int, called: int) -> Iterator[LockSite]:
         """Yield a place at `pc` for each place in the function `called` that unlocks what the
@@ -235,20 +247,81 @@ class LockSites:
         function = table.find(called)
         if function is None or function.entry != called or function.name.startswith(("runtime.", *NAMES)):
             return
-        known = self._read(table, called, False, False)
-        for one in known.unlocks if known is not None else ():
-            if known is not None and known.reaches([called], one.pc, [each.pc for each in known.locks if each.may_be(one)]):
-                yield one._replace(pc=pc)
+        known = self.read(table, called, False) if self.has_locks(table, called) else None
+        for one in known.list_foreign() if known is not None else ():
+            yield one._replace(pc=pc)
+
+
+def is_deferred(code: Sequence[Instruction], at: int, name: str) -> bool:
+    """Whether the closure whose function the instruction `at` loads is only called when the
+    function ends. Such a closure is on the stack, and only a word of the stack refers to it, which
+    is loaded only for a call. A closure that is an argument of another function is not deferred."""
+    if _DEFERRED_NAME.search(name):
+        return True
+    place = _find_store(code, at)
+    if place is None:
+        return False
+    # A closure without variables is a constant: the word refers to it. Otherwise the word has the
+    # address of the closure on the stack.
+    words, leas = {place}, [number for number, one in enumerate(code) if _is_address(one, place)]
+    if leas:
+        stores = [_find_store(code, number) for number in leas]
+        words = {one for one in stores if one is not None}
+        if len(words) < 1 or None in stores:
+            return False
+    loads = (number for number, one in enumerate(code) if one.loads and one.base == RSP and one.displacement in words)
+    return all(_is_called(code, number) for number in loads)
+
+
+def _is_address(one: Instruction, place: int) -> bool:
+    return one.name == "lea" and one.base == RSP and one.displacement == place and one.scaled == NONE
+
+
+def _find_store(code: Sequence[Instruction], at: int) -> Optional[int]:
+    """Return the offset from the stack pointer at which the result of an instruction is stored
+    next; None if it is used in another way."""
+    register = code[at].destination
+    for one in code[at + 1 : at + _NEAR]:
+        if one.stores and one.source == register:
+            return one.displacement if one.base == RSP and one.scaled == NONE else None
+        if one.name in ("call", "ret") or one.name.startswith("j") or register in (one.destination, one.source, one.base, one.scaled):
+            return None
+    return None
+
+
+def _is_called(code: Sequence[Instruction], at: int) -> bool:
+    """Whether a loaded closure is called next: the register of the context has its address."""
+    if code[at].destination != RDX:
+        return False
+    for one in code[at + 1 : at + _NEAR]:
+        if one.name == "call":
+            return one.target is None
+        if one.name in ("ret",) or one.name.startswith("j") or one.destination == RDX or one.source == RDX:
+            return False
+    return False
 
 
 def _find_slot(code: Sequence[Instruction], at: int) -> int:
     """Return the offset from which an indirect call loads the address of the function: 0 for a
-    closure, or if it is unknown."""
+    closure, or if it is unknown; OTHER_CLOSURE for a closure that the function has not deferred:
+    only words of the stack refer to deferred ones."""
     one = code[at]
-    if one.displacement is not None:
-        return one.displacement
-    before = next((each for each in code[max(at - _NEAR, 0) : at][::-1] if each.destination == one.source), None)
-    return before.displacement or 0 if before is not None and before.loads else 0
+    before = _find_last(code, at, one.source) if one.displacement is None else one
+    slot = before.displacement or 0 if before is not None and before.displacement is not None else 0
+    closure = _find_last(code, at, RDX)
+    is_other = closure is not None and closure.loads and closure.base not in (RSP, NONE)
+    return OTHER_CLOSURE if not slot and before is not None and before.base == RDX and is_other else slot
+
+
+def _find_last(code: Sequence[Instruction], at: int, register: int) -> Optional[Instruction]:
+    """Return the last instruction before `at` that changes a register, if no other code leads to
+    `at`; None if it is unknown."""
+    for one in code[max(at - _NEAR, 0) : at][::-1]:
+        if one.destination == register:
+            return one
+        if one.name == "call" or one.name.startswith("j"):
+            return None
+    return None
 
 
 def _read_call(table: FunctionTable, code: Sequence[Instruction], at: int) -> Optional[tuple[LockSite, str]]:
@@ -266,7 +339,7 @@ def _read_call(table: FunctionTable, code: Sequence[Instruction], at: int) -> Op
     shared, what = (slow[1], slow[2]) if slow is not None else (method[1] or "", method[2]) if method is not None else ("", "")
     address, offset = _find_lock(code, place, *operand)
     back = READERS if slow is not None and shared else 0
-    pc, line = code[place].address, _line(table, code[at].address)
+    pc, line = code[place].address, find_line(table, code[at].address)
     return LockSite(line, pc, address - back if address else 0, offset - back, bool(shared), what.startswith("R")), what
 
 
@@ -287,7 +360,7 @@ def _find_lock(code: Sequence[Instruction], at: int, register: int, offset: int)
 
 
 def _name_called(table: FunctionTable, one: Instruction) -> str:
-    function = table.find(one.target) if one.name == "call" and one.target is not None else None
+    function = table.find(one.target) if one.name in ("call", "jmp") and one.target is not None else None
     return function.name if function is not None and function.entry == one.target else ""
 
 
@@ -305,7 +378,13 @@ def _has_lock(table: FunctionTable, code: bytes, start: int) -> bool:
     return False
 
 
-def _line(table: FunctionTable, pc: int) -> int:
+def is_unlocking(name: str) -> bool:
+    """Whether this is a function that unlocks a mutex."""
+    slow, method = _SLOW.get(name), _METHOD.match(name)
+    return (slow[2] if slow is not None else method[2] if method is not None else "").endswith("nlock")
+
+
+def find_line(table: FunctionTable, pc: int) -> int:
     """Return the line of the function at `pc`, not that of inlined functions; 0 if unknown."""
     places = table.places(pc)
     return places[-1].line if places else 0

@@ -14,6 +14,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from itertools import count as count_from
+from operator import add
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -103,9 +106,10 @@ def _candidates(words: Sequence[int], before: int, objects: int, manual: int) ->
     stride, mask = _stride(before), (1 << 64) - 1
     low, high = max(objects - _TOLERANCE, 1), objects + _TOLERANCE
     count = max(len(words) - _GENERATIONS * stride, 0)
-    columns = (words[_IN_HEAP + stride * g : _IN_HEAP + stride * g + count] for g in range(_GENERATIONS))
-    for at, generations in enumerate(zip(*columns)):
-        heap = sum(generations) & mask
+    first, second, third = (words[_IN_HEAP + stride * g : _IN_HEAP + stride * g + count] for g in range(_GENERATIONS))
+    heaps = list(map(add, map(add, first, second), third))
+    # Most variables are zero.
+    for at, heap in zip(compress(count_from(0), heaps), map(mask.__and__, filter(None, heaps))):
         if not low <= heap <= high or heap % PAGE:
             continue
         off = abs(heap - objects)

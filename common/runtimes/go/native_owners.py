@@ -80,7 +80,7 @@ class NativeOwners:
 def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_text: bool) -> list[str]:
     """Return the calls of the program that may have allocated native memory, such as "C.CString in
     main.query (main.go:57)": at most three, functions that certainly allocate first. If `is_text`,
-    return only those that make strings, if there are any."""
+    return only those that make strings, otherwise only others, if there are any."""
     found: dict[tuple[str, str], str] = {}
     for table in tables:
         stubs = table.entries_named(_STUB)
@@ -90,8 +90,8 @@ def list_allocating_calls(target: Target, tables: Sequence[FunctionTable], is_te
                 name, caller = called
                 where = SourcePlace(caller.function, caller.file, caller.line).short()
                 found.setdefault((name, caller.function), f"C.{name} in {caller.function} ({where})")
-    if is_text and any(name in _STRINGS for name, _ in found):
-        found = {key: text for key, text in found.items() if key[0] in _STRINGS}
+    if any((name in _STRINGS) == is_text for name, _ in found):
+        found = {key: text for key, text in found.items() if (key[0] in _STRINGS) == is_text}
     return [found[key] for key in sorted(found, key=_rank)][:_MOST_CALLS]
 
 

@@ -91,7 +91,7 @@ class GoGraph(ObjectGraph):
             yield ObjectWord(address, value, where)
         for address, value in self._search(objects.finalized, low, high):
             yield ObjectWord(address, value, "object with a finalizer")
-        for _, place, words in objects.records():
+        for _, place, words in objects.records:
             yield from (ObjectWord(place + 8 * at, value, _RECORD) for at, value in enumerate(words) if low <= value < high)
         yield from (ObjectWord(address, value, _QUEUED) for address, value in objects.queued_pointers() if low <= value < high)
         for thread in objects.stacks.threads_with_registers():
@@ -144,9 +144,7 @@ class GoGraph(ObjectGraph):
 
     def add_roots(self, tree: Dominators, root: int) -> None:
         objects = self._objects
-        for words in objects.root_words():
+        for words in (*objects.root_words(), objects.finalized_words()):
             tree.root_words(words, root)
         for words in objects.stacks.words(self._threads):
             tree.root_words(words, root)
-        for piece in objects.pointers.pieces(objects.finalized):
-            tree.root_words(self.target.arch.words(piece.data), root)

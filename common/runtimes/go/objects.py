@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
@@ -40,14 +40,7 @@ from findleaks.runtimes.go.pointer_maps import PointerMaps
 from findleaks.runtimes.go.processors import Processors, find_timer_lists
 from findleaks.runtimes.go.shapes import ShapeReader
 from findleaks.runtimes.go.span_table import ObjectSpan, ObjectSpans
-from findleaks.runtimes.go.spans import (
-    build_blocks,
-    joined_ranges,
-    page_classes,
-    read_spans,
-    smaller_sizes,
-    special_records,
-)
+from findleaks.runtimes.go.spans import SpecialRecords, build_blocks, joined_ranges, page_classes, read_spans, read_specials, smaller_sizes
 from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.type_addresses import TypeAddresses
 from findleaks.runtimes.go.type_table import TypeNames
@@ -238,12 +231,10 @@ class HeapObjects:
             self._cut_timers(piece)
             graph.scan_blocks(blank_out(piece, cut))
         self.unmapped = self.unmapped or self.pointers.unknown
-        for words in self.root_words():
+        for words in (*self.root_words(), self.finalized_words()):
             graph.root_words(words)
         for words in self.stacks.words(self.stacks.threads()):
             graph.root_words(words)
-        for piece in self.pointers.pieces(self.finalized):
-            graph.scan_roots(piece)
         return mark_objects(graph, self._memory.target)
 
     def _cut_timers(self, piece: Piece) -> None:
@@ -344,12 +335,16 @@ class HeapObjects:
             yield [word for _, word in pairs]
         yield from self.other_root_words()
 
+    def finalized_words(self) -> array[int]:
+        """Return the words of objects with finalizers. There may be many such objects."""
+        pieces = self.pointers.pieces(self.finalized)
+        return array("Q", chain.from_iterable(self._memory.arch.words(piece.data) for piece in pieces))
+
     def other_root_words(self) -> Iterator[Sequence[int]]:
         """Yield the same words, without those of global variables."""
         for thread in self.stacks.threads_with_registers():
             yield thread.words
-        for _, _, further in self.records():
-            yield further
+        yield self.records.words
         yield [value for _, value in self.queued_pointers()]
 
     @cached_property
@@ -377,13 +372,14 @@ class HeapObjects:
         for cleanup in self.queued_cleanups:
             yield from cleanup.pointers()
 
-    def records(self) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """Yield the special records of objects; see special_records."""
-        return special_records(self._memory, self._program.types, self.spans)
+    @cached_property
+    def records(self) -> SpecialRecords:
+        """The special records of objects."""
+        return read_specials(self._memory, self._engine, self._program.types, self.spans)
 
     def live_samples(self, graph: Graph, buckets: Container[int]) -> Iterator[int]:
         """Yield the bucket of each live object that the memory profile sampled."""
-        for address, _, words in self.records():
+        for address, _, words in self.records:
             index = self.blocks.find(address) if words and words[0] in buckets else -1
             if index >= 0 and graph.kind(index) in LIVE:
                 yield words[0]
@@ -398,7 +394,7 @@ class HeapObjects:
     def finalized_objects(self) -> list[Range]:
         """Objects with finalizers, in no order."""
         types, made = self._program.types, []
-        for address, _, words in self.records():
+        for address, _, words in self.records:
             if len(words) > 3 and types.at(words[3]) is not None:  # a finalizer
                 span = self.spans.at(address)
                 made.append(Range(address, address + (span.size if span is not None else 0)))

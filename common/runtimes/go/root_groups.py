@@ -66,11 +66,10 @@ def _symbol(names: VariableNames, address: int) -> str:
 
 
 def _records(objects: HeapObjects) -> Iterator[RootGroup]:
-    values = [value for _, _, words in objects.records() for value in words]
-    values += [word for piece in objects.pointers.pieces(objects.finalized) for word in objects.target.arch.words(piece.data)]
+    values = objects.records.words + objects.finalized_words()
     if values:
         yield RootGroup(RECORDS, "records", values, 0, 0, _RECORD)
-    values = [value for _, value in objects.queued_pointers()]
+    values = array("Q", (value for _, value in objects.queued_pointers()))
     if values:
         yield RootGroup(QUEUE, "records", values, 0, 0, _RECORD)
 

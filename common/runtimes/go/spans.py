@@ -30,6 +30,7 @@ _MAX_SLOTS = 8 * _BITS
 _FIELDS = ("startAddr", "npages", "freeindex", "nelems", "allocBits", "spanclass", "elemsize", "sweepgen")
 _OPTIONAL = ("largeType", "specials")
 _TYPECODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # by size in bytes
+FURTHER = 4  # words of a special record after its head
 _MAX_SPECIALS = 1 << 16  # records of one span
 
 
@@ -146,26 +147,53 @@ def smaller_sizes(spans: ObjectSpans) -> array[int]:
     return array("Q", [sizes.get(number - 1, 0) if number else 0 for number in range(128)])
 
 
-def special_records(memory: Memory, types: Types, spans: ObjectSpans) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """Yield the object of each special record (a finalizer, a sample of the heap profile), and the
-    address and the values of the words after the record's head."""
+class SpecialRecords:
+    """Special records of objects: finalizers, cleanups, weak pointers, samples of the heap profile.
+    `words`: the values of FURTHER words after the head of each record."""
+
+    def __init__(self) -> None:
+        self._objects, self._places, self.words = array("Q"), array("Q"), array("Q")
+
+    def __iter__(self) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """Yield the object of each record, and the address and the values of `words`."""
+        for at, (start, place) in enumerate(zip(self._objects, self._places)):
+            yield start, place, self.words[at * FURTHER : (at + 1) * FURTHER]
+
+    def append(self, start: int, place: int, words: Sequence[int]) -> None:
+        """Add a record."""
+        self._objects.append(start)
+        self._places.append(place)
+        self.words.extend(words)
+
+
+def read_specials(memory: Memory, engine: Engine, types: Types, spans: ObjectSpans) -> SpecialRecords:
+    """Read the special records. Each span has a list of them, and all lists are read together."""
+    found = SpecialRecords()
     structure = types.find("runtime.special")
     head = types.at(structure) if structure is not None else None
     offset = types.field(structure, "offset") if structure is not None else None
     kind = types.at(offset.type) if offset is not None else None
     if head is None or offset is None or kind is None:
-        return
-    for start, size, slots, record in zip(spans.starts, spans.sizes, spans.slots, spans.specials):
-        seen = 0
-        while record and seen < _MAX_SPECIALS:
-            words = memory.words(record, head.size // 8 + 4)
-            place = memory.read(record + offset.offset, kind.size)
-            if words is None or not place:
-                break
-            slot = int.from_bytes(place, memory.arch.byteorder) // size
-            if slot < slots:
-                yield start + slot * size, record + head.size // 8 * 8, words[head.size // 8 :]
-            record, seen = words[0], seen + 1
+        return found
+    count, mask = head.size // 8, (1 << 8 * kind.size) - 1
+    shift = 8 * (offset.offset % 8) if memory.arch.byteorder == "little" else 8 * (8 - kind.size - offset.offset % 8)
+    lists = [(number, record) for number, record in enumerate(spans.specials) if record]
+    for _ in range(_MAX_SPECIALS):
+        if not lists:
+            break
+        data, missing = read_scattered(memory.target, engine, [record for _, record in lists], 8 * (count + FURTHER))
+        rows, following = memory.arch.words(data), list[tuple[int, int]]()
+        for at, (number, record) in enumerate(lists):
+            words = rows[at * (count + FURTHER) : (at + 1) * (count + FURTHER)]
+            if at in missing:
+                continue
+            slot = (words[offset.offset // 8] >> shift & mask) // spans.sizes[number]
+            if slot < spans.slots[number]:
+                found.append(spans.starts[number] + slot * spans.sizes[number], record + 8 * count, words[count:])
+            if words[0]:
+                following.append((number, words[0]))
+        lists = following
+    return found
 
 
 def joined_ranges(spans: ObjectSpans) -> list[Range]:

@@ -12,7 +12,7 @@ from findleaks.engine.dominators import root_node
 from findleaks.engine.terms import Totals
 from findleaks.formatting import format_amount, format_count, number, shorten, size, some
 from findleaks.runtimes.absent_memory import find_resident_bytes
-from findleaks.runtimes.base import Part, Site, UserThread
+from findleaks.runtimes.base import Part, Site, Type, UserThread
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.goroutines import CLEANUP_LOOP, FINALIZER_LOOPS
 from findleaks.runtimes.go.maps import HEAD, GoMap
@@ -21,6 +21,7 @@ from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame, is_library
 from findleaks.runtimes.go.root_groups import PROCESSORS, QUEUE
+from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.target.base import Target
 
 _MOST_MAPS = 3  # maps that are reported
@@ -34,6 +35,7 @@ older versions), a processor, and the array of all processors."""
 # context.WithDeadlineCause.func2, or in Go up to 1.20 context.WithDeadline.func2.
 _DEADLINE = "func context.WithDeadline"
 
+_POOL = "sync.poolLocal"
 # Remedies. Each key is a part of the path to live objects: a field of a type, or the package of a
 # variable or of a function that uses the variable. Sources: Go 1.18 to 1.26,
 # src/context/context.go (cancelCtx), src/runtime/cgo/handle.go (handles), src/runtime/runtime2.go
@@ -41,11 +43,11 @@ _DEADLINE = "func context.WithDeadline"
 _REMEDIES = {
     "context.cancelCtx.children": "call the cancel function of each context: a context refers to its children until they are cancelled",
     _DEADLINE: "call the cancel function of each context with a timeout: until this call, the timer of the context refers to it",
-    "sync.poolLocal": "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
+    _POOL: "do not put buffers into a sync.Pool that have become large: it keeps them until two collections have passed",
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-_LEAST_HELD = 4 << 20  # least bytes of live objects for a finding about timers or finalizers
+_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about timers, finalizers or contexts
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
@@ -132,6 +134,16 @@ def add_remedy(finding: Finding) -> Finding:
     """Return a finding about live objects, with the remedies for the path to them, if any."""
     path = f"{finding.facts.get('root')} {finding.facts.get('path')}"
     return replace(finding, remedies=(*finding.remedies, *(remedy for part, remedy in _REMEDIES.items() if part in path)))
+
+
+def find_unreleased(graph: GoGraph, runtime: str, types: Sequence[Type], known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a finding if most live objects, although they are few, are retained by something that
+    has to be released: contexts, deferred calls, or handles. See find_retainer."""
+    for one in find_retainer(graph, runtime, types, known, _LEAST_HELD):
+        path = f"{one.facts.get('root')} {one.facts.get('path')}"
+        # A pool may be large in any program.
+        if any(part in path for part in _REMEDIES if part != _POOL):
+            yield one
 
 
 def find_timers(graph: GoGraph, live: int) -> Iterator[Finding]:
