@@ -292,7 +292,7 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
         stayed = clause(growth.survival, (row.series, *row.inside))
         yield from wrap(f"  {at}. {sentence(row, bool(growth.several))}" + (f" {stayed}" if stayed else ""), width)
         if suggests and (words := suggestion(row)):
-            yield from ("   " + line for line in invocation.next(width - 3, words))
+            yield from ("   " + line for line in invocation.next(words))
 
 
 def sentence(row: Grown, several: bool = False) -> str:

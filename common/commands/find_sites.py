@@ -51,7 +51,7 @@ def site_text(
         yield ""
     yield from closing(session, found, width)
     yield from sampling_lines(session, width)
-    yield from invocation.next(width, *found.next)
+    yield from invocation.next(*found.next)
 
 
 def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:

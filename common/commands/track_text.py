@@ -42,7 +42,7 @@ def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, 
     yield f"  {format_count(body.recorded, noun)} recorded; {_afterwards(body, invocation)}."
     example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
-        yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
+        yield from invocation.next(f"whatis {example:#x}", f"path {example:#x}")
 
 
 def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterator[str]:

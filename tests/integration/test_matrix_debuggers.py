@@ -133,7 +133,8 @@ def test_text(debugger: Debugger, program: Path, running: Running) -> None:
     reported = findleaks("find", "--pid", str(running.pid)).splitlines()
     summary = next(line for line in reported if "leaked: " in line)
     assert output.splitlines().count(summary) == 2
-    assert output.count("· leaks path") == output.count("· findleaks path") == 1  # non-ASCII characters are printed correctly
+    # Non-ASCII characters are printed, or replaced if the debugger's character set does not have them.
+    assert len(re.findall("[→>] 2 more", output)) == 2
 
 
 def test_help(debugger: Debugger) -> None:
