@@ -203,7 +203,7 @@ def load(word: str) -> Command:
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
     """Return the argument parser of a command. Help is written to `out`. The example in the help
     ends in `target`."""
-    example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
+    example = cmd.entry.shell_example if cmd.entry.only_in_shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
         epilog=f"Example:\n  {example}",

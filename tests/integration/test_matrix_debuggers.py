@@ -143,7 +143,7 @@ def test_help(debugger: Debugger) -> None:
         asked += [f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h"]
     output = no_traceback(debugger.run(asked))
     for word in COMMANDS:
-        typed = "findleaks" if CATALOGUE[word].shell else "leaks"
+        typed = "findleaks" if CATALOGUE[word].only_in_shell else "leaks"
         assert len(re.findall(rf"(?m)^  {typed} {word} ", output)) >= 2, f"{word}: an example in its help, and in --help"
         assert len(re.findall(rf"(?m)^  findleaks {word} ", output)) >= 1
     assert output.count("\n  --json ") >= 2 * len(COMMANDS)
