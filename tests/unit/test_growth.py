@@ -196,6 +196,13 @@ def test_pages_of_files_are_named_after_retained_memory() -> None:
     assert "; what grew most: + 30 MiB, + 30 MiB an hour, files mapped, 3 files" in headline(growth(sample(1, 2), sample(3, 32)))
 
 
+def test_lines_of_a_finding_have_one_margin() -> None:
+    found = growth([root("a_variable_with_a_long_name", 1)], [root("a_variable_with_a_long_name", 9)])
+    printed = list(text(found, found.rows, 10, 60, Invocation("findleaks", "core")))
+    first = next(at for at, line in enumerate(printed) if line.startswith("  1. "))
+    assert printed[first + 1].startswith("     ") and printed[first + 1][5] != " "
+
+
 def test_by_lists_small_changes() -> None:
     """With `diff --by KIND`, all changes of this kind are listed, even one more thread. Changes of other kinds are
     counted, and findings are about all kinds."""
