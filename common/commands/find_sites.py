@@ -13,7 +13,7 @@ from findleaks.formatting import format_count, number, size, table
 from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
-HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
+HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
 INDENT = 4  # Number of columns before a frame.
 
 

@@ -44,6 +44,9 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
         if rest:
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
+    elif found.totals.definite.blocks + found.totals.possible.blocks and not found.suppressed:
+        yield "  --kind selects no group"
+        yield ""
     yield from closing(session, found, width)
     yield from invocation.next(*select_usable_commands(session, found.next))
 
