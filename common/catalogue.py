@@ -46,22 +46,34 @@ class Entry(NamedTuple):
 
     @property
     def shell(self) -> bool:
-        """Whether only the command line has the command. Debuggers print what to type in a
-        shell."""
+        """Whether the command reads files and no process. Only the command line has it."""
         return self.opens is Opens.CORES
+
+    @property
+    def only_in_shell(self) -> bool:
+        """Whether debuggers do not run the command, and print what to type in a shell."""
+        return self.shell or self.opens is Opens.REPEATED
 
     @property
     def target(self) -> str:
         """The words that name the process in an example on the command line."""
         return "--pid 4711" if self.live else "core"
 
+    @property
+    def shell_example(self) -> str:
+        """The example as it is typed in a shell."""
+        return f"findleaks {self.example}" + ("" if self.shell else f" {self.target}")
+
+    @property
+    def title(self) -> str:
+        """The line in a debugger's list of commands."""
+        where = " It runs in a shell." if self.only_in_shell else ""
+        return f"{self.summary[0].upper()}{self.summary[1:]}.{where}"
+
     def help(self, prog: str) -> str:
-        """Return the text for the debugger's `help`. Its first line is shown in lists of
-        commands."""
-        first = self.summary[0].upper() + self.summary[1:]
-        where = " It runs in a shell." if self.shell else ""
-        prog = "findleaks" if self.shell else prog
-        return f"{first}.{where}\n\nExample:\n  {prog} {self.example}\n\n`{prog} {self.word} --help` lists the options."
+        """Return the text for the debugger's `help`. Its first line is the title."""
+        example = self.shell_example if self.only_in_shell else f"{prog} {self.example}"
+        return f"{self.title}\n\nExample:\n  {example}\n\n`{prog} {self.word} --help` lists the options."
 
 
 _ENTRIES = (

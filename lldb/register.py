@@ -17,7 +17,7 @@ from findleaks.report.encoding import substitute_text, terminal_charset
 if TYPE_CHECKING:
     from findleaks.lldb.interrupt import Interrupts
 
-SUMMARY = "Find memory leaks in this process or core."
+SUMMARY = "Find memory leaks in this process or core. Example: leaks find --kind definite"
 HERE = "findleaks.lldb.register"  # The name under which LLDB imports this module.
 STATE = "findleaks_front"  # The key in LLDB's dictionary for the commands of each debugger.
 _PIECE = 1 << 16  # Output is passed to LLDB in pieces of this many characters.
@@ -154,8 +154,8 @@ class Word:
         """The line in LLDB's lists of commands."""
         entry = CATALOGUE.get(self.word)
         if entry is not None:
-            return entry.summary[0].upper() + entry.summary[1:] + "."
-        return SUMMARY if self.prog == "leaks" else "Another name of `leaks`; alone, and with options only, it is `leaks find`."
+            return entry.title
+        return SUMMARY if self.prog == "leaks" else "Another name of `leaks`. Without a command, it runs `leaks find`."
 
     def get_long_help(self) -> str:
         """The text of `help leaks WORD`."""
@@ -163,7 +163,8 @@ class Word:
         if entry is not None:
             return entry.help(self.prog)
         lines = [f"  {self.prog} {known.word:8} {known.summary}" for known in CATALOGUE.values()]
-        return "\n".join([self.get_short_help(), "", *lines, "", f"`{self.prog} COMMAND --help` describes a command."])
+        example = f"Example:\n  {self.prog} find --kind definite"
+        return "\n".join([self.get_short_help(), "", *lines, "", example, "", f"`{self.prog} COMMAND --help` describes a command."])
 
 
 def __getattr__(name: str) -> type[Word]:

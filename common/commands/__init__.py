@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _LONGEST = 4000  # Maximum number of characters of a line.
 WITHOUT_POOLS = frozenset(("count", "scopes", "stacks", "track"))
 """Commands without --pools: they read no blocks, or follow the calls of the outer allocator."""
-_NEXT = 100  # Maximum number of columns of a line that suggests several commands.
 
 
 class Invocation(NamedTuple):
@@ -49,16 +48,11 @@ class Invocation(NamedTuple):
         quoted = words if self.target else for_debugger(words)
         return " ".join(part for part in (self.prog, quoted, self.options, self.target) if part)
 
-    def next(self, width: int, *suggestions: str) -> Iterator[str]:
-        """Yield lines of at most `width` columns that suggest these commands."""
-        line = "  next: " + self.line(suggestions[0])
-        for words in suggestions[1:]:
-            if len(line) + 3 + len(self.line(words)) > min(width, _NEXT):
-                yield line
-                line = "        " + self.line(words)
-            else:
-                line += " · " + self.line(words)
-        yield line
+    def next(self, *suggestions: str) -> Iterator[str]:
+        """Yield lines that suggest these commands. Each command has a line, so that users can copy
+        a whole line."""
+        for at, words in enumerate(suggestions):
+            yield ("        " if at else "  next: ") + self.line(words)
 
 
 class Result(Protocol):
@@ -209,7 +203,7 @@ def load(word: str) -> Command:
 def parser(cmd: Command, prog: str, out: Optional[TextIO] = None, target: str = "") -> Parser:
     """Return the argument parser of a command. Help is written to `out`. The example in the help
     ends in `target`."""
-    example = f"findleaks {cmd.entry.example}" if cmd.entry.shell else Invocation(prog, target).line(cmd.entry.example)
+    example = cmd.entry.shell_example if cmd.entry.only_in_shell else Invocation(prog, target).line(cmd.entry.example)
     made = Parser(
         prog=f"{prog} {cmd.name}",
         epilog=f"Example:\n  {example}",

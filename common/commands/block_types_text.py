@@ -26,7 +26,7 @@ def text(found: BlockTypes, shown: int, words: str, width: int, invocation: Invo
     if found.types:
         most = found.types[0]
         choice = f"--type {shell_quoted(most.type)}" if most.type else f"--size {most.size}"
-        yield from invocation.next(width, f"whatis {most.example:#x}", f"blocks {choice}{words} --limit 10")
+        yield from invocation.next(f"whatis {most.example:#x}", f"blocks {choice}{words} --limit 10")
 
 
 def _format_leaked(one: BlocksOfType) -> str:

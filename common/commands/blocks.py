@@ -125,7 +125,7 @@ class Listing:
         if not count and self.filters.sizes is not None:
             yield from wrap(_parse_sizes(self.session, self.filters.sizes), width)
         if rows:
-            yield from invocation.next(width, f"whatis {rows[0][0]}", f"path {rows[0][0]}")
+            yield from invocation.next(f"whatis {rows[0][0]}", f"path {rows[0][0]}")
         yield from written_lines(self.written, width)
         yield from warning_lines(warnings_of(self.session), width)
 

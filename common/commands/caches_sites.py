@@ -32,7 +32,7 @@ def sites_text(
     """Yield all lines of the text."""
     if not len(session.sites):
         yield from unrecorded_lines(session, width)
-        yield from invocation.next(width, "caches")
+        yield from invocation.next("caches")
         return
     names = SiteNames(session)
     for instance, group in groupby(sites, key=lambda one: one.instance):
@@ -52,7 +52,7 @@ def sites_text(
         yield "no block in use of these sizes has a recorded stack"
     yield from sampling_lines(session, width)
     largest = max(sites, key=lambda one: one.weight.bytes, default=None)
-    yield from invocation.next(width, *([f"blocks --site {largest.site}"] if largest is not None else []), "find --by site")
+    yield from invocation.next(*([f"blocks --site {largest.site}"] if largest is not None else []), "find --by site")
 
 
 def _row(names: SiteNames, one: ClassSite, leads: bool) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def text(found: Sequence[AllocatorCaches], args: argparse.Namespace, width: int,
         if not _without_memory(holding):
             yield from _tables(holding, args, width)
     yield from _summary(found, width)
-    yield from invocation.next(width, *_next(found, args))
+    yield from invocation.next(*_next(found, args))
 
 
 def _without_memory(holding: AllocatorCaches) -> bool:

@@ -11,7 +11,7 @@ from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
-from findleaks.formatting import format_count, number, size, table, with_article, wrap
+from findleaks.formatting import format_count, hanging, number, size, table, with_article, wrap
 from findleaks.history.figures import ARROW, MAPPING, SEVERAL
 from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
@@ -292,9 +292,9 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
     for at, row in enumerate(findings(growth), 1):
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
-        yield from wrap(f"  {at}. {sentence(row, bool(growth.several))}" + (f" {stayed}" if stayed else ""), width)
+        yield from hanging(f"  {at}. ", " ".join(filter(None, (sentence(row, bool(growth.several)), stayed))), width)
         if suggests and (words := suggestion(row)):
-            yield from ("   " + line for line in invocation.next(width - 3, words))
+            yield from ("   " + line for line in invocation.next(words))
 
 
 def sentence(row: Grown, several: bool = False) -> str:

@@ -13,7 +13,7 @@ from findleaks.formatting import format_count, number, size, table
 from findleaks.results.leaks import Leaks
 from findleaks.session import Session
 
-HEAD = ("LOST", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
+HEAD = ("KIND", "BLOCKS", "BYTES", "+ INDIRECT", "SITE", "WHAT", "EXAMPLE")
 INDENT = 4  # Number of columns before a frame.
 
 
@@ -51,7 +51,7 @@ def site_text(
         yield ""
     yield from closing(session, found, width)
     yield from sampling_lines(session, width)
-    yield from invocation.next(width, *found.next)
+    yield from invocation.next(*found.next)
 
 
 def _row(leak: Leak, sampled: bool) -> tuple[str, ...]:

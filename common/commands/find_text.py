@@ -44,8 +44,11 @@ def text(session: Session, found: Leaks, leaks: Sequence[Leak], limit: int, widt
         if rest:
             yield f"  … {rest} more group{'' if rest == 1 else 's'} (--limit 0 shows all, --by type or --by size merges)"
         yield ""
+    elif found.totals.definite.blocks + found.totals.possible.blocks and not found.suppressed:
+        yield "  --kind selects no group"
+        yield ""
     yield from closing(session, found, width)
-    yield from invocation.next(width, *select_usable_commands(session, found.next))
+    yield from invocation.next(*select_usable_commands(session, found.next))
 
 
 def commands(session: Session, leaks: Sequence[Leak], limit: int) -> list[str]:
@@ -89,7 +92,7 @@ def opening(session: Session, found: Leaks, width: int, invocation: Invocation) 
         yield "no allocator's blocks were found" if known else "leaks cannot be determined: no allocator's blocks were found"
         for note in found.notes:
             yield from wrap(f"  {note}", width)
-        yield from invocation.next(width, *found.next)
+        yield from invocation.next(*found.next)
         return False
     if not found.trusted:
         yield "NOT TRUSTED: memory is missing or corrupt; blocks reported as leaked may be referenced from the missing memory"

@@ -46,7 +46,7 @@ def _text(found: Untyped, shown: int, width: int, invocation: Invocation) -> Ite
     yield ""
     first = rows[0]
     yield from ("  " + line for line in wrap(advise(first), width - 2))
-    yield from invocation.next(width, f"whatis {first.example:#x}", f"refs {first.example:#x}")
+    yield from invocation.next(f"whatis {first.example:#x}", f"refs {first.example:#x}")
 
 
 def _row(one: UntypedSource) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _text(found: FoundHeaps, picture: Picture, args: argparse.Namespace, width: 
             "findleaks map --save-residency core.PID.residency --pid PID",
             width,
         )
-    yield from invocation.next(width, "map -o map.html", "caches --by-arena --sort waste", "verdict")
+    yield from invocation.next("map -o map.html", "caches --by-arena --sort waste", "verdict")
 
 
 def _runtime_lines(found: FoundHeaps, width: int) -> Iterator[str]:

@@ -55,4 +55,4 @@ def _text(found: FoundPath, width: int, invocation: Invocation) -> Iterator[str]
         is_head = target.block is not None and target.block.kind == "definite"
         more = ": it is not collected yet" if target.object is not None and target.object.live is False else ""
         yield f"  no root reaches it{': it is a leak head' if is_head else more}"
-        yield from invocation.next(width, f"refs {hex(target.address)}")
+        yield from invocation.next(f"refs {hex(target.address)}")

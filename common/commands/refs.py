@@ -53,7 +53,7 @@ def _text(found: References, width: int, invocation: Invocation) -> Iterator[str
     more = f", {number(found.count - len(rows))} more not shown (--limit 0)" if found.count > len(rows) else ""
     yield f"  {format_count(found.count, 'reference')}, {number(found.live)} of them in roots or {what} in use{more}"
     if target.object is not None or (target.block is not None and target.block.kind):
-        yield from invocation.next(width, f"path {hex(target.address)}")
+        yield from invocation.next(f"path {hex(target.address)}")
 
 
 def _row(reference: Reference) -> tuple[str, str, str]:

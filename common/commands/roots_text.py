@@ -24,7 +24,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
         yield from heap_text(shown.heaps, shown.limit, width, shown.shared is not None)
         if not shown.rows:
             yield ""
-            yield from invocation.next(width, "runtime", "stacks")
+            yield from invocation.next("runtime", "stacks")
             return
         yield ""
     what = "leaked" if shown.lost else "reached from the roots"
@@ -53,7 +53,7 @@ def text(shown: Shown, width: int, invocation: Invocation) -> Iterator[str]:
     if shown.left:
         yield f"  {format_count(shown.left, 'more root')} of that name (--limit 0: all)"
     yield ""
-    yield from invocation.next(width, *_next(shown))
+    yield from invocation.next(*_next(shown))
 
 
 def _lines(row: RetainedNode, level: int) -> Iterator[_Line]:

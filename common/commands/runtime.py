@@ -94,7 +94,7 @@ def _text(found: FoundRuntimes, limit: int, only_sites: bool, width: int, invoca
     for deadlock in found.result.deadlocks:
         yield ""
         yield from wrap(f"deadlock: {deadlock.text}", width)
-    yield from invocation.next(width, "roots", "verdict")
+    yield from invocation.next("roots", "verdict")
 
 
 def _page(one: RuntimeHoldings, sites: Sequence[Site], result: RuntimeResult, limit: int, width: int) -> Iterator[str]:

@@ -91,7 +91,7 @@ def _verdict(isolate: Isolate, live: bool, width: int, invocation: Invocation) -
     # `count` can find only the callers of the outermost scope: see runtimes/rules.py.
     if most is isolate.scopes[-1]:
         if live:
-            yield from invocation.next(width, COUNT)
+            yield from invocation.next(COUNT)
         else:
             yield from wrap(f"  In a running process, `{invocation.prog} {COUNT}` lists the functions that create them.", width)
 

@@ -92,9 +92,9 @@ class Taken:
         replaced = "; it replaces the earlier snapshot of this name" if self.replaces else ""
         yield from wrap(f"{where}: {what}{still}{replaced}", width)
         if self.file is None:
-            yield from invocation.next(width, f"diff {shell_quoted(one.name)}")
+            yield from invocation.next(f"diff {shell_quoted(one.name)}")
         elif self.single and ("--pid" in invocation.target or not invocation.target):
-            yield from invocation.next(width, f"diff {shell_quoted(str(self.file))}")
+            yield from invocation.next(f"diff {shell_quoted(str(self.file))}")
         yield from warning_lines(self.warnings, width)
 
 
@@ -118,7 +118,7 @@ class WrittenCore:
         what = f"a core of {size(one.memory)}, {size(one.on_disk)} on the disk, {format_count(one.threads, 'thread')}"
         yield from wrap(f"{one.path}: {what}{still}", width)
         if self.single:
-            yield from invocation._replace(target="").next(width, f"verdict {shell_quoted(one.path)}")
+            yield from invocation._replace(target="").next(f"verdict {shell_quoted(one.path)}")
         yield from warning_lines(self.warnings, width)
 
 
@@ -138,7 +138,7 @@ class Series:
         why = f"{self.ended}: " if self.ended else ""
         yield from wrap(f"{why}{format_count(self.taken, 'snapshot')} in {self.folder}", width)
         if self.taken > 1:
-            yield from invocation._replace(target="").next(width, f"diff {shell_quoted(self.folder)}")
+            yield from invocation._replace(target="").next(f"diff {shell_quoted(self.folder)}")
 
 
 def _milliseconds(seconds: float) -> str:

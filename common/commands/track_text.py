@@ -9,7 +9,7 @@ from typing import Union
 from findleaks.commands import Invocation
 from findleaks.commands.limits import first, in_text
 from findleaks.commands.stacks import line
-from findleaks.formatting import format_count, hanging, number, printable, size, wrap
+from findleaks.formatting import format_count, hanging, number, printable, shorten, size, wrap
 from findleaks.results.amounts import Amount
 from findleaks.results.track import Tracked
 from findleaks.tracking.merging import MergedStack, Variant
@@ -36,22 +36,22 @@ def text(found: Sequence[MergedStack], body: Tracked, args: argparse.Namespace, 
         yield f"  {format_count(sum(len(entry.sites) for entry in found[len(shown) :]), 'more stack')} (--limit 0)"
         yield ""
     if found:
-        yield from _summary(found, body, about)
+        yield from _summary(found, body, about, width)
     else:
         yield from _nothing(body, args, width)
     yield f"  {format_count(body.recorded, noun)} recorded; {_afterwards(body, invocation)}."
     example = next((address for entry in found for address in entry.total.examples), None)
     if example is not None:
-        yield from invocation.next(width, f"whatis {example:#x}", f"path {example:#x}")
+        yield from invocation.next(f"whatis {example:#x}", f"path {example:#x}")
 
 
-def _summary(found: Sequence[MergedStack], body: Tracked, about: str) -> Iterator[str]:
+def _summary(found: Sequence[MergedStack], body: Tracked, about: str, width: int) -> Iterator[str]:
     totals = body.totals
     noun = body.what.removesuffix("s")
     parts = ", ".join(f"{_amount(getattr(totals, name), about, noun)} {_word(name, noun)}" for name in FATES)
     stacks = format_count(sum(len(entry.sites) for entry in found), "stack")
     verb = "allocated" if noun == "block" else "mapped"
-    yield f"{_amount(totals.allocated, about, noun)} {verb} in {body.seconds:.1f} s by {stacks}: {parts}"
+    yield from wrap(f"{_amount(totals.allocated, about, noun)} {verb} in {body.seconds:.1f} s by {stacks}: {parts}", width)
     if not totals.lost.blocks and not totals.held.blocks:
         yield f"  All of them were {_word('freed', noun)}."
 
@@ -93,7 +93,8 @@ def _variants(variants: Sequence[Variant], about: str, width: int, noun: str) ->
         labels = [printable(without_parameters(frame._replace(offset=0).label()), 100) for frame in variant.frames]
         callers = " ← ".join(labels) or "(the stack ends there)"
         stacks = f" ({format_count(variant.stacks, 'stack')})" if variant.stacks > 1 else ""
-        yield f"      ← {', '.join(_fates(variant.total, about, noun))}: {callers}{stacks}"[:width]
+        head = f"      ← {', '.join(_fates(variant.total, about, noun))}: "
+        yield head + shorten(callers, max(width - len(head) - len(stacks), 20)) + stacks
     rest = variants[VARIANTS:]
     if rest:
         total = TrackedSite()

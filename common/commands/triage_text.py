@@ -60,7 +60,7 @@ def summary_lines(final: Groups, top: int, width: int, invocation: Invocation) -
         for line in file_lines(file):
             yield from wrap(line, width)
     if groups and groups[0].example:
-        yield from invocation._replace(target=shell_quoted(groups[0].example)).next(width, "find --kind definite", "verdict")
+        yield from invocation._replace(target=shell_quoted(groups[0].example)).next("find --kind definite", "verdict")
     for note in final.notes:
         yield from wrap(f"warning: {note}", width)
 

@@ -33,7 +33,7 @@ def text(session: Session, answer: FoundVerdict, width: int, invocation: Invocat
         yield from wrap(f"{finding.title} {finding.cause}".rstrip(), width)
         if finding.remedies:
             yield from _hanging("  try: ", "; ".join(finding.remedies), width)
-        yield from invocation.next(width, *finding.commands)
+        yield from invocation.next(*finding.commands)
         yield ""
     yield from wrap(_headline(session, accounting), width)
     yield ""
@@ -136,4 +136,4 @@ def _finding(session: Session, at: int, finding: Finding, width: int, invocation
         yield from _hanging("     try: ", "; ".join(finding.remedies), width)
     commands = select_usable_commands(session, finding.commands)
     if commands:
-        yield from ("   " + line for line in invocation.next(width - 3, *commands))
+        yield from ("   " + line for line in invocation.next(*commands))

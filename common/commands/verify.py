@@ -76,7 +76,7 @@ def _text(found: Verification, problems: Sequence[Damage], width: int, invocatio
     yield from _threads_inside(found, width)
     if damage:
         yield ""
-        yield from invocation.next(width, *_next(damage[0]))
+        yield from invocation.next(*_next(damage[0]))
 
 
 def _threads_inside(found: Verification, width: int) -> Iterator[str]:

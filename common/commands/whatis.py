@@ -53,9 +53,9 @@ def _text(session: Session, answers: Sequence[Identified], width: int, invocatio
             yield from site_lines(session, site, width)
         yield from _word_lines(result.words or (), 0 if answer.extent is None else answer.extent[1], width)
         if answer.object is not None and answer.object.graph.graph is not None:
-            yield from invocation.next(width, f"path {answer.address:#x}", f"refs {answer.address:#x}")
+            yield from invocation.next(f"path {answer.address:#x}", f"refs {answer.address:#x}")
         if answer.block is not None and answer.block.kind:
-            yield from invocation.next(width, *_next(session, answer.block))
+            yield from invocation.next(*_next(session, answer.block))
 
 
 def _next(session: Session, block: BlockInfo) -> list[str]:

@@ -108,6 +108,7 @@ class Candidate(NamedTuple):
     blocks: int  # blocks of these sizes with a pointer to the offset
     common: bool  # whether the offset counts in every size
     anywhere: bool = False  # whether the offset is found only if all sizes are counted together
+    each: tuple[int, ...] = ()  # the blocks of each of `sizes`
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
@@ -138,16 +139,18 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
         if every >= MIN_BLOCKS and 2 * total < every:
             found.append(Candidate(offset, (), every, True, True))
         elif every >= MIN_BLOCKS or (len(single) >= MIN_SIZES and total >= MIN_BLOCKS):
-            found.append(Candidate(offset, tuple(size for size, _ in single), total, True))
+            sizes, each = zip(*single)
+            found.append(Candidate(offset, sizes, total, True, each=each))
         else:
-            found += [Candidate(offset, (size,), blocks, False) for size, blocks in single if blocks >= MIN_BLOCKS]
+            found += [Candidate(offset, (size,), blocks, False, each=(blocks,)) for size, blocks in single if blocks >= MIN_BLOCKS]
     return sorted(found, key=lambda one: (not one.common, -one.blocks, one.offset, one.sizes))[:MAX_RULES]
 
 
 def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) -> list[Rule]:
     """Return the rules of the accepted candidates, ascending. A candidate is accepted if most
     reachable and possible blocks of its sizes have a pointer to its offset, or if it stands for
-    tags.
+    tags. If a common offset is not accepted, the rule is examined in each size with MIN_BLOCKS
+    blocks: other parts of a program may allocate many small blocks without the header of a library.
 
     `held(size)` is the number of reachable and possible blocks of a size (0: of all sizes). `word`
     is the size of a pointer in bytes."""
@@ -157,6 +160,9 @@ def rules_of(found: Iterable[Candidate], held: Callable[[int], int], word: int) 
         if one.offset < word or one.offset == LOW_BITS or one.blocks >= MIN_HELD_SHARE * every:
             offsets = range(1, 2 * word) if one.offset == LOW_BITS else (one.offset,)
             rules.update((size, offset) for size in ((0,) if one.common else one.sizes) for offset in offsets)
+        elif one.common:
+            its = zip(one.sizes, one.each)
+            rules.update((size, one.offset) for size, blocks in its if blocks >= max(MIN_BLOCKS, MIN_HELD_SHARE * held(size)))
     return sorted(rules)
 
 

@@ -217,7 +217,7 @@ def test_suggested_commands_can_be_pasted(made: Cores, tmp_path: Path) -> None:
     reported = ask("blocks", str(core))
     check(reported.out, "blocks")
     (line,) = (line for line in reported.out.decode().splitlines() if "next: " in line)
-    first = line.split("next: ")[1].split(" · ")[0]
+    first = line.split("next: ")[1]
     assert first.startswith("findleaks whatis 0x")
     done = subprocess.run(["bash", "-c", first.replace("findleaks", "printf '%s\\0'", 1)], stdout=subprocess.PIPE, check=True)
     assert done.stdout.split(b"\0")[-2] == os.fsencode(core)
@@ -229,7 +229,7 @@ def test_suggested_commands_can_be_pasted(made: Cores, tmp_path: Path) -> None:
 def test_names_are_quoted_in_commands(made: Cores) -> None:
     """The root that retains most has a name with quotes. In a suggested command, it is one quoted word or an address."""
     reported = ask("roots", "--limit", "0", str(made.acting)).out.decode()
-    lines = reported[reported.index("next: ") + len("next: ") :].replace(" · ", "\n").splitlines()
+    lines = reported[reported.index("next: ") + len("next: ") :].splitlines()
     after = next(line.strip() for line in lines if re.match(r"(findleaks )?(whatis 0x|roots )", line.strip()))
     pasted = after.replace("findleaks", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-c", pasted], capture_output=True, check=True)

@@ -74,7 +74,7 @@ def test_help_of_every_command() -> None:
         asked = [[f"help {prefix} {word}", f"{prefix} {word} --help", f"{prefix} {word} -h", "echo ====\\n"] for word in COMMANDS]
         texts = no_traceback(gdb([command for commands in asked for command in commands])).split("====\n")
         for word, text in zip(COMMANDS, texts):
-            typed = "findleaks" if CATALOGUE[word].shell else prefix
+            typed = "findleaks" if CATALOGUE[word].only_in_shell else prefix
             assert text.count(f"\n  {typed} {word} ") == 3  # each help has an example
             assert text.count("\n  --json ") == 2  # two of them have options
 

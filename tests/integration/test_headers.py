@@ -3,8 +3,9 @@ that use such headers."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,27 @@ def test_python_reference_engine_and_memcheck_rules(program: Path, tmp_path: Pat
         core = str(run.kernel_core())
     blocks, _ = truth.ask(core, environment={"FINDLEAKS_PURE": "1"})
     assert truth.compare(records, blocks).perfect
-    plain = [dataclasses.replace(r, kind="possible") if r.category.startswith("header") else r for r in records]
+    plain = [replace(r, kind="possible") if r.category.startswith("header") else r for r in records]
     none = find("--heuristics", "none", core)
     possible = [r for r in plain if r.kind == "possible"]
     assert none["totals"]["possible"] == {"blocks": len(possible), "bytes": sum(r.usable for r in possible)}
     assert (none["heuristics"]["asked"], none["heuristics"]["conventions"], none["heuristics"]["held"]["blocks"]) == ("none", [], 0)
     for kind in ("definite", "indirect"):
         assert none["totals"][kind] == find(core)["totals"][kind]
+
+
+def test_a_size_that_is_also_used_without_the_header(program: Path, tmp_path: Path) -> None:
+    """The header counts in each size in which at least 16 blocks, and two thirds of all, have it."""
+    with cores.Running([str(program), "16", "400", "p"], tmp_path) as run:
+        records = truth.parse(run.output)
+        core = str(run.kernel_core())
+    every = Counter(r.usable for r in records if r.kind == "reachable" or r.category in ("two-places", "anywhere"))
+    has_header = Counter(r.usable for r in records if r.category.startswith("header"))
+    accepted = {size for size, blocks in has_header.items() if blocks >= max(16, 2 / 3 * every[size])}
+    assert len(accepted) == len({r.usable for r in records if r.category == "header"}) - 1 == 9
+    expected = [replace(r, kind="possible") if r.category.startswith("header") and r.usable not in accepted else r for r in records]
+    verdict = truth.compare(expected, truth.ask(core)[0])
+    assert verdict.perfect, str(verdict)
 
 
 def test_a_header_that_is_the_length(program: Path, tmp_path: Path) -> None:

@@ -53,13 +53,15 @@ def test_loading_imports_no_analysis() -> None:
 def test_help_of_every_command() -> None:
     overview, other = run_commands(["help leaks", "help findleaks"])
     assert all(f"findleaks {word} " in other for word in COMMANDS)
+    assert "Example: leaks find " in overview and "Example:\n  findleaks find " in other
     texts = iter(
         run_commands([text for word in COMMANDS for text in (f"help leaks {word}", f"leaks {word} --help", f"findleaks {word} -h")])
     )
     for word, short, long, of_findleaks in zip(COMMANDS, texts, texts, texts):
         assert f"\n      {word} " in overview
-        typed = "findleaks" if CATALOGUE[word].shell else "leaks"
+        typed = "findleaks" if CATALOGUE[word].only_in_shell else "leaks"
         assert f"Example:\n  {typed} {word} " in short
+        assert ("It runs in a shell" in " ".join(short.split())) == (word in ("triage", "watch"))
         assert f"\n  {typed} {word} " in long
         assert f"\n  findleaks {word} " in of_findleaks
         assert all("\n  --json " in text for text in (long, of_findleaks))

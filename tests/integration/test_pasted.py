@@ -39,7 +39,7 @@ def list_suggestions(output: str, prog: str) -> list[str]:
     for line in output.splitlines():
         begun = re.match(r"^ +(next: )?(?=" + re.escape(prog) + " )", line)
         if begun is not None:
-            found.update(dict.fromkeys(line[begun.end() :].split(" · ")))
+            found[line[begun.end() :]] = None
     return list(found)
 
 

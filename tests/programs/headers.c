@@ -1,11 +1,12 @@
 /* A program whose own allocator puts a header before each block. It prints the expected result for each block.
  *
- *   headers BYTES COUNT [l|r|k]
+ *   headers BYTES COUNT [l|r|k|p]
  *
  * writes the lines of truth.c: COUNT blocks of many sizes with a header of BYTES, held by pointers behind it; a few large ones of sizes of
  * their own; lost ones; and blocks that only pointers to no particular place of theirs hold, which stay possible. With l a header begins with
  * the length of what is behind it, in 8 bytes; with k, with a small number, such as a kind or a reference count. With r half of the COUNT
- * blocks are in a ring with links to both neighbours, and each of them refers to one of the others. */
+ * blocks are in a ring with links to both neighbours, and each of them refers to one of the others. With p, variables refer to the COUNT
+ * blocks, and the program also allocates 2,000 blocks of PLAIN bytes without a header. */
 #include "truth.h"
 
 static size_t header;
@@ -78,6 +79,28 @@ static NOINLINE void hold_inside(struct rng *r) {
     }
 }
 
+#define PLAIN 72
+
+static NOINLINE void hold_by_variables(unsigned count, const size_t *sizes, unsigned size_count, const char *category) {
+    for (unsigned i = 0; i < count; i++) {
+        struct block b = allocate(sizes[i % size_count]);
+        roots[root_count++] = behind(b);
+        note_reachable(b, category);
+    }
+}
+
+static NOINLINE void hold_plain(void) {
+    static void *volatile first;
+    for (int i = 0; i < 2000; i++) {
+        struct block b = {malloc(PLAIN), PLAIN, 0};
+        if (!b.p) abort();
+        fill(b.p, malloc_usable_size(b.p));
+        *(void *volatile *)b.p = first;
+        first = b.p;
+        note_reachable(b, "plain");
+    }
+}
+
 int main(int argc, char **argv) {
     static const size_t usual[] = {24, 40, 56, 72, 104, 152, 200, 312, 408, 1000}, rare[] = {100000, 70000, 5000};
     static hidden none[9];
@@ -87,7 +110,9 @@ int main(int argc, char **argv) {
     kinds = argc > 3 && argv[3][0] == 'k';
     struct rng r;
     seed(&r, 88172645463325252u);
-    (argc > 3 && argv[3][0] == 'r' ? hold_ring : hold_some)((unsigned)atoi(argv[2]), usual, 10, "header");
+    char kind = argc > 3 ? argv[3][0] : ' ';
+    (kind == 'r' ? hold_ring : kind == 'p' ? hold_by_variables : hold_some)((unsigned)atoi(argv[2]), usual, 10, "header");
+    if (kind == 'p') hold_plain();
     hold_some(3, rare, 3, "header-rare");
     lose_some();
     hold_inside(&r);

@@ -11,7 +11,7 @@ from debuggers import run_cli
 def list_suggestions(text: str) -> list[list[str]]:
     """Return the commands after `next:`, split into words, without the program's name."""
     lines = [line for part in text.split("next: ")[1:] for line in re.split(r"\n(?! {6,}\S*(?:python|findleaks))", part)[:1]]
-    commands = [command for line in lines for row in line.splitlines() for command in row.split(" · ")]
+    commands = [command for line in lines for command in line.splitlines()]
     return [shlex.split(re.sub(r"^.*?findleaks ", "", command.strip())) for command in commands]
 
 

@@ -228,6 +228,13 @@ def test_leaked_mappings_are_one_row() -> None:
     assert suggestion(found.rows[0]) == "find --kind definite"
 
 
+def test_lines_of_a_finding_have_one_margin() -> None:
+    found = growth([root("a_variable_with_a_long_name", 1)], [root("a_variable_with_a_long_name", 9)])
+    printed = list(text(found, found.rows, 10, 60, Invocation("findleaks", "core")))
+    first = next(at for at, line in enumerate(printed) if line.startswith("  1. "))
+    assert printed[first + 1].startswith("     ") and printed[first + 1][5] != " "
+
+
 def test_by_lists_small_changes() -> None:
     """With `diff --by KIND`, all changes of this kind are listed, even one more thread. Changes of other kinds are
     counted, and findings are about all kinds."""

@@ -236,7 +236,10 @@ def test_offsets_that_become_rules(counted: list[tuple[int, int, dict[int, int]]
     [
         ({64: 150, 80: 150, 96: 150, 112: 150, 0: 9999}, [(0, 24)]),
         ({64: 550, 80: 16, 96: 16, 112: 18, 0: 9999}, [(0, 24)]),
-        ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, []),  # start pointers refer to more blocks
+        # Start pointers refer to more blocks of one size, such as a size of which other parts of the program allocate many blocks
+        ({64: 151, 80: 150, 96: 150, 112: 150, 0: 9999}, [(80, 24), (96, 24), (112, 24)]),
+        ({64: 9000, 80: 151, 96: 100, 112: 151, 0: 9999}, [(96, 24)]),
+        ({64: 151, 80: 151, 96: 151, 112: 151, 0: 9999}, []),
     ],
 )
 def test_start_pointers_to_other_blocks_count(held: dict[int, int], expected: list[Rule]) -> None:

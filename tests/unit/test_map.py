@@ -92,7 +92,7 @@ def test_text() -> None:
     assert text[0].startswith("20 KiB resident in 1 heap (32 KiB mapped), 10 KiB in use")
     assert f"  {BASE:#014x}  █▓□cmo··" in text
     assert all(len(line) <= 80 for line in text)
-    assert text[-2:] == ["  next: leaks map -o map.html · leaks caches --by-arena --sort waste", "        leaks verdict"]
+    assert text[-3:] == ["  next: leaks map -o map.html", "        leaks caches --by-arena --sort waste", "        leaks verdict"]
 
 
 def test_in_use_has_one_meaning_in_all_pictures() -> None:

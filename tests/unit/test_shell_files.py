@@ -32,6 +32,8 @@ def test_files_have_all_options() -> None:
             assert f"\\fB{option}\\fR".replace("-", "\\-") in page
             assert option in texts["zsh"]
             assert f"-{'l' if option.startswith('--') else 's'} {option.lstrip('-')}" in texts["fish"]
+        for choices in (" ".join(action.choices) for action in shown if action.choices):
+            assert f"({choices})" in texts["bash"] and f"({choices})" in texts["zsh"] and f'"{choices}"' in texts["fish"]
     assert words == [*CATALOGUE, "gdb", "lldb", *SETUP]
     assert {file.stem for file in (ROOT / "man").iterdir()} == {"findleaks", *(f"findleaks-{word}" for word in words)}
 

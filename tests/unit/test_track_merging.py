@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from findleaks.commands.track_text import _variants
 from findleaks.tracking.merging import allocating_frame, merge_stacks
 from findleaks.tracking.sites import Tally, TrackedSite
 from findleaks.unwind.stacks import NamedFrame
@@ -33,6 +34,16 @@ def test_a_function_called_from_many_places_is_one_entry() -> None:
     assert (entry.total.lost.blocks, len(entry.sites), len(entry.variants)) == (4950, 99, 99)
     assert entry.variants[0].total.lost.blocks == 99  # the largest variant first
     assert [frame.function for frame in entry.variants[0].frames] == ["caller_98", "main"]
+
+
+def test_long_stacks_of_variants_are_shortened() -> None:
+    """The number of stacks, after the callers, is not cut off."""
+    stacks = [(MALLOC, "parse", f"caller_of_{n}", *[f"function_{n}_{at}" for at in range(9)], "main") for n in range(2)]
+    (entry,) = merge_stacks([_site(_frames(*names), lost=1) for names in stacks])
+    entry.variants[0].stacks = 7
+    first, second = _variants(entry.variants, "", 80, "block")
+    assert (len(first), first[-10:], len(second), second[-1]) == (80, " (7 stacks)"[1:], 80, "…")
+    assert "…" in first
 
 
 def test_recursion_is_one_entry() -> None:

@@ -400,8 +400,8 @@ class Go(Runtime):
         return [*self._metadata.lengths, *buffers]
 
     def note(self) -> str:
-        if self._heap is None:
-            return ""
+        if self._heap is None or (self._directory is not None and not self._directory.ranges()):
+            return ""  # a program without cgo has no heap of malloc
         garbage = ", garbage included," if self.lists_objects else ""
         return (
             f"memory that C code allocates with malloc (cgo) counts as reachable if anything in Go's heap{garbage} "
