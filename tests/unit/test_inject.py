@@ -189,7 +189,7 @@ def test_lost_calls_are_reported() -> None:
     table = Table(10, 9, 1.0, (), True, Outcome("time"), 3, 1, ())
     assert list(_describe_lost(table)) == [
         "3 calls have no stack here: the table of stacks is full",
-        "1 call was not counted: it was not known in time whether it was outside a scope",
+        "1 call was not counted: findleaks could not determine in time whether it was outside a scope",
     ]
     assert list(_describe_lost(dataclasses.replace(table, stack_table_full=0, undecided=0))) == []
 

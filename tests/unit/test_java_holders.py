@@ -13,6 +13,7 @@ from fake import FakeTarget
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
+from findleaks.engine.dominators import NO_ROOT
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import Holders
 from findleaks.runtimes.jvm.engine import FIXED
@@ -48,18 +49,27 @@ MEMORY = [Range(0x9000_0000 + 0x1000 * number, 0x9000_0800 + 0x1000 * number) fo
 
 @pytest.mark.parametrize("engine", [graphs.native(), graphs.pure()], ids=["native", "pure"])
 def test_referrers(engine: Engine) -> None:
-    """Two objects with a word that refers to MEMORY, one of which is large, and two with words that refer to gaps between its ranges."""
+    """Two objects with a word that refers to MEMORY, one of which is large; two with words that refer to gaps between its ranges; and two
+    that are garbage and have no root, of which only the buffer counts."""
+    last = HEAP + 0x10000 + 2 * SIZE
     objects = [(HEAP, 32, 0), (HEAP + 64, 32, 0), (HEAP + 0x10000, SIZE, 1), (HEAP + 0x10000 + SIZE, SIZE, 1)]
-    target = FakeTarget({HEAP: bytes(0x10000 + 2 * SIZE)})
-    for (start, size, _), value in zip(objects, (MEMORY[0].start, MEMORY[0].end, MEMORY[8].end - 1, MEMORY[8].end)):
+    objects += [(last, 32, NO_ROOT), (last + 32, 32, NO_ROOT)]
+    values = (MEMORY[0].start, MEMORY[0].end, MEMORY[8].end - 1, MEMORY[8].end, MEMORY[1].start, MEMORY[1].start)
+    java: Any = SimpleNamespace(index_of=lambda address: address, name_of={last: BUFFER, last + 32: FILE}.get)
+    target = FakeTarget({HEAP: bytes(last + 64 - HEAP)})
+    for (start, size, _), value in zip(objects, values):
         target.write_word(start + size - 8, value)
     target.write_word(objects[2][0] + 8, MEMORY[3].end)
     holders = Holders(*(array(code, values) for code, values in zip("QQI", zip(*objects))), [FILE, LONGS], garbage=2)
-    found = list_referrers(holders, engine, Memory(target), MEMORY)
-    assert [(one.type, one.objects, one.garbage, one.example) for one in found] == [(LONGS, 1, 0, HEAP + 0x10000), (FILE, 1, 0, HEAP)]
+    found = list_referrers(holders, java, engine, Memory(target), MEMORY)
+    assert [(one.type, one.objects, one.garbage, one.example) for one in found] == [
+        (LONGS, 1, 0, HEAP + 0x10000),
+        (FILE, 1, 0, HEAP),
+        (BUFFER, 0, 1, 0),
+    ]
     target.stop_after(6)  # stop after four objects and the first slices of a large one
     with pytest.raises(Interrupted):
-        list_referrers(holders, engine, Memory(target), MEMORY)
+        list_referrers(holders, java, engine, Memory(target), MEMORY)
 
 
 class FakeGraph(JavaGraph):

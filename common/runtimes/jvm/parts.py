@@ -11,6 +11,7 @@ from typing import Optional
 
 from findleaks.formatting import size
 from findleaks.runtimes.base import Part
+from findleaks.runtimes.jvm.collector_memory import list_collector_tables
 from findleaks.runtimes.jvm.concurrent import ConcurrentHeap, mapped_heap
 from findleaks.runtimes.jvm.spaces import REGION, Space, heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
@@ -42,7 +43,7 @@ def list_reserved(tables: Tables, concurrent: Optional[ConcurrentHeap]) -> list[
     disjoint, including committed memory."""
     heap = heap_addresses(tables)
     heaps = [concurrent.addresses, *concurrent.again] if concurrent is not None else [heap] if heap is not None else []
-    heaps += [one.addresses for one in tables.collector_tables]
+    heaps += [one.addresses for one in tables.once(list_collector_tables)]
     return merge_ranges([*heaps, *metaspace_nodes(tables), *(Range(low, high) for low, high, _ in _code_heaps(tables, "_boundary"))])
 
 
@@ -84,7 +85,7 @@ def _sum_used(spaces: Sequence[Space]) -> tuple[Optional[int], str]:
 def _collector_memory(tables: Tables) -> Optional[Part]:
     """Return the tables of the collector beside the heap, such as its card table."""
     by_name: dict[str, list[Range]] = {}
-    for one in tables.collector_tables:
+    for one in tables.once(list_collector_tables):
         by_name.setdefault(one.name, []).append(one.addresses)
     committed = {name: _list_committed(tables, some) for name, some in by_name.items()}
     ranges = merge_ranges(one for some in committed.values() for one in some)

@@ -5,17 +5,16 @@ This module adds how references are written, because many fields of the JVM are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Optional
+from typing import Any, Optional, TypeVar, cast
 
 from findleaks.runtimes.jvm.reference_format import read_references
 from findleaks.runtimes.jvm.references import References
 from findleaks.runtimes.jvm.relocation import Relocation, read_colors, read_relocation
 from findleaks.runtimes.jvm.vm_structs import VMStructs
 
-if TYPE_CHECKING:
-    from findleaks.runtimes.jvm.collector_memory import CollectorTable
+T = TypeVar("T")
 
 
 class Tables(VMStructs):
@@ -33,12 +32,14 @@ class Tables(VMStructs):
         return read_relocation(self, *found) if found is not None else None
 
     @cached_property
-    def collector_tables(self) -> Sequence[CollectorTable]:
-        """The tables that the collector reserves beside the heap. Finding them reads all static
-        variables of libjvm."""
-        from findleaks.runtimes.jvm.collector_memory import list_collector_tables  # imports this
+    def _results(self) -> dict[Callable[[Tables], Any], Any]:
+        return {}
 
-        return list_collector_tables(self)
+    def once(self, compute: Callable[[Tables], T]) -> T:
+        """Return the result of compute(self), which is computed only once."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        return cast(T, self._results[compute])
 
     def oop(self, kind: str, field: str, of: int = 0) -> int:
         """Return the address of the object that a field refers to, or 0. The field is a reference,
