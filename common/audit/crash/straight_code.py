@@ -154,7 +154,8 @@ class CodeReader:
             return False
         flows = [one for _, one in self._instructions(extent)]
         if not flows or flows[-1].address + flows[-1].size < extent.end or flows[-1].flow not in _LAST:
-            return False  # it may continue with the next function, or with instructions that are not decoded
+            # It may continue with the next function, or with instructions that are not decoded.
+            return False
         leaves = any(one.flow in ("jump", "branch") and not extent.start <= one.target < extent.end for one in flows)
         return not leaves and not any(one.flow in ("return", "unknown") for one in flows)
 
