@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
@@ -122,3 +123,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
             cells.append(cell.rjust(wide[i]) if i in to_right else cell.ljust(wide[i]))
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
+
+
+def replace_numbers(name: str) -> str:
+    """Replace the numbers in the name of a file by "#": "cache-7.bin" becomes "cache-#.bin"."""
+    return re.sub("[0-9]+", "#", name)

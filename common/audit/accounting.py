@@ -10,7 +10,6 @@ stacks, and the rest by kind of mapping (loaded files, shared memory, mappings o
 from __future__ import annotations
 
 import os
-import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -24,6 +23,7 @@ from findleaks.audit.managed import RuntimeHoldings, list_runtime_holdings
 from findleaks.audit.mappings import name_mapping_kind, name_shared_memory
 from findleaks.audit.unread_memory import is_shared
 from findleaks.engine.terms import State
+from findleaks.formatting import replace_numbers
 from findleaks.formatting import size as human
 from findleaks.graph.reserved import Reserved, unowned_reserved
 from findleaks.libc.stacks import dead_stacks, unjoined_threads
@@ -364,10 +364,10 @@ class _Kinds:
 
     def fold(self) -> _Kinds:
         """Return the kinds with numbers replaced by "#" where at least ALIKE names become equal."""
-        alike = Counter(re.sub("[0-9]+", "#", name) for name in self._found)
+        alike = Counter(replace_numbers(name) for name in self._found)
         folded = _Kinds()
         for name, kind in self._found.items():
-            pattern = re.sub("[0-9]+", "#", name)
+            pattern = replace_numbers(name)
             folded.add(pattern if alike[pattern] >= ALIKE else name, kind.bytes, kind.mappings)
         return folded
 

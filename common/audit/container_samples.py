@@ -14,7 +14,9 @@ from findleaks.engine.dominators import Dominators
 from findleaks.session import Session
 
 SAMPLE = 48  # blocks of one size that are examined
-MOST_ALIKE = 0.75  # part of these blocks that must have the same type
+# Part of these blocks that must have the same type. The others must have no known type: among the
+# objects of a base class, each fifth may be of another derived class.
+MOST_ALIKE = 0.75
 STRINGS = "string"
 _UNNAMED = "{...}"  # part of the name of a type without a name, such as that of a lambda expression
 
@@ -37,8 +39,9 @@ def name_kept_blocks(
         if length in sizes and start + into not in own and sum(seen.setdefault(length, Counter()).values()) < SAMPLE:
             is_text = find_hint(session, start, length).startswith('"')
             seen[length][STRINGS if is_text else _short_type(session, index)] += 1
-    most = {length: (*types.most_common(1)[0], sum(types.values())) for length, types in seen.items()}
-    return {length: name for length, (name, count, all_) in most.items() if name and count >= MOST_ALIKE * all_}
+    named = {length: [name for name in types if name] for length, types in seen.items()}
+    alike = {length: names[0] for length, names in named.items() if len(names) == 1}
+    return {length: name for length, name in alike.items() if seen[length][name] >= MOST_ALIKE * sum(seen[length].values())}
 
 
 def _short_type(session: Session, index: int) -> str:

@@ -7,7 +7,7 @@ import re
 from typing import Optional
 
 from findleaks.audit.residency import read_residency
-from findleaks.formatting import UNITS, size
+from findleaks.formatting import UNITS, replace_numbers, size
 from findleaks.session import Session
 from findleaks.target.base import Region
 from findleaks.target.modules import DELETED
@@ -49,7 +49,7 @@ def name_shared_memory(region: Region) -> str:
     """Return the name of shared memory. Numbers in it are replaced by "#", because programs number
     the segments that they create: "/dev/shm/cache-#"."""
     name = region.name.removesuffix(DELETED)
-    return re.sub("[0-9]+", "#", name) if name.startswith(_NUMBERED) else name or "anonymous shared memory"
+    return replace_numbers(name) if name.startswith(_NUMBERED) else name or "anonymous shared memory"
 
 
 def name_mapping_kind(region: Region) -> str:

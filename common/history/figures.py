@@ -25,6 +25,8 @@ ARROW = " → "
 
 REACHED = "reached through several fields"
 """A phrase in the names of blocks that several fields of a root refer to."""
+MAPPINGS = "kind of mapping"
+"""The section of the kinds of mappings of a share."""
 MAPPING = "anonymous mapping"
 """The beginning of the types of leaked mappings."""
 _MANY = re.compile(r"[\d,]+ of (.*)")
@@ -99,7 +101,7 @@ def _verdict(answer: Answer) -> Iterator[Figure]:
         name = share["share"] if share["of"] is None else f"{share['of']}: {share['share']}"
         yield Figure("share", name, share.get("count"), share["bytes"], note=_UNITS.get(share["share"], ""))
         for kind in share.get("kinds", ()):
-            yield Figure("kind of mapping", kind["name"], kind["mappings"], kind["bytes"], name)
+            yield Figure(MAPPINGS, kind["name"], kind["mappings"], kind["bytes"], name)
 
 
 def _find(answer: Answer) -> Iterator[Figure]:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
-from findleaks.history.figures import ARROW
+from findleaks.formatting import replace_numbers
+from findleaks.history.figures import ARROW, MAPPINGS
 from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
@@ -61,7 +62,7 @@ RANKED = frozenset(
         "counter",
         "handles",
         "heap root",
-        "kind of mapping",
+        MAPPINGS,
         "native",
         "objects",
         "runtime type",
@@ -138,21 +139,24 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
     counts: dict[Key, list[Optional[int]]] = {}
     sizes: dict[Key, list[Optional[int]]] = {}
     notes: dict[Key, str] = {}
+    merged = {(one.within, one.name) for sample in snapshots for one in sample.figures if one.section == MAPPINGS and "#" in one.name}
     for at, one in enumerate(snapshots):
         for section, name, count, size, within, note in one.figures:
             if sections is not None and section not in sections:
                 continue
+            if merged and section == MAPPINGS and (within, pattern := replace_numbers(name)) in merged:
+                name = pattern  # the other snapshots have enough of these files to merge them
             key = section, within, name
             if count is not None:
                 row = counts.get(key)
                 if row is None:
                     row = counts[key] = list(unknown if section in LISTED_IN_PART else zero)
-                row[at] = count
+                row[at] = (row[at] or 0) + count
             if size is not None:
                 row = sizes.get(key)
                 if row is None:
                     row = sizes[key] = list(unknown if section in LISTED_IN_PART else zero)
-                row[at] = size
+                row[at] = (row[at] or 0) + size
             notes[key] = note
     _without_their_roots(snapshots, counts, sizes)
     return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
@@ -284,7 +288,7 @@ class Growth:
         class loaders, or types of objects."""
         if name == ShareSort.STACKS or " stacks of " in name:
             return self._threads()
-        if kinds := [one for key, one in self.series.items() if key[:2] == ("kind of mapping", name)]:
+        if kinds := [one for key, one in self.series.items() if key[:2] == (MAPPINGS, name)]:
             return _most_grown(kinds, share.delta)
         if name.endswith(f" {CLASS_METADATA}: {ShareSort.RUNTIME}"):
             runtime = name.partition(" ")[0]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import chain
 from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
@@ -218,8 +219,9 @@ class Fingerprints:
         spec, word = self._layouts.specs[layout], self._layouts.table.word
         return WORDS if spec.parts or self._varies(layout) else -(-self._layouts.size_of(spec) // word)
 
-    def find(self, untyped: array[int]) -> dict[int, array[int]]:
-        """Return the untyped blocks that resemble only one type, by the layout of this type."""
+    def find(self, untyped: array[int]) -> tuple[dict[int, array[int]], array[int]]:
+        """Return the untyped blocks that resemble only one type, by the layout of this type, and
+        all blocks that resemble any type."""
         ranked: dict[tuple[tuple[float, int], ...], list[int]] = {}
         for size, classes, blocks in self._by_classes(untyped):
             if not _DATA.issuperset(classes):
@@ -230,7 +232,7 @@ class Fingerprints:
         for rows, blocks in ranked.items():
             for layout, some in self._fitting(rows, blocks):
                 found.setdefault(layout, array("I")).extend(some)
-        return found
+        return found, array("I", chain.from_iterable(ranked.values()))
 
     def _fitting(self, rows: Sequence[tuple[float, int]], blocks: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the most likely layouts with the blocks that fit them. `rows`: likelihood and

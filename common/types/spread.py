@@ -290,16 +290,14 @@ class Spreading:
         """Claim leaked and other untyped blocks that resemble typed ones."""
         kinds = graph.kinds()
         self.fingerprints.learn(self.spread.sample(WITNESSES))
+        compared = []
+        for wanted in (_DEFINITE, _OTHER):
+            blocks = self.spread.find_untyped(kinds, wanted, MOST_COMPARED)
+            compared.append(self._compare(blocks, blocks))
         # Types of blocks that were found in the first rounds exclude types of the blocks that refer
         # to them.
-        for wanted in (_DEFINITE, _OTHER, _DEFINITE, _OTHER):
-            self._progress("comparing blocks", 0.0)
-            claimed = self.spread.claimed
-            typeless = set().union(*map(self.judge.find_typeless, self._pending.values()))
-            blocks = self.spread.find_untyped(kinds, wanted, MOST_COMPARED)
-            self._compare(array("I", [index for index in blocks if index not in typeless]) if typeless else blocks)
-            if self.spread.claimed != claimed:
-                self.settle()
+        for alike, shaped in compared:
+            self._compare(self._list_untyped(alike), self._list_untyped(shaped))
         finders: tuple[Union[CountedBoxes, SoleFits], ...] = (self._counted_boxes, self._sole_fits)
         for finder in finders:
             for _ in range(SOLE_ROUNDS):
@@ -310,16 +308,40 @@ class Spreading:
                     self.spread.seed_all(some, layout, Level.SHAPE)
                 self.settle()
 
-    def _compare(self, blocks: array[int]) -> None:
-        """Claim the blocks that resemble typed blocks. Then claim those remaining blocks whose
-        pointers to typed blocks fit only one type."""
+    def _compare(self, alike: array[int], shaped: array[int]) -> tuple[array[int], array[int]]:
+        """Claim the blocks of `alike` that resemble typed blocks. Then claim those remaining blocks
+        of `shaped` whose pointers to typed blocks fit only one type. Return the blocks of both that
+        were compared and may be claimed later: types that are found in between may exclude all
+        types but one."""
+        self._progress("comparing blocks", 0.0)
+        claimed = self.spread.claimed
+        typeless = set().union(*map(self.judge.find_typeless, self._pending.values()))
+        if typeless:
+            alike, shaped = (array("I", [index for index in some if index not in typeless]) for some in (alike, shaped))
+        resembling, fitting = self._claim_alike(alike), self._claim_shaped(shaped)
+        if self.spread.claimed != claimed:
+            self.settle()
+        return resembling, fitting
+
+    def _list_untyped(self, blocks: array[int]) -> array[int]:
+        """Return the blocks that have no type."""
+        claims = self.heap.claims
+        return array("I", [index for index in blocks if not claims[index]])
+
+    def _claim_alike(self, blocks: array[int]) -> array[int]:
+        """Claim the blocks that resemble only one type. Return those that resemble any."""
         # Begin with the types that have the most pointers. A block to which such a pointer refers
         # then gets the type that the pointer declares, not the type that the block resembles.
-        found = self.fingerprints.find(blocks)
+        found, resembling = self.fingerprints.find(blocks)
         for layout in sorted(found, key=self.layouts.count_references, reverse=True):
             self.spread.seed_all(found[layout], layout, Level.FINGERPRINT)
             self._run()
-        claims, by_size = self.heap.claims, {}  # type: ignore[var-annotated]
+        return resembling
+
+    def _claim_shaped(self, blocks: array[int]) -> array[int]:
+        """Claim the blocks whose pointers to typed blocks fit only one type. Return those of whose
+        size there are types with such pointers."""
+        claims, by_size, compared = self.heap.claims, {}, array("I")  # type: ignore[var-annotated]
         known = self.embedding.parts(self.layouts.specs[layout].type for layout in self.fingerprints.layouts)
         for index, size in zip(blocks, self.heap.blocks.columns_of(blocks).size):
             if not claims[index]:
@@ -329,6 +351,8 @@ class Spreading:
             options = [one for one in self.rules.of_size(size) if self.layouts.count_pointers(one.spec, known) >= LEAST_STRONG]
             for layout, some in self.content.group_by_choice(options[:MOST_SHAPES], Choosing.BY_SHAPE, left).items():
                 self.spread.seed_all(some, layout, Level.SHAPE)
+            compared.extend(left if options else ())
+        return compared
 
 
 def _question(key: _Rule) -> array[int]:

@@ -203,6 +203,33 @@ def test_pointers_in_releases_of_glibc(word: str, version: str, tmp_path: Path) 
     assert ("result of" in found["cause"]) is False, found["cause"]
 
 
+_REPLACED = """#include <stdio.h>
+#include <stdlib.h>
+char buffer[64], *replaced;
+__attribute__((noipa)) void check(char *block, int is_last) { if (is_last) *(volatile int *)0 = *block; }
+__attribute__((noipa)) void release(char *block) { check(block, 0); check(block, 1); check(block, 0); }
+__attribute__((noipa)) char *start_of(char *block) { return replaced ? replaced : block; }
+void free(void *block) { if (!((long)block & 8)) block = start_of(block); release(block); __asm__ volatile(""); }
+__attribute__((noipa)) void *choose(void) { return buffer; }
+int main(void) {
+    replaced = buffer + 16;
+    fprintf(stderr, "block=%p\\n", buffer);
+    free(choose());
+    return 0;
+}
+"""
+
+
+def test_free_that_passes_another_pointer(tmp_path: Path) -> None:
+    """On one of two paths, free() passes another pointer than its argument to the function that crashes."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(_REPLACED)
+    subprocess.run(["gcc", "-O1", "-w", "-fno-builtin", source, "-o", program], check=True)
+    _, found, printed = run(program, "", tmp_path / "run")
+    released = found["evidence"]["released_pointer"]
+    assert released is None or released["value"] == printed["block"], found["cause"]
+
+
 _EITHER = """#include <stdio.h>
 #include <stdlib.h>
 struct record { char *text, *block; } record = {(char *)0x1234, 0};

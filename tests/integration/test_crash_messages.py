@@ -17,13 +17,19 @@ _GLIB = """#include <glib.h>
 __attribute__((noinline)) void check(GList *list) { g_assert_cmpint(g_list_length(list), ==, 3); }
 __attribute__((noinline)) void open_database(const char *name) { g_error("cannot open the database %s: locked", name); }
 __attribute__((noinline)) int count(GList *list) { g_return_val_if_fail(list == NULL, 1); return 0; }
+__attribute__((noipa)) void use(char *own) {}
+__attribute__((noipa)) void warn(char *text, int size) { char own[size]; use(own); g_warning("%s %d", text, size); use(own); }
+__attribute__((noinline)) void clear(GMutex *mutex) { g_mutex_lock(mutex); g_mutex_clear(mutex); }
 __attribute__((noinline)) void *reserve(gsize size) { return g_malloc(size); }
 int main(int words, char **word) {
     GList *list = g_list_append(NULL, word[1]);
-    g_warning("an earlier message");
+    GMutex mutex = {0};
+    char text[] = "an earlier message";
+    for (int size = 16; size < 8192; size += 1500) warn(text, size);
     if (!strcmp(word[1], "check")) check(list);
     if (!strcmp(word[1], "open_database")) open_database("users.db");
     if (!strcmp(word[1], "count")) { g_log_set_always_fatal(G_LOG_LEVEL_CRITICAL); return count(list); }
+    if (!strcmp(word[1], "clear")) clear(&mutex);
     if (!strcmp(word[1], "reserve")) return reserve(G_MAXSIZE / 8) != NULL;
     return words;
 }
@@ -50,6 +56,30 @@ def test_messages_of_glib(word: str, glib: Path, tmp_path: Path) -> None:
     assert found["evidence"]["function"] == word
     assert f" in {word} (program): {message.rstrip('.')}." in found["text"]
     assert not found["cause"]
+
+
+def test_earlier_messages_of_glib(glib: Path, tmp_path: Path) -> None:
+    """g_mutex_clear() calls abort() after it printed its message with fprintf()."""
+    core, _ = run_until_crash([str(glib), "clear"], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)
+    assert "earlier" not in str(found) and not any((one["evidence"] or {}).get("message") for one in found["findings"])
+    assert "SIGABRT in clear (program), which called abort() without a message" in str(found)
+
+
+def test_a_log_line_is_not_a_message_of_tcmalloc(tmp_path: Path) -> None:
+    """glog prints lines of the same form."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(_LOGGING)
+    subprocess.run(["gcc", "-O1", "-g", "-w", source, "-o", program], check=True)
+    core, _ = run_until_crash([str(program)], tmp_path / "run")
+    assert "connected" not in run_cli("verdict", "--json", str(core)).stdout
+
+
+_LOGGING = """#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noipa)) void print(char *line) { fputs(line, stderr); }
+int main(void) { char line[80]; sprintf(line, "src/server.cc:%d] client connected\\n", 120); print(line); abort(); }
+"""
 
 
 _TCMALLOC = """#include <stdio.h>

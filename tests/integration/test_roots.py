@@ -16,6 +16,7 @@ import real
 import truth
 from counts import until
 from debuggers import gdb, lldb, objects, run_cli
+from kernel_cores import run_until_crash
 from rooted import BYTES, WHAT, Row, check_c, check_maps, parse_output, run_roots
 
 import cores
@@ -52,6 +53,33 @@ def test_maps_that_are_not_cleaned(flags: tuple[str, ...], tmp_path: Path) -> No
         assert "g_agent (roots_maps, data)" not in names
     else:
         assert {"g_agent (roots_maps, data)", "local_sites (roots_maps, data)"} <= names
+
+
+_DERIVED = """#include <cstdlib>
+#include <map>
+#include <memory>
+struct Animal { virtual ~Animal() {} long own[5]; };
+struct Cat : Animal { long lives = 9; };
+struct Dog : Animal { long bones = 3; };
+std::map<int, std::unique_ptr<Animal>> cats, animals;
+int main() {
+    for (int i = 0; i < 4000; i++) {
+        cats[i].reset(new Cat);
+        if (i % 8) animals[i].reset(new Cat);
+        else animals[i].reset(new Dog);
+    }
+    abort();
+}
+"""
+
+
+def test_objects_of_several_classes_in_a_map(tmp_path: Path) -> None:
+    source, program = tmp_path / "program.cpp", tmp_path / "program"
+    source.write_text(_DERIVED)
+    subprocess.run(["g++", "-O1", "-g", str(source), "-o", str(program)], check=True)
+    core, _ = run_until_crash([str(program)], tmp_path / "run")
+    text = run_cli("roots", str(core)).stdout
+    assert re.search(r"cats .*4,000 Cat of 56 B", text) and re.search(r"animals.*4,000 blocks of 56 B", text), text
 
 
 @pytest.mark.matrix

@@ -228,6 +228,25 @@ def test_leaked_mappings_are_one_row() -> None:
     assert suggestion(found.rows[0]) == "find --kind definite"
 
 
+@pytest.mark.parametrize("merged_first", [True, False])
+def test_files_that_only_one_sample_merges(merged_first: bool) -> None:
+    """A sample with at least 10 files whose names differ in numbers contains one kind for them, and a sample with 9 files contains 9."""
+    apart = [Figure("kind of mapping", f"/cache-{number}.bin", 1, MIB, "files") for number in range(9)]
+    other = Figure("kind of mapping", "/usr/lib/libc.so.6", 5, 2 * MIB, "files")
+    merged = Figure("kind of mapping", "/cache-#.bin", 12, 12 * MIB, "files")
+    samples = [
+        [Figure("share", "files", 10, 11 * MIB, "", "files"), *apart, other],
+        [Figure("share", "files", 13, 14 * MIB, "", "files"), merged, other],
+    ]
+    found = growth(*(reversed(samples) if merged_first else samples))
+    kinds = {key[2]: (one.counts, one.bytes) for key, one in found.series.items() if key[0] == "kind of mapping"}
+    counts, sizes = [9, 12], [9 * MIB, 12 * MIB]
+    assert {name: tuple(map(list, rows)) for name, rows in kinds.items()} == {
+        "/cache-#.bin": (counts[::-1], sizes[::-1]) if merged_first else (counts, sizes),
+        "/usr/lib/libc.so.6": ([5, 5], [2 * MIB, 2 * MIB]),
+    }
+
+
 def test_lines_of_a_finding_have_one_margin() -> None:
     found = growth([root("a_variable_with_a_long_name", 1)], [root("a_variable_with_a_long_name", 9)])
     printed = list(text(found, found.rows, 10, 60, Invocation("findleaks", "core")))

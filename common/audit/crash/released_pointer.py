@@ -139,8 +139,11 @@ def _find_kept(tracer: Tracer, caller: int, function: int, is_proven: bool) -> O
     frame inside of the caller is this function. Otherwise the caller must call it, or call a
     function of the program that jumps only to it."""
     reader, memory, called = tracer.reader, Memory(tracer.target), tracer.called_function(caller)
-    if not is_proven and (not called or (called != function and not only_jumps_to(reader, memory, called, function))):
-        return None
+    if not is_proven and called != function:
+        # A function that has a frame did not jump, such as abort().
+        is_inside = reader.entry(tracer.frames[caller - 1].call) == called
+        if not called or is_inside or not only_jumps_to(reader, memory, called, function):
+            return None
     start = function
     offsets: Offsets = {RDI: 0}  # of the arguments at `start`
     for level in (caller - 1, caller - 2):

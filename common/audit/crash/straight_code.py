@@ -13,7 +13,7 @@ from typing import Any, Optional
 from findleaks.audit.crash.jump_tables import find_destinations
 from findleaks.disasm.effects import ALL_GENERAL, effect
 from findleaks.disasm.functions import resolve_stub
-from findleaks.disasm.instruction import Instruction
+from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.machine import Effect
 from findleaks.disasm.mnemonics import SET_VECTOR, SET_VEX
 from findleaks.disasm.registers import CALLER_SAVED, RAX, RCX, RDX, RSP
@@ -34,6 +34,7 @@ _DWARF_RSP = 7
 _DIRECT_CALL = 5  # bytes of a direct call
 _VECTOR = re.compile(r"[xyz]mm|\bk[0-7]")
 _ENDS = ("jump", "return", "stop", "unknown", "system")
+_LAST = ("call", "jump", "stop", "system")  # the last instruction of functions that do not return
 # Instructions that change no general register except rsp
 _KEEPING = ("cmp", "test", "push", "nop", "comiss", "comisd", "ucomiss", "ucomisd")
 _EXTENSIONS = {"cdq": 1 << RDX, "cqo": 1 << RDX, "cdqe": 1 << RAX, "cwde": 1 << RAX}
@@ -152,8 +153,11 @@ class CodeReader:
         if extent is None or extent.start != function or extent.end - extent.start > _LARGEST_END:
             return False
         flows = [one for _, one in self._instructions(extent)]
+        if not flows or flows[-1].address + flows[-1].size < extent.end or flows[-1].flow not in _LAST:
+            # It may continue with the next function, or with instructions that are not decoded.
+            return False
         leaves = any(one.flow in ("jump", "branch") and not extent.start <= one.target < extent.end for one in flows)
-        return bool(flows) and not leaves and not any(one.flow in ("return", "unknown") for one in flows)
+        return not leaves and not any(one.flow in ("return", "unknown") for one in flows)
 
     def _has_tail_call(self, extent: Range) -> bool:
         for insn, one in self._instructions(extent):
@@ -269,11 +273,14 @@ def _step(code: Instruction, one: Effect) -> Step:
 
 def _find_changed(code: Instruction, one: Effect) -> int:
     """Return the mask of the general registers that an instruction may change."""
-    operands = sum(1 << number for number in {code.destination, code.source} if number >= 0)
-    # Otherwise the operand is a part of a register, such as al.
-    has_operand = code.displacement is not None or code.destination >= 0
-    if code.name in _EXCHANGES and has_operand:
+    numbers = {code.destination, code.source} - {NONE}
+    operands = sum(1 << number for number in numbers)
+    # Otherwise an operand is a part of a register, such as al.
+    is_whole = len(numbers) == (2 if code.displacement is None else 1)
+    if code.name in _EXCHANGES and is_whole:
         return _EXCHANGES[code.name] | operands
+    if code.name.startswith("cmov") and code.destination != NONE:
+        return 1 << code.destination
     if not operands and (code.name in SET_VECTOR or code.name in SET_VEX):
         return 0
     return _EXTENSIONS.get(code.name, one.changed)

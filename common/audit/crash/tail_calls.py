@@ -13,7 +13,7 @@ from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.straight_code import CodeReader, Step
-from findleaks.disasm.registers import ARGUMENTS, CALLER_SAVED, GENERAL, RDI, RIP, RSP
+from findleaks.disasm.registers import ARGUMENTS, CALLER_SAVED, GENERAL, RBP, RDI, RIP, RSP
 from findleaks.value_classes import NamedTuple
 
 _MASK = (1 << 64) - 1
@@ -22,7 +22,7 @@ _UNREADABLE = 1 << 62  # an address that no process can read
 _MOST_VISITS = 8  # number of states at one address, after which registers that change are unknown
 _FORGOTTEN = -2  # `register` of a value that changes in a loop
 _PASSED = tuple(map(GENERAL.index, ARGUMENTS))  # numbers of the registers of arguments
-_MOST_PUSHED = 16  # maximum number of words that a path has on the stack
+_STACK = 1 << 61  # stands for the stack pointer at the start of the function; not readable either
 
 
 class Passed(NamedTuple):
@@ -41,13 +41,13 @@ _State = dict[int, Passed]
 
 
 class _Path(NamedTuple):
-    """A path that is not finished: the next instruction, the known registers, the words that were
-    pushed, the last one at the end, the destinations of jumps, and whether one of them is in
-    another function."""
+    """A path that is not finished: the next instruction, the known registers, the known words of
+    the frame by address, the destinations of jumps, and whether one of them is in another function.
+    Addresses on the stack are relative to _STACK, and are values of the register RSP."""
 
     address: int
     registers: _State
-    pushed: tuple[Optional[Passed], ...] = ()
+    frame: _State
     jumps: tuple[int, ...] = ()
     has_left: bool = False
 
@@ -60,8 +60,8 @@ def follow_jumps(
     general registers at the start, by number. `is_proven`: whether the goal was reached. If this is
     not known, no path may jump to another function. Raises CapstoneMissing."""
     found = _follow(reader, memory, start, known, goal, RDI, is_proven)
-    values = {one.value if one is not None and one.register != _FORGOTTEN else None for one, _ in found}
-    return found[0][0] if len(values) == 1 and None not in values and not any(is_pushed for _, is_pushed in found) else None
+    values = {one.value if one is not None and one.register not in (_FORGOTTEN, RSP) else None for one, _ in found}
+    return found[0][0] if len(values) == 1 and None not in values and not any(has_frame for _, has_frame in found) else None
 
 
 def only_jumps_to(reader: CodeReader, memory: Memory, start: int, goal: int) -> bool:
@@ -76,17 +76,16 @@ Offsets = Mapping[int, int]
 
 def find_offsets(reader: CodeReader, memory: Memory, start: int, known: Offsets, goal: int) -> Offsets:
     """Return the offsets of the registers of arguments at the instruction at `goal`, to which paths
-    from the function at `start` lead. `known`: the offsets at the start. Paths on which a register
-    is loaded from the stack do not count: the compiler saves it there and restores it. Raises
-    CapstoneMissing."""
+    from the function at `start` lead, without those that differ by the path. `known`: the offsets
+    at the start. Raises CapstoneMissing."""
     values = {register: _UNREADABLE + offset for register, offset in known.items()}
     ends = _follow_all(reader, memory, start, values, goal)
     offsets = {}
     for register in _PASSED:
-        passed = [end.registers[register] for end in ends if register in end.registers]
-        found = {one.value - _UNREADABLE for one in passed}
-        if len(found) == 1 and all(one.register in known and not one.word for one in passed):
-            offsets[register] = found.pop()
+        passed = [end.registers.get(register) for end in ends]
+        found = {one.value - _UNREADABLE if one is not None and one.register in known and not one.word else None for one in passed}
+        if len(found) == 1 and None not in found:
+            offsets[register] = found.pop() or 0
     return offsets
 
 
@@ -94,27 +93,28 @@ def _follow(
     reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, register: int, is_proven: bool = True
 ) -> list[tuple[Optional[Passed], bool]]:
     """Return the values that a register has when the paths from `start` reach `goal`, and whether
-    words are on the stack then; [] if a path cannot be followed."""
+    the function has a frame then; [] if a path cannot be followed."""
     found = []
     for path in _follow_all(reader, memory, start, known, goal, is_proven):
         passed = path.registers.get(register)
-        found.append((passed._replace(through=path.jumps) if passed is not None else None, bool(path.pushed)))
+        has_frame = _value(path.registers, RSP) != _STACK
+        found.append((passed._replace(through=path.jumps) if passed is not None else None, has_frame))
     return found
 
 
 def _follow_all(reader: CodeReader, memory: Memory, start: int, known: Mapping[int, int], goal: int, is_proven: bool = True) -> list[_Path]:
     """Return the paths from `start` that reach `goal`; [] if a path cannot be followed."""
-    paths = [_Path(start, {number: Passed(value, 0, number) for number, value in known.items()})]
+    paths = [_Path(start, {number: Passed(value, 0, number) for number, value in (*known.items(), (RSP, _STACK))}, {})]
     found: list[_Path] = []
-    visits: dict[int, list[_State]] = {}  # the registers at each address
-    seen = set[tuple[int, tuple[tuple[int, Passed], ...], tuple[Optional[Passed], ...]]]()
+    visits: dict[int, list[_Path]] = {}  # the states at each address
+    seen = set[tuple[int, tuple[tuple[int, Passed], ...], tuple[tuple[int, Passed], ...]]]()
     while paths:
         path = paths.pop()
         if path.address == goal:
             found.append(path)
             continue
         path = _forget_counters(path, visits.setdefault(path.address, []))
-        state = (path.address, tuple(sorted(path.registers.items())), path.pushed)
+        state = (path.address, tuple(sorted(path.registers.items())), tuple(sorted(path.frame.items())))
         if state in seen:
             continue
         seen.add(state)
@@ -128,15 +128,16 @@ def _follow_all(reader: CodeReader, memory: Memory, start: int, known: Mapping[i
     return found
 
 
-def _forget_counters(path: _Path, visits: list[_State]) -> _Path:
+def _forget_counters(path: _Path, visits: list[_Path]) -> _Path:
     """If a path is often at an address, return it without the values that changed since the last
     time, such as the counter of a loop. Otherwise the path would have a new state in each round."""
-    registers = path.registers
     if len(visits) >= _MOST_VISITS:
-        before = visits[-1]
-        registers = {number: one if before.get(number) == one else Passed(0, 0, _FORGOTTEN) for number, one in registers.items()}
-    visits.append(registers)
-    return path._replace(registers=registers)
+        before, unknown = visits[-1], Passed(0, 0, _FORGOTTEN)
+        registers = {number: one if before.registers.get(number) == one else unknown for number, one in path.registers.items()}
+        frame = {at: one if before.frame.get(at) == one else unknown for at, one in path.frame.items()}
+        path = path._replace(registers=registers, frame=frame)
+    visits.append(path)
+    return path
 
 
 def _is_last(reader: CodeReader, step: Step) -> bool:
@@ -164,32 +165,63 @@ def _execute(step: Step, path: _Path, memory: Memory) -> Optional[list[_Path]]:
         return [path._replace(address=code.end), path._replace(address=step.effect.target)]
     if flow in ("call", "system"):
         # The called function may change any word, so a word that was loaded before may be a
-        # different one now.
+        # different one now. It does not change the words that its caller saved in its own frame.
         kept = {number: one for number, one in registers.items() if number not in CALLER_SAVED and not one.word}
-        pushed = tuple(one if one is not None and not one.word else None for one in path.pushed)
-        return [_Path(code.end, kept, pushed, path.jumps)]
+        return [path._replace(address=code.end, registers=kept, frame=_without_words(path.frame))]
     if flow != "next":
         return None
-    pushed = path.pushed
-    if code.name == "push":
-        pushed = (*pushed, registers.get(code.source))
-    elif code.name == "pop" and pushed:
-        registers.pop(code.destination, None)
-        if pushed[-1] is not None:
-            registers[code.destination] = pushed[-1]
-        return [_Path(code.end, registers, pushed[:-1], path.jumps)]
-    elif code.name == "pop" or len(pushed) > _MOST_PUSHED:
-        return None
-    value = _result(step, path.registers, memory)
+    value, frame = _result(step, path, memory), path.frame
     for number in [number for number in registers if step.changed & 1 << number]:
         del registers[number]
+    if code.name in ("push", "pop", "leave") or step.moved != 0 or code.destination == RSP:
+        _set_stack_pointer(step, path, registers)
     if value is not None:
         registers[code.destination] = value
-    if code.writes_memory and code.name not in ("cmp", "test", "push"):
+    written = _written_word(step, path)
+    if written is not None:
+        stored = path.registers.get(code.source) if code.name == "push" or (code.stores and code.wide) else None
+        frame = {at: one for at, one in frame.items() if not written - 8 < at < written + max(code.width, 8)}
+        frame.update({written: stored} if stored is not None else {})
+    elif code.writes_memory and code.name not in ("cmp", "test"):
         # It may change a word that a register was loaded from, or another one that is loaded later.
         registers = {number: one for number, one in registers.items() if not one.word}
-        pushed = tuple(one if one is not None and not one.word else None for one in pushed)
-    return [_Path(code.end, registers, pushed, path.jumps)]
+        frame = _without_words(frame)
+    return [path._replace(address=code.end, registers=registers, frame=frame)]
+
+
+def _without_words(state: _State) -> _State:
+    """Return the values that were not loaded from memory."""
+    return {at: one for at, one in state.items() if not one.word}
+
+
+def _set_stack_pointer(step: Step, path: _Path, registers: _State) -> None:
+    """Set the stack pointer in `registers` to its value after an instruction that changes it. If
+    this is unknown, remove it."""
+    code, before = step.code, path.registers.get(RSP)
+    if code.name == "leave":
+        saved = path.registers.get(RBP)
+        after, restored = _add(saved, 8), path.frame.get(saved.value) if saved is not None else None
+        registers.pop(RBP, None)
+        registers.update({RBP: restored} if restored is not None else {})
+    elif step.moved is not None:
+        after = _add(before, step.moved)
+    elif code.name == "mov" and code.displacement is None:
+        after = path.registers.get(code.source)
+    else:
+        after = _add(path.registers.get(code.base), code.displacement or 0) if code.name == "lea" and code.scaled < 0 else None
+    registers.pop(RSP, None)
+    registers.update({RSP: after} if after is not None and after.register == RSP else {})
+
+
+def _written_word(step: Step, path: _Path) -> Optional[int]:
+    """Return the address of the word of the frame that an instruction changes; None if it changes
+    no word of the frame whose address is known."""
+    code, sp = step.code, path.registers.get(RSP)
+    if code.name == "push":
+        return sp.value - 8 if sp is not None and sp.register == RSP else None
+    registers = [path.registers.get(one) for one in (code.base, code.scaled) if one >= 0]
+    is_frame = any(one is not None and one.register == RSP for one in registers)
+    return _operand(step, path.registers) if is_frame and code.writes_memory and code.name not in ("cmp", "test") else None
 
 
 def _target(step: Step, registers: _State, memory: Memory) -> Optional[int]:
@@ -200,13 +232,17 @@ def _target(step: Step, registers: _State, memory: Memory) -> Optional[int]:
     return memory.word(address) if address is not None else None
 
 
-def _result(step: Step, registers: _State, memory: Memory) -> Optional[Passed]:
+def _result(step: Step, path: _Path, memory: Memory) -> Optional[Passed]:
     """Return the value to which an instruction sets its destination; None if it is unknown."""
-    code = step.code
+    code, registers = step.code, path.registers
     if code.destination < 0 or code.destination == RSP or code.width < 4:
         return None
+    if code.name == "pop":
+        return path.frame.get(_value(registers, RSP) or 0)
     if code.loads and code.wide:
         address = _operand(step, registers)
+        if address is not None and address in path.frame:
+            return path.frame[address]
         word = memory.word(address) if address is not None else None
         return Passed(word, address or 0) if word is not None else None
     if code.name in ("mov", "movabs") and code.immediate is not None:
