@@ -23,7 +23,7 @@ from typing import Any, Optional
 
 from findleaks.engine.dwarf_sources import COLUMNS
 
-VERSION = 5  # version of the columns, and of the rules by which they are filled
+VERSION = 6  # version of the columns, and of the rules by which they are filled
 MAX_BYTES = 1 << 30  # maximum size of all files together
 # An unfinished file that is older than this belongs to a process that was killed
 _STALE_SECONDS = 3600

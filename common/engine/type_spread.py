@@ -177,6 +177,8 @@ class Feature(IntEnum):
     TARGET_BYTE = 8
     """A number of one byte in the first word of the block that the pointer refers to, such as the
     kind of an object before its flags."""
+    EIGHT_BYTES = 9
+    """A number of eight bytes, for discriminants of enums. `separate` does not try them."""
 
 
 class Choosing(IntEnum):

@@ -112,9 +112,10 @@ typedef struct {
     bool part, storage;
 } member_row;
 
-/* `has_scope`: whether `name` is complete. */
+/* `has_scope`: whether `name` is complete. `most`: if not 0, the most bytes that the type may have,
+ * because nothing is known about the memory after them. */
 typedef struct {
-    uint64_t address, type;
+    uint64_t address, type, most;
     uint32_t scope, function, name;
     bool thread, has_scope;
 } variable_row;
@@ -240,7 +241,7 @@ void sort_signatures(types *t);
 
 /* dwarf_addresses.c */
 bool address_of(const unit *u, const value *v, uint64_t *address);
-bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread);
+bool location_of(const unit *u, const value *v, variable_row *row);
 bool is_manager(const value *name);
 int add_alias(types *t, uint64_t key, uint64_t type);
 int add_functions(types *t, const unit *u, const value *values, uint64_t key, uint64_t type, bool *any);

@@ -23,10 +23,14 @@ bool address_of(const unit *u, const value *v, uint64_t *address) {
     return v->is == ADDRESS;
 }
 
+/* Code and data that linkers dropped have the address 0, or nearly the highest one. */
+static bool is_location(const unit *u, uint64_t address) { return address && address < (u->address == 8 ? UINT64_MAX : UINT32_MAX) - 1; }
+
 /* Whether a location has pieces that are at their offsets from one address. clang splits static
  * structs into their members, but usually keeps them together. A piece that was removed must be
- * smaller than a word, because another variable may be in its place. */
-static bool address_of_pieces(const unit *u, const value *v, uint64_t *address) {
+ * smaller than a word, because another variable may be in its place. clang does not mention removed
+ * members after the last piece, so `most` limits the size of the type. */
+static bool address_of_pieces(const unit *u, const value *v, uint64_t *address, uint64_t *most) {
     const uint8_t *at = v->data, *end = v->data + v->number;
     uint64_t offset = 0, size;
     bool any = false;
@@ -52,11 +56,11 @@ static bool address_of_pieces(const unit *u, const value *v, uint64_t *address) 
         any |= !is_removed;
         offset += size;
     }
-    return any;
+    *most = offset + u->address - 1;
+    return any && is_location(u, *address);
 }
 
-/* Whether a location is an address, or an offset in the block of thread-local variables. Code and
- * data that linkers dropped have the address 0, or nearly the highest one. */
+/* Whether a location is an address, or an offset in the block of thread-local variables. */
 static bool location_of_whole(const unit *u, const value *v, uint64_t *address, bool *thread) {
     const uint8_t *at = v->data + 1, *end = v->data + v->number;
     uint8_t operation = *v->data;
@@ -76,16 +80,16 @@ static bool location_of_whole(const unit *u, const value *v, uint64_t *address, 
     if (*thread)
         return true;
     bool plain = operation == OP_ADDR || operation == OP_ADDRX || operation == OP_GNU_ADDR_INDEX;
-    return at == end && plain && *address && *address < (u->address == 8 ? UINT64_MAX : UINT32_MAX) - 1;
+    return at == end && plain && is_location(u, *address);
 }
 
-bool location_of(const unit *u, const value *v, uint64_t *address, bool *thread) {
+bool location_of(const unit *u, const value *v, variable_row *row) {
     if (v->is != BLOCK || !v->number)
         return false;
-    if (location_of_whole(u, v, address, thread))
+    if (location_of_whole(u, v, &row->address, &row->thread))
         return true;
-    *thread = false;
-    return address_of_pieces(u, v, address);
+    row->thread = false;
+    return address_of_pieces(u, v, &row->address, &row->most);
 }
 
 typedef struct {

@@ -2,7 +2,7 @@
 #include "dwarf.h"
 #include <stdlib.h>
 
-enum { BASE_LEVELS = 32, TYPES_A_CALL = 1 << 18 };
+enum { BASE_LEVELS = 32, TYPES_A_CALL = 1 << 18, NUMBER_UNKNOWN = 1 };
 
 /* The size of an element of each column in bytes, as in type_table.py. */
 static const uint8_t widths[COLUMNS] = {1, 1, 1, 4, 8, 4, 8, 4, 1, 4, 8, 4, 4, 8, 4, 1, 4, 4, 8, 8, 4, 4, 8, 4, 4, 8, 8, 4, 8, 8, 4};
@@ -158,7 +158,8 @@ static int by_address(const void *one, const void *other) {
 static uint32_t type_with_key(const types *t, uint64_t key) { return t->merge->final[node_with_key(t, key, 0)]; }
 
 /* Write the variables by address, or the thread-local ones by offset. The variable of a template
- * has an entry in each unit: the first one is kept. */
+ * has an entry in each unit: the first one is kept. A variable has no type if members of the type
+ * may have been removed from its end. */
 static int put_variables(types *t, bool thread, int column) {
     merging *m = t->merge;
     uint64_t count = 0;
@@ -175,8 +176,10 @@ static int put_variables(types *t, bool thread, int column) {
         const variable_row *row = &t->variables.items[all[i].row];
         if (i && all[i].address == all[i - 1].address)
             continue;
+        uint32_t type = type_with_key(t, row->type);
+        bool is_cut = row->most && ((const uint64_t *)m->columns[SIZES].items)[type] > row->most;
         put(m, column, row->address);
-        put(m, column + 1, type_with_key(t, row->type));
+        put(m, column + 1, is_cut ? NUMBER_UNKNOWN : type);
         put(m, column + 2, row->name);
     }
     free(all);

@@ -146,7 +146,7 @@ static int declare_variable(types *t, uint64_t key, const frame *above, const va
 
 static int add_variable(types *t, uint64_t key, const frame *above, const value *v) {
     variable_row row = {.type = KEY_VOID};
-    if (!location_of(&t->here, &v[A_LOCATION], &row.address, &row.thread))
+    if (!location_of(&t->here, &v[A_LOCATION], &row))
         return declare_variable(t, key, above, v);
     if (t->variables.count == MOST_TYPES)
         return DISORDER;

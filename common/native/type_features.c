@@ -17,7 +17,7 @@
  * sort << 8 | (offset + 128). The offset is in bytes. For TARGET_WORD, TARGET_BYTES and
  * TARGET_BYTE, it counts from the start of the block that the pointer refers to; for the other
  * sorts, from the pointer. */
-enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD, TWO_BYTES, TARGET_BYTE };
+enum { STATIC_WORD, FOUR_BYTES, ONE_BYTE, BEGINNING, TARGET_WORD, TARGET_BYTES, OWNER_WORD, TWO_BYTES, TARGET_BYTE, EIGHT_BYTES };
 #define MOST_OWNER_WORDS 256u
 
 /* Return memory of an owner. It is NULL if a part is not in the block `owner`; root memory
@@ -32,7 +32,7 @@ static const uint8_t *bytes_of(const spread *s, uint32_t owner, uint64_t address
 }
 
 INLINE uint64_t number_at(const uint8_t *at, uint64_t size) {
-    return size == WORD ? load(at) : size == 4 ? load32(at) : size == 2 ? load16(at) : *at;
+    return size == 8 ? load64(at) : size == 4 ? load32(at) : size == 2 ? load16(at) : *at;
 }
 
 /* Follow the origins of `owner` through blocks with the same layout; return the first origin with
@@ -87,7 +87,7 @@ uint64_t feature_value(const spread *s, uint32_t feature, uint32_t owner, uint64
     if (sort == OWNER_WORD)
         return word_of_owner(s, feature & 255, owner);
     bool is_word = sort == STATIC_WORD || sort == TARGET_WORD, is_target = sort == TARGET_WORD || is_number_of_target(sort);
-    uint64_t size = is_word ? WORD : sort == ONE_BYTE || sort == TARGET_BYTE ? 1 : sort == TWO_BYTES ? 2 : 4;
+    uint64_t size = is_word ? WORD : sort == ONE_BYTE || sort == TARGET_BYTE ? 1 : sort == TWO_BYTES ? 2 : sort == EIGHT_BYTES ? 8 : 4;
     uint64_t base = !is_target ? place : target < s->b->count ? block_address(s->b, target) : 0;
     const uint8_t *at = bytes_of(s, is_target ? target : owner, base + (uint64_t)offset, size);
     if (!at)

@@ -14,7 +14,7 @@ API int fl_spread_disputes(spread *s, words *found) {
 API uint64_t fl_spread_claimed(const spread *s) { return s->claimed; }
 
 /* Returns the number of pointers followed so far. */
-API uint64_t fl_spread_followed(const spread *s) { return s->followed; }
+API uint64_t fl_spread_followed(const spread *s) { return s->followed - s->skipped; }
 
 /* Remove all claims that come from disputed blocks, or from blocks whose claims were removed.
  * Returns the number of removed claims, or NO_MEMORY. Each chain of origins is followed up to the

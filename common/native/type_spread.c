@@ -181,8 +181,11 @@ static int follow(spread *s, const followed *p) {
 static int follow_oldest(spread *s) {
     const followed *p = &s->ring[s->followed % RING];
     bool is_block = p->index != NONE && p->index != p->owner;
-    int more = is_block && (p->owner >= ROOT_BIT || !(s->claims[p->owner] & DISPUTED)) ? follow(s, p) : DONE;
+    /* A pointer in the ring may have disputed the owner's type. */
+    bool is_typed = p->owner >= ROOT_BIT || !(s->claims[p->owner] & DISPUTED);
+    int more = is_block && is_typed ? follow(s, p) : DONE;
     s->followed += !more;
+    s->skipped += !is_typed;
     return more;
 }
 

@@ -181,8 +181,9 @@ struct spread {
     upcoming ahead[AHEAD]; /* the next items of the queue */
     uint32_t ahead_next, ahead_count;
     followed ring[RING]; /* pointers that wait to be followed */
-    /* Numbers of pointers so far: added to the ring, looked up by find_blocks, and followed. */
-    uint64_t added, found, followed;
+    /* Numbers of pointers so far: added to the ring, looked up by find_blocks, and followed or
+     * skipped. */
+    uint64_t added, found, followed, skipped;
 };
 
 /* type_rules.c. rule_answer: write the answer to a question. If the question is new, it is asked,

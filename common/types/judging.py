@@ -39,6 +39,7 @@ from findleaks.types.partly_used import PartlyUsed
 from findleaks.types.rules import Rules
 from findleaks.types.sampling import sample_blocks
 from findleaks.types.specs import Candidate, Spec
+from findleaks.value_classes import NamedTuple
 
 # The candidates are the types that blocks may have. A block *votes* for the type that fits it best.
 LEAST_PART = 0.04  # A candidate must fit more than this part of the sample.
@@ -56,6 +57,28 @@ _NO_TYPE = Level.LEARNED << LEVEL_SHIFT
 
 Rows = dict[int, tuple[int, int, int]]
 """Pointers (owner, place, block) by block. One pointer to each block is kept."""
+
+
+class _Case(NamedTuple):
+    """The pointers of one rule, and the types that the blocks may have."""
+
+    found: Pointers
+    key: tuple[int, int, int]
+    arrays: Sequence[Candidate]
+    """Arrays whose claims would be certain."""
+    every: Sequence[Candidate]
+    fitting: Sequence[Candidate]  # Those of `every` that fit more than a few blocks of the sample.
+    candidates: Sequence[Candidate]
+    """The candidates that are considered, with those of earlier decisions."""
+    has_earlier: bool
+    """Whether only an earlier decision had some of these candidates."""
+    sample: Sequence[int]
+    fits: dict[Candidate, int]
+    """How many blocks of the sample fit each of `every`. Earlier candidates may be missing."""
+    untyped: Rows
+    typed_rows: Rows
+    typed: dict[int, Spec]
+    """The types of the typed blocks."""
 
 
 class Judge:
@@ -93,70 +116,80 @@ class Judge:
         untyped = {block: row for block, row in _by_block(found.untyped).items() if not self._heap.claims[block]}
         if certain or not untyped:
             return self._decide(arrays, ()) if certain and arrays and untyped else None
-        typed_rows = _by_block(found.typed)
+        case = self._examine(found, candidates, arrays, untyped)
+        if not case.fitting:
+            return NO_CLAIM if len(untyped) >= LEAST_NONE and case.key not in self._earlier else None
+        if not self.allows_rest and all(self._has_rest(one, found) for one in case.fitting):
+            return None
+        votes = self._votes(case.candidates, case.sample)
+        answer = self._decide_for_one(case, votes)
+        return self._decide_for_several(case, votes) if answer is None else answer
+
+    def _examine(self, found: Pointers, candidates: Sequence[Candidate], arrays: Sequence[Candidate], untyped: Rows) -> _Case:
+        """Compare the candidates with a sample of the untyped blocks, and drop those that fit
+        hardly any."""
+        key, typed_rows = (found.reference, found.offset, found.size), _by_block(found.typed)
         typed = {block: self._layouts.specs[layout] for block in typed_rows if (layout := self._heap.layout(block))}
         candidates = [one._replace(level=Level.BASE, rivals=()) if one.rivals else one for one in candidates]
         candidates = self.partly_used.replace(candidates, found)
-        candidates = every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
+        every = self._usual_arrays(arrays, typed) or self._with_typed(candidates, Counter(typed.values()), found)
         sample = sample_blocks(list(untyped))
-        fits = dict(zip(candidates, self._content.count_fits([one.spec for one in candidates], sample)))
-        fitting = [one for one in candidates if fits[one] > LEAST_PART * len(sample)]
-        key = found.reference, found.offset, found.size
-        if not fitting:
-            return NO_CLAIM if len(untyped) >= LEAST_NONE and key not in self._earlier else None
+        fits = dict(zip(every, self._content.count_fits([one.spec for one in every], sample)))
+        fitting = [one for one in every if fits[one] > LEAST_PART * len(sample)]
         is_pointer = self._layouts.references[found.reference].sort == Sort.POINTER
-        is_open = is_pointer and (len(sample) < FEW or len(candidates) <= MOST_KEPT)
-        candidates = (candidates if is_open else fitting)[: MOST_OPTIONS - 2 * len(arrays)]
-        specs = {one.spec for one in candidates}
+        is_open = is_pointer and (len(sample) < FEW or len(every) <= MOST_KEPT)
+        most = MOST_OPTIONS - 2 * len(arrays)
+        kept = (every if is_open else fitting)[:most]
+        specs = {one.spec for one in kept}
         earlier = [one for one in self._earlier.get(key, ()) if one.spec not in specs]
-        candidates = [*candidates, *earlier][: MOST_OPTIONS - 2 * len(arrays)]
-        if not self.allows_rest and all(self._has_rest(one, found) for one in fitting):
-            return None
-        votes = self._votes(candidates, sample)
-        clear = self._votes([one._replace(level=Level.LEARNED) for one in candidates], sample)
-        known = {**votes, **typed}
+        kept = [*kept, *earlier][:most]
+        return _Case(found, key, arrays, every, fitting, kept, bool(earlier), sample, fits, untyped, typed_rows, typed)
+
+    def _decide_for_one(self, case: _Case, votes: dict[int, Spec]) -> Optional[int]:
+        """Return the answer if nearly all blocks fit one type, and either no other type or the
+        pointers belong to one class. Return None otherwise. `votes`: the votes of the sample."""
+        of, total, known = self._layouts.references[case.found.reference], len(case.sample), {**votes, **case.typed}
         winner = _winner(Counter(known.values()))
-        best = next((one for one in candidates if one.spec == winner), None)
-        left = [block for block in sample if block not in votes]
-        is_void = best is not None and best.level == Level.LEARNED and of.sort == Sort.ANY
-        if (
-            best is not None
-            and not arrays
-            and not earlier
-            and fits[best] >= PURE * len(sample)
-            and (not votes or (is_void and len(known) >= FEW))
-            and self._fits_alone(best, candidates, left, len(sample), found.size)
-        ):
+        best = next((one for one in case.candidates if one.spec == winner), None)
+        if best is None or case.arrays or case.fits.get(best, 0) < PURE * total:
+            return None
+        is_void, left = best.level == Level.LEARNED and of.sort == Sort.ANY, [block for block in case.sample if block not in votes]
+        is_alone = not case.has_earlier and (not votes or (is_void and len(known) >= FEW))
+        if is_alone and self._fits_alone(best, case.candidates, left, total, case.found.size):
             # Later pointers may refer to other types: all arrays of void pointers share one rule,
             # and the values of several tables may be behind one member.
             if not (is_void and of.owner):
                 return self.decide([best])
-            self._earlier[key] = [best]
+            self._earlier[case.key] = [best]
             return self.decide([best._replace(level=Level.UNION)])
-        if is_void and best is not None and not arrays and fits[best] >= PURE * len(sample) and len(votes) >= max(FEW, len(sample) // 2):
-            # The other blocks fit several types, but their pointers belong to the same class.
-            same = self._find_common_word(untyped)
-            if same is not None:
-                return self._decide((), candidates, same[0], {same[1]: self._rules.claim(best)})
-        self._earlier[key] = candidates
+        # The other blocks fit several types, but their pointers may belong to the same class.
+        same = self._find_common_word(case.untyped) if is_void and len(votes) >= max(FEW, total // 2) else None
+        return None if same is None else self._decide((), case.candidates, same[0], {same[1]: self._rules.claim(best)})
+
+    def _decide_for_several(self, case: _Case, votes: dict[int, Spec]) -> int:
+        """Return the answer for blocks of several types. If a feature of the pointers separates the
+        types, the answer depends on it. `votes`: the votes of the sample."""
+        self._earlier[case.key] = candidates = case.candidates
+        typed, rows = case.typed, {**case.typed_rows, **case.untyped}
+        clear = self._votes([one._replace(level=Level.LEARNED) for one in candidates], case.sample)
+        left = [block for block in case.sample if block not in votes]
         # Blocks that fit no candidate are text or buffers.
         unfit = dict.fromkeys(self._content.find_unfit([one.spec for one in candidates], left))
         vague = self._find_vague(candidates, [block for block in left if block not in unfit])
         if vague:
-            single = {block for block in known if block not in typed and self._count_words(block) <= 1}
-            known, clear = ({block: spec for block, spec in some.items() if block not in single} for some in (known, clear))
-        rows = {**typed_rows, **untyped}
-        earlier_feature, earlier_claims = self._separated.get(key, (NO_FEATURE, {}))
+            single = {block for block in votes if block not in typed and self._count_words(block) <= 1}
+            votes, clear = ({block: spec for block, spec in some.items() if block not in single} for some in (votes, clear))
+        earlier_feature, earlier_claims = self._separated.get(case.key, (NO_FEATURE, {}))
         # Some votes are only for the smallest of several types that fit. So try the others first.
-        feature, claims = self._separate(rows, {**unfit, **clear, **typed, **vague}, candidates, every, earlier_feature)
+        feature, claims = self._separate(rows, {**unfit, **clear, **typed, **vague}, candidates, case.every, earlier_feature)
         if not claims and not earlier_claims:
-            feature, claims = self._separate(rows, {**unfit, **known, **vague}, candidates, every, earlier_feature)
+            feature, claims = self._separate(rows, {**unfit, **votes, **typed, **vague}, candidates, case.every, earlier_feature)
         if not claims or feature == earlier_feature:
             # Perhaps only pointers to blocks that several types fit are left.
             feature, claims = earlier_feature, {**earlier_claims, **claims}
         if _NO_TYPE in claims.values():
-            self._separated[key] = feature, claims
-        return self._decide(arrays, candidates, feature, claims)
+            self._separated[case.key] = feature, claims
+        return self._decide(case.arrays, candidates, feature, claims)
 
     def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
         """Return the feature and the value of a word that refers to static memory, such as a table

@@ -25,6 +25,7 @@ from findleaks.value_classes import NamedTuple
 MOST_LEAVES = 2048  # Words of a type that are described one by one; larger arrays become groups.
 INLINE = 64  # Elements of an array member that are described one by one.
 DEEPEST = 32
+_TAGS = {1: Feature.ONE_BYTE, 4: Feature.FOUR_BYTES, 8: Feature.EIGHT_BYTES}  # By size.
 
 _NONE: frozenset[int] = frozenset()
 
@@ -49,8 +50,9 @@ class Reference(NamedTuple):
     the pointer belongs to, or 0. `counted` is set if the pointer refers to an array. `is_certain`
     is set if it certainly refers to an array. `used` has flags that indicate which elements are in
     use (Flag). `cases` has the pointee for each value of the feature `tag` (Feature), which is the
-    discriminant of an enum. `may_have_vtable` is set if a variant of the enum has a trait object
-    here, whose vtable is in the next word."""
+    discriminant of an enum; the pointee is -1 for a variant without a pointer here. The value -1
+    stands for all values that no other variant has. `may_have_vtable` is set if a variant of the
+    enum has a trait object here, whose vtable is in the next word."""
 
     sort: Sort
     pointees: tuple[int, ...]
@@ -370,24 +372,23 @@ class _Walk:
                 pointees = tuple(sorted(every | {VOID} if is_unset or is_object else every))
                 made = Reference(Sort.CHOICE, pointees, owner, inside + offset, node or self._node, may_have_vtable=is_object)
                 if tag is not None:
-                    made = self._select(made, tag, offset, references)
+                    made = self._select(made, tag, offset, references, members)
                 self._leaves.append(Leaf(at + offset, Role.REFERENCE, self._layouts.refer(made)))
 
-    def _select(self, made: Reference, tag: Field, offset: int, references: Sequence[tuple[Field, Reference]]) -> Reference:
+    def _select(
+        self, made: Reference, tag: Field, offset: int, references: Sequence[tuple[Field, Reference]], members: Sequence[Field]
+    ) -> Reference:
         """Return the reference of a word of an enum with the pointee for each value of the
-        discriminant, if these are known. `references`: the variants that have a pointer here."""
+        discriminant, if these are known. `references`: those of `members` with a pointer here."""
         size, distance = self._table.size_of(tag.type), tag.offset - offset
-        has_values = all(one.kind == FieldKind.VARIANT and not one.value >> 32 for one, _ in references)
         is_plain = all(reference.sort == Sort.POINTER for _, reference in references)
-        is_readable = size in (1, 4) or (size == 8 and not self._layouts.big_endian)
-        if not (has_values and is_plain and is_readable) or abs(distance) >= 128:
+        if not is_plain or size not in _TAGS or abs(distance) >= 128 or all(one.kind != FieldKind.VARIANT for one, _ in references):
             return made
-        sort = Feature.ONE_BYTE if size == 1 else Feature.FOUR_BYTES
         used = {reference.used for _, reference in references if reference.counted and reference.used}
         # The word has only one set of flags. Without flags, old elements would be followed.
-        known = [(one.value, reference) for one, reference in references if len(used) < 2 or reference.used not in used]
-        cases = tuple((value, self._layouts.refer(reference)) for value, reference in known)
-        return made._replace(tag=sort << 8 | distance + 128, cases=cases, used=used.pop() if len(used) == 1 else 0)
+        known = {one: self._layouts.refer(reference) for one, reference in references if len(used) < 2 or reference.used not in used}
+        cases = tuple((one.value if one.kind == FieldKind.VARIANT else -1, known.get(one, -1)) for one in members)
+        return made._replace(tag=_TAGS[size] << 8 | distance + 128, cases=cases, used=used.pop() if len(used) == 1 else 0)
 
     def _pointer(self, number: int, at: int, owner: int, inside: int, node: int) -> None:
         table = self._table

@@ -265,17 +265,19 @@ class Rules:
         The rule consists of the values of the discriminant with one type, which must be certain. If
         there are none, return None if the block has the size of a pointee, else NO_CLAIM: the word
         may be an old pointer of another variant, to memory that has been allocated again."""
-        claims: dict[int, int] = {}
-        is_fitting = False
+        claims, is_fitting = dict[int, int](), False
         for value, number in sorted(of.cases):
             case = self._layouts.references[number]
-            found = () if is_inside(case, offset) else self._of_pointee(case.pointees[0], case, offset, size)
+            found = () if number < 0 or is_inside(case, offset) else self._of_pointee(case.pointees[0], case, offset, size)
             is_fitting = is_fitting or any(self._is_size_of(one.spec, size) for one in found)
             if len(found) == 1 and not found[0].spec.parts and found[0].level.is_certain:
                 claims[value] = self.claim(found[0])
         if not claims:
             return None if is_fitting else NO_CLAIM
-        return DECISION | self._spread.add_decision([], of.tag, list(claims), list(claims.values()))
+        other = claims.pop(-1, 0)  # The type if no variant has the value.
+        none = dict.fromkeys(sorted(value for value, _ in of.cases if value >= 0), Level.LEARNED << LEVEL_SHIFT) if other else {}
+        claims, options = {**none, **claims}, [other, NOT_ARRAY, 0] if other else []
+        return DECISION | self._spread.add_decision(options, of.tag, list(claims), list(claims.values()))
 
     def _trait_object(self, size: int, others: Sequence[Candidate]) -> int:
         """Return the rule for pointers of trait objects, whose vtable decides on the type; 0 if no

@@ -44,9 +44,7 @@ def test_packed(count: int, flags: str, tmp_path: Path) -> None:
     check(measure("typed_packed.c", tmp_path, count, 1, *flags.split()))
 
 
-@pytest.mark.parametrize(
-    "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
-)
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_buckets(flags: str, tmp_path: Path) -> None:
     """An array of pointers to parts of blocks gets a type, and gives a type to the parts. Pointers to numbers give the numbers no type."""
     pages = 300
@@ -66,7 +64,7 @@ def test_tails(accounts: int, flags: str, tmp_path: Path) -> None:
     assert not figures.wrong
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_kinds(flags: str, tmp_path: Path) -> None:
     """The objects that were first added to a list have the same type, but the other objects of the list do not get this type. Text does not
     get the type of a struct, and a pointer to characters does not fit an array of pointers."""
@@ -76,7 +74,7 @@ def test_kinds(flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 @pytest.mark.parametrize("source", ["typed_reused.c", "typed_stale.c"])
 def test_reused(source: str, flags: str, tmp_path: Path) -> None:
     """Blocks that are larger than the size class of their type, with words of their former content, lead to no wrong type. In
@@ -87,7 +85,7 @@ def test_reused(source: str, flags: str, tmp_path: Path) -> None:
     assert figures.held["sure right"] > 0.8 * sum(figures.held.values()), figures.held
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_derived(flags: str, tmp_path: Path) -> None:
     """A base struct whose block is as large as a derived struct does not get the derived type as a certain one."""
     figures = measure("typed_derived.c", tmp_path, 200, 1, *flags.split())
@@ -122,7 +120,7 @@ def test_frames(compiler: str, level: str, tmp_path: Path, monkeypatch: pytest.M
     assert not figures.wrong, figures.wrong[:12]
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in LEVELS])
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_owners(flags: str, tmp_path: Path) -> None:
     """Leaked owners of maps, lists and deques have types, although the nodes refer back to them, and deques have unused elements."""
     figures = measure("typed_owners.cpp", tmp_path, 200, 1, "-std=c++17", *flags.split())
@@ -131,7 +129,7 @@ def test_owners(flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_lists(flags: str, tmp_path: Path) -> None:
     """Types that are only storage for a node do not make the type of the node ambiguous."""
     figures = measure("typed_lists.rs", tmp_path, 500, 1, "--edition=2021", *flags.split())
@@ -150,10 +148,7 @@ def test_storage(caches: int, flags: str, tmp_path: Path) -> None:
     assert not figures.wrong, figures.wrong[:12]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [pytest.param(one, marks=() if one == "-O2 -std=c++23" else pytest.mark.matrix) for one in ("-O2 -std=c++23", "-O0 -std=c++17")],
-)
+@pytest.mark.parametrize("flags", mark_matrix_except(("-O2 -std=c++23", "-O0 -std=c++17"), "-O2 -std=c++23"))
 def test_wrappers(flags: str, tmp_path: Path) -> None:
     """The manager of a type-erased wrapper names the type of its value. Blocks to which a vector in a local variable refers have types."""
     check_wrappers(measure("typed_wrappers.cpp", tmp_path, 100, 1, *flags.split()))
@@ -184,7 +179,7 @@ def test_wrappers_and_boost(release: str, tmp_path: Path) -> None:
     check_wrappers(measure("typed_wrappers.cpp", tmp_path, 200, 1, "-O1", "-std=c++17", *libraries_cpp.boost(release)))
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_queue(flags: str, tmp_path: Path) -> None:
     """Boxed closures, and boxed futures with further bounds, have the types of their vtables, also in an Option and in a queue."""
     figures = measure("typed_queue.rs", tmp_path, 100, 1, "--edition=2021", *flags.split())
@@ -241,7 +236,7 @@ def test_rust(users: int, flags: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_stale_words(flags: str, tmp_path: Path) -> None:
     """Stale addresses do not give a struct a wrong type, such as an array of another size, or an enum with another discriminant. Large
     hash tables have types."""
@@ -251,7 +246,7 @@ def test_stale_words(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "inferred right", "sure right") > 0.5, figures.leaked
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_enums(flags: str, tmp_path: Path) -> None:
     """The vtable selects the type of a trait object in a variant, and the discriminant selects the types of the other pointers."""
     figures = measure("typed_enums.rs", tmp_path, 150, 1, "--edition=2021", *flags.split())
@@ -261,6 +256,13 @@ def test_enums(flags: str, tmp_path: Path) -> None:
     assert figures.part(figures.leaked, "none") < 0.2, figures.leaked
 
 
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
+def test_niches(flags: str, tmp_path: Path) -> None:
+    """Impossible capacities of a vector are discriminants: they select the types of the boxes in the other variants."""
+    figures = measure("typed_niches.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())
+    assert figures.held["sure right"] == sum(figures.held.values()), (figures.held, figures.wrong[:12])
+
+
 def test_objects_with_the_table_of_their_kind(tmp_path: Path) -> None:
     """A pointer to a variable of the declared type is evidence for the type of a leaked block, and one to another variable is not."""
     figures = measure("typed_variables.c", tmp_path, 60, 1, "-O1", "-Wall", "-Wextra", "-Werror")
@@ -268,7 +270,7 @@ def test_objects_with_the_table_of_their_kind(tmp_path: Path) -> None:
     assert figures.leaked["none"] <= 60 and figures.leaked["inferred right"] >= 59, figures.leaked
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=() if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_lost_cycles_of_counted_boxes(flags: str, tmp_path: Path) -> None:
     """Boxes of Rc and Arc have types though only their own cycle refers to them. Numbers that resemble such a box have none."""
     figures = measure("typed_cycles.rs", tmp_path, 50, 1, "--edition=2021", *flags.split())
@@ -277,9 +279,7 @@ def test_lost_cycles_of_counted_boxes(flags: str, tmp_path: Path) -> None:
     assert figures.leaked["none"] <= 2 * 50 and figures.leaked["inferred right"] >= 7 * 49, figures.leaked
 
 
-@pytest.mark.parametrize(
-    "flags", [pytest.param(one, marks=() if one == "-O2" else pytest.mark.matrix) for one in ("-O0", "-O2", "-O2 -flto")]
-)
+@pytest.mark.parametrize("flags", mark_matrix_except(LEVELS, "-O2"))
 def test_slots(flags: str, tmp_path: Path) -> None:
     """A table of structs with void pointers is an array, its values have types, and a block with a list link is no array of pointers."""
     figures = measure("typed_slots.c", tmp_path, 120, 1, *flags.split())
@@ -365,7 +365,7 @@ def test_a_struct_like_an_array(tmp_path: Path) -> None:
     assert (figures.held["sure right"], figures.leaked["none"]) == (400, 200), figures
 
 
-@pytest.mark.parametrize("flags", [pytest.param(one, marks=[] if one == "-O" else pytest.mark.matrix) for one in RUST])
+@pytest.mark.parametrize("flags", mark_matrix_except(RUST, "-O"))
 def test_variants_with_buffers(flags: str, tmp_path: Path) -> None:
     """A word of an enum refers to the buffer of a container or to a struct. All of the struct is in use."""
     figures = measure("typed_variants.rs", tmp_path, 300, 1, "--edition=2021", *flags.split())

@@ -12,6 +12,7 @@ from findleaks.engine.reference.dwarf_rows import AGGREGATES, Kind, MemberRow, R
 from findleaks.engine.reference.dwarf_units import MASK
 
 MOST_ROUNDS, MOST_ALIASES, MOST_LEVELS, BASE_LEVELS = 64, 8, 64, 32
+SIZES = 4  # The column of sizes.
 
 
 class Merge:
@@ -141,11 +142,14 @@ class Merge:
     def columns(self) -> list[array[int]]:
         """Return the columns, in the order of debuginfo/type_table.py."""
         found = [array("B", bytes(self._rows.strings)), *self._type_columns()]
+        sizes = found[SIZES]
         for thread in (False, True):
             variables: dict[int, Sequence[int]] = {}
             for row in self._rows.variables:
                 if row.thread == thread:
-                    variables.setdefault(row.address, (row.address, self._final[self._rows.node_of(row.type)], row.name))
+                    number = self._final[self._rows.node_of(row.type)]
+                    is_cut = row.most and sizes[number] > row.most
+                    variables.setdefault(row.address, (row.address, Kind.UNKNOWN if is_cut else number, row.name))
             found += _columns([variables[address] for address in sorted(variables)], CODES[19:22])
         functions: dict[int, Sequence[int]] = {}
         for one in self._rows.functions:

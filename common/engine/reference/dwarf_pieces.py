@@ -12,11 +12,12 @@ ADDRESS, ADDRESS_INDEX, GNU_ADDRESS_INDEX, PIECE = 0x03, 0xA1, 0xFB, 0x93  # DW_
 MOST_PIECE = 1 << 32  # Maximum number of bytes of a piece.
 
 
-def address_of_pieces(block: Data, word: int, read_indexed: Callable[[int], Optional[int]]) -> Optional[int]:
-    """Return the address of a variable whose pieces are at their offsets from this address; None if
-    they are not. clang splits static structs into their members, but usually keeps them together.
-    A piece that was removed must be smaller than a word, because another variable may be in its
-    place. `read_indexed` returns the address with an index."""
+def address_of_pieces(block: Data, word: int, read_indexed: Callable[[int], Optional[int]]) -> Optional[tuple[int, int]]:
+    """Return the address of a variable whose pieces are at their offsets from this address, and the
+    most bytes that its type may have; None if they are not. clang splits static structs into their
+    members, but usually keeps them together. A piece that was removed must be smaller than a word,
+    because another variable may be in its place. clang does not mention removed members after the
+    last piece. `read_indexed` returns the address with an index."""
     found: Optional[int] = None
     at, offset, end = 0, 0, len(block.data)
     while at < end:
@@ -44,4 +45,4 @@ def address_of_pieces(block: Data, word: int, read_indexed: Callable[[int], Opti
                 return None
             found = start - offset
         offset += size
-    return found
+    return None if found is None else (found, offset + word - 1)

@@ -74,6 +74,7 @@ class VariableRow:
 
     address: int
     thread: bool
+    most: int = 0
     type: int = VOID_KEY
     scope: int = 0
     function: int = 0

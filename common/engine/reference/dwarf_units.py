@@ -250,17 +250,22 @@ class Unit:
         at = self.address_base + index * self.address
         return table.number(at, self.address) if at + self.address <= len(table.data) else None
 
-    def location_of(self, value: Value) -> Optional[tuple[int, bool]]:
+    def location_of(self, value: Value) -> Optional[tuple[int, bool, int]]:
         """Return the location of a variable: its address and False, or for a thread-local variable,
-        its offset and True."""
+        its offset and True; then the most bytes that its type may have, 0 for any number."""
         if value.kind != "block" or not value.data:
             return None
         whole = self._location_of_whole(value)
         if whole is not None:
-            return whole
+            return *whole, 0
         block = Data(value.data, self.sections.info.order)
-        address = address_of_pieces(block, self.address, self._read_indexed)
-        return None if address is None else (address, False)
+        address, most = address_of_pieces(block, self.address, self._read_indexed) or (0, 0)
+        return (address, False, most) if self._is_location(address) else None
+
+    def _is_location(self, address: int) -> bool:
+        """Whether an address is valid. Code and data that linkers dropped have the address 0, or
+        nearly the highest one."""
+        return 0 < address < self.highest - 1
 
     def _location_of_whole(self, value: Value) -> Optional[tuple[int, bool]]:
         block, operation, at = Data(value.data, self.sections.info.order), value.data[0], 1
@@ -279,7 +284,7 @@ class Unit:
         if bytes(block.data[at:]) in (b"\x9b", b"\xe0"):
             return address, True
         plain = operation in (0x03, 0xA1, 0xFB)
-        return (address, False) if at == end and plain and 0 < address < self.highest - 1 else None
+        return (address, False) if at == end and plain and self._is_location(address) else None
 
     def code_of(self, values: Values, budget: Budget) -> Iterator[tuple[int, int]]:
         """Yield the ranges of a function's code."""

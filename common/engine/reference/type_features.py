@@ -23,6 +23,9 @@ LEAST_ADDRESS = 1 << 16
 _IN_TARGET = (Feature.TARGET_BYTES, Feature.TARGET_BYTE)
 
 
+_SIZES = {Feature.ONE_BYTE: 1, Feature.TARGET_BYTE: 1, Feature.TWO_BYTES: 2, Feature.EIGHT_BYTES: 8}
+
+
 def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, target: int) -> int:
     """Return the value of a feature for the pointer at `place` to the block `target`."""
     sort, offset = Feature(feature >> 8), (feature & 255) - 128
@@ -32,7 +35,7 @@ def feature_value(spread: PureTypeSpread, feature: int, owner: int, place: int, 
         return _word_of_owner(spread, feature & 255, owner)
     arch = spread.blocks.arch
     is_word = sort in (Feature.STATIC_WORD, Feature.TARGET_WORD)
-    size = arch.word if is_word else {Feature.ONE_BYTE: 1, Feature.TARGET_BYTE: 1, Feature.TWO_BYTES: 2}.get(sort, 4)
+    size = arch.word if is_word else _SIZES.get(sort, 4)
     if sort in (Feature.TARGET_WORD, *_IN_TARGET):
         owner, place = target, spread.blocks.address(target)
     data = _bytes_of(spread, owner, place + offset, size)
