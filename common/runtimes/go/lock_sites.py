@@ -263,11 +263,11 @@ def is_deferred(code: Sequence[Instruction], at: int, name: str) -> bool:
         return False
     # A closure without variables is a constant: the word refers to it. Otherwise the word has the
     # address of the closure on the stack.
-    words, leas = {place}, [number for number, one in enumerate(code) if _is_address(one, place)]
-    if leas:
-        stores = [_find_store(code, number) for number in leas]
+    words, taken = {place}, [number for number, one in enumerate(code) if _is_address(one, place)]
+    if taken:  # places where the code takes the address of the closure
+        stores = [_find_store(code, number) for number in taken]
         words = {one for one in stores if one is not None}
-        if len(words) < 1 or None in stores:
+        if None in stores:
             return False
     loads = (number for number, one in enumerate(code) if one.loads and one.base == RSP and one.displacement in words)
     return all(_is_called(code, number) for number in loads)
