@@ -3,6 +3,7 @@ its classes, the libraries that it loaded, or functions of a runtime."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from findleaks.audit.leak_groups import Leak
@@ -11,7 +12,8 @@ from findleaks.session import Session
 
 _MOST_CLASSES = 4  # that a sentence names
 _LEAST_WORD = 4  # letters of a part of a package's name
-_DISTINCT = 64  # bytes: smaller structures of different classes often have the same size
+_DISTINCT = 256  # bytes: smaller structures of different classes often have the same size
+_SHARED = re.compile(r"counters of std::shared_ptr<([\w:]+)")  # in the contents of such a pointer
 
 
 def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> str:
@@ -38,7 +40,9 @@ def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) ->
     module = facts.get("module")
     about = " ".join([leak.type, leak.contents, str(module or ""), *libraries])
     size = leak.smallest if leak.smallest == leak.largest else 0
-    found = [one for runtime in session.runtimes for one in runtime.native_classes(leak.type, about, size)]
+    shared = _SHARED.search(leak.contents)
+    native = leak.type or (shared[1] if shared else "")
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(native, about, size)]
     if not found:
         return ""
     text = f" {_name_libraries(libraries)}" if libraries and not leak.type and module is None else ""

@@ -28,7 +28,10 @@ from findleaks.target.interruptible import interruptible
 _JDK = re.compile(r"(?:java|javax|jdk|sun|com\.sun)\.(?!jna\.)")
 _NATIVE, _ABSTRACT = 0x100, 0x400
 _LONG = "J"
-_WORD = re.compile(r"[A-Z][a-z]{3,}")  # of a name such as RocksIterator
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+")  # ArenaWrappedDBIter -> Arena, Wrapped, DB, Iter
+_LONG_WORDS = {"Txn": "Transaction", "Iter": "Iterator", "Opts": "Options", "Ctx": "Context", "Mgr": "Manager", "Buf": "Buffer"}
+_UNIMPORTANT = ("Impl", "Jni", "JNI", "Base")  # words at the end of names
+_UNLIKE = (False, False, 0)  # see _compare_names
 _MOST_CLASSES, _MOST_METHODS, _MOST_SUPERS = 1 << 16, 1 << 16, 64
 _LOOK = 256  # classes between two checks for Ctrl-C
 _SAMPLED = 64  # live objects of a class whose blocks are examined
@@ -70,8 +73,8 @@ def list_native_classes(
     type of blocks in C++, or "". `about`: names of libraries or native types.
 
     If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
-    returned; of these, if possible, only those with a name like `native` (RocksIterator is like
-    rocksdb::ArenaWrappedDBIter). Raises Interrupted."""
+    returned; of these, if possible, only those with the name most like `native` (RocksIterator is
+    like rocksdb::ArenaWrappedDBIter). Raises Interrupted."""
     fields, found = FieldReader(tables), list[tuple[str, int, int]]()
     klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
     for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):
@@ -83,7 +86,9 @@ def list_native_classes(
             found.append((name, count, owners.count(name, klass) if count else 0))
     text = about.lower()
     found = [one for one in found if any(word in text for word in _words_of(one[0]))] or found
-    found = [one for one in found if _is_like(one[0], native)] or found
+    likeness = {one[0]: _compare_names(one[0], native) for one in found}
+    best = max(likeness.values(), default=_UNLIKE)
+    found = [one for one in found if best == _UNLIKE or likeness[one[0]] == best]
     return sorted(dict.fromkeys(found), key=lambda one: (one[1], one[0]))
 
 
@@ -94,11 +99,24 @@ def _is_initialized(tables: Tables, klass: int) -> bool:
     return not place or wanted is None or tables.memory.read(place, 1) == bytes([wanted & 0xFF])
 
 
-def _is_like(name: str, native: str) -> bool:
-    """Whether the names of a Java class and of a type of C++ have a word, or the beginning of one,
-    in common."""
-    ours, theirs = (_WORD.findall(one) for one in (name.rpartition(".")[2], native.partition("<")[0].rpartition("::")[2]))
-    return any(one.startswith(other) or other.startswith(one) for one in ours for other in theirs)
+def _compare_names(name: str, native: str) -> tuple[bool, bool, int]:
+    """Return how much the names of a Java class and of a type of C++ are alike; _UNLIKE if not.
+
+    The last word states what an object is. Therefore this word of the Java class must be in the
+    other name: Transaction is like WriteCommittedTxn, and WriteOptions is not. Equal names are most
+    alike, then names with the same last word, then names with more common words."""
+    ours, theirs = _split_name(name.rpartition(".")[2]), _split_name(native.partition("<")[0].rpartition("::")[2])
+    if not ours or ours[-1] not in theirs:
+        return _UNLIKE
+    return ours == theirs, ours[-1] == theirs[-1], len({*ours} & {*theirs})
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the words of a name. The last one is none of _UNIMPORTANT."""
+    words = [_LONG_WORDS.get(word, word) for word in _WORD.findall(name)]
+    while len(words) > 1 and words[-1] in _UNIMPORTANT:
+        words.pop()
+    return words
 
 
 def _words_of(name: str) -> Iterator[str]:
