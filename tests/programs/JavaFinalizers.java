@@ -1,3 +1,5 @@
+import java.lang.management.ManagementFactory;
+
 /** Drops 20,000 objects of 1 KiB, and blocks the thread that calls their finalizers. Prints "ready". */
 public class JavaFinalizers {
     static final Object LOCK = new Object();
@@ -23,8 +25,10 @@ public class JavaFinalizers {
                 System.gc();
                 Thread.sleep(10);
             }
-            System.gc();
-            Thread.sleep(200);
+            while (ManagementFactory.getMemoryMXBean().getObjectPendingFinalizationCount() < 19_990) {
+                System.gc();
+                Thread.sleep(10);
+            }
             System.out.println("ready");
             System.out.flush();
             Thread.sleep(3_600_000);
