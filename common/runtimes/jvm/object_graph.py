@@ -168,7 +168,12 @@ class JavaGraph(ObjectGraph):
         return f'{text} (Java thread "{name}")' if name else text
 
     def path_remedies(self, path: str) -> Sequence[str]:
-        return list(find_retainer_remedies(path))
+        return list(find_retainer_remedies(path, self._list_supers))
+
+    def _list_supers(self, name: str) -> Sequence[str]:
+        """Return the names of the superclasses of a class of objects, nearest first."""
+        klass = next((one.klass for one in self._objects.classes if one.name == name), 0)
+        return self._objects.reader.supers(klass) if klass else ()
 
     def _name_variable(self, key: int) -> str:
         """Return a phrase for a thread-local variable, given the index of its ThreadLocal."""
@@ -212,6 +217,10 @@ class JavaGraph(ObjectGraph):
 
     def path(self, index: int) -> Sequence[int]:
         return self._reach.path_to(index) if self._reach is not None else ()
+
+    def path_from_threads(self, index: int) -> Sequence[int]:
+        """Return the objects on a path from a stack, a register or native memory; () if none."""
+        return self._reach.path_from_possible_roots(index) if self._reach is not None else ()
 
     def find_joint_retainer(self) -> Optional[JointRetainer]:
         if not self.joint_statics:

@@ -56,10 +56,10 @@ def _list_waits(graph: JavaGraph) -> Iterable[LockWait]:
             waits[thread] = wait
     if not any(_is_unmounted(graph, thread) for thread in waits):
         return ()
-    for tid, lock in locks.waits():  # for monitors, too
-        thread, owner = locks.thread_object(tid), locks.thread_object(lock.owner)
+    for one in locks.waits():  # for monitors, too
+        thread, owner = locks.thread_object(one.thread), locks.thread_object(one.lock.owner)
         if thread and owner:
-            waits[thread] = LockWait(thread, FrameLock(lock.kind, lock.type, lock.address, owner))
+            waits[thread] = LockWait(thread, FrameLock(one.lock.kind, one.lock.type, one.lock.address, owner))
     return waits.values()
 
 
