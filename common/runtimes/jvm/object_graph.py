@@ -39,6 +39,7 @@ _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
 _LIBRARIES = ("jdk.internal.loader.NativeLibraries$NativeLibraryImpl", "java.lang.ClassLoader$NativeLibrary")
+_MOST_MAPPINGS = 4  # of one file, on average
 _UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
@@ -290,9 +291,13 @@ class JavaGraph(ObjectGraph):
         found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
         return list_referrers(found, self._objects, self.engine, self._tables.memory, memory)
 
-    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
-        names, klasses = [self.type_of(one) for one in path], {one.name: one.klass for one in self._objects.classes}
-        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, names))
+    def mapping_remedies(self, type_name: str, path: Sequence[int], objects: int) -> Sequence[str]:
+        if objects and not path:
+            return ()
+        # An object that keeps many mappings, such as a service with a cache, is no file.
+        classes = self._reach.by_class() if self._reach is not None else ()
+        klasses = {one.java_class.name: one.java_class.klass for one in classes if one.live.blocks * _MOST_MAPPINGS >= objects}
+        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, [self.type_of(one) for one in path]))
 
     def is_internal(self, index: int, offset: int) -> bool:
         """See ReferrerSearch. The JVM adds fields to some classes, such as ClassLoader. The handle
