@@ -53,14 +53,11 @@ class LivingOwner(NamedTuple):
 
 def find_managed_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
     """Choose one of the `count` reachable blocks of this usable size, and return the path to the
-    managed object through which the block is reachable. Returns None if no path begins at a managed
-    object.
-
-    A cache of a library may also be reachable from a register of a thread that used it. Then the
-    shortest path does not begin at a managed object, and longer ones are searched for."""
+    managed object through which the block is reachable. Returns None if the shortest path does not
+    begin at a managed object; see `find_longer_path`."""
     if not session.runtimes:
         return None
-    index = find_block_of_size(session, size, count)
+    index = next(iter(list_blocks_of_size(session, size, count)), -1)
     chain = session.path(index) if index >= 0 else []
     if not chain:
         return None
@@ -70,20 +67,28 @@ def find_managed_path(session: Session, size: int, count: int) -> Optional[Manag
         path = _describe_path(found)
         if path:
             return ManagedPath(blocks.address(index), path, _find_remedies(session, found))
-    return _find_longer_path(session, size, count)
+    return None
 
 
-def find_block_of_size(session: Session, size: int, count: int) -> int:
-    """Return the index of one of the `count` reachable blocks of this usable size, -1 if there is
-    none."""
+def list_blocks_of_size(session: Session, size: int, count: int) -> Sequence[int]:
+    """Return the indices of some of the `count` reachable blocks of this usable size, the one in
+    the middle first."""
     filters = BlockFilters({Kind.REACHABLE}, {State.IN_USE}, SizeRange(size, size), None, None)
-    return next(islice(BlockRows(session, filters).indices(), count // 2, None), -1)
+    every = max(count // _SAMPLED, 1)
+    found = list(islice(BlockRows(session, filters).indices(), every // 2, min(count, _MOST_BLOCKS), every))
+    middle = len(found) // 2
+    return [*found[middle:], *found[:middle]]
 
 
-def _find_longer_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
+def find_longer_path(session: Session, size: int, count: int) -> Optional[ManagedPath]:
     """Search for blocks of this usable size from all live managed objects at once. Return the path
     to the object from which the search reached the last of several blocks. The first blocks may be
-    other memory that has this size by chance."""
+    other memory that has this size by chance.
+
+    Example: a cache of a library is also reachable from a register of a thread that used it. Then
+    the shortest path does not begin at a managed object."""
+    if not session.runtimes:
+        return None
     graph, blocks, places = session.graph(), session.directory.blocks, _list_owned_blocks(session)
     origins, waiting, last, left = {index: index for index in places}, deque(places), -1, min(max(count // 2, 1), _REACHED)
     for _ in interruptible(session.target, range(_SEARCHED), _FEW):

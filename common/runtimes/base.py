@@ -244,10 +244,11 @@ class Runtime:
         "C.CString in main.query (main.go:57)"; () if unknown. `is_text`: whether they have text."""
         return ()
 
-    def native_classes(self, native: str, about: str, size: int) -> Sequence[tuple[str, int, int]]:
+    def native_classes(self, native: str, about: str, size: int, is_alike: bool = False) -> Sequence[tuple[str, int, int]]:
         """Return the program's classes whose objects own native memory until close() is called, the
         numbers of their live objects, and how many of these own a block of `size` bytes. To choose
-        classes: `native` is the type of a block, `about` has names of libraries and types."""
+        classes: `native` is the type of a block, `about` has names of libraries and types.
+        `is_alike`: return only classes of a package in `about` with a name like `native`."""
         return ()
 
     def remedies(self, type_name: str) -> Sequence[str]:

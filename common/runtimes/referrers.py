@@ -32,9 +32,9 @@ class ReferrerSearch:
         The ranges of `memory` are sorted and outside the heap."""
         return ()
 
-    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
-        """Return what unmaps files to which objects of a type refer; () if unknown. `path`: the
-        objects on a path from a root to a live one; () if all are garbage."""
+    def mapping_remedies(self, type_name: str, path: Sequence[int], objects: int) -> Sequence[str]:
+        """Return what unmaps files to which `objects` live objects of a type refer; () if unknown.
+        `path`: the objects on a path from a root to one of them; () if all are garbage."""
         return ()
 
     def is_internal(self, index: int, offset: int) -> bool:

@@ -143,6 +143,15 @@ def test_dropped_databases_of_rocksdb(version: str, tmp_path: Path) -> None:
     assert held["try"][0].startswith("if such objects owned the blocks: close() of each ")
 
 
+def test_caches_of_rocksdb(tmp_path: Path) -> None:
+    """The leaked blocks have no type, but are shared pointers to objects of a known one. It names the class, although objects of another
+    class own blocks of the same size."""
+    with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS), "caches") as running:
+        lost = finding(verdict("--pid", str(running.pid)), "lost")
+    assert lost["evidence"]["native_classes"]["names"] == ["org.rocksdb.LRUCache"]
+    assert "counters of std::shared_ptr<rocksdb::lru_cache::LRUCache>" in lost["cause"]
+
+
 def test_dictionaries_of_zstd(tmp_path: Path) -> None:
     with run_until_ready(tmp_path, "ZstdDictionaries", path_of(ZSTD), str(DICTIONARIES)) as running:
         held = owners(verdict("--pid", str(running.pid)), "com.github.luben.zstd.ZstdDictCompress", DICTIONARIES)

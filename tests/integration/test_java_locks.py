@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import debuggers
 import java_frames
@@ -135,14 +136,18 @@ VIRTUAL = [
 ]
 
 
+def find_deadlocks(folder: Path, version: str, words: tuple[str, ...], options: tuple[str, ...]) -> list[Any]:
+    """Return the findings about deadlocks in JavaVirtualDeadlock."""
+    jvms.compile_java(truth.PROGRAMS / "JavaVirtualDeadlock.java", folder, "--release", "8", "-Xlint:-options")
+    given = ["-Xmx64m", "-XX:TieredStopAtLevel=1", *options]
+    with cores.Running(jvms.command(version, folder, "JavaVirtualDeadlock", *words, options=given), folder) as running:
+        return [one for one in verdict("--pid", str(running.pid))["findings"] if one["finding"] == "deadlock"]
+
+
 @pytest.mark.parametrize(("version", "words", "options"), VIRTUAL)
 def test_deadlocks_of_virtual_threads(version: str, words: tuple[str, ...], options: tuple[str, ...], tmp_path: Path) -> None:
     """`verdict` names the two virtual threads and their locks. The third one, whose lock a sleeping thread holds, is not deadlocked."""
-    jvms.compile_java(truth.PROGRAMS / "JavaVirtualDeadlock.java", tmp_path, "--release", "17")
-    given = ["-Xmx64m", "-XX:TieredStopAtLevel=1", *options]
-    with cores.Running(jvms.command(version, tmp_path, "JavaVirtualDeadlock", *words, options=given), tmp_path) as running:
-        found = [one for one in verdict("--pid", str(running.pid))["findings"] if one["finding"] == "deadlock"]
-    (one,) = found
+    (one,) = find_deadlocks(tmp_path, version, words, options)
     lock = "parking to wait for"
     if words:  # both threads occupy their carriers
         first, second = one["evidence"]["threads"]
@@ -153,3 +158,22 @@ def test_deadlocks_of_virtual_threads(version: str, words: tuple[str, ...], opti
         assert f"hread {first['thread']} (left) is {lock} <{first['address']}> (a java.util.concurrent.locks.Reentrant" in one["cause"]
     assert (first["owner"], second["owner"]) == (second["thread"], first["thread"])
     assert one["text"].startswith("2 threads cannot continue") and one["next"] == ["stacks"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "options"),
+    [
+        ("21.0.4", "timed", ()),
+        *(
+            pytest.param(version, kind, options, marks=pytest.mark.matrix)
+            for version, kind, options in (
+                ("21.0.4", "timed", ("-XX:+UseZGC",)),
+                ("25.0.2", "timed", ()),
+                *((version, "platform", ()) for version in ("8", "11", jvms.SYSTEM, "25.0.2")),
+            )
+        ),
+    ],
+)
+def test_waits_that_end_are_not_deadlocks(version: str, kind: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """Waits with a timeout end by themselves. A lock is free after unlocking, even if its class leaves the thread in the field."""
+    assert not find_deadlocks(tmp_path, version, (kind,), options)

@@ -9,10 +9,22 @@ import java.util.Map;
 
 /**
  * Keeps COUNT mappings of files in FOLDER, each of 1 MiB. Prints "ready". Arguments: FOLDER, COUNT, number of files, and the class of the
- * mappings: "buffer" (MappedByteBuffer), "dropped" (the same, and the program drops them) or "segment" (java.lang.foreign.MemorySegment,
- * since Java 22).
+ * mappings: "buffer" (MappedByteBuffer), "dropped" (the same, and the program drops them), "service" (the same, in an object that
+ * implements AutoCloseable), "file" (the same, in one such object each) or "segment" (java.lang.foreign.MemorySegment, since Java 22).
  */
 public class JavaMapped {
+    static class Service implements AutoCloseable {
+        final Object mapped;
+
+        Service(Object mapped) {
+            this.mapped = mapped;
+        }
+
+        public void close() {
+        }
+    }
+
+    static Service service;
     static final int SIZE = 1 << 20;
     static final Map<String, Object> MAPPINGS = new HashMap<>();
 
@@ -43,7 +55,13 @@ public class JavaMapped {
                 MAPPINGS.put("part " + i, words[3].equals("segment") ? segment(channel) : buffer(channel));
             }
         }
-        if (words[3].equals("dropped")) {
+        if (words[3].equals("service")) {
+            service = new Service(new HashMap<>(MAPPINGS));
+        }
+        if (words[3].equals("file")) {
+            MAPPINGS.replaceAll((name, one) -> new Service(one));
+        }
+        if (words[3].equals("dropped") || words[3].equals("service")) {
             MAPPINGS.clear();
         }
         System.out.println("ready");

@@ -1,10 +1,14 @@
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.AbstractQueuedSynchronizer;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Virtual threads "left" and "right" wait for each other's locks, and a third one, "waiter", for a lock of a thread that sleeps. With the
  * word "pinned", there is no third thread, "left" waits inside a synchronized block, and "right" waits for this block's object. Both then
- * occupy their carriers. Prints "ready".
+ * occupy their carriers. With the word "timed", nothing is deadlocked: "left" and a thread of the kernel call tryLock() with a timeout, and
+ * "first" and "second" wait for gates that each other has locked and unlocked. With the word "platform", all of these are threads of the
+ * kernel. Prints "ready".
  */
 public class JavaVirtualDeadlock {
     static final ReentrantLock FIRST = new ReentrantLock(), SECOND = new ReentrantLock(), BUSY = new ReentrantLock();
@@ -52,7 +56,84 @@ public class JavaVirtualDeadlock {
         return (Thread) type.getMethod("start", Runnable.class).invoke(builder, task);
     }
 
+    /** A gate that one thread locks and unlocks, and that then opens for nobody. Unlocking leaves the thread in the field for the owner. */
+    static class Gate extends AbstractQueuedSynchronizer {
+        protected boolean tryAcquire(int unused) {
+            setExclusiveOwnerThread(Thread.currentThread());
+            return compareAndSetState(0, 1);
+        }
+
+        protected boolean tryRelease(int unused) {
+            setState(0);
+            return true;
+        }
+
+        protected int tryAcquireShared(int unused) {
+            return -1;
+        }
+    }
+
+    static void takeForAWhile(ReentrantLock held, ReentrantLock wanted, CountDownLatch both) {
+        held.lock();
+        both.countDown();
+        try {
+            both.await();
+            wanted.tryLock(1, TimeUnit.HOURS);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    static void pass(Gate own, Gate other, CountDownLatch both) {
+        own.acquire(1);
+        own.release(1);
+        both.countDown();
+        try {
+            both.await();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+        other.acquireShared(1);
+    }
+
+    static Thread start(String name, Runnable task, boolean isVirtual) throws ReflectiveOperationException {
+        if (isVirtual) {
+            return start(name, task);
+        }
+        Thread started = new Thread(task, name);
+        started.start();
+        return started;
+    }
+
+    static void runTimed(boolean isVirtual) throws Exception {
+        ReentrantLock third = new ReentrantLock(), fourth = new ReentrantLock();
+        CountDownLatch locks = new CountDownLatch(2), gates = new CountDownLatch(2);
+        Gate one = new Gate(), other = new Gate();
+        Thread[] some = {
+            start("left", () -> takeForAWhile(FIRST, SECOND, BOTH), isVirtual),
+            start("right", () -> take(SECOND, FIRST), isVirtual),
+            start("timed", () -> takeForAWhile(third, fourth, locks), false),
+            start("also timed", () -> takeForAWhile(fourth, third, locks), false),
+            start("first", () -> pass(one, other, gates), isVirtual),
+            start("second", () -> pass(other, one, gates), isVirtual),
+        };
+        while (!waits(some[1], FIRST) || !one.isQueued(some[5]) || !other.isQueued(some[4])) {
+            Thread.sleep(1);
+        }
+        for (Thread thread : some) {
+            while (thread.getState() != Thread.State.WAITING && thread.getState() != Thread.State.TIMED_WAITING) {
+                Thread.sleep(1);
+            }
+        }
+    }
+
     public static void main(String[] words) throws Exception {
+        if (words.length > 0 && !words[0].equals("pinned")) {
+            runTimed(words[0].equals("timed"));
+            System.out.println("ready");
+            System.out.flush();
+            Thread.sleep(3_600_000);
+        }
         boolean pinned = words.length > 0;
         BUSY.lock();
         Thread left = start("left", pinned ? () -> takeInside(SECOND) : () -> take(FIRST, SECOND));

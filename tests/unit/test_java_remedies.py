@@ -20,12 +20,18 @@ from findleaks.runtimes.jvm.remedies import find_retainer_remedies
         ),
         ("static variable App.CACHE com.google.common.cache.LocalCache$LocalManualCache.localCache → App$Tile", ["CacheBuilder.maximum"]),
         ("static variable App.CACHE com.github.benmanes.caffeine.cache.SSMS.data → App$Tile", ["Caffeine.maximumSize()"]),
+        ("static variable App.map → App$Page.referent → byte[]", ["a limit on the number of objects with soft references"]),
+        (
+            "static variable A.map → java.lang.ref.SoftReference.referent → byte[]",
+            ["a limit on the number of objects with soft references"],
+        ),
+        ("static variable App.map → App$Soft.referent → byte[]", []),
         ('stack of Java thread "task queue" App.pages', []),
         ('stack of Java thread "all classes loader" App.pages', []),
     ],
 )
 def test_remedies_of_retainers(text: str, remedies: list[str]) -> None:
-    """The name of a thread leads to no remedy."""
-    found = list(find_retainer_remedies(text))
+    """The name of a thread leads to no remedy. App$Page is a soft reference, and App$Soft is not."""
+    found = list(find_retainer_remedies(text, lambda name: ["java.lang.ref.SoftReference"] if name == "App$Page" else ["java.lang.Object"]))
     assert len(found) == len(remedies)
     assert all(one.startswith(remedy) for one, remedy in zip(found, remedies))

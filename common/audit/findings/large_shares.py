@@ -229,7 +229,8 @@ def _find_referrers(session: Session, mappings: Sequence[Region]) -> Optional[_M
         path = graph.describe_path(example.block) if example is not None else ""
         if path:
             cause += f" One of them is reached by {shorten(path, 400)}."
-        remedies = tuple(graph.mapping_remedies(found.type, graph.path(example.block) if example is not None else ()))
+        chain = graph.path(example.block) if example is not None else ()
+        remedies = tuple(graph.mapping_remedies(found.type, chain, found.objects))
         commands = (f"path {found.example:#x}",) if path else ()
         facts: dict[str, object] = {"type": found.type, "objects": found.objects, "garbage_objects": found.garbage}
         return _MappingReferrers(cause, facts, commands, remedies)

@@ -3,6 +3,7 @@ its classes, the libraries that it loaded, or functions of a runtime."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from findleaks.audit.leak_groups import Leak
@@ -10,8 +11,8 @@ from findleaks.formatting import join_words, number, printable, shorten, some
 from findleaks.session import Session
 
 _MOST_CLASSES = 4  # that a sentence names
-_LEAST_WORD = 4  # letters of a part of a package's name
-_DISTINCT = 64  # bytes: smaller structures of different classes often have the same size
+_DISTINCT = 256  # bytes: smaller structures of different classes often have the same size
+_SHARED = re.compile(r"counters of std::shared_ptr<([\w:]+)")  # in the contents of such a pointer
 
 
 def describe_sources(session: Session, leak: Leak, facts: dict[str, object]) -> str:
@@ -38,7 +39,9 @@ def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) ->
     module = facts.get("module")
     about = " ".join([leak.type, leak.contents, str(module or ""), *libraries])
     size = leak.smallest if leak.smallest == leak.largest else 0
-    found = [one for runtime in session.runtimes for one in runtime.native_classes(leak.type, about, size)]
+    shared = _SHARED.search(leak.contents)
+    native = leak.type or (shared[1] if shared else "")
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(native, about, size)]
     if not found:
         return ""
     text = f" {_name_libraries(libraries)}" if libraries and not leak.type and module is None else ""
@@ -49,16 +52,11 @@ def _describe_classes(session: Session, leak: Leak, facts: dict[str, object]) ->
 
 def describe_collected_owners(session: Session, type_name: str, size: int, facts: dict[str, object]) -> str:
     """Return a sentence about classes whose collected objects may have owned reachable native
-    structures of a type, with a space before it; "" if unknown. The name of the type contains a
-    part of the package of each of these classes. Adds them to `facts`."""
-    found = [one for runtime in session.runtimes for one in runtime.native_classes(type_name, type_name, size)]
-    text = type_name.lower()
-    found = [one for one in found if (not one[1] or one[2]) and any(len(word) >= _LEAST_WORD and word in text for word in _package(one[0]))]
+    structures of a type, with a space before it; "" if unknown. The names of these classes are like
+    the name of the type. Adds them to `facts`."""
+    found = [one for runtime in session.runtimes for one in runtime.native_classes(type_name, type_name, size, True)]
+    found = [one for one in found if not one[1]]
     return _describe_owners(found, size, facts) if found else ""
-
-
-def _package(name: str) -> Sequence[str]:
-    return name.lower().split(".")[1:-1]
 
 
 def _describe_owners(found: Sequence[tuple[str, int, int]], size: int, facts: dict[str, object]) -> str:

@@ -343,31 +343,40 @@ def _describe_managed_path(session: Session, most: int, count: int, facts: dict[
     """Return a sentence with the path through managed objects to one of `count` blocks of size
     `most`, the command that prints the whole path, and remedies. Returns ("", [], ()) if no path is
     found. Adds the path to the facts."""
-    from findleaks.audit.managed_holder import find_managed_path
+    from findleaks.audit.managed_holder import find_longer_path, find_managed_path
 
     found = find_managed_path(session, most, count)
     if found is None:
-        return _describe_native_path(session, most, count, facts)
+        native = _describe_native_path(session, most, count, facts)
+        if native is not None:
+            return native
+        found = find_longer_path(session, most, count)
+    if found is None:
+        return "", [], ()
     facts["path"] = found.path
     return f" One of them is reached by {shorten(found.path, 400)}.", [f"path {found.address:#x}"], tuple(found.remedies)
 
 
-def _describe_native_path(session: Session, most: int, count: int, facts: dict[str, object]) -> tuple[str, list[str], tuple[str, ...]]:
-    """Return the same if no managed object refers to the blocks: a sentence with the first native
-    structure of known type on the path to one of them, and with the classes of managed objects that
-    may have owned it."""
+def _describe_native_path(
+    session: Session, most: int, count: int, facts: dict[str, object]
+) -> Optional[tuple[str, list[str], tuple[str, ...]]]:
+    """Return the same if the path to one of the blocks has a native structure whose type is like a
+    class of managed objects without live objects, which may have owned it; None otherwise. Longer
+    paths from live objects may lead through stale words of such structures."""
     from findleaks.audit.block_type import find_block_type
     from findleaks.audit.findings.leak_sources import describe_collected_owners, list_source_remedies
-    from findleaks.audit.managed_holder import find_block_of_size
+    from findleaks.audit.managed_holder import list_blocks_of_size
 
-    index = find_block_of_size(session, most, count) if session.runtimes else -1
-    for one in session.path(index)[:-1] if index >= 0 else ():
-        name = find_block_type(session, one)
-        sentence = describe_collected_owners(session, name, session.directory.blocks.size(one), facts) if name else ""
-        if sentence:
-            reached = f" One of them is reached through {shorten(name)}, to which no live object refers."
-            return reached + sentence, [f"path {session.directory.blocks.address(index):#x}"], list_source_remedies(facts)
-    return "", [], ()
+    blocks, seen = session.directory.blocks, set[tuple[str, int]]()
+    for index in list_blocks_of_size(session, most, count) if session.runtimes else ():
+        for one in session.path(index)[:-1]:
+            name, length = find_block_type(session, one), blocks.size(one)
+            sentence = describe_collected_owners(session, name, length, facts) if name and (name, length) not in seen else ""
+            seen.add((name, length))
+            if sentence:
+                reached = f" One of them is reached through {shorten(name)}, to which no live object refers."
+                return reached + sentence, [f"path {blocks.address(index):#x}"], list_source_remedies(facts)
+    return None
 
 
 def _find_many_roots(session: Session, accounting: Accounting, figures: BlockFigures, found: Optional[TopRetainer]) -> Iterator[Finding]:

@@ -251,11 +251,11 @@ class HotSpot(DumpableRuntime):
         plain = graph is not None and graph.refers_to_nothing(self.native_example(type_name) or 0)
         return list(find_remedies(self._tables, ClassReader(self._tables), klasses, self._live, type_name, path, not plain))
 
-    def native_classes(self, native: str, about: str, size: int) -> Sequence[tuple[str, int, int]]:
-        from findleaks.runtimes.jvm.native_classes import BlockOwners, list_native_classes
+    def native_classes(self, native: str, about: str, size: int, is_alike: bool = False) -> Sequence[tuple[str, int, int]]:
+        from findleaks.runtimes.jvm.native_classes import NativeClasses  # `find` does not need it
 
-        owners = BlockOwners(self._tables, self._objects, self._kinds, self._directory.blocks, size)
-        return list_native_classes(self._tables, ClassReader(self._tables), self._live, owners, native, about)
+        classes = NativeClasses(self._tables, self._objects, self._kinds, self._directory.blocks, self._live)
+        return classes.find(native, about, size, is_alike)
 
     @property
     def _live(self) -> Mapping[str, int]:

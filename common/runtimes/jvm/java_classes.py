@@ -24,6 +24,7 @@ _LEAST_REFERENCE = 4  # bytes of a compressed reference
 _PRIMITIVES = {"B": "byte", "C": "char", "D": "double", "F": "float", "I": "int", "J": "long", "S": "short", "Z": "boolean"}
 _TAG, _OBJECT_TAG = 30, 2  # of a layout helper: Klass::_lh_array_tag_shift, _lh_array_tag_obj_value
 CLASS, STACK_CHUNK, VIRTUAL_THREAD = "java.lang.Class", "jdk.internal.vm.StackChunk", "java.lang.VirtualThread"
+SUSPENDED = 1 << 8  # a bit of the state of a VirtualThread; the states are less
 
 
 class JavaClass(NamedTuple):

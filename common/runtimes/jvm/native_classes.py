@@ -24,67 +24,89 @@ from findleaks.runtimes.jvm.remedies import is_closeable
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.object_graph import GARBAGE
 from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import NamedTuple
 
 _JDK = re.compile(r"(?:java|javax|jdk|sun|com\.sun)\.(?!jna\.)")
 _NATIVE, _ABSTRACT = 0x100, 0x400
 _LONG = "J"
-_WORD = re.compile(r"[A-Z][a-z]{3,}")  # of a name such as RocksIterator
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+")  # ArenaWrappedDBIter -> Arena, Wrapped, DB, Iter
+_LONG_WORDS = {"Txn": "Transaction", "Iter": "Iterator", "Opts": "Options", "Ctx": "Context", "Mgr": "Manager", "Buf": "Buffer"}
+_UNIMPORTANT = ("Impl", "Jni", "JNI", "Base")  # words at the end of names
+_UNLIKE = (False, False, 0)  # see _compare_names
 _MOST_CLASSES, _MOST_METHODS, _MOST_SUPERS = 1 << 16, 1 << 16, 64
 _LOOK = 256  # classes between two checks for Ctrl-C
 _SAMPLED = 64  # live objects of a class whose blocks are examined
 _LEAST_WORD = 4  # letters of a part of a package's name that is looked for in the name of a library
 
 
-class BlockOwners:
-    """Counts the live objects of a class that contain the start of a block in use of one size.
+class _Class(NamedTuple):
+    """A class, its Klass, and the number of its live objects."""
 
-    The size of the native structure tells classes of one library apart: an org.rocksdb.ReadOptions
-    owns a block of 168 bytes, an org.rocksdb.Slice does not. `kinds`: those of the objects, or None
-    if they are unknown. `size`: the usable size of the blocks, or 0 for none."""
+    name: str
+    klass: int
+    live: int
 
-    def __init__(self, tables: Tables, objects: Optional[JavaObjects], kinds: Optional[Sequence[int]], blocks: Blocks, size: int) -> None:
-        self._memory, self._objects, self._kinds, self._blocks, self._size = tables.memory, objects, kinds, blocks, size
+
+class NativeClasses:
+    """The classes of a program whose objects own native memory. `kinds`: those of the objects, or
+    None if they are unknown. `live`: the numbers of live objects by the name of the class."""
+
+    def __init__(
+        self, tables: Tables, objects: Optional[JavaObjects], kinds: Optional[Sequence[int]], blocks: Blocks, live: Mapping[str, int]
+    ) -> None:
+        self._tables, self._objects, self._kinds, self._blocks, self._live = tables, objects, kinds, blocks, live
         self._fields = FieldReader(tables)
 
-    def count(self, name: str, klass: int) -> int:
-        """Return the number of these objects, of the first _SAMPLED live ones of the class."""
+    def _list_classes(self) -> Sequence[_Class]:
+        """All such classes. Raises Interrupted."""
+        tables, reader, found = self._tables, ClassReader(self._tables), list[_Class]()
+        klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
+        for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):
+            name = reader.name(klass)
+            if not name or name.startswith("[") or _JDK.match(name) or "." not in name or not _is_initialized(tables, klass):
+                continue
+            if is_closeable(tables, reader, klass) and _has_address(tables, reader, self._fields, klass):
+                found.append(_Class(name, klass, self._live.get(name, 0)))
+        return found
+
+    def find(self, native: str, about: str, size: int, is_alike: bool) -> list[tuple[str, int, int]]:
+        """Return names of such classes, the numbers of their live objects, the fewest first, and
+        how many of these own a block of `size` bytes. `native`: the type of blocks in C++, or "".
+        `about`: names of libraries or native types.
+
+        If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
+        returned; of these, if possible, only those with the name most like `native` (RocksIterator
+        is like rocksdb::ArenaWrappedDBIter). `is_alike`: return only classes for which both is
+        true. Raises Interrupted."""
+        text = about.lower()
+        classes = self._list_classes()
+        found = [one for one in classes if any(word in text for word in _words_of(one.name))] or ([] if is_alike else classes)
+        likeness = [_compare_names(one.name, native) for one in found]
+        best = max(likeness, default=_UNLIKE)
+        if best == _UNLIKE and is_alike:
+            return []
+        found = [one for one, like in zip(found, likeness) if like == best]
+        rows = ((one.name, one.live, self._count_owners(one, size) if one.live and size else 0) for one in found)
+        return sorted(dict.fromkeys(rows), key=lambda one: (one[1], one[0]))
+
+    def _count_owners(self, one: _Class, size: int) -> int:
+        """Return how many objects of a class contain the start of a block in use of `size` bytes,
+        of the first _SAMPLED live ones.
+
+        The size of the native structure tells classes of one library apart: an
+        org.rocksdb.ReadOptions owns a block of 168 bytes, an org.rocksdb.Slice does not."""
         objects, kinds = self._objects, self._kinds
-        if objects is None or kinds is None or not self._size:
+        if objects is None or kinds is None:
             return 0
-        offsets = [one.offset for one in self._fields.instance(klass) if one.signature == _LONG]
-        indices = objects.of_classes([number for number, one in enumerate(objects.classes) if one.name == name])
+        offsets = [field.offset for field in self._fields.instance(one.klass) if field.signature == _LONG]
+        indices = objects.of_classes([number for number, each in enumerate(objects.classes) if each.name == one.name])
         starts = (objects.blocks.address(index) for index in indices if kinds[index] not in GARBAGE)
-        return sum(any(self._is_start(start + offset) for offset in offsets) for start in islice(starts, _SAMPLED))
+        return sum(any(self._is_start(start + offset, size) for offset in offsets) for start in islice(starts, _SAMPLED))
 
-    def _is_start(self, place: int) -> bool:
-        word = self._memory.word(place)
+    def _is_start(self, place: int, size: int) -> bool:
+        word = self._tables.memory.word(place)
         found = self._blocks.lookup(word) if word else None
-        return found is not None and found[1:] == (word, self._size, State.IN_USE)
-
-
-def list_native_classes(
-    tables: Tables, reader: ClassReader, live: Mapping[str, int], owners: BlockOwners, native: str, about: str
-) -> list[tuple[str, int, int]]:
-    """Return names of such classes, the numbers of their live objects, the fewest first, and how
-    many of these own a block of the size of `owners`. `live`: the numbers by name. `native`: the
-    type of blocks in C++, or "". `about`: names of libraries or native types.
-
-    If parts of the packages of some classes are in `about` ("rocksdb"), only these classes are
-    returned; of these, if possible, only those with a name like `native` (RocksIterator is like
-    rocksdb::ArenaWrappedDBIter). Raises Interrupted."""
-    fields, found = FieldReader(tables), list[tuple[str, int, int]]()
-    klasses = (klass for data in list_loader_data(tables) for klass in list_classes(tables, data))
-    for klass in interruptible(tables.target, islice(klasses, _MOST_CLASSES), _LOOK):
-        name = reader.name(klass)
-        if not name or name.startswith("[") or _JDK.match(name) or "." not in name or not _is_initialized(tables, klass):
-            continue
-        if is_closeable(tables, reader, klass) and _has_address(tables, reader, fields, klass):
-            count = live.get(name, 0)
-            found.append((name, count, owners.count(name, klass) if count else 0))
-    text = about.lower()
-    found = [one for one in found if any(word in text for word in _words_of(one[0]))] or found
-    found = [one for one in found if _is_like(one[0], native)] or found
-    return sorted(dict.fromkeys(found), key=lambda one: (one[1], one[0]))
+        return found is not None and found[1:] == (word, size, State.IN_USE)
 
 
 def _is_initialized(tables: Tables, klass: int) -> bool:
@@ -94,11 +116,24 @@ def _is_initialized(tables: Tables, klass: int) -> bool:
     return not place or wanted is None or tables.memory.read(place, 1) == bytes([wanted & 0xFF])
 
 
-def _is_like(name: str, native: str) -> bool:
-    """Whether the names of a Java class and of a type of C++ have a word, or the beginning of one,
-    in common."""
-    ours, theirs = (_WORD.findall(one) for one in (name.rpartition(".")[2], native.partition("<")[0].rpartition("::")[2]))
-    return any(one.startswith(other) or other.startswith(one) for one in ours for other in theirs)
+def _compare_names(name: str, native: str) -> tuple[bool, bool, int]:
+    """Return how much the names of a Java class and of a type of C++ are alike; _UNLIKE if not.
+
+    The last word states what an object is. Therefore this word of the Java class must be in the
+    other name: Transaction is like WriteCommittedTxn, and WriteOptions is not. Equal names are most
+    alike, then names with the same last word, then names with more common words."""
+    ours, theirs = _split_name(name.rpartition(".")[2]), _split_name(native.partition("<")[0].rpartition("::")[2])
+    if not ours or ours[-1] not in theirs:
+        return _UNLIKE
+    return ours == theirs, ours[-1] == theirs[-1], len({*ours} & {*theirs})
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the words of a name. The last one is none of _UNIMPORTANT."""
+    words = [_LONG_WORDS.get(word, word) for word in _WORD.findall(name)]
+    while len(words) > 1 and words[-1] in _UNIMPORTANT:
+        words.pop()
+    return words
 
 
 def _words_of(name: str) -> Iterator[str]:

@@ -57,3 +57,14 @@ class ObjectFields:
         """Return a field of 64 bits."""
         place = self.place(address, field)
         return self._memory.word(place) or 0 if place else 0
+
+    def constants(self, klass: int, limit: int) -> Mapping[int, str]:
+        """Return the names of a class's constants of type int that are less than `limit`, by value.
+        Example: "TIMED_PARKED", a state of a VirtualThread."""
+        mirror = self._tables.oop("Klass", "_java_mirror", klass)
+        found: dict[int, str] = {}
+        for one in self.reader.statics(klass) if mirror else ():
+            value = self._memory.int32(mirror + one.offset) if one.signature == "I" else None
+            if value is not None and value < limit and one.name.isupper():
+                found.setdefault(value, one.name)
+        return found

@@ -39,6 +39,7 @@ _ENTRY = "java.lang.ThreadLocal$ThreadLocalMap$Entry"
 _MOST_OWNERS = 64  # referrers of a ThreadLocal that are searched for its variable
 _MOST_FIELDS, _MOST_REFERRERS = 4, 1 << 12  # fields in one name; referrers of one object
 _LIBRARIES = ("jdk.internal.loader.NativeLibraries$NativeLibraryImpl", "java.lang.ClassLoader$NativeLibrary")
+_MOST_MAPPINGS = 4  # of one file, on average
 _UNNAMED_FIELDS = (".parkBlocker", ".this$0")
 _MOST_TEXT = 200  # bytes of a String that are shown
 _SLICE = 1 << 20  # bytes of an array that are read together
@@ -168,7 +169,12 @@ class JavaGraph(ObjectGraph):
         return f'{text} (Java thread "{name}")' if name else text
 
     def path_remedies(self, path: str) -> Sequence[str]:
-        return list(find_retainer_remedies(path))
+        return list(find_retainer_remedies(path, self._list_supers))
+
+    def _list_supers(self, name: str) -> Sequence[str]:
+        """Return the names of the superclasses of a class of objects, nearest first."""
+        klass = next((one.klass for one in self._objects.classes if one.name == name), 0)
+        return self._objects.reader.supers(klass) if klass else ()
 
     def _name_variable(self, key: int) -> str:
         """Return a phrase for a thread-local variable, given the index of its ThreadLocal."""
@@ -212,6 +218,10 @@ class JavaGraph(ObjectGraph):
 
     def path(self, index: int) -> Sequence[int]:
         return self._reach.path_to(index) if self._reach is not None else ()
+
+    def path_from_threads(self, index: int) -> Sequence[int]:
+        """Return the objects on a path from a stack, a register or native memory; () if none."""
+        return self._reach.path_from_possible_roots(index) if self._reach is not None else ()
 
     def find_joint_retainer(self) -> Optional[JointRetainer]:
         if not self.joint_statics:
@@ -281,9 +291,13 @@ class JavaGraph(ObjectGraph):
         found = find_holders(self._objects, self.engine, self.target, memory, kinds, ())
         return list_referrers(found, self._objects, self.engine, self._tables.memory, memory)
 
-    def mapping_remedies(self, type_name: str, path: Sequence[int]) -> Sequence[str]:
-        names, klasses = [self.type_of(one) for one in path], {one.name: one.klass for one in self._objects.classes}
-        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, names))
+    def mapping_remedies(self, type_name: str, path: Sequence[int], objects: int) -> Sequence[str]:
+        if objects and not path:
+            return ()
+        # An object that keeps many mappings, such as a service with a cache, is no file.
+        classes = self._reach.by_class() if self._reach is not None else ()
+        klasses = {one.java_class.name: one.java_class.klass for one in classes if one.live.blocks * _MOST_MAPPINGS >= objects}
+        return list(find_mapping_remedies(self._tables, self._objects.reader, klasses, type_name, [self.type_of(one) for one in path]))
 
     def is_internal(self, index: int, offset: int) -> bool:
         """See ReferrerSearch. The JVM adds fields to some classes, such as ClassLoader. The handle

@@ -254,6 +254,11 @@ class Reachability:
         path = self.graph.path(index, starts) if starts else ()
         return self._named_paths.extend(path or self.graph.path(index))
 
+    def path_from_possible_roots(self, index: int) -> Sequence[int]:
+        """Return the objects on a shortest path from a word that may be stale, such as one of a
+        stack; () if there is none."""
+        return self.graph.path(index, self._possible_starts) if self._possible_starts else ()
+
     def is_certain(self, index: int) -> bool:
         """Return whether a certain root refers to an object."""
         starts = self._certain_starts
@@ -264,6 +269,10 @@ class Reachability:
     def _certain_starts(self) -> Sequence[int]:
         """The indices of the objects to which certain roots refer, ascending."""
         return sorted({self._objects.index_of(address) for some in self.certain_roots for address in some} - {NO_BLOCK})
+
+    @cached_property
+    def _possible_starts(self) -> Sequence[int]:
+        return sorted({self._objects.index_of(address) for some in self.possible_roots for address in some} - {NO_BLOCK})
 
     @cached_property
     def _named_paths(self) -> NamedPaths:

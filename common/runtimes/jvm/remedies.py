@@ -10,7 +10,7 @@ java.util.concurrent; JDK-8147468 (jdk.nio.maxCachedBufferSize); the documentati
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from findleaks.formatting import shorten
 from findleaks.runtimes.jvm.holders import BUFFER, SEGMENT
@@ -39,6 +39,8 @@ _OF_TIMERS = "Timer.cancel() for each java.util.Timer that is not needed any mor
 _OF_EXECUTORS = "shutdown() of each java.util.concurrent.ExecutorService that is not needed any more: its threads wait for tasks"
 _OF_CLEANERS = "find out what the thread of the Cleaner waits for: it runs one cleaning action after the other"
 _OF_HTTP_CLIENTS = "one java.net.http.HttpClient for all requests, or close() of each one that is not needed any more (since JDK 21)"
+OF_FINALIZERS = "find out what the thread Finalizer waits for, and replace finalize() by close()"
+OF_UNUSED_FINALIZERS = "replace finalize() by close(): two collections are needed to free an object with a finalizer"
 OF_CLEANERS = "jdk.internal.ref.CleanerImpl"  # in paths to what a Cleaner has not released yet
 OWN_ACTIONS = (
     "actions of the Cleaner that do not refer to the object that they clean, such as a static nested class: else it never becomes garbage"
@@ -54,6 +56,7 @@ _MOST_INTERFACES = 1 << 12
 _COPIES = re.compile(r"static variable \S+ of [\d,]+ classes ")
 _OF_COPIES = "end what keeps the class loaders of these classes: each class loader has a copy of the variable"
 
+_SOFT, _REFERENT = "java.lang.ref.SoftReference", re.compile(r"([^\s→]+)\.referent\b")  # in a path
 _OF_SOFT = (
     "a limit on the number of objects with soft references, or a smaller "
     "-XX:SoftRefLRUPolicyMSPerMB: the JVM keeps these objects until the heap is nearly full"
@@ -65,11 +68,9 @@ _OF_RETAINERS = {
     "java.sql.DriverManager.registeredDrivers": "DriverManager.deregisterDriver() when the application that registered the driver ends",
     "java.util.logging.LogManager": "Logger.removeHandler() when the application that added the handler ends",
     "java.io.DeleteOnExitHook.files": "File.delete() instead of File.deleteOnExit(), which keeps each path until the JVM ends",
-    "java.lang.ref.Finalizer.": "find out what the thread Finalizer waits for, and replace finalize() by close()",
+    "java.lang.ref.Finalizer.": OF_FINALIZERS,
     OF_CLEANERS: _OF_CLEANERS,
     _GLOBAL: "DeleteGlobalRef() by the native code that called NewGlobalRef(), when the object is not needed any more",
-    "$Soft.referent": _OF_SOFT,
-    "java.lang.ref.SoftReference.referent": _OF_SOFT,
     "java.util.zip.ZipFile$Source": "close() of each java.util.zip.ZipFile that is not needed any more",
     "ForkJoinTask[]": "a limit on the number of tasks that are submitted to the ForkJoinPool before others are done",
     ".inheritableThreadLocals": _OF_INHERITED,
@@ -168,10 +169,12 @@ def find_mapping_remedies(tables: Tables, reader: ClassReader, klasses: Mapping[
             yield f"close() of each {shorten(owner)} that is not needed any more, as in try-with-resources"
 
 
-def find_retainer_remedies(text: str) -> Iterator[str]:
+def find_retainer_remedies(text: str, list_supers: Callable[[str], Sequence[str]]) -> Iterator[str]:
     """Yield what frees objects that a root retains. `text`: the name of the root, and the path from
-    there to the objects."""
+    there to the objects. `list_supers`: returns the superclasses of a class of objects, by name."""
     found = dict.fromkeys(remedy for part, remedy in _OF_RETAINERS.items() if part in text)
+    if any(_SOFT in (name, *list_supers(name)) for name in _REFERENT.findall(text)):
+        found[_OF_SOFT] = None
     if _OF_INHERITED in found:
         found.pop(_OF_LOCALS, None)
     yield from found

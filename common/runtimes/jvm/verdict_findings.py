@@ -12,7 +12,7 @@ from findleaks.runtimes.base import Part, Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
-from findleaks.runtimes.jvm.remedies import OF_CLEANERS, OWN_ACTIONS, find_retainer_remedies
+from findleaks.runtimes.jvm.remedies import OF_CLEANERS, OWN_ACTIONS
 from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
 from findleaks.target.base import Target
 from findleaks.value_classes import replace
@@ -26,7 +26,7 @@ _MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME = "JVM"
 _OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", OF_CLEANERS)
 """Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
-_FINALIZER = "java.lang.Class of java.lang.ref.Finalizer"
+FINALIZERS = "java.lang.Class of java.lang.ref.Finalizer"  # in paths to objects with a finalizer
 _OF_VIRTUAL_THREADS = "find out what the virtual threads wait for: each keeps the objects to which its frames refer"
 
 
@@ -69,31 +69,17 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
     text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
-    if _FINALIZER in str(found.facts["path"]):
-        found = _describe_finalizers(graph, found)
     if OF_CLEANERS in text and graph.own_actions:
         own = f" {format_count(graph.own_actions, 'object')} live only because a Cleaner has an action for them that refers to them."
         yield replace(found, cause=found.cause + example + own, remedies=(OWN_ACTIONS,))
         return
     commands = (*found.commands, "stacks") if any(name in text for name in _OF_STACKS) else found.commands
-    yield replace(found, cause=found.cause + example, remedies=tuple(find_retainer_remedies(text)), commands=commands)
+    made = replace(found, cause=found.cause + example, remedies=tuple(graph.path_remedies(text)), commands=commands)
+    if FINALIZERS in str(found.facts["path"]):
+        from findleaks.runtimes.jvm.finalizers import describe_finalizers  # seldom needed
 
-
-def _describe_finalizers(graph: JavaGraph, found: Finding) -> Finding:
-    """Return the finding with a title and a cause that name what retains the objects: the list of
-    objects with a finalizer, or the queue of those whose finalizer the JVM runs next."""
-    mirror = next((one for one in graph.mirrors() if graph.type_of(one) == _FINALIZER), -1)
-    statics = dict(graph.static_references(mirror)) if mirror >= 0 else {}
-    queue = statics.get("java.lang.ref.Finalizer.queue", -1)
-    waiting = next((one.value for one in graph.fields_of(queue, 0) if one.name == ".queueLength"), 0) if queue >= 0 else 0
-    title = f"In use, not leaked: objects that wait for their finalizer retain {size(found.bytes)}."
-    cause = f"{format_count(waiting, 'object')} {'is' if waiting == 1 else 'are'} in the queue of the thread Finalizer, "
-    cause += "which calls finalize() of one object after the other. "
-    if not waiting:
-        cause = (
-            "No object is in the queue of the thread Finalizer yet: the next collection puts them there, and the following one frees them. "
-        )
-    return replace(found, title=title, cause=cause + found.cause)
+        made = describe_finalizers(graph, made)
+    yield made
 
 
 def _find_named_root(graph: JavaGraph, types: Sequence[Type]) -> Iterator[Finding]:

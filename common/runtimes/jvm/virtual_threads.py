@@ -11,7 +11,7 @@ frame pointer, in words."""
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Optional
 
@@ -22,7 +22,7 @@ from findleaks.runtimes.jvm import spaces
 from findleaks.runtimes.jvm.concurrent import concurrent_heap
 from findleaks.runtimes.jvm.concurrent_spaces import concurrent_spaces
 from findleaks.runtimes.jvm.frames.reader import JavaFrames
-from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD, class_of
+from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, SUSPENDED, VIRTUAL_THREAD, class_of
 from findleaks.runtimes.jvm.layout import read_layout
 from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.runtimes.jvm.objects import JavaObjects
@@ -39,7 +39,6 @@ _WORD = 8
 _METHOD, _LINK = 3, 2  # words below the frame pointer; words below the stack pointer
 _MOST_WORDS = 1 << 20  # of a stack
 _MOST_CHUNKS = 1 << 10  # of a virtual thread
-_SUSPENDED = 1 << 8  # a bit of the state
 _CUT = NamedFrame(0, "further frames cannot be read", 0, "")
 _CACHED = 1 << 16
 
@@ -109,28 +108,18 @@ class _Reader:
         if not self._frames.reads_calls:
             return
         numbers = [number for number, one in enumerate(objects.classes) if one.name == VIRTUAL_THREAD]
-        states = self._states(objects.classes[numbers[0]].klass) if numbers else {}
+        states = self._fields.constants(objects.classes[numbers[0]].klass, SUSPENDED) if numbers else {}
         for index in interruptible(self._target, objects.of_classes(numbers)):
             thread = objects.blocks.address(index)
             stacks = list(self._stacks(self._fields.reference(self._fields.reference(thread, "cont"), "tail")))
             # A thread without frames here has not begun or has ended. One that is carried is listed
             # as the thread that carries it.
             if stacks and not self._fields.reference(thread, "carrierThread"):
-                state, first = self._fields.int32(thread, "state") & ~_SUSPENDED, stacks[0]
+                state, first = states.get(self._fields.int32(thread, "state") & ~SUSPENDED, "unknown state"), stacks[0]
                 place = first.address + _WORD * first.top
                 stack = Range(place, first.address + _WORD * len(first.words))
                 frames = tuple(self._all_frames(stacks))
-                yield UserThread(self._fields.int64(thread, "tid"), states.get(state, "unknown state"), "", place, first.pc, stack, frames)
-
-    def _states(self, klass: int) -> Mapping[int, str]:
-        """Return the names of the states of a virtual thread. They are constants of its class."""
-        mirror = self._objects.reader.mirror(klass)
-        found: dict[int, str] = {}
-        for one in self._fields.reader.statics(klass):
-            value = self._memory.int32(mirror + one.offset) if one.signature == "I" and mirror else None
-            if value is not None and value < _SUSPENDED and one.name.isupper():
-                found.setdefault(value, one.name.lower().replace("_", " "))
-        return found
+                yield UserThread(self._fields.int64(thread, "tid"), state.lower().replace("_", " "), "", place, first.pc, stack, frames)
 
     def _stacks(self, chunk: int) -> Iterator[_Stack]:
         """Yield the parts of a virtual thread's stack, innermost first, without empty ones."""

@@ -5,8 +5,9 @@ objectMonitor.hpp (the owner is a JavaThread, or the BasicLock on its stack; sin
 number of the thread; 1 means that the monitor does not state the owner, and that the owner's list
 has the object), lockStack.hpp (since JDK 21, a list of objects in each JavaThread; `_top` is the
 offset of its end from the JavaThread); src/java.base/share/classes/java: lang/Thread.java
-(`parkBlocker`, `threadStatus`), util/concurrent/locks/AbstractOwnableSynchronizer.java
-(`exclusiveOwnerThread`)."""
+(`parkBlocker`, `threadStatus`), lang/VirtualThread.java (`state`),
+util/concurrent/locks/AbstractOwnableSynchronizer.java (`exclusiveOwnerThread`) and
+AbstractQueuedSynchronizer.java (`state`); src/hotspot/share/classfile/javaThreadStatus.hpp."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.runtimes.jvm.frames.monitors import Monitor
+from findleaks.runtimes.jvm.java_classes import SUSPENDED, VIRTUAL_THREAD
 from findleaks.runtimes.jvm.layout import ObjectLayout
 from findleaks.runtimes.jvm.single_objects import SingleObjects
 from findleaks.runtimes.jvm.tables import Tables
@@ -25,6 +27,7 @@ from findleaks.unwind.frame_locks import ELIMINATED, LOCK, LOCKED, PARK, RELOCK,
 
 _WAITS = ("java.lang.Object.wait", "java.lang.Object.wait0")
 _BLOCKED = 1 << 10  # JVMTI_THREAD_STATE_BLOCKED_ON_MONITOR_ENTER, a bit of the status of a thread
+_PARKED, _TIMED = 1 << 9, 1 << 5  # JVMTI_THREAD_STATE_PARKED, …_WAITING_WITH_TIMEOUT: other bits
 _ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
 _MOST_LOCKS = 64  # of the list of a JavaThread
 _MARK, _INFLATED = 3, 2  # bits of the first word of an object: markWord::lock_mask, monitor_value
@@ -57,9 +60,11 @@ class JavaLocks:
         return ThreadLocks(self, self._threads.get(tid, 0))
 
     def waits(self) -> Iterator[LockWait]:
-        """Yield the threads that wait for a lock that another thread holds."""
+        """Yield the threads that wait without a timeout for a lock that another thread holds."""
         for tid, thread in self._threads.items():
-            lock = self.pending(thread) or self.find_parking_object(thread)
+            lock = self.pending(thread)
+            if lock is None and not self._status(self._thread_object(thread)) & _TIMED:
+                lock = self.find_parking_object(thread)
             if lock is not None and lock.owner:
                 yield LockWait(tid, lock)
 
@@ -80,7 +85,7 @@ class JavaLocks:
         address = self._object(monitor) if monitor else 0
         if not address:
             return None
-        if self._status(thread) & _BLOCKED:
+        if self._status(self._thread_object(thread)) & _BLOCKED:
             return self.lock(RELOCK, address, self._owner(monitor, address))
         return self.lock(WAIT, address)
 
@@ -91,8 +96,35 @@ class JavaLocks:
         address = next(filter(None, found), 0)
         if not address:
             return None
-        holder = self._objects.reference(address, "exclusiveOwnerThread")
-        return self.lock(PARK, address, self._numbers_of_objects.get(holder, 0) if holder else 0)
+        return self.lock(PARK, address, self._numbers_of_objects.get(self.find_holder(address), 0))
+
+    def find_holder(self, lock: int) -> int:
+        """Return the java.lang.Thread object that holds an AbstractOwnableSynchronizer, 0 if there
+        is none. A class of a program may leave the last thread in the field after unlocking."""
+        is_free = self._objects.place(lock, "state") and not self._objects.int32(lock, "state")
+        return 0 if is_free else self._objects.reference(lock, "exclusiveOwnerThread")
+
+    def find_wait(self, thread: int) -> Optional[LockWait]:
+        """Return the lock that a thread waits for in LockSupport.park() without a timeout, None if
+        there is none. The thread and the owner of the lock are java.lang.Thread objects."""
+        address = self._objects.reference(thread, "parkBlocker")
+        owner = self.find_holder(address) if address else 0
+        return LockWait(thread, self.lock(PARK, address, owner)) if owner and self._is_parked(thread) else None
+
+    def _is_parked(self, thread: int) -> bool:
+        """Return whether a java.lang.Thread object is parked without a timeout. A virtual thread
+        that was unparked, and waits for a carrier, is not."""
+        klass = self._objects.klass(thread)
+        if self._objects.class_name(thread) != VIRTUAL_THREAD:
+            return self._status(thread) & (_PARKED | _TIMED) == _PARKED
+        states = self._objects.constants(klass, SUSPENDED)
+        # Early updates of JDK 21 have no states for waits with a timeout.
+        is_known = "TIMED_PARKED" in states.values()
+        return is_known and states.get(self._objects.int32(thread, "state") & ~SUSPENDED) in ("PARKED", "PINNED")
+
+    def describe_thread_object(self, thread: int) -> tuple[int, str]:
+        """Return the number of a java.lang.Thread object (`threadId()`), and its name."""
+        return self._objects.int64(thread, "tid"), self._objects.text(self._objects.reference(thread, "name"))
 
     def is_held(self, lock: FrameLock, thread: int) -> bool:
         """Return whether a JavaThread already holds the lock for which it waited."""
@@ -121,9 +153,9 @@ class JavaLocks:
         return (carried, own) if carried and carried != own else (own,)
 
     def _status(self, thread: int) -> int:
-        address = self._thread_object(thread)
+        """Return the status of a java.lang.Thread object that is not a virtual thread."""
         # Since JDK 19, the fields of platform threads are in a separate object, `holder`.
-        return self._objects.int32(self._objects.reference(address, "holder") or address, "threadStatus")
+        return self._objects.int32(self._objects.reference(thread, "holder") or thread, "threadStatus")
 
     def _monitor(self, thread: int, field: str) -> int:
         # Up to JDK 11, `field` is in Thread. In later versions, it is in JavaThread.
