@@ -49,8 +49,7 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
     const exclusion *of = g->patterns && g->patterns[index] ? &g->exclusions[g->patterns[index]] : NULL;
     if (!of)
         return false;
-    uint64_t first = offset / WORD, last = (offset + width - 1) / WORD, mask = of->words | of->links;
-    return mask >> (first < 63 ? first : 63) & 1 || mask >> (last < 63 ? last : 63) & 1;
+    return (of->words | of->links) & (excluded_bit(of, offset / WORD) | excluded_bit(of, (offset + width - 1) / WORD));
 }
 
 /* Count an address once, however often it is found: small numbers such as sizes, and the upper

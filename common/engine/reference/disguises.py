@@ -12,7 +12,7 @@ from typing import NamedTuple
 from findleaks.engine.disguises import ANY_OFFSET, BEYOND, NARROW, REACH, SMALL, STRIP, Disguise, Form, Keys
 from findleaks.engine.reference.excluded_words import ExcludedWords
 from findleaks.engine.reference.lost import Lost
-from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Kind, State
+from findleaks.engine.terms import NO_BLOCK, Kind, State
 from findleaks.target.base import Piece, Range
 
 LOST = (Kind.DEFINITE, Kind.INDIRECT)
@@ -218,8 +218,8 @@ class PureDisguises:
 
     def _has_excluded(self, source: int, place: int, width: int) -> bool:
         """Return whether one of these bytes is in a word that is excluded from the references."""
-        first, words = place - self._blocks.starts[source], self._excluded.mask(source)
-        return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
+        first, of = place - self._blocks.starts[source], self._excluded.of(source)
+        return any((of.words | of.links) & of.bit(at // self._word) for at in (first, first + width - 1))
 
     def tries(self) -> list[tuple[int, int]]:
         return [(len(tries), len(starts)) for tries, starts in self._tries]
