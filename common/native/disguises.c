@@ -317,9 +317,10 @@ INLINE void look_at_numbers(const strip *s) {
             }
             uint64_t value = decode(f, found);
             bool like_tagged = (whole & d->mask) == value;
-            /* A plain pointer is no disguise. What looks like a tagged one counts neither for a
-             * form nor against it: the next number of a table may look like a tag. */
-            if (!like_tagged || (whole != value && d->most))
+            bool is_half = at % 2 == BIG && whole >> 32 && block_find(d->g->b, whole) != NONE;
+            /* A plain pointer to any block is no disguise. What looks like a tagged one counts
+             * neither for nor against a form: the next number of a table may look like a tag. */
+            if (like_tagged ? whole != value && d->most : !is_half)
                 examine(s, at * 4, 4, i->form, value, like_tagged);
         }
     }
