@@ -204,6 +204,11 @@ class Allocator:
         whether totals agree."""
         return {}
 
+    def note(self) -> str:
+        """Return a note for the user about memory of the allocator that is not divided into blocks,
+        or ""."""
+        return ""
+
     def locate(self, address: int) -> str:
         """Return the name of the allocator's part at `address` ("heap_info", "top of arena 3"), or
         ""."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, cast
 
 from findleaks.audit.block_rows import check_allocator_name
-from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.diagnostics import list_reader_notes
 from findleaks.audit.pages import Area, PageMap, predict_released_bytes, read_areas
 from findleaks.audit.residency import read_residency
 from findleaks.engine.pages import PageState
@@ -64,7 +64,7 @@ class FoundHeaps:
             ],
             heaps=[_heap(session, area, instances[id(area.allocator)]) for area in self.map.areas],
             managed=[ManagedMemoryMap(one.name, one.part.bytes, one.resident, one.part.ranges) for one in self.list_managed()],
-            notes=list_runtime_notes(session),
+            notes=list_reader_notes(session),
         )
 
     def list_managed(self) -> Iterator[ManagedPart]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from findleaks.allocators.base import Allocator
 from findleaks.audit.conventions import applied_heuristics
-from findleaks.audit.diagnostics import is_trusted, list_runtime_notes
+from findleaks.audit.diagnostics import is_trusted, list_reader_notes
 from findleaks.audit.in_flight import find_in_flight
 from findleaks.audit.kernel_pointers import describe_unreadable_pointers, summarise_kernel_pointers
 from findleaks.audit.leak_groups import Leak, list_leaks, merge_leaks, name_contents
@@ -62,7 +62,7 @@ def find_leaks(
         reference_counts=summarise_reference_evidence(session),
         in_flight=find_in_flight(session),
         unread=find_unread_memory(session).result(),
-        notes=[*_describe_truncation(session), *list_runtime_notes(session), *describe_unreadable_pointers(session)],
+        notes=[*_describe_truncation(session), *list_reader_notes(session), *describe_unreadable_pointers(session)],
         kernel=summarise_kernel_pointers(session),
         groups=_by_site(session, groups, stacks) if by == SITE else [leak.result(garbage=is_garbage(session, leak)) for leak in groups],
         next=(),

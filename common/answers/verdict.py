@@ -8,7 +8,7 @@ from typing import Any, Optional, cast
 from findleaks.allocators.retention import FreeMemory
 from findleaks.audit.accounting import Accounting, Store, account_memory
 from findleaks.audit.conventions import applied_heuristics
-from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.diagnostics import list_reader_notes
 from findleaks.audit.findings import find_findings
 from findleaks.audit.findings.ending import describe_end
 from findleaks.audit.findings.without_finding import explain_shares
@@ -59,7 +59,7 @@ def account_for_memory(session: Session, residency_file: str = "") -> FoundVerdi
         unread=find_unread_memory(session).result(),
         notes=[
             *describe_end(session, found),
-            *list_runtime_notes(session),
+            *list_reader_notes(session),
             *describe_unreadable_pointers(session),
             *explain_shares(session, accounting, found),
         ],

@@ -168,9 +168,11 @@ def _list_managed(session: Session) -> list[Part]:
     return [part for runtime in session.runtimes for part in runtime.parts()]
 
 
-def list_runtime_notes(session: Session) -> list[str]:
-    """Return one sentence for each limit or fact about managed memory that the user must know."""
-    return list(dict.fromkeys(text for text in (runtime.note() for runtime in session.runtimes) if text))
+def list_reader_notes(session: Session) -> list[str]:
+    """Return one sentence for each limit or fact about managed memory, or about an allocator, that
+    the user must know."""
+    notes = [*(runtime.note() for runtime in session.runtimes), *(allocator.note() for allocator in session.directory.allocators)]
+    return list(dict.fromkeys(filter(None, notes)))
 
 
 def _count_unattributed(session: Session, managed: Sequence[Part] = ()) -> tuple[int, int]:

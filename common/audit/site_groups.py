@@ -15,6 +15,7 @@ from findleaks.audit.site_stacks import SiteNames
 from findleaks.audit.suppressions import Suppressions
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import Kind, Totals
+from findleaks.runtimes.base import NO_OBJECT
 from findleaks.session import Session
 from findleaks.value_classes import dataclass, field
 
@@ -71,13 +72,16 @@ def group_leaks_by_site(session: Session, graph: Graph, suppressions: Optional[S
     for index in iterate_leak_heads(graph):
         rest[index] = kinds[index]
     groups: dict[tuple[int, int], _Group] = {}
+    known = session.object_types
+    trees = known.types if known is not None and known.are_trees else None
     nothing, hangs = Totals(0, 0), graph.totals(Kind.INDIRECT).blocks > 0 or graph.heads() is not None
     for index, start, size, number, weight in chain(_iterate_sited(session, kinds, rest), _iterate_unsited(session, rest)):
         kind = kinds[index]
         hanging = graph.indirect_totals(index) if hangs else nothing
         if suppressions is not None and _is_suppressed(session, suppressions, names, start, size, number, hanging):
             continue
-        cycle = graph.cycle(index) if hanging.blocks else 1
+        is_in_tree = trees is not None and trees[index] != NO_OBJECT
+        cycle = graph.cycle(index) if hanging.blocks and not is_in_tree else 1
         groups.setdefault((kind, number), _Group()).add(start, size, cycle, hanging, weight)
     found = [_leak(session, Kind(kind), number, group) for (kind, number), group in groups.items()]
     sampled = any(one.sampled for one in session.sites.recordings)

@@ -12,7 +12,7 @@ from functools import partial
 from findleaks.answers.heap_map import FoundHeaps, map_heaps
 from findleaks.answers.warnings import warnings_of
 from findleaks.arg_types import parse_count
-from findleaks.audit.diagnostics import list_runtime_notes
+from findleaks.audit.diagnostics import list_reader_notes
 from findleaks.audit.residency import save_residency
 from findleaks.commands import Invocation, command
 from findleaks.commands.options import add_allocator, add_residency
@@ -130,5 +130,5 @@ def _runtime_lines(found: FoundHeaps, width: int) -> Iterator[str]:
     for one in found.list_managed():
         held = f", {size(one.resident)} of it resident" if one.resident is not None else ""
         yield from wrap(f"  {one.name}: {size(one.part.bytes)}{held}", width)
-    for note in list_runtime_notes(found.session):
+    for note in list_reader_notes(found.session):
         yield from wrap(f"  {note}", width)

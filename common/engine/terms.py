@@ -160,8 +160,14 @@ class Exclusion(NamedTuple):
 
     `words` is a mask of words that never are references. `links` is a mask of words that are not
     references if they refer to the `header` of another block: the offset in bytes at which a
-    runtime chains its objects, or NO_HEADER. The two low bits of such a word may be flags."""
+    runtime chains its objects, or NO_HEADER. The two low bits of such a word may be flags. The
+    masks repeat after `period` words; 0: the last bit stands for all further words."""
 
     words: int
     links: int = 0
     header: int = NO_HEADER
+    period: int = 0
+
+    def bit(self, word: int) -> int:
+        """Return the bit of a mask for a word of a block."""
+        return 1 << (word % self.period if self.period else min(word, LAST_WORD))

@@ -49,8 +49,7 @@ static bool has_excluded(const graph *g, uint32_t index, uint64_t offset, unsign
     const exclusion *of = g->patterns && g->patterns[index] ? &g->exclusions[g->patterns[index]] : NULL;
     if (!of)
         return false;
-    uint64_t first = offset / WORD, last = (offset + width - 1) / WORD, mask = of->words | of->links;
-    return mask >> (first < 63 ? first : 63) & 1 || mask >> (last < 63 ? last : 63) & 1;
+    return (of->words | of->links) & (excluded_bit(of, offset / WORD) | excluded_bit(of, (offset + width - 1) / WORD));
 }
 
 /* Count an address once, however often it is found: small numbers such as sizes, and the upper
@@ -318,9 +317,10 @@ INLINE void look_at_numbers(const strip *s) {
             }
             uint64_t value = decode(f, found);
             bool like_tagged = (whole & d->mask) == value;
-            /* A plain pointer is no disguise. What looks like a tagged one counts neither for a
-             * form nor against it: the next number of a table may look like a tag. */
-            if (!like_tagged || (whole != value && d->most))
+            bool is_half = at % 2 == BIG && whole >> 32 && block_find(d->g->b, whole) != NONE;
+            /* A plain pointer to any block is no disguise. What looks like a tagged one counts
+             * neither for nor against a form: the next number of a table may look like a tag. */
+            if (like_tagged ? whole != value && d->most : !is_half)
                 examine(s, at * 4, 4, i->form, value, like_tagged);
         }
     }

@@ -42,7 +42,13 @@ typedef LIST(inner) inners;
 typedef struct exclusion {
     uint64_t words, links;
     uint64_t header; /* offset of the block's own links; UINT64_MAX: it has none */
+    uint64_t period; /* words after which the masks repeat; 0: bit 63 is all further words */
 } exclusion;
+
+/* Return the bit of a mask for a word of a block. */
+INLINE uint64_t excluded_bit(const exclusion *of, uint64_t word) {
+    return UINT64_C(1) << (of->period ? word % of->period : word < 63 ? word : 63);
+}
 
 typedef struct heuristics heuristics; /* see heuristics.c */
 typedef struct lost lost;   /* see lost.h */
@@ -119,15 +125,14 @@ INLINE void set_bit(uint64_t *bits, uint32_t index) { bits[index >> 6] |= UINT64
 INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? type_number(g->labels, g->label_width, index) : NONE; }
 
 /* Whether the word `at` bytes into block `source`, which refers to `offset` in block `target`,
- * is excluded as a reference. Bit i of a mask is word i of a block; bit 63 is all words from
- * number 63 on. A word counts as a link only if it refers to the place of the target's links: a
- * block may contain remains of an object, and then the word that looks like its link is data. The
- * two low bits of a link may be flags. */
+ * is excluded as a reference. For the masks, see excluded_bit. A word counts as a link only if it
+ * refers to the place of the target's links: a block may contain remains of an object, and then the
+ * word that looks like its link is data. The two low bits of a link may be flags. */
 INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t at, uint32_t target, uint64_t offset) {
     const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
     if (!of)
         return false;
-    uint64_t word = at / WORD, bit = UINT64_C(1) << (word < 63 ? word : 63);
+    uint64_t bit = excluded_bit(of, at / WORD);
     return of->words & bit || (of->links & bit && exclusions[patterns[target]].header == (offset & ~UINT64_C(3)));
 }
 

@@ -45,7 +45,7 @@ static uint32_t own_references(const graph *g, const uint8_t *data, uint64_t siz
     const exclusion *of = g->patterns ? &g->exclusions[g->patterns[index]] : NULL;
     uint32_t found = 0;
     for (uint64_t word = 0; word < size / WORD; word++) {
-        bool excluded = of && (of->words | of->links) >> (word < 63 ? word : 63) & 1;
+        bool excluded = of && (of->words | of->links) & excluded_bit(of, word);
         found += !excluded && (load(data + word * WORD) & ~UINT64_C(3)) == object;
     }
     return found;

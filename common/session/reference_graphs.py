@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.block_types.shapes import has_counted_elements
 from findleaks.engine.contract import Graph
 from findleaks.engine.disguises import Disguise, Form
-from findleaks.engine.terms import LAST_WORD, Heuristic, Kind
+from findleaks.engine.terms import Heuristic, Kind
 from findleaks.errors import UnreadableMemory
 from findleaks.graph.conventions import NO_CONVENTIONS, HeuristicMatcher, Learned, heuristic_matcher, learn_conventions
 from findleaks.graph.disguises import NOT_DISGUISED, Disguised, lost_totals, search_disguises, with_effect
@@ -96,7 +96,7 @@ class ReferenceGraphs:
             return False
         patterns, exclusions = self._excluded
         blocks, of = self._session.directory.blocks, exclusions[patterns[index]]
-        bit = 1 << min((address - blocks.address(index)) // self._session.target.arch.word, LAST_WORD)
+        bit = of.bit((address - blocks.address(index)) // self._session.target.arch.word)
         if of.words & bit or not of.links & bit:
             return bool(of.words & bit)
         target = blocks.find(value)

@@ -291,7 +291,7 @@ def check_closures(program: Path, folder: Path, environment: Mapping[str, str]) 
         path = run_cli("blocks", "--type", "earlier table of quarks", "--pid", str(made.pid)).stdout
     found = Counter({(one["type"], one["size"]): one["blocks"] for one in groups})
     assert found == {("GClosure of on_event", 72): 300, (None, 72): 200}, groups
-    assert path.count("reachable") == 2
+    assert path.count("reachable") == 9
 
 
 def test_closures_and_earlier_tables_of_quarks(tmp_path: Path) -> None:

@@ -156,5 +156,6 @@ def test_class_libraries_and_weak_tables(program: str, tmp_path: Path) -> None:
     methods = {f"c with first at {file}:22", f"c with second at {file}:23", f"object with get at {file}:35"}
     for name in ("Account", "Saving", "M.Node", "pool.Leaf", *methods):
         assert types.get(name) == 100, (name, types)
-    leaked = {row["name"]: row["leaked"]["blocks"] for row in lua["types"] if row["name"] in ("Kept", "Dropped")}
+    leaked = {row["name"]: row["leaked"]["blocks"] for row in lua["types"] if row["name"] in ("Kept", "Dropped", "Short")}
     assert types["Kept"] == types["Dropped"] == 200 and leaked["Kept"] == 0 and 180 <= leaked["Dropped"] <= 200
+    assert types["Short"] == 100 and 95 <= leaked["Short"] <= 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,16 @@ def test_names_of_resources(running: cores.Running) -> None:
     names = {row["arena"] for row in rows}
     assert "unsynchronized_pool_resource session_pool" in names and len(names) == 2
     assert any(name.startswith("synchronized_pool_resource 0x") for name in names)
+
+
+@pytest.mark.parametrize("upstream", range(3))
+def test_pools_in_other_resources(upstream: int, tmp_path: Path) -> None:
+    """A note has the size of these chunks, which are not divided into blocks."""
+    made = building.compile_program(tmp_path, "pmr_upstream.cpp", "-std=c++17", "-O1")
+    with cores.Running([str(made), str(upstream)], tmp_path / "run") as running:
+        answer = json.loads(run_cli("find", "--json", "--pid", str(running.pid)).stdout)
+    held = [re.match(r"findleaks does not divide (\d+) KiB of pool resources", one) for one in answer["notes"]]
+    assert answer["trusted"] and not answer["groups"] and [one is not None and int(one[1]) >= 46 for one in held] == [True]
 
 
 def test_damage(running: cores.Running, tmp_path: Path) -> None:

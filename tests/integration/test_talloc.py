@@ -106,6 +106,14 @@ def test_words_that_are_not_references(tracking: str, program: Path, tmp_path: P
     assert (group["blocks"], group["indirect_blocks"], group["cycle"]) == (LOST, 2 * LOST, 1)
 
 
+def test_leaks_by_site(tmp_path: Path) -> None:
+    """Leaked trees have the name of their top chunk, and are no cycles, if leaks are grouped by allocation site, too."""
+    program = building.compile_program(tmp_path, "talloc_chunks.c", "-O1", "-fsanitize=address", "-ltalloc")
+    with cores.Running([str(program)], tmp_path / "run") as made:
+        groups = run_json("find", "--by", "site", "--pid", str(made.pid))["groups"]
+    assert [(one["type"], one["blocks"], one["indirect_blocks"], one["cycle"]) for one in groups] == [("struct session", LOST, 2 * LOST, 1)]
+
+
 def test_chunks_of_one_size_with_several_names(tmp_path: Path) -> None:
     """A row about blocks of one size does not give all of them the type of the first one."""
     program = building.compile_program(tmp_path, "talloc_named.c", "-O1", "-ltalloc")

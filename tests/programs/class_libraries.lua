@@ -1,5 +1,5 @@
 -- Classes as libraries make them: the name is in a private field, in a field of the metatable, in a local table, or nowhere. Weak tables,
--- which refer to objects of Kept (also in `kept`) and of Dropped, and to strings. Prints "ready".
+-- which refer to objects of Kept (also in `kept`), of Dropped and of Short, and to strings. Prints "ready".
 collectgarbage("stop")
 local function make(name) -- like middleclass
   local methods = {}
@@ -50,6 +50,10 @@ local function fill(number)
 end
 for number = 1, 200 do
   fill(number)
+end
+local Short = make("Short")
+for number = 1, 100 do
+  weak[number] = setmetatable({ Short:new(number), "text of " .. number }, { __mode = "v" }) -- LuaJIT stores the array in the block of the table
 end
 
 local function scrub(depth) -- overwrites stale words on the stacks

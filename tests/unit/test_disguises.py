@@ -133,6 +133,18 @@ def test_zeros_are_no_safe_links(word: int, hits: list[int]) -> None:
         assert list(search.keys(array("Q", [64])).hits) == hits
 
 
+@pytest.mark.parametrize(("upper", "hits"), [(MIDDLE >> 32, 0), (0, 24)])
+def test_halves_of_pointers_are_no_compressed_pointers(upper: int, hits: int) -> None:
+    """The heap begins at a multiple of 4 GiB, so the lower half of a pointer to block n is the compressed pointer to block 4 n."""
+    start = MIDDLE >> 32 << 32
+    for engine in engines():
+        heap = Heap(graphs.X86_64, start, [72] * 101)
+        search = classify(engine, heap).disguises(heap.heap_ranges(), [Form(Disguise.COMPRESSED, start, 2)], 100)
+        words = b"".join(heap.word(upper << 32 | (heap.blocks[number][0] - start)) for number in range(1, 25))
+        search.scan(graphs.piece(start + (1 << 40), words.ljust(256, b"\0")), 1, True)
+        assert len(search.keys(array("Q", [72])).hits) == hits
+
+
 def test_stale_links_of_a_thread_cache_hide_no_leak() -> None:
     """glibc writes a link into the first word of a free block. The link remains in this word when malloc returns the block."""
     for engine in engines():

@@ -13,6 +13,7 @@ from findleaks.errors import Interrupted
 from findleaks.runtimes.lua import unused as lua_unused
 from findleaks.runtimes.lua.layout import FUNCTION, LAYOUTS, TABLE, USERDATA, Layout
 from findleaks.runtimes.lua.unused import VALUE, Elements, Unused, array_length, list_unused, list_unused_nodes, list_unused_values
+from findleaks.runtimes.lua.weak import find_weak_words
 from findleaks.target.base import Range
 
 NEW, _, _, OLD = LAYOUTS  # Lua 5.4, Lua 5.1
@@ -118,6 +119,47 @@ def test_large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "read", lambda address, size: [sizes.append(size), read(address, size)][1])
     again = unused.part_pattern(OLD, START, len(data), len(data), 2)
     assert unused.exclusions[again].words == mask & (1 << 63) - 1 and max(sizes) <= 512 and len(unused.ranges) == 40
+
+
+def nodes(*pairs: tuple[int, int], step: int) -> bytes:
+    """Return nodes with these types of value and key. A node of Lua 5.4 has 3 words."""
+    heads = (struct.pack("<QQQQ", 0x5000, one | (key << 8 if step == 3 else 0), 0x6000, key) for one, key in pairs)
+    return b"".join(head[:24] if step == 3 else head.ljust(8 * step, b"\0") for head in heads)
+
+
+LIGHT, NUMBER, STRING = 2, 3, 4
+
+
+@pytest.mark.parametrize("step", [3, 4, 5])
+@pytest.mark.parametrize(
+    ("pairs", "mode", "columns", "places"),
+    [
+        ([(TABLE, STRING), (NIL, NIL)], "v", [0], []),
+        ([(TABLE, TABLE), (FUNCTION, USERDATA)], "kv", [0, 2], []),
+        ([(TABLE, TABLE), (STRING, TABLE)], "kv", [2], [(0, 0)]),
+        ([(TABLE, LIGHT), (TABLE, TABLE)], "kv", [0], [(1, 2)]),  # a light userdata may be the address of a block of malloc
+        ([(STRING, NUMBER), (NIL, STRING)], "kv", [], []),
+    ],
+)
+def test_weak_words(step: int, pairs: list[tuple[int, int]], mode: str, columns: list[int], places: list[tuple[int, int]]) -> None:
+    memory = Memory(FakeTarget({START: nodes(*pairs, step=step)}))
+    found = find_weak_words(memory, START, step, len(pairs), mode)
+    assert found.columns == columns and list(found.places) == [START + 8 * (step * number + word) for number, word in places]
+
+
+@pytest.mark.parametrize("count", [10, 5000])
+@pytest.mark.parametrize(("mode", "key"), [("v", STRING), ("kv", TABLE)])
+def test_patterns_of_weak_tables(mode: str, key: int, count: int) -> None:
+    """Weak words of large tables need no ranges. Unused keys that are not weak do."""
+    data = nodes((TABLE, key), (NIL, key), step=3) * (count // 2)
+    unused, memory = find_unused(data), Memory(FakeTarget({START: data}))
+    plain = unused.weak_pattern(find_weak_words(memory, START, 3, count, mode), START, 3, count)
+    pattern = unused.exclusions[unused.part_pattern(NEW, START, len(data) + 8, len(data), 3, plain)]
+    excluded = {at for at in range(3 * count) if pattern.words & pattern.bit(at)}
+    excluded |= {(at - START) // 8 for one in unused.ranges for at in range(one.start, one.end, 8)}
+    for at in range(count):
+        assert 3 * at in excluded and (3 * at + 2 in excluded) == (mode == "kv" or at % 2 == 1)
+    assert len(unused.ranges) == (0 if count == 10 else 1 + (mode == "v") * count // 2)  # one for the end of the block
 
 
 def test_stacks(monkeypatch: pytest.MonkeyPatch) -> None:

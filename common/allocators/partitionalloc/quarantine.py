@@ -1,12 +1,11 @@
 """Read PartitionAlloc's scheduler-loop quarantine (SchedulerLoopQuarantineBranch).
 
 A partition and each of its thread caches have branches, which delay the release of freed slots. A
-branch has a vector of entries {slot, number of the slot's bucket}. The total size of these slots in
-bytes follows the vector. findleaks recognises the vector by this size, because the offset of the
+branch has a vector of entries {slot, number of the slot's bucket}; in earlier versions, {slot,
+usable bytes of the slot}. The total of these slots' bytes, in earlier versions of their usable
+bytes, follows the vector. findleaks recognises the vector by this size, because the offset of the
 vector differs between versions. Sources, in src/partition_alloc: lightweight_quarantine.h, in later
-versions scheduler_loop_quarantine.h and .cc (slots_, branch_size_in_bytes_, QuarantineSlot).
-Versions whose entries have the usable size of the slot instead of the bucket are not read; a
-problem is reported."""
+versions scheduler_loop_quarantine.h and .cc (slots_, branch_size_in_bytes_, QuarantineSlot)."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ ROOT_WORDS = 128  # words after inverted_self_ that contain the branches of a pa
 CACHE_WORDS = 40  # words after the links of a thread cache that contain its branch
 COUNTS = 8  # words after inverted_self_ with SchedulerLoopQuarantineRoot {root, bytes, slots}
 ENTRY = 16  # bytes of an entry
+SINGLE = 1 << 16  # a larger slot is the only one of its span; its usable size is any number
 MOST_ENTRIES = 1 << 20  # maximum number of entries read for a partition, in all vectors
 
 
@@ -66,8 +66,14 @@ def _find_vectors(memory: Memory, place: int, count: int) -> Iterator[tuple[int,
 
 
 def _read_vector(memory: Memory, root: Root, start: int, number: int, size: int) -> Sequence[int]:
-    """Return the slots in a vector of entries; () unless their sizes add up to `size` bytes."""
+    """Return the slots in a vector of entries; () unless their sizes add up to `size` bytes.
+
+    This total distinguishes both kinds of entries: a slot of bucket n has more than n bytes."""
     entries = memory.words(start, 2 * number) or ()
-    buckets = entries[1::2]
-    sound = buckets and max(buckets) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in buckets) == size
+    second = entries[1::2]
+    if sum(second) == size:
+        sizes = {slot_size - root.extras for slot_size, _ in root.sizes if slot_size > root.extras}
+        sound = all(usable in sizes or usable > SINGLE - root.extras for usable in second)
+    else:
+        sound = bool(second) and max(second) < len(root.sizes) and sum(root.sizes[bucket][0] for bucket in second) == size
     return entries[::2] if sound else ()

@@ -14,6 +14,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.pmr.resources import Chunk, Resource
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, run_states
+from findleaks.formatting import size
 from findleaks.target.base import Module, Range, Target
 
 _VERSION = re.compile(r"\.so\.([0-9.]+)$")
@@ -38,6 +39,7 @@ class PoolResources(Allocator):
         what = "the record at {:#x} of a chunk of a pool resource is impossible: the chunk is not divided"
         damaged = sorted(place for one in resources for place in one.damaged)
         add_first_problems(self.problems, (Problem(at, what.format(at)) for at in damaged), "impossible records of chunks")
+        self._undivided = sum(sum(one.undivided) for one in resources)
         self.chunks: list[Chunk] = []
         self._heaps: list[Heap] = []
         for resource, chunk in sorted(((one, chunk) for one in resources for chunk in one.chunks), key=lambda pair: pair[1]):
@@ -45,6 +47,8 @@ class PoolResources(Allocator):
             if not self.chunks or chunk.start >= self.chunks[-1].end:
                 self.chunks.append(chunk)
                 self._heaps.append(self._heap(resource, chunk))
+            else:
+                self._undivided += chunk.end - chunk.start
 
     def _heap(self, resource: Resource, chunk: Chunk) -> Heap:
         owner = self._name(resource)
@@ -71,6 +75,10 @@ class PoolResources(Allocator):
 
     def summary(self) -> dict[str, object]:
         return {"resources": len(self.resources), "chunks": len(self.chunks), "reconciled": not self.problems}
+
+    def note(self) -> str:
+        what = f"findleaks does not divide {size(self._undivided)} of pool resources, which are in other memory resources"
+        return f"{what}. Leaks inside them are not reported." if self._undivided else ""
 
     def locate(self, address: int) -> str:
         at = bisect_right([chunk.start for chunk in self.chunks], address) - 1

@@ -48,13 +48,15 @@ class Chunk(NamedTuple):
 
 class Resource(NamedTuple):
     """A pool resource. `arrays` are the blocks with its arrays of chunks, and of unpooled blocks.
-    `damaged` are the addresses of impossible records of chunks."""
+    `damaged` are the addresses of impossible records of chunks. `undivided` are the bytes of each
+    chunk if the upstream resource is another one, such as a monotonic_buffer_resource."""
 
     kind: str
     address: int
     chunks: Sequence[Chunk]
     arrays: Sequence[int]
     damaged: Sequence[int]
+    undivided: Sequence[int]
 
 
 def find_resources(target: Target, engine: Engine, module: Module, blocks: Blocks) -> list[Resource]:
@@ -100,21 +102,27 @@ def _resource_at(memory: Memory, blocks: Blocks, address: int, kind: str) -> Opt
     synchronized = kind == SYNCHRONIZED
     tables = list(_list_threads(memory, words[_THREADS], address)) if synchronized else [words[_POOLS]]
     arrays: list[int] = []
-    chunks: list[Chunk] = []
-    damaged: list[int] = []
+    found = _Chunks(memory, blocks)
     for table in tables:
+        is_own = _is_own(blocks, table, _POOL * count)
         for number, size in enumerate(sizes):
             pool = memory.members(table + _POOL * number, "PIIII")
             if pool is None or pool[3] != size or pool[1] > pool[2]:
                 return None
-            if pool[0] and size_at(blocks, pool[0]) < _CHUNK * pool[2]:
-                return None
             if pool[0]:
+                is_own = is_own and _is_own(blocks, pool[0], _CHUNK * pool[2])
+                is_sound = found.read(range(pool[0], pool[0] + _CHUNK * pool[1], _CHUNK), size, is_own)
+                if not is_own and not is_sound:  # the address may be that of a former resource
+                    return None
                 arrays.append(pool[0])
-                _read_chunks(memory, blocks, range(pool[0], pool[0] + _CHUNK * pool[1], _CHUNK), size, chunks, damaged)
     if size_at(blocks, words[_UNPOOLED]) >= words[_UNPOOLED_END] - words[_UNPOOLED] > 0:
         arrays.append(words[_UNPOOLED])
-    return Resource(kind, address, sorted(chunks), arrays, damaged) if chunks or arrays or damaged else None
+    if found.undivided:
+        # The upstream resource may have other objects beside a chunk. They must remain scanned.
+        undivided = [*found.undivided, *(chunk.end - chunk.start for chunk in found.chunks)]
+        return Resource(kind, address, [], [], found.damaged, undivided)
+    is_empty = not (arrays or found.chunks or found.damaged)
+    return None if is_empty else Resource(kind, address, sorted(found.chunks), arrays, found.damaged, [])
 
 
 def _list_threads(memory: Memory, at: int, resource: int) -> Iterator[int]:
@@ -129,20 +137,43 @@ def _list_threads(memory: Memory, at: int, resource: int) -> Iterator[int]:
         at = words[3]
 
 
-def _read_chunks(memory: Memory, blocks: Blocks, places: range, size: int, chunks: list[Chunk], damaged: list[int]) -> None:
-    """Add the chunks of a pool. The end of the blocks is the bitmap, and both are in one block of
-    the upstream resource."""
-    for place in places:
-        record = memory.members(place, "PIIP") if len(chunks) < MOST_CHUNKS else None
-        if record is None:
-            damaged.append(place)
-            return
-        bits, count, length, start = record[0], record[1] & (1 << _BITS) - 1, record[2], record[3]
-        if not start:  # its blocks were moved to another thread's pool
-            continue
-        found = blocks.lookup(start)
-        sound = count and bits == start + count * size and start + length == bits + 8 * (-(-count // 64))
-        if sound and found is not None and found[3] == State.IN_USE and start + length <= found[1] + found[2]:
-            chunks.append(Chunk(start, start + length, size, count, bits))
-        else:
-            damaged.append(place)
+def _is_own(blocks: Blocks, start: int, length: int) -> bool:
+    """Whether a part of a resource is a block of its own. If not, the upstream resource divides
+    blocks itself, or has none. Allocators round sizes up: jemalloc by up to 25 %."""
+    found = blocks.lookup(start)
+    return found is not None and found[1] == start and found[3] == State.IN_USE and length <= found[2] <= length + max(64, length // 4)
+
+
+class _Chunks:
+    """The chunks of a resource. See Resource."""
+
+    def __init__(self, memory: Memory, blocks: Blocks) -> None:
+        self._memory, self._blocks = memory, blocks
+        self.chunks: list[Chunk] = []
+        self.damaged: list[int] = []
+        self.undivided: list[int] = []
+
+    def read(self, places: range, size: int, is_own: bool) -> bool:
+        """Add the chunks of a pool, whose records are at `places`. Return whether all are possible.
+
+        The end of the blocks is the bitmap, and both are in one block of the upstream resource.
+        `is_own`: whether the resource's arrays are such blocks, too; see _is_own."""
+        damaged = len(self.damaged)
+        for place in places:
+            record = self._memory.members(place, "PIIP") if len(self.chunks) + len(self.undivided) < MOST_CHUNKS else None
+            if record is None:
+                self.damaged.append(place)
+                break
+            bits, count, length, start = record[0], record[1] & (1 << _BITS) - 1, record[2], record[3]
+            if not start:  # its blocks were moved to another thread's pool
+                continue
+            found = self._blocks.lookup(start)
+            sound = count and bits == start + count * size and start + length == bits + 8 * (-(-count // 64))
+            is_inside = found is not None and found[3] == State.IN_USE and start + length <= found[1] + found[2]
+            if sound and is_own and _is_own(self._blocks, start, length):
+                self.chunks.append(Chunk(start, start + length, size, count, bits))
+            elif sound and (is_inside or (found is None and self._memory.word(start + length - 8) is not None)):
+                self.undivided.append(length)
+            else:
+                self.damaged.append(place)
+        return len(self.damaged) == damaged

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from findleaks.engine.disguises import ANY_OFFSET, BEYOND, NARROW, REACH, SMALL, STRIP, Disguise, Form, Keys
 from findleaks.engine.reference.excluded_words import ExcludedWords
 from findleaks.engine.reference.lost import Lost
-from findleaks.engine.terms import LAST_WORD, NO_BLOCK, Kind, State
+from findleaks.engine.terms import NO_BLOCK, Kind, State
 from findleaks.target.base import Piece, Range
 
 LOST = (Kind.DEFINITE, Kind.INDIRECT)
@@ -104,7 +104,7 @@ class PureDisguises:
                     # A plain pointer is not a disguise. A word that looks like a tagged pointer
                     # counts neither for nor against a form, because in a table, the next number may
                     # look like a tag.
-                    if not like_tagged or (whole != value and self._most):
+                    if whole != value and self._most if like_tagged else not self._is_half_of_pointer(at, whole):
                         self._examine(data, address, at, 4, number, value, roots, like_tagged)
 
     def _nonzero(self, data: bytes, first: int, width: int) -> list[tuple[int, int]]:
@@ -157,6 +157,11 @@ class PureDisguises:
         """Return the 8 bytes whose lower half is the number at `at`."""
         first = at if self._order == "little" else at - 4
         return int.from_bytes(data[first : first + 8], self._order) if at // STRIP == first // STRIP else 0
+
+    def _is_half_of_pointer(self, at: int, whole: int) -> bool:
+        """Whether the number at `at` is the lower half of an address in a block. If a heap begins
+        at a multiple of 4 GiB, such halves may look like compressed pointers to other blocks."""
+        return at % 8 == (0 if self._order == "little" else 4) and bool(whole >> 32) and self._blocks.find(whole) >= 0
 
     def _has_upper_half(self, place: int, upper: int) -> bool:
         """Whether `upper`, the upper half of an address, is near the lower half at `place`. The
@@ -218,8 +223,8 @@ class PureDisguises:
 
     def _has_excluded(self, source: int, place: int, width: int) -> bool:
         """Return whether one of these bytes is in a word that is excluded from the references."""
-        first, words = place - self._blocks.starts[source], self._excluded.mask(source)
-        return any(words >> min(at // self._word, LAST_WORD) & 1 for at in (first, first + width - 1))
+        first, of = place - self._blocks.starts[source], self._excluded.of(source)
+        return any((of.words | of.links) & of.bit(at // self._word) for at in (first, first + width - 1))
 
     def tries(self) -> list[tuple[int, int]]:
         return [(len(tries), len(starts)) for tries, starts in self._tries]

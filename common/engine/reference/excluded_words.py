@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from findleaks.engine import shared
 from findleaks.engine.reference.blocks import PureBlocks
-from findleaks.engine.terms import LAST_WORD, Exclusion
+from findleaks.engine.terms import Exclusion
 
 
 class ExcludedWords:
@@ -23,12 +23,10 @@ class ExcludedWords:
         """Return whether the word at `address`, in a block with a pattern, is excluded. The word
         refers to `value` in block `target`."""
         starts, of = self.blocks.starts, self._exclusions[self.patterns[source]]
-        bit = 1 << min((address - starts[source]) // self.blocks.arch.word, LAST_WORD)
+        bit = of.bit((address - starts[source]) // self.blocks.arch.word)
         header = self._exclusions[self.patterns[target]].header
         return bool(of.words & bit or (of.links & bit and value - starts[target] & -4 == header))
 
-    def mask(self, index: int) -> int:
-        """Return two masks for a block: its words that are never references, and its words that are
-        links."""
-        of = self._exclusions[self.patterns[index]] if self.patterns else Exclusion(0)
-        return of.words | of.links
+    def of(self, index: int) -> Exclusion:
+        """Return the words of a block that are not references."""
+        return self._exclusions[self.patterns[index]] if self.patterns else Exclusion(0)

@@ -10,7 +10,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.dominators import IGNORED
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.reference.graph import PureGraph
-from findleaks.engine.terms import LAST_WORD, State
+from findleaks.engine.terms import State
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
@@ -159,9 +159,9 @@ def _compare(engine: PureEngine, graph: PureGraph, index: int, data: bytes, tall
     if len(data) < offset + 2 * word or (tally.shift and offset < FREE_THREADED):
         return
     words = engine.arch.unpack(data[: len(data) // word * word])
-    excluded = graph.excluded.mask(index)
+    of = graph.excluded.of(index)
     own = sum(
-        value & ~3 == graph.blocks.starts[index] + offset - tally.shift and not excluded >> min(at, LAST_WORD) & 1
+        value & ~3 == graph.blocks.starts[index] + offset - tally.shift and not (of.words | of.links) & of.bit(at)
         for at, value in enumerate(words)
     )
     counted = int.from_bytes(data[offset : offset + word], order)

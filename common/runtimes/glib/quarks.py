@@ -11,20 +11,22 @@ from collections.abc import Iterator
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
-from findleaks.engine.terms import State
+from findleaks.target.interruptible import interruptible
 
-_STEP = 8 * 2048  # bytes by which a table grows
-_SLACK = 64  # bytes by which a block may exceed the requested size
-_MOST_STEPS = 32
-_MOST_BLOCKS = 1 << 10  # of one size that are examined
+_STEP = 8 * 2048  # bytes of the first table, and by which a table grows
+_BEGIN = 16  # bytes that are compared first
+_MOST_BLOCKS = 1 << 14  # large blocks that are examined
 
 
 def find_earlier_tables(memory: Memory, blocks: Blocks, table: int) -> Iterator[int]:
-    """Yield the addresses of the earlier tables. `table`: the address of the table in use."""
+    """Yield the addresses of the earlier tables. `table`: the address of the table in use.
+
+    Each earlier table begins with the same texts as the table in use. Its block may be larger than
+    GLib requested, for example because glibc uses whole pages for large blocks."""
     index = blocks.find(table) if table else -1
-    steps = min(blocks.size(index) // _STEP, _MOST_STEPS) if index >= 0 else 0
-    content = memory.read(table, _STEP * steps) if steps > 1 else b""
-    for size in range(_STEP, len(content), _STEP):
-        for other in blocks.of_sizes(size, size + _SLACK, _MOST_BLOCKS):
-            if blocks.state(other) == State.IN_USE and memory.read(blocks.address(other), size) == content[:size]:
-                yield blocks.address(other)
+    content = memory.read(table, _STEP) if index >= 0 and blocks.size(index) >= 2 * _STEP else b""
+    if len(content) == _STEP:
+        for other in interruptible(memory.target, blocks.of_sizes(_STEP, blocks.size(index), _MOST_BLOCKS)):
+            address = blocks.address(other)
+            if other != index and memory.read(address, _BEGIN) == content[:_BEGIN] and memory.read(address, _STEP) == content:
+                yield address

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.directory import Directory
@@ -26,8 +27,9 @@ from findleaks.runtimes.lua import objects as lua
 from findleaks.runtimes.lua.jit_locals import list_calls, list_locals
 from findleaks.runtimes.lua.jit_types import FfiTypes
 from findleaks.runtimes.lua.layout import FUNCTION, NUMBER, STRING, TABLE, TEXT, THREAD, USERDATA, Layout, State, describe_place
-from findleaks.runtimes.lua.weak import is_object
+from findleaks.runtimes.lua.weak import WeakWords, is_object
 from findleaks.target.base import Range, Target
+from findleaks.target.interruptible import interruptible
 
 _STRING, _UPVALUE, _THREAD, _PROTOTYPE, _FUNCTION, _TRACE, _CDATA, _TABLE, _USERDATA = range(4, 13)
 """Types of objects: the byte at offset 9."""
@@ -126,7 +128,7 @@ class JitObjects(lua.Objects):
         elif kind == _TABLE:
             number = self._object_number(state, words[_METATABLE // 8], lua.TABLES)
             added = self._add_parts(state, address, head, words)
-            pattern = _LISTED if words[_LENGTH // 8] >> 32 else _EMPTY
+            pattern = self._add_colocated(state, address, size, words, _LISTED if words[_LENGTH // 8] >> 32 else _EMPTY)
             self.tables[index] = address, state  # short arrays are in the block of the table
             used = _TABLE_BYTES + 8 * (head[_COLOCATED - 8] if head[_COLOCATED - 8] < 0x80 else 0)
         elif kind == _FUNCTION:
@@ -176,12 +178,10 @@ class JitObjects(lua.Objects):
         for part, used in ((words[_ELEMENTS // 8], 8 * length), (words[_NODES // 8], _NODE * (mask + 1))):
             found = self._blocks.lookup(part) if part else None
             if found is not None and found[1] == part and self.found[found[0]] == NO_ROOT:
-                self._set_part(found[0], 0)
+                self._set_part(found[0], self._add_weak(part, min(used, found[2]), mode, part == words[_NODES // 8]) if mode else 0)
                 self.tables[found[0]] = address, state
                 self._cut(part, found[2], used)
                 added += found[2]
-                if mode:
-                    self._add_weak(part, min(used, found[2]), mode, part == words[_NODES // 8])
                 if part == words[_NODES // 8]:
                     self._add_dead_keys(part, min(used, found[2]))
         return added
@@ -204,17 +204,37 @@ class JitObjects(lua.Objects):
                     place = start + _NODE * number + 8
                     self.dead.append(Range(place, place + 8))
 
-    def _add_weak(self, start: int, size: int, mode: str, has_nodes: bool) -> None:
-        """Add the words of a weak table that refer to objects weakly to `dead`; see weak.py."""
-        step = _NODE // 8 if has_nodes else 1
-        read = self._memory.words(start, size // 8) or ()
-        offsets = [offset for offset, letter in ((0, "v"), (1, "k")) if letter in mode and offset < step]
-        for place, value in (
-            (start + 8 * (at + offset), read[at + offset]) for at in range(0, len(read) - step + 1, step) for offset in offsets
-        ):
-            if self._dead_keys < _MOST_DEAD_KEYS and decode(value) != value and is_object(_kind_of(value)):
-                self._dead_keys += 1
-                self.dead.append(Range(place, place + 8))
+    def _add_colocated(self, state: State, address: int, size: int, words: Sequence[int], plain: int) -> int:
+        """Return the pattern of a table's block. Short arrays are in the block of the table."""
+        length = words[_LENGTH // 8] & 0xFFFFFFFF
+        if words[_ELEMENTS // 8] != address + _TABLE_BYTES or "v" not in self._weak_modes.find(state, words[_METATABLE // 8]):
+            return plain
+        values = self._memory.words(words[_ELEMENTS // 8], min(length, (size - _TABLE_BYTES) // 8)) or ()
+        weak = [number for number, value in enumerate(values, _TABLE_BYTES // 8) if is_object(_kind_of(value))]
+        return self._unused.pattern(plain, address, size, [(number, number + 1) for number in weak])
+
+    def _add_weak(self, start: int, size: int, mode: str, has_nodes: bool) -> int:
+        """Return the pattern of the array or the nodes of a weak table; see weak.py."""
+        step, columns, places = _NODE // 8 if has_nodes else 1, list[int](), list[Iterator[int]]()
+        for column, letter in enumerate("vk"[:step]):
+            if letter in mode:
+                types = {value >> _TAG: value for _, values in self._slices(start, size, step) for value in values[column::step]}
+                if not any(is_object(_kind_of(value)) for value in types.values()):
+                    continue
+                if any(_kind_of(value) == STRING or is_light(value) for value in types.values()):
+                    places.append(self._list_weak(start, size, step, column))
+                else:
+                    columns.append(column)
+        return self._unused.weak_pattern(WeakWords(columns, chain.from_iterable(places)), start, step, size // (8 * step))
+
+    def _slices(self, start: int, size: int, step: int) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the address and the words of parts of an array or of nodes. Raises Interrupted."""
+        for at in interruptible(self._target, range(start, start + size, _SLICE)):
+            yield at, self._memory.words(at, min(_SLICE, start + size - at) // (8 * step) * step) or ()
+
+    def _list_weak(self, start: int, size: int, step: int, column: int) -> Iterator[int]:
+        for at, values in self._slices(start, size, step):
+            yield from (at + 8 * number for number in range(column, len(values), step) if is_object(_kind_of(values[number])))
 
     def _add_stack(self, state: State, thread: int, words: Sequence[int]) -> None:
         """Add the unused part of a thread's stack to `dead`. Only C functions set the top of the

@@ -14,7 +14,7 @@ from findleaks.engine.contract import Blocks
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
-NUMBER, STRING, TABLE, FUNCTION, USERDATA, THREAD = 3, 4, 5, 6, 7, 8
+LIGHT, NUMBER, STRING, TABLE, FUNCTION, USERDATA, THREAD = 2, 3, 4, 5, 6, 7, 8
 """Types of objects: the four low bits of the byte at offset 8."""
 C_FUNCTION = 0x20  # in the type of a function, from 5.2 on
 MAIN_CHUNK = " (main chunk)"

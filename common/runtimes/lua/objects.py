@@ -31,7 +31,7 @@ from findleaks.runtimes.lua.layout import (
 )
 from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
 from findleaks.runtimes.lua.unused import EXCLUSIONS, THREAD_PATTERNS, VALUE, Unused, array_length
-from findleaks.runtimes.lua.weak import WeakModes, list_weak_words
+from findleaks.runtimes.lua.weak import WeakModes, find_weak_words
 from findleaks.target.base import Range, Target
 
 STRINGS, TABLES, FUNCTIONS, C_FUNCTIONS, USERDATAS, THREADS, PROTOTYPES, UPVALUES, PARTS, NAMED = range(10)
@@ -194,10 +194,11 @@ class Objects:
                 added += found[2]
                 if self._is_little:
                     step = 2 if place == layout.array else layout.node_size // 8
-                    self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], used, step)
+                    plain = 0
                     if mode:
                         count = min(used, found[2]) // (8 * step)
-                        self._unused.add_words(list_weak_words(self._memory, part, 8 * step, count, mode))
+                        plain = self._unused.weak_pattern(find_weak_words(self._memory, part, step, count, mode), part, step, count)
+                    self.patterns[found[0]] = self._unused.part_pattern(layout, part, found[2], used, step, plain)
         return added
 
     def _add_thread(self, state: State, thread: int) -> None:

@@ -20,6 +20,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, Exclusion
 from findleaks.runtimes.exclusion_table import ExclusionTable
 from findleaks.runtimes.lua.layout import FUNCTION, TABLE, USERDATA, Layout
+from findleaks.runtimes.lua.weak import WeakWords
 from findleaks.target.base import Range
 from findleaks.target.interruptible import interruptible
 
@@ -130,22 +131,38 @@ class Unused:
             number = self._remember(key, plain, start, size, list_unused(layout, size, words, is_c))
         return number
 
-    def part_pattern(self, layout: Layout, start: int, size: int, used: int, step: int) -> int:
+    def weak_pattern(self, weak: WeakWords, start: int, step: int, count: int) -> int:
+        """Return the pattern of the weak words in a block that begins with `count` values or nodes
+        of `step` words each."""
+        self.add_words(weak.places)
+        mask, period = sum(1 << word for word in weak.columns), step
+        if step * count <= LAST_WORD:
+            mask, period = sum(mask << step * number for number in range(count)), 0
+        number = self._table.add(Exclusion(mask, period=period)) if mask else 0
+        if number is None:
+            self.add_words(start + 8 * (step * at + word) for at in range(count) for word in weak.columns)
+        return number or 0
+
+    def part_pattern(self, layout: Layout, start: int, size: int, used: int, step: int, plain: int = 0) -> int:
         """Return the pattern of a block that begins with `used` bytes of values or nodes, each of
-        `step` words. No words are excluded if the first values or nodes are unreadable."""
+        `step` words. No words are excluded if the first values or nodes are unreadable. `plain`:
+        the pattern of its weak words."""
         elements = whole = Elements(self._memory, start, min(used, size), step)
         if self._left[False] < 0:
             elements = whole.begin()
         if not elements.first:
-            return 0
+            return plain
+        of, all_weak = self.exclusions[plain], 0b101 if step > VALUE // 8 else 0b1
+        if of.period and of.words == all_weak:  # no key and no value is a reference
+            return self.pattern(plain, start, size, whole.words_after(size))
         is_small = whole.used < 8 * step * _MOST_KNOWN
-        key = layout.version, size, step, whole.used, elements.first[:_MOST_KNOWN]
+        key = layout.version, size, step, whole.used, elements.first[:_MOST_KNOWN], plain
         number = self._known.get(key) if is_small else None
         if number is None:
             most = LAST_WORD + max(self._left[False], 0)  # further runs are not kept
             found = list_unused_values(layout, elements, most) if step == VALUE // 8 else list_unused_nodes(elements, most)
             found = [*found, *whole.words_after(size)] if elements.used == whole.used else _first_words(found)
-            number = self._remember(key, 0, start, size, found) if is_small else self.pattern(0, start, size, found)
+            number = self._remember(key, plain, start, size, found) if is_small else self.pattern(plain, start, size, found)
         return number
 
     def stack_pattern(self, layout: Layout, start: int, size: int, top: int) -> int:
@@ -181,15 +198,15 @@ class Unused:
     def pattern(self, plain: int, start: int, size: int, words: Sequence[Words], is_stack: bool = False) -> int:
         """Return the pattern of the block of `size` bytes at `start`. `plain`: the pattern of the
         words to exclude in all objects of the type. `words`: further words to exclude."""
-        mask, count = self.exclusions[plain].words, size // 8
-        beyond: list[Words] = []
+        of, count = self.exclusions[plain], size // 8
+        mask, beyond = of.words, list[Words]()
         for first, end in words:
-            if first < LAST_WORD and (end <= LAST_WORD or end >= count):
+            if not of.period and first < LAST_WORD and (end <= LAST_WORD or end >= count):
                 # Including the words after the block does no harm, and results in fewer masks.
                 mask |= EVERY_WORD << first & EVERY_WORD >> (LAST_WORD + 1 - end if end < count else 0)
             else:
                 beyond.append((first, min(end, count)))
-        number = self._table.add(Exclusion(mask))
+        number = plain if of.period else self._table.add(Exclusion(mask))
         if number is None:
             number, beyond = plain, [(first, min(end, count)) for first, end in words]
         for first, end in beyond:

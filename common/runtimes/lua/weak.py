@@ -11,14 +11,18 @@ lj_gc.c (gc_traverse_tab) of LuaJIT 2.1."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from findleaks.allocators.memory import Memory
-from findleaks.runtimes.lua.layout import STRING, TABLE, THREAD, State
+from findleaks.runtimes.lua.layout import LIGHT, NUMBER, STRING, TABLE, THREAD, State
+from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import NamedTuple
 
-_VALUE = 16  # bytes of a value of Lua, after which a node has the key
-_SLICE = 1 << 13  # nodes or values that are read at a time
+_SLICE = 1 << 15  # nodes or values that are read at a time
+_STRONG = (LIGHT, NUMBER, STRING)
+"""Types of values that a weak table keeps, and that may be addresses."""
 
 
 class _Reader(Protocol):
@@ -49,18 +53,42 @@ def is_object(kind: int) -> bool:
     return TABLE <= kind & 15 <= THREAD
 
 
-def list_weak_words(memory: Memory, start: int, size: int, count: int, mode: str) -> Iterator[int]:
-    """Yield the addresses of the words that refer to objects weakly, in the `count` elements or
-    nodes of `size` bytes each that begin at `start`. `mode`: see WeakModes. Little-endian."""
-    step = size // 8
-    for first in range(0, count, _SLICE):
-        here = start + size * first
-        read = memory.words(here, step * min(_SLICE, count - first))
-        if read is None:
-            return
-        if "v" in mode:
-            yield from (here + size * number for number, tag in enumerate(read[1::step]) if is_object(tag))
-        if "k" in mode and size > _VALUE:
-            # In 5.4, the second word of a node has both types. Before, the key has its own word.
-            kinds = [word >> 8 for word in read[1::step]] if step == 3 else read[3::step]
-            yield from (here + size * number + _VALUE for number, kind in enumerate(kinds) if is_object(kind))
+class WeakWords(NamedTuple):
+    """The words of an array or of nodes that refer to objects weakly.
+
+    - columns: words of each value or node (0: the value, 2: the key) that are weak in all of them.
+      None of these has a string, a number or a light userdata, which may be an address.
+    - places: addresses of further words that refer to an object."""
+
+    columns: Sequence[int]
+    places: Iterator[int]
+
+
+def find_weak_words(memory: Memory, start: int, step: int, count: int, mode: str) -> WeakWords:
+    """Find the weak words in `count` values or nodes of `step` words each that begin at `start`.
+    `mode`: see WeakModes. Little-endian. Raises Interrupted."""
+    columns, places = list[int](), list[Iterator[int]]()
+    # In 5.4, the second word of a node has both types. Before, the key has its own word.
+    for letter, word, kind in (("v", 0, 8), ("k", 2, 9 if step == 3 else 24)):
+        if letter in mode and word < step:
+            kinds = set[int]().union(*(found for _, found in _read_kinds(memory, start, step, count, kind)))
+            if any(map(is_object, kinds)):
+                if all(one & 15 not in _STRONG for one in kinds):
+                    columns.append(word)
+                else:
+                    places.append(_list_places(memory, start, step, count, word, kind))
+    return WeakWords(columns, chain.from_iterable(places))
+
+
+def _read_kinds(memory: Memory, start: int, step: int, count: int, kind: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the types at the byte `kind` of each value or node, with the number of the first one.
+    Unreadable ones count as strings."""
+    for first in interruptible(memory.target, range(0, count, _SLICE)):
+        some = min(_SLICE, count - first)
+        data = memory.read(start + 8 * step * first, 8 * step * some)
+        yield first, data[kind :: 8 * step] or bytes([STRING])
+
+
+def _list_places(memory: Memory, start: int, step: int, count: int, word: int, kind: int) -> Iterator[int]:
+    for first, kinds in _read_kinds(memory, start, step, count, kind):
+        yield from (start + 8 * (step * number + word) for number, one in enumerate(kinds, first) if is_object(one))

@@ -176,14 +176,15 @@ class Talloc(Runtime):
 
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the name of the chunk in each block. A chunk and its children refer to each other.
-        A leaked tree is named after a chunk without a parent, or else after one that is not a
-        string."""
+        A leaked tree is named after a chunk whose namesakes mostly, or sometimes, have no parent,
+        or else after one that is not a string."""
         types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
         for chunk, label in zip(self.chunks, self._labels):
             types[chunk.block] = self._numbers[label]
         below = Counter(label for chunk, label in zip(self.chunks, self._labels) if chunk.address in self._parents)
         every = Counter(self._labels)
-        ranks = array("I", (1 if label == STRING else 2 + (2 * below[label] < every[label]) for label in self._numbers))
+        tops = ((below[label] < every[label]) + (2 * below[label] < every[label]) for label in self._numbers)
+        ranks = array("I", (1 if label == STRING else 2 + top for label, top in zip(self._numbers, tops)))
         return ObjectTypes(types, list(self._numbers), ranks, self.name, "talloc chunk", True, are_trees=True)
 
 
