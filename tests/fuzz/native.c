@@ -178,9 +178,9 @@ static void heap(blocks *b, const piece *p, uint64_t count, const uint8_t *patte
     graph *g = fl_graph_new(b, kinds);
     range types = {BASE + 32, BASE + 256};
     words found = {NULL, 0, 0};
-    exclusion exclusions[256] = {{0, 0, 0}};
+    exclusion exclusions[256] = {{0, 0, 0, 0}};
     for (uint64_t number = 1; number < 256; number++)
-        exclusions[number] = (exclusion){number, number & 3, number & 4 ? number : UINT64_MAX};
+        exclusions[number] = (exclusion){number, number & 3, number & 4 ? number : UINT64_MAX, number % 5};
     fl_graph_note(g);
     fl_graph_exclude_words(g, patterns, exclusions);
     for (uint64_t at = 0; at < count; at++)
