@@ -56,7 +56,7 @@ def _find_lock_holders(heap: GoHeap, threads: Sequence[UserThread]) -> dict[int,
     if not waiting:
         return {}
     waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read(waiting, heap.goroutines.structures)
-    return find_lock_holders(heap.memory.target, heap.engine, waits, threads, heap.objects.stacks, heap.goroutines, heap.object_graph)
+    return find_lock_holders(heap.memory.target, heap.engine, waits, threads, heap.objects, heap.goroutines, heap.object_graph)
 
 
 def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
