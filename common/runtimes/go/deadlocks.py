@@ -28,6 +28,7 @@ from findleaks.runtimes.go.object_graph import GoGraph
 from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.waits import Wait
+from findleaks.target.arch import X86_64
 from findleaks.target.base import Range, SourcePlace, Target
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.interruptible import interruptible
@@ -233,9 +234,12 @@ class _Finder:
         return 0 <= state + MOST_READERS < _MOST_COUNT or (site.is_read and 0 < state < _MOST_COUNT)
 
 
-def describe_holders(threads: Sequence[UserThread], holders: Mapping[int, LockHolder], every: Mapping[int, UserThread]) -> tuple[str, int]:
+def describe_holders(
+    threads: Sequence[UserThread], holders: Mapping[int, LockHolder], every: Mapping[int, UserThread], machine: str
+) -> tuple[str, int]:
     """Return sentences about the locks for which a group of goroutines waits, and how many of the
-    goroutines are deadlocked. `every`: all goroutines by number."""
+    goroutines are deadlocked. `every`: all goroutines by number. `machine`: name of the
+    architecture."""
     waits = [holders[one.number] for one in threads if one.number in holders]
     locks = {one.lock for one in waits}
     if not locks:
@@ -250,6 +254,8 @@ def describe_holders(threads: Sequence[UserThread], holders: Mapping[int, LockHo
     else:
         text = f"They wait for {number(len(locks))} locks{':' if named else ''}{named}."
     if example.holder is None:
+        if machine != X86_64.name:
+            text += f" findleaks does not read which goroutine holds a lock on {machine}, and finds no deadlocks there."
         return text, 0
     one = f"the one at {example.lock:#x}" if len(locks) > 1 else "it"
     text += f" Goroutine {example.holder} locked {one} in {shorten(example.place)}, and is in "
