@@ -11,9 +11,9 @@ Source: Go 1.18 to 1.27, src/runtime/runtime2.go (itab)."""
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 
 from findleaks.allocators.memory import Memory
 from findleaks.disasm.capstone_loader import CapstoneMissing
@@ -26,11 +26,14 @@ from findleaks.runtimes.go.code_references import find_references
 from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.base import Piece, Range, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import range_at
 
 _UNLOCK = re.compile(r"(?<=\0)sync\.\(\*(?:RWMutex|Mutex|rlocker)\)\.R?Unlock(?=\0)")
 _WORD, _FUNCTIONS = 8, 24  # bytes; the offset of functions in an itab
 _MOST_METHODS = 16  # of an interface with Unlock
+_MOST_PLACES = 1 << 12  # words that refer to a function that unlocks
+_LOOK = 1 << 12  # interface values between two checks for Ctrl-C
 _NEAR = 12  # instructions after one that loads the address of an itab
 _STORES_ONLY = ("sync.NewCond",)
 """Functions that only store the interface value in an object."""
@@ -63,10 +66,14 @@ class LockInterfaces:
         if not entries:
             return [], [], False
         itabs, values = list[int](), list[int]()
-        for address in self._search([*self._constants, *self._variables], entries):
+        places = list(islice(self._search([*self._constants, *self._variables], entries), _MOST_PLACES))
+        places_made = list(islice(self._search(self._persistent, entries), _MOST_PLACES))
+        if _MOST_PLACES in (len(places), len(places_made)):
+            return [], [], True  # damaged
+        for address in places:
             itab = self._find_itab(address)
             (itabs if itab else values).append(itab or address)
-        made = [one for address in self._search(self._persistent, entries) if (one := self._find_itab(address))]
+        made = [one for address in places_made if (one := self._find_itab(address))]
         return [*itabs, *made], values, bool(made)
 
     @property
@@ -149,8 +156,6 @@ class LockInterfaces:
         """The addresses of locks to which stored interface values refer."""
         itabs, found = self._places[0], set[int]()
         for piece in self._list_values() if itabs else ():
-            if self._target.is_interrupted():
-                raise Interrupted
-            following = array("Q", (address + _WORD for address in self._engine.search_any(piece, itabs)))
-            found.update(word for word in map(self._memory.word, following) if word)
+            for address in interruptible(self._target, self._engine.search_any(piece, itabs), _LOOK):
+                found.add(self._memory.word(address + _WORD) or 0)
         return frozenset(found)
