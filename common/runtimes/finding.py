@@ -10,6 +10,9 @@ from findleaks.value_classes import dataclass, field
 if TYPE_CHECKING:
     from findleaks.results import verdict
 
+OF_MAPPINGS = ("go-mappings",)
+"""Kinds of findings of runtimes about mappings outside their heaps."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -97,8 +97,9 @@ def test_the_first_finding_is_the_cause(
     count, name, text, _ = KINDS[kind]
     with Running([str(programs[version]), kind, str(count)], tmp_path / "run") as run:
         core = str(run.gcore())
-    found = first_finding(core)
+    found, *others = read_findings(core)
     assert found["finding"] == name, found
+    assert name != "go-mappings" or "unread-memory" not in [one["finding"] for one in others]  # this memory is not reported twice
     said = " ".join(f"{found['text']} {found['cause']} {' '.join(found['try'])}".split())
     assert re.search(text, said), said
     check_types(kind, version, count, core)
@@ -136,8 +137,8 @@ def test_memory_that_was_never_used(
     assert least << 20 <= resident <= most << 20, found
 
 
-def first_finding(core: str) -> dict[str, Any]:
-    return dict(json.loads(findleaks("verdict", "--json", core))["findings"][0])
+def read_findings(core: str) -> list[dict[str, Any]]:
+    return list(json.loads(findleaks("verdict", "--json", core))["findings"])
 
 
 def check_types(kind: str, version: str, count: int, core: str) -> None:

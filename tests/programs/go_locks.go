@@ -1,8 +1,8 @@
 // Goroutines wait for mutexes. Prints "ready" when all others wait. Arguments: the kind, and a number.
 //
-// order: pairs of goroutines lock two accounts in different orders. again: a goroutine locks an RWMutex twice, and others wait for it.
-// busy: the holder waits for a channel. branch, helper: the holder has locked through a function that the compiler does not inline, so it
-// is not known. The function that waits has locked the same mutex on another path (branch), or has unlocked it (helper). healthy: see there.
+// again: a goroutine locks an RWMutex twice, and others wait for it. branch, helper: the holder has locked through a function that the
+// compiler does not inline, so it is not known. The function that waits has locked the same mutex on another path (branch), or has unlocked
+// it (helper). healthy: see there.
 package main
 
 import (
@@ -27,18 +27,6 @@ type Settings struct {
 var accounts []*Account
 var settings = &Settings{values: map[string]int{}}
 var never = make(chan int)
-var registry sync.Mutex
-
-//go:noinline
-func transfer(from, to *Account, locked *sync.WaitGroup) {
-	from.lock.Lock()
-	locked.Done()
-	locked.Wait()
-	to.lock.Lock()
-	to.balance++
-	to.lock.Unlock()
-	from.lock.Unlock()
-}
 
 //go:noinline
 func (s *Settings) get(key string) int {
@@ -52,21 +40,6 @@ func (s *Settings) set(key string) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.values[key] = s.get(key) + 1
-}
-
-//go:noinline
-func hold(locked chan bool) {
-	registry.Lock()
-	locked <- true
-	<-never
-	registry.Unlock()
-}
-
-//go:noinline
-func register() {
-	registry.Lock()
-	accounts = nil
-	registry.Unlock()
 }
 
 //go:noinline
@@ -113,26 +86,11 @@ func main() {
 	count, _ := strconv.Atoi(os.Args[2])
 	locked := make(chan bool)
 	switch os.Args[1] {
-	case "order":
-		for i := 0; i < count; i++ {
-			one, other := &Account{number: i}, &Account{number: i}
-			accounts = append(accounts, one, other)
-			both := &sync.WaitGroup{}
-			both.Add(2)
-			go transfer(one, other, both)
-			go transfer(other, one, both)
-		}
 	case "again":
 		go settings.set("a")
 		waitForOthers()
 		for i := 0; i < count; i++ {
 			go settings.get("b")
-		}
-	case "busy":
-		go hold(locked)
-		<-locked
-		for i := 0; i < count; i++ {
-			go register()
 		}
 	case "branch", "helper":
 		for i := 0; i < count; i++ {

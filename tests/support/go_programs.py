@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,12 +28,19 @@ def toolchain(version: str) -> str:
     return str(folder / "bin" / "go")
 
 
-def build(folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False, machine: str = "amd64") -> Path:
-    """Compile a program of tests/programs for a machine, which is given by Go's name."""
+def build(
+    folder: Path, version: str, *flags: str, name: str = "go_truth", cgo: bool = False, machine: str = "amd64", more: str = ""
+) -> Path:
+    """Compile a program of tests/programs for a machine, which is given by Go's name. `more`: source text that is added to it."""
     program = folder / name
     compiler = {"CC": "aarch64-linux-gnu-gcc"} if machine == "arm64" else {}
     options = {"GOTOOLCHAIN": "local", "GOFLAGS": "", "CGO_ENABLED": str(int(cgo)), "GOARCH": machine}
     sources = [str(truth.PROGRAMS / f"{one}.go") for one in (name, "go_waiting")]
+    if more:  # all sources must be in one folder
+        (folder / "programs").mkdir()
+        sources = [shutil.copy(one, folder / "programs") for one in sources]
+        (folder / "programs" / "more.go").write_text(f"package main\n\n{more}\n")
+        sources.append(str(folder / "programs" / "more.go"))
     words = [toolchain(version), "build", *flags, "-o", str(program), *sources]
     subprocess.run(words, check=True, cwd=folder, env={**os.environ, **options, **compiler}, timeout=600)
     return program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from findleaks.runtimes.base import Site, UserThread
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.go.deadlocks import LockHolder, describe_holders
 from findleaks.runtimes.go.goroutine_findings import describe_goroutines, large_groups, with_companions
 from findleaks.runtimes.go.root_groups import describe_goroutines as describe_root
 from findleaks.runtimes.go.verdict_findings import add_site
@@ -119,3 +120,12 @@ def test_few_goroutines_that_are_blocked_for_good() -> None:
 def test_names_of_roots() -> None:
     (one,) = make_goroutines(1, 1, "main.wait", "chan receive")
     assert describe_root(one) == "goroutines in main.wait (chan receive), created by main.main"
+
+
+def test_holders_of_locks_are_not_read_on_other_machines() -> None:
+    frames = (NamedFrame(1, "main.deposit", 0, "server", "server.go", 7),)
+    (one,) = [UserThread(7, "waiting", "sync.Mutex.Lock", 0, 0, Range(0, STACK), frames, None)]
+    holders = {7: LockHolder(0x1000, "main.Account.lock", None, (), "")}
+    assert describe_holders([one], holders, {7: one}, "x86-64") == ("They wait for the lock main.Account.lock at 0x1000.", 0)
+    text, deadlocked = describe_holders([one], holders, {7: one}, "AArch64")
+    assert "does not read which goroutine holds a lock on AArch64, and finds no deadlocks there." in text and not deadlocked

@@ -31,15 +31,13 @@ from findleaks.audit.findings.threads import find_unjoined_threads
 from findleaks.audit.findings.truncation import find_truncation
 from findleaks.audit.findings.unread import find_unattributed_memory, find_unread_heaps
 from findleaks.audit.findings.without_finding import has_unexplained_blocks
-from findleaks.audit.unread_memory import find_unread_memory
+from findleaks.audit.unread_memory import LEAST, find_unread_memory
 from findleaks.engine.contract import Blocks, Graph
 from findleaks.formatting import size
 from findleaks.runtimes import directory as runtimes
-from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.finding import OF_MAPPINGS, Finding
 from findleaks.session import Session
 from findleaks.value_classes import replace
-
-_OF_MAPPINGS = ("go-mappings",)  # kinds of findings of runtimes about mappings outside their heaps
 
 
 def find_findings(session: Session, accounting: Accounting, measure: Callable[[Store], FreeMemory]) -> list[Finding]:
@@ -65,7 +63,8 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += find_module_data(session, accounting)
     mappings = list(find_leaked_mappings(session, accounting, figures))
     found += mappings
-    unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared])))
+    mapped = [one for one in own if one.kind in OF_MAPPINGS]
+    unread = list(find_unread_heaps(session, accounting, figures, sum(one.weight for one in [*freed, *shared, *mapped])))
     unowned = [] if unread else list(find_unattributed_memory(session, accounting))
     found += find_class_metadata(session, accounting)
     found += [] if unread else find_unlisted_heaps(session, accounting)
@@ -92,10 +91,11 @@ def find_findings(session: Session, accounting: Accounting, measure: Callable[[S
     found += [leaked] if leaked.kind == "next-to-nothing-lost" else []
     found += unowned if not accounting.known else []
     # A finding that explains the unread memory, such as one about pools, comes first.
-    of_unread = [one for runtime, one in of_runtimes if one.kind in _OF_MAPPINGS or not (runtime.lists_objects or one.of_blocks)]
+    of_unread = [one for runtime, one in of_runtimes if one.kind in OF_MAPPINGS or not (runtime.lists_objects or one.of_blocks)]
     explained = any(2 * one.bytes >= find_unread_memory(session).bytes for one in [*of_unread, *shared])
-    if explained and find_unread_memory(session).are_only_pools:
-        unread = []  # the finding about the pools says the same
+    left = find_unread_memory(session).bytes - sum(one.bytes for one in mapped)
+    if (explained and find_unread_memory(session).are_only_pools) or (mapped and left < LEAST):
+        unread = []  # the finding about the pools or mappings says the same
     found = [*found, *unread] if explained and not inside else [*unread, *found]
     found[:0] = cut_off
     return found if leaked in found or (mappings and leaked.kind == "nothing-lost") else [*found, leaked]

@@ -16,7 +16,7 @@ from findleaks.audit.findings.thread_stacks import describe_threads
 from findleaks.engine.terms import Kind
 from findleaks.formatting import blocks, shorten, size, some
 from findleaks.results.share_sort import ShareSort
-from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.finding import OF_MAPPINGS, Finding
 from findleaks.session import Session
 from findleaks.target.modules import DELETED
 
@@ -69,6 +69,10 @@ def explain_shares(session: Session, accounting: Accounting, found: Sequence[Fin
     kinds = {one.kind for one in found}
     kinds |= {"thread-stacks"} if "deep-stack" in kinds else set()
     kinds |= {"leaked-mappings"} if "possibly-leaked-mappings" in kinds else set()
+    # Such mappings have no known owner in the table.
+    mapped = sum(one.bytes for one in found if one.kind in OF_MAPPINGS)
+    unknown = accounting.share(ShareSort.UNKNOWN)
+    kinds |= {"unknown-owner"} if unknown is not None and mapped and unknown.bytes - mapped < LEAST else set()
     judged = [one for one in accounting.shares if accounting.known or one.sort not in _MOSTLY_UNTOUCHED]
     large = [one for one in judged if one.bytes >= max(LEAST_SHARE, PART * _whole(accounting))]
     managed = [one for one in large if one.sort == ShareSort.RUNTIME and not (one.are_stacks and "thread-stacks" in kinds)]

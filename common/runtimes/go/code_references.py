@@ -76,6 +76,12 @@ def variables_of_function(target: Target, table: FunctionTable, name: str) -> li
     return found
 
 
+def can_search(target: Target, module: ModuleData) -> bool:
+    """Whether the whole code of a module is readable, and not too large for the searches here."""
+    size = module.text.end - module.text.start
+    return size <= _MAX_CODE and sum(len(one.data) for one in target.pieces(*module.text)) == size
+
+
 def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) -> list[tuple[int, int]]:
     """Return pairs of a variable's address and the address of an instruction's byte that refers to
     it. Raises Interrupted."""

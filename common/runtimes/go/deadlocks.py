@@ -10,7 +10,9 @@ Source: Go 1.18 to 1.26, src/sync/mutex.go (state, sema), rwmutex.go (w, writerS
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -19,13 +21,15 @@ from findleaks.formatting import number, shorten
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutines import RUNNING, CallFrame, Goroutines
 from findleaks.runtimes.go.held_locks import HeldLocks
-from findleaks.runtimes.go.lock_sites import DEFERRED, MOST_READERS, NAMES, READERS, LockSite
+from findleaks.runtimes.go.lock_interfaces import LockInterfaces
+from findleaks.runtimes.go.lock_sites import DEFERRED, MOST_READERS, NAMES, READERS, LockPlace, LockSite
+from findleaks.runtimes.go.lock_variables import is_alone
 from findleaks.runtimes.go.object_graph import GoGraph
-from findleaks.runtimes.go.objects import UNTYPED
+from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
-from findleaks.runtimes.go.stack_roots import StackRoots
 from findleaks.runtimes.go.waits import Wait
-from findleaks.target.base import SourcePlace, Target
+from findleaks.target.arch import X86_64
+from findleaks.target.base import Range, SourcePlace, Target
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.interruptible import interruptible
 from findleaks.value_classes import NamedTuple
@@ -41,6 +45,7 @@ _SEMAPHORES = (
 _STATE = re.compile(r"(?:\.w)?(?:\.mu)?\.state$")
 _MOST_GOROUTINES, _MOST_FRAMES, _MOST_CYCLE = 1 << 14, 64, 64
 _MOST_COUNT = 1 << 16  # readers of a lock
+_TINY = 16  # bytes of the blocks of Go's tiny allocator
 _UNLOCKING = ("sync.(*Cond).Wait", "runtime.gopanic", "runtime.Goexit", DEFERRED)
 """Functions that unlock what their callers have locked, or that run deferred calls, which may."""
 _LOOK = 256  # goroutines between two checks for Ctrl-C
@@ -64,7 +69,7 @@ def find_lock_holders(
     engine: Engine,
     waits: Mapping[int, Wait],
     threads: Sequence[UserThread],
-    stacks: StackRoots,
+    objects: HeapObjects,
     goroutines: Goroutines,
     graph: GoGraph,
 ) -> dict[int, LockHolder]:
@@ -74,7 +79,7 @@ def find_lock_holders(
     if not wanted or len(threads) > _MOST_GOROUTINES:
         return {}
     holders: dict[int, dict[int, str]] = {}
-    finder = _Finder(target, engine, frozenset(wanted.values()), stacks, goroutines, graph)
+    finder = _Finder(target, engine, frozenset(wanted.values()), objects, goroutines, graph)
     for one in interruptible(target, threads, _LOOK):
         for lock, place in finder.find_held(one, wanted.get(one.number, 0)) if not one.is_internal else ():
             holders.setdefault(lock, {})[one.number] = place
@@ -127,10 +132,12 @@ class _Finder:
     """Finds the locks that goroutines hold. `wanted`: the locks for which goroutines wait."""
 
     def __init__(
-        self, target: Target, engine: Engine, wanted: frozenset[int], stacks: StackRoots, goroutines: Goroutines, graph: GoGraph
+        self, target: Target, engine: Engine, wanted: frozenset[int], objects: HeapObjects, goroutines: Goroutines, graph: GoGraph
     ) -> None:
         self._memory, self._wanted, self._graph = Memory(target), wanted, graph
-        self._stacks, self._goroutines, self._locks = stacks, goroutines, HeldLocks(target, engine, goroutines.tables)
+        self._stacks, self._goroutines, self._locks = objects.stacks, goroutines, HeldLocks(target, goroutines.tables)
+        self._interfaces = LockInterfaces(target, engine, goroutines.tables, objects.persistent, objects.values)
+        self._is_alone = lru_cache(None)(partial(is_alone, target, engine, goroutines.tables))
 
     def find_held(self, one: UserThread, own: int) -> Iterator[tuple[int, str]]:
         """Yield the locks that a goroutine holds, and where it locked them. `own`: the lock for
@@ -138,10 +145,10 @@ class _Finder:
         frames = list(self._list_frames(one))
         sites = [(at, site) for at, (frame, locks) in enumerate(frames) for site in self._list_sites(one, frame, locks)]
         has_fields = any(not site.address for _, site in sites)
-        pointers = {word for words in self._stacks.words([one]) for word in words} if has_fields else set()
+        pointers = self._stacks.words_of_program(one) if has_fields else set()
         for at, site in sites:
-            lock = self._find_lock(site, pointers, own)
-            if lock and self._is_locked(lock, site) and not self._is_released(site, [frame for frame, _ in frames[:at]], frames[at][0]):
+            lock = self._find_lock(site, pointers, own, one.stack)
+            if lock and self._is_locked(lock, site) and not self._is_released(lock, site, [frame for frame, _ in frames[: at + 1]]):
                 place = frames[at][0].table.places(site.pc)[-1]
                 yield lock, f"{place.function} ({SourcePlace(place.function, place.file, place.line).short()})"
 
@@ -164,33 +171,59 @@ class _Finder:
             return ()
         return self._locks.list_held(frame.table, frame.pc - frame.called, is_locking)
 
-    def _find_lock(self, site: LockSite, pointers: Collection[int], own: int) -> int:
+    def _find_lock(self, site: LockSite, pointers: Collection[int], own: int, stack: Range) -> int:
         """Return the lock that a place has locked, if a goroutine waits for it; 0 if several locks
         are possible. If a goroutine waits for a lock, and refers to another one that is locked, it
-        has locked the latter."""
+        has locked the latter. `stack`: the goroutine's stack."""
         if site.address:
             return site.address if site.address in self._wanted else 0
-        places = {word + site.offset for word in pointers}
+        places = {word + site.offset for word in pointers if not site.offset or self._is_inside(word, site.offset)}
         found = places & self._wanted
         if not found:
             return 0
-        others = {one for one in places if one != own and self._is_locked(one, site) and (one in found or self._is_lock(one))}
+        others = {one for one in places if one != own and self._is_locked(one, site) and (one in found or self._is_lock(one, site, stack))}
         only = others or found & {own}
         return next(iter(only & found), 0) if len(only) == 1 else 0
 
-    def _is_lock(self, address: int) -> bool:
-        """Whether memory may be a lock, according to the type of the object that contains it."""
+    def _is_inside(self, pointer: int, offset: int) -> bool:
+        """Whether the memory at an offset from a pointer may be in the object that it refers to."""
+        found = self._graph.blocks.lookup(pointer)
+        return found is None or pointer + offset < found[1] + found[2]
+
+    def _is_lock(self, address: int, site: LockSite, stack: Range) -> bool:
+        """Whether memory that looks locked may be a lock: according to the number of goroutines
+        that wait for it, and the type of the object that contains it."""
+        if not site.is_shared:
+            state, semaphore = struct.unpack("<II", self._memory.read(address, 8) or bytes(8))
+            # Other goroutines do not wait for a lock on the stack of this one.
+            most = 1 if stack.start <= address < stack.end else _MOST_GOROUTINES << 3
+            if state > most or semaphore > _MOST_GOROUTINES or (most == 1 and semaphore):
+                return False
         found = self._graph.find(address)
-        if found is None or self._graph.type_of(found.block) == UNTYPED:
+        # Several values without pointers may share a tiny block, of which one has the type.
+        if found is None or (found.size <= _TINY and site.offset < 8) or self._graph.type_of(found.block) == UNTYPED:
             return True
         return _STATE.search(self._graph.name_member(found.block, address - self._graph.extent(found.block)[0])) is not None
 
-    def _is_released(self, site: LockSite, inner: Sequence[CallFrame], holder: CallFrame) -> bool:
-        """Whether functions that were called after a lock was taken may have unlocked it."""
-        pc = holder.pc - holder.called
-        if self._locks.may_have_called(holder.table, pc, site):
+    def _is_released(self, lock: int, site: LockSite, frames: Sequence[CallFrame]) -> bool:
+        """Whether functions that were called after a lock was taken may have unlocked it. The last
+        one of `frames` has taken it."""
+        *inner, holder = frames
+        place = self._describe(lock, site)
+        found = [self._locks.may_have_called(holder.table, holder.pc - holder.called, site, place)]
+        found += (self._locks.may_have_released(one.table, one.pc - one.called, place, holder.function.name) for one in inner)
+        if any(one.is_possible for one in found):
             return True
-        return any(self._locks.may_have_released(one.table, one.pc - one.called, site, holder.function.name) for one in inner)
+        return any(one.others for one in found) and self._interfaces.may_unlock(lock)
+
+    def _describe(self, lock: int, site: LockSite) -> LockPlace:
+        found = self._graph.find(lock)
+        if found is None:
+            return LockPlace(lock, (0,) if self._is_alone(lock) else None, site.is_shared, site.is_read)
+        offset = lock - self._graph.extent(found.block)[0]
+        starts = self._graph.list_starts(found.block, offset)
+        distances = tuple(sorted({offset - one for one in starts})) if starts is not None else None
+        return LockPlace(0, distances, site.is_shared, site.is_read)
 
     def _is_locked(self, lock: int, site: LockSite) -> bool:
         """Whether the memory at an address may be a lock that is locked."""
@@ -201,9 +234,12 @@ class _Finder:
         return 0 <= state + MOST_READERS < _MOST_COUNT or (site.is_read and 0 < state < _MOST_COUNT)
 
 
-def describe_holders(threads: Sequence[UserThread], holders: Mapping[int, LockHolder], every: Mapping[int, UserThread]) -> tuple[str, int]:
+def describe_holders(
+    threads: Sequence[UserThread], holders: Mapping[int, LockHolder], every: Mapping[int, UserThread], machine: str
+) -> tuple[str, int]:
     """Return sentences about the locks for which a group of goroutines waits, and how many of the
-    goroutines are deadlocked. `every`: all goroutines by number."""
+    goroutines are deadlocked. `every`: all goroutines by number. `machine`: name of the
+    architecture."""
     waits = [holders[one.number] for one in threads if one.number in holders]
     locks = {one.lock for one in waits}
     if not locks:
@@ -218,6 +254,8 @@ def describe_holders(threads: Sequence[UserThread], holders: Mapping[int, LockHo
     else:
         text = f"They wait for {number(len(locks))} locks{':' if named else ''}{named}."
     if example.holder is None:
+        if machine != X86_64.name:
+            text += f" findleaks does not read which goroutine holds a lock on {machine}, and finds no deadlocks there."
         return text, 0
     one = f"the one at {example.lock:#x}" if len(locks) > 1 else "it"
     text += f" Goroutine {example.holder} locked {one} in {shorten(example.place)}, and is in "

@@ -7,19 +7,17 @@ Most programs have few of them: usually, a lock is unlocked by the function that
 closure that this function defers.
 
 Functions of the standard library unlock the locks of other packages only through method values
-("Unlock-fm") and through sync.Locker, which is an indirect call with a known offset in the itab."""
+("Unlock-fm") and through interfaces (lock_interfaces.py)."""
 
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Optional
 
-from findleaks.engine.contract import Engine
-from findleaks.runtimes.go.code_references import find_calls, find_references
-from findleaks.runtimes.go.lock_sites import DEFERRED_CALLS, UNLOCK_SLOT, LockFunction, LockSite, LockSites, is_unlocking
+from findleaks.runtimes.go.code_references import can_search, find_calls, find_references
+from findleaks.runtimes.go.lock_sites import DEFERRED_CALLS, LockFunction, LockPlace, LockSite, LockSites, is_unlocking
 from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable, find_function
 from findleaks.target.base import Target
@@ -31,24 +29,33 @@ _DIRECT = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _LEA = re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 _INDIRECT = re.compile(rb"\xff[\x10-\x17\x50-\x57\x90-\x97\xd0-\xd7]")
 # Functions of the runtime that let other functions of the program run
-_OTHERS = re.compile(r"(?:runtime\.(?:newproc|chansend|chanrecv|selectgo|selectnb|closechan|reflectcall|cgocall)|reflect\.call$)")
+_OTHERS = re.compile(
+    r"(?:runtime\.(?:newproc|chansend|chanrecv|selectgo|selectnb|closechan|reflectcall|cgocall|Gosched|mcall)|"
+    r"reflect\.call$|time\.Sleep$|sync\.\(\*(?:WaitGroup|Cond)\)\.Wait$)"
+)
 # Functions that unlock nothing of their callers, or that lock it again
 _HARMLESS = re.compile(r"runtime\.|(?:internal/)?sync\.(?:\(\*(?:RW)?Mutex\)|\(\*Cond\)|\(\*WaitGroup\)|runtime_)|internal/runtime/")
 _UNLOCKING = re.compile(r"sync\.[^\0]*nlock")
-_LOCKER = re.compile(r"(?<=\0)sync\.\(\*(?:RWMutex|Mutex|rlocker)\)\.Unlock(?=\0)")
 _METHOD_VALUE = "lock-fm"
+_REFLECTION = "reflect.Value.call"  # calls any method by its name
 _MOST_CALLED, _MOST_READ = 1 << 12, 1 << 10  # functions
 _LOOK = 1 << 6  # functions between two checks for Ctrl-C
 _LINK = 5  # bytes of a direct call
 
 
 class Calls(NamedTuple):
-    """Calls of a function. `others`: whether functions may run that are not in `functions`.
-    `locker`: whether an indirect call has the offset of Unlock of a sync.Locker."""
+    """Calls of a function. `others`: whether functions may run that are not in `functions`."""
 
     functions: tuple[int, ...]
     others: bool
-    locker: bool
+
+
+class Release(NamedTuple):
+    """Whether a lock may have been unlocked, and whether `others` may have run: functions that are
+    only known to be called indirectly, or by other goroutines."""
+
+    is_possible: bool
+    others: bool
 
 
 class _Links(NamedTuple):
@@ -62,48 +69,43 @@ class _Links(NamedTuple):
 
 def list_calls(function: LockFunction, places: Iterable[int], tables: Sequence[FunctionTable]) -> Calls:
     """Return the calls at some instructions of a function."""
-    called, others, locker = set[int](), False, False
+    called, others = set[int](), False
     for place in places:
         if place in function.calls:
             called.add(function.calls[place])
         for slot, those in function.slots.items():
             if place in those:
                 others |= slot != DEFERRED_CALLS
-                locker |= slot == UNLOCK_SLOT
                 runs_deferred = slot in (0, DEFERRED_CALLS)
                 called.update(one for one, is_deferred in function.closures.items() if runs_deferred or not is_deferred)
     known = {one for one in called if _find(tables, one) is not None}
-    return Calls(tuple(sorted(known)), others or known != called, locker)
+    return Calls(tuple(sorted(known)), others or known != called)
 
 
 class LockReleases:
     """See the module. `tables`: those of all modules."""
 
-    def __init__(self, target: Target, engine: Engine, tables: Sequence[FunctionTable], sites: LockSites) -> None:
-        self._target, self._engine, self._tables, self._sites = target, engine, tables, sites
+    def __init__(self, target: Target, tables: Sequence[FunctionTable], sites: LockSites) -> None:
+        self._target, self._tables, self._sites = target, tables, sites
         self._links: dict[int, _Links] = {}
         self._reached: dict[tuple[Calls, bool], tuple[Optional[Sequence[LockSite]], bool]] = {}
         self._foreign: dict[bool, Optional[Sequence[LockSite]]] = {}
 
-    def may_release(self, calls: Calls, site: LockSite, holder: str) -> bool:
-        """Whether one of these calls may have unlocked what the function `holder` has locked at a
-        place."""
+    def may_release(self, calls: Calls, lock: LockPlace, holder: str) -> Release:
+        """Whether one of these calls may have unlocked a lock that the function `holder` has
+        locked. Interfaces are not considered."""
         in_library = is_library(holder)
         if (calls, in_library) not in self._reached:
             self._reached[calls, in_library] = self._follow(calls, in_library)
         unlocked, others = self._reached[calls, in_library]
-        if unlocked is None or any(one.may_be(site) for one in unlocked):
-            return True
-        if not others:
-            return False
-        every = self._list_foreign(in_library)
-        return every is None or any(one.may_be(site) for one in every)
+        if unlocked is None or any(lock.may_be_of(one) for one in unlocked):
+            return Release(True, True)
+        every = self._list_foreign(in_library) if others else ()
+        return Release(every is None or any(lock.may_be_of(one) for one in every), others)
 
     def _follow(self, calls: Calls, in_library: bool) -> tuple[Optional[Sequence[LockSite]], bool]:
         """Return the places that unlock what their function has not locked, in all functions that
         the calls lead to, and whether other functions may run. The places are None if unknown."""
-        if calls.locker and self._has_locker:
-            return None, True
         found, others, read = list[LockSite](), calls.others, 0
         seen, waiting = set[int](), list(calls.functions)
         while waiting:
@@ -120,14 +122,14 @@ class LockReleases:
             others |= links.others
             waiting += links.called
             waiting += links.closures
-            if len(seen) > _MOST_CALLED:
+            if len(seen) > _MOST_CALLED or function.name == _REFLECTION:
                 return None, True
             if is_library(function.name) and not in_library and not function.name.endswith(_METHOD_VALUE):
                 continue
-            if links.unlocks or (links.others and self._has_locker) or any(self._unlocks(one) for one in links.closures):
+            if links.unlocks or any(self._unlocks(one) for one in links.closures):
                 known = self._sites.read(table, entry)
                 read += 1
-                if known is None or read > _MOST_READ or (self._has_locker and known.slots.get(UNLOCK_SLOT)):
+                if known is None or read > _MOST_READ:
                     return None, True
                 found += known.list_foreign()
                 for one in (one for one, is_deferred in known.closures.items() if is_deferred and self._unlocks(one)):
@@ -163,15 +165,6 @@ class LockReleases:
             self._links[entry] = _Links(sorted(called), sorted(closures), others, unlocks)
         return self._links[entry]
 
-    @cached_property
-    def _has_locker(self) -> bool:
-        """Whether Unlock of a mutex is in an itab, or is the value of a constant."""
-        entries = [entry for table in self._tables for entry in table.entries_named(_LOCKER)]
-        places = [(module.rodata, module.types.end) for module in (table.module for table in self._tables) if module.rodata]
-        places += [part for table in self._tables for part in (table.module.noptrdata, table.module.data)]
-        pieces = (piece for start, end in places if start < end for piece in self._target.pieces(start, end))
-        return any(len(self._engine.search_any(piece, entries)) for piece in pieces) if entries else False
-
     def _list_foreign(self, in_library: bool) -> Optional[Sequence[LockSite]]:
         """Return the places of the whole program that unlock what their function has not locked;
         None if they are not known. `in_library`: of the standard library, too."""
@@ -180,6 +173,8 @@ class LockReleases:
         return self._foreign[in_library]
 
     def _find_foreign(self, in_library: bool) -> Optional[Sequence[LockSite]]:
+        if not all(can_search(self._target, table.module) for table in self._tables):
+            return None
         wanted = self._list_unlocking(in_library)
         makers: dict[int, list[int]] = {}
         for table in self._tables if wanted else ():

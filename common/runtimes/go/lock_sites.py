@@ -23,6 +23,7 @@ from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.functions import instructions_at
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.registers import RAX, RDX, RIP, RSP
+from findleaks.runtimes.go.deferred_closures import is_deferred, list_slots
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
@@ -58,7 +59,6 @@ NAMES = ("sync.", "internal/sync.")
 _LOCK_SLOT, UNLOCK_SLOT = 0x18, 0x20
 DEFERRED_CALLS, OTHER_CLOSURE = -1, -2
 """In place of a slot: calls of runtime.deferreturn, and of closures that are not deferred."""
-_DEFERRED_NAME = re.compile(r"\.deferwrap\d+$|·dwrap·\d+$")
 _CALL = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _MOST_CODE = 1 << 16  # bytes of a function
 _WORD, _MOST_JUMPS = 8, 1 << 10
@@ -87,6 +87,34 @@ class LockSite(NamedTuple):
         if self.address and other.address:
             return self.address == other.address
         return bool(self.address or other.address) or self.offset == other.offset or not (self.offset and other.offset)
+
+    def is_unlocked_by(self, other: LockSite) -> bool:
+        """Whether another place of the function refers to its lock in the same way. Without an
+        address and an offset, it may refer to any lock, such as in a closure. The offset of a Mutex
+        is known where it is locked."""
+        if not self.may_be(other):
+            return False
+        is_known = bool(other.address or other.offset)
+        return not is_known or (self.address == other.address and (self.offset == other.offset or self.is_shared))
+
+
+class LockPlace(NamedTuple):
+    """Where a lock is. `variable`: its address if it is a variable, 0 if it is in an object of the
+    heap. `distances`: its distances from the starts of the object, and of the structures and arrays
+    in it, that contain the lock; None if they are not known. See LockSite for the others."""
+
+    variable: int
+    distances: Optional[tuple[int, ...]]
+    is_shared: bool
+    is_read: bool
+
+    def may_be_of(self, site: LockSite) -> bool:
+        """Whether a place in a function may unlock the lock. An offset of 0 may be unknown."""
+        if self.is_shared != site.is_shared or self.is_read != site.is_read:
+            return False
+        if site.address:
+            return site.address == self.variable
+        return self.distances is None or not site.offset or site.offset in self.distances
 
 
 class LockFunction(NamedTuple):
@@ -133,7 +161,8 @@ class LockFunction(NamedTuple):
 
     def list_foreign(self) -> list[LockSite]:
         """Return the places that may unlock what the function has not locked itself."""
-        return [one for one in self.unlocks if self.reaches([self.entry], one.pc, [each.pc for each in self.locks if each.may_be(one)])]
+        own = ((one, [each.pc for each in self.locks if each.is_unlocked_by(one)]) for one in self.unlocks)
+        return [one for one, locks in own if self.reaches([self.entry], one.pc, locks)]
 
     def list_between(self, start: int, call: int, avoided: Collection[int] = ()) -> set[int]:
         """Return the instructions that may have been executed between `start` and `call`, since the
@@ -193,7 +222,8 @@ class LockSites:
             return None
         following, slots, calls = dict[int, Sequence[int]](), dict[int, list[int]](), dict[int, int]()
         locks, unlocks, deferred = list[LockSite](), list[LockSite](), list[LockSite]()
-        closures = dict[int, bool]()
+        closures, own_function = dict[int, bool](), table.find(start)
+        stack_slots = list_slots(Memory(self._target), table, own_function) if own_function is not None else ()
         for at, one in enumerate(code):
             following[one.address] = [] if one.name in _ENDS or _never_returns(table, one) else [one.end]
             if one.name.startswith("j"):
@@ -206,7 +236,7 @@ class LockSites:
                 closure = self.closure_at(table, one.displacement or 0)
                 function = table.find(closure)
                 if function is not None and function.entry == closure:
-                    closures[closure] = closures.get(closure, True) and is_deferred(code, at, function.name)
+                    closures[closure] = closures.get(closure, True) and is_deferred(code, at, function.name, table, stack_slots)
                     deferred += self._list_unlocks(table, one.address, closure) if with_callees else ()
             elif is_call and (one.target is None or _name_called(table, one) == DEFERRED):
                 slots.setdefault(_find_slot(code, at) if one.target is None else DEFERRED_CALLS, []).append(one.address)
@@ -252,72 +282,26 @@ class LockSites:
             yield one._replace(pc=pc)
 
 
-def is_deferred(code: Sequence[Instruction], at: int, name: str) -> bool:
-    """Whether the closure whose function the instruction `at` loads is only called when the
-    function ends. Such a closure is on the stack, and only a word of the stack refers to it, which
-    is loaded only for a call. A closure that is an argument of another function is not deferred."""
-    if _DEFERRED_NAME.search(name):
-        return True
-    place = _find_store(code, at)
-    if place is None:
-        return False
-    # A closure without variables is a constant: the word refers to it. Otherwise the word has the
-    # address of the closure on the stack.
-    words, taken = {place}, [number for number, one in enumerate(code) if _is_address(one, place)]
-    if taken:  # places where the code takes the address of the closure
-        stores = [_find_store(code, number) for number in taken]
-        words = {one for one in stores if one is not None}
-        if None in stores:
-            return False
-    loads = (number for number, one in enumerate(code) if one.loads and one.base == RSP and one.displacement in words)
-    return all(_is_called(code, number) for number in loads)
-
-
-def _is_address(one: Instruction, place: int) -> bool:
-    return one.name == "lea" and one.base == RSP and one.displacement == place and one.scaled == NONE
-
-
-def _find_store(code: Sequence[Instruction], at: int) -> Optional[int]:
-    """Return the offset from the stack pointer at which the result of an instruction is stored
-    next; None if it is used in another way."""
-    register = code[at].destination
-    for one in code[at + 1 : at + _NEAR]:
-        if one.stores and one.source == register:
-            return one.displacement if one.base == RSP and one.scaled == NONE else None
-        if one.name in ("call", "ret") or one.name.startswith("j") or register in (one.destination, one.source, one.base, one.scaled):
-            return None
-    return None
-
-
-def _is_called(code: Sequence[Instruction], at: int) -> bool:
-    """Whether a loaded closure is called next: the register of the context has its address."""
-    if code[at].destination != RDX:
-        return False
-    for one in code[at + 1 : at + _NEAR]:
-        if one.name == "call":
-            return one.target is None
-        if one.name in ("ret",) or one.name.startswith("j") or one.destination == RDX or one.source == RDX:
-            return False
-    return False
-
-
 def _find_slot(code: Sequence[Instruction], at: int) -> int:
     """Return the offset from which an indirect call loads the address of the function: 0 for a
     closure, or if it is unknown; OTHER_CLOSURE for a closure that the function has not deferred:
     only words of the stack refer to deferred ones."""
     one = code[at]
     before = _find_last(code, at, one.source) if one.displacement is None else one
-    slot = before.displacement or 0 if before is not None and before.displacement is not None else 0
+    # If the function made the closure itself, it may load the address from its own frame.
+    slot = before.displacement or 0 if before is not None and before.displacement is not None and before.base != RSP else 0
     closure = _find_last(code, at, RDX)
     is_other = closure is not None and closure.loads and closure.base not in (RSP, NONE)
     return OTHER_CLOSURE if not slot and before is not None and before.base == RDX and is_other else slot
 
 
 def _find_last(code: Sequence[Instruction], at: int, register: int) -> Optional[Instruction]:
-    """Return the last instruction before `at` that changes a register, if no other code leads to
-    `at`; None if it is unknown."""
+    """Return the instruction before `at` that has changed a register last, if no other code leads
+    to `at`; None if it is unknown. Moves between registers are followed."""
     for one in code[max(at - _NEAR, 0) : at][::-1]:
-        if one.destination == register:
+        if one.destination == register and one.name == "mov" and one.displacement is None and one.source >= 0:
+            register = one.source
+        elif one.destination == register:
             return one
         if one.name == "call" or one.name.startswith("j"):
             return None
@@ -337,22 +321,30 @@ def _read_call(table: FunctionTable, code: Sequence[Instruction], at: int) -> Op
     if slow is None and method is None:
         return None
     shared, what = (slow[1], slow[2]) if slow is not None else (method[1] or "", method[2]) if method is not None else ("", "")
-    address, offset = _find_lock(code, place, *operand)
+    where = _find_lock(code, place, *operand)
+    if where is None:
+        return None
+    address, offset = where
     back = READERS if slow is not None and shared else 0
     pc, line = code[place].address, find_line(table, code[at].address)
     return LockSite(line, pc, address - back if address else 0, offset - back, bool(shared), what.startswith("R")), what
 
 
-def _find_lock(code: Sequence[Instruction], at: int, register: int, offset: int) -> tuple[int, int]:
+def _find_lock(code: Sequence[Instruction], at: int, register: int, offset: int) -> Optional[tuple[int, int]]:
     """Return the address of a variable, or 0 and the distance from an object, for the memory at
-    `register` + `offset` before an instruction."""
+    `register` + `offset` before an instruction. Return None for memory in the frame of the
+    function: other goroutines cannot refer to it."""
     if register == RIP:
         return offset, 0
+    if register == RSP:
+        return None
     for one in code[max(at - _NEAR, 0) : at][::-1]:
         if one.name == "call":
             break
         if one.destination == register and one.name == "lea" and one.scaled == NONE:
             more = one.displacement or 0
+            if one.base == RSP:
+                return None
             return (more + offset, 0) if one.base == RIP else (0, more + offset)
         if one.destination == register and one.name != "cmp" and one.name != "test":
             break

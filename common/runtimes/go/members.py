@@ -5,6 +5,8 @@ type, value (Go 1.18 to 1.26, src/runtime: slice.go, string.go, runtime2.go)."""
 
 from __future__ import annotations
 
+from typing import Optional
+
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import ARRAY, INTERFACE, SLICE, STRING, STRUCT, Type, Types
 
@@ -34,6 +36,32 @@ def name_member(types: Types, names: TypeNames, value: int, offset: int) -> str:
     if value & 1 and sort == "type":
         return f"[{offset // one.size}]{_member(types, one, offset % one.size)}" if one.size % _WORD == 0 else ""
     return _member(types, one, offset)
+
+
+def list_starts(types: Types, names: TypeNames, value: int, offset: int) -> Optional[list[int]]:
+    """Return the offsets at which the object, and the structures, arrays and elements in it begin
+    that contain the member at this offset of an object; None if its type is not known."""
+    sort, address = names.keys[value >> 1]
+    one = types.at(address) if sort == "type" else None
+    if one is None or not one.size:
+        return None
+    start = offset // one.size * one.size if value & 1 else 0
+    found = [0, start]
+    for _ in range(_MAX_DEPTH):
+        address = 0
+        if one.kind == STRUCT:
+            field = next((each for each in reversed(types.fields(one.address)) if each.offset <= offset - start), None)
+            start, address = (start + field.offset, field.type) if field is not None else (start, 0)
+        elif one.kind == ARRAY:
+            address = one.elem
+            inner = types.at(address)
+            start += (offset - start) // inner.size * inner.size if inner is not None and inner.size else 0
+        inner = types.at(address) if address else None
+        if inner is None:
+            break
+        found.append(start)
+        one = inner
+    return found
 
 
 def _member(types: Types, one: Type, offset: int) -> str:

@@ -16,7 +16,7 @@ from findleaks.runtimes.absent_memory import find_absent_memory
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.goroutines import Goroutines
-from findleaks.runtimes.go.members import name_member
+from findleaks.runtimes.go.members import list_starts, name_member
 from findleaks.runtimes.go.objects import UNTYPED, HeapObjects
 from findleaks.runtimes.go.packages import find_own_frame
 from findleaks.runtimes.go.types import Types
@@ -66,6 +66,11 @@ class GoGraph(ObjectGraph):
     def name_member(self, index: int, offset: int) -> str:
         value = self._objects.type_value(index)
         return name_member(self._types, self._objects.names, value, offset) if value != NONE else ""
+
+    def list_starts(self, index: int, offset: int) -> Optional[list[int]]:
+        """See list_starts of members.py."""
+        value = self._objects.type_value(index)
+        return list_starts(self._types, self._objects.names, value, offset) if value != NONE else None
 
     def extent(self, index: int) -> tuple[int, int]:
         start, end = super().extent(index)

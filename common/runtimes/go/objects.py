@@ -95,7 +95,7 @@ class HeapObjects:
         processors: Optional[Processors],
     ) -> None:
         self._memory, self._engine, self._heap, self._program = memory, engine, heap, program
-        self._persistent, self.stacks, self.processors = persistent, stacks, processors
+        self.persistent, self.stacks, self.processors = persistent, stacks, processors
         self.spans = read_spans(memory, engine, heap, program.types) or ObjectSpans.of(())
         self.names, self.unmapped = TypeNames(program.types), 0
         self.problems: list[str] = []
@@ -114,6 +114,10 @@ class HeapObjects:
         for start, end in ranges:
             self._check()
             yield from self._memory.target.pieces(start, end)
+
+    def values(self) -> Iterator[Piece]:
+        """Yield the memory of variables with pointers, and of all objects."""
+        return self.pieces(merge_ranges([*self._variables(), *joined_ranges(self.spans)]))
 
     def _variables(self) -> list[Range]:
         return merge_ranges(part for module in self._program.modules for part in (module.data, module.bss))
@@ -136,8 +140,8 @@ class HeapObjects:
     def _typed(self) -> tuple[array[int], Sequence[int]]:
         """The value of `types`, and the addresses of all types that words refer to."""
         spans = self.spans
-        pieces = list(self.pieces(merge_ranges([*self._variables(), *joined_ranges(spans)])))
-        addresses = TypeAddresses(self._memory, self._engine, self._program, self._persistent).find(pieces)
+        pieces = list(self.values())
+        addresses = TypeAddresses(self._memory, self._engine, self._program, self.persistent).find(pieces)
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans).read()
@@ -362,7 +366,7 @@ class HeapObjects:
         modules = self._program.modules
         parts = [part for one in modules for part in (one.noptrdata, one.data, one.bss, one.noptrbss)]
         code = merge_ranges(one.text for one in modules)
-        return self._memory, self._engine, self._program.types, parts, self._persistent, code
+        return self._memory, self._engine, self._program.types, parts, self.persistent, code
 
     def queued_pointers(self) -> Iterator[tuple[int, int]]:
         """Yield the address and the value of each pointer of finalizers and cleanups that have not

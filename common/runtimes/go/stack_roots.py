@@ -23,8 +23,9 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.base import UserThread
 from findleaks.runtimes.go.goroutines import COPYING, INJECTED, RUNNING, SYSCALL, CallFrame, Goroutines
-from findleaks.runtimes.go.pclntab import TOP_FRAME
+from findleaks.runtimes.go.pclntab import TOP_FRAME, find_function
 from findleaks.runtimes.go.stack_maps import StackMaps, StackObject
+from findleaks.runtimes.go.stack_shape import Shape
 from findleaks.runtimes.go.types import Types
 from findleaks.target.arch import AARCH64
 from findleaks.target.base import Piece, Range, Target, Thread
@@ -87,26 +88,6 @@ class _Found(NamedTuple):
     frames: list[tuple[CallFrame, Sequence[int]]]
 
 
-class _Shape(NamedTuple):
-    """Where the pointers are on the stacks of goroutines that wait in the same functions.
-
-    Stacks with the same innermost pc and the same return addresses have the same frames. `words`:
-    the length of the part of the stack that is used. `pick` returns the return addresses of a
-    stack, `returns` are those of this shape. `places`: the indices of words that are pointers,
-    without words in stack objects, which count only if a pointer refers to the stack object.
-    `sources`: for each of these words, its number in `_Words.sources`."""
-
-    words: int
-    pick: Callable[[Sequence[int]], object]
-    returns: object
-    places: Sequence[int]
-    sources: Sequence[int]
-
-    def fits(self, stack: Sequence[int]) -> bool:
-        """Return whether a stack, from its stack pointer upwards, has this shape."""
-        return self.words <= len(stack) and self.pick(stack) == self.returns
-
-
 class _Words(NamedTuple):
     """The pointers on all stacks. `addresses`, `values`: the words that are known to be pointers.
     `sources`: for each, the number of its FrameSlot, or 0 if it is in none.
@@ -130,7 +111,7 @@ class StackRoots:
         self._maps = StackMaps(memory, memory.arch.name == AARCH64.name)
         self._conservative = 0
         self._running: set[int] = set()
-        self._shapes: dict[int, list[_Shape]] = {}  # by innermost pc
+        self._shapes: dict[int, list[Shape]] = {}  # by innermost pc
         self._frame_words: dict[Optional[FrameSlot], int] = {None: 0}  # numbers
         self._paths: dict[Optional[CallPath], int] = {None: 0}  # numbers
 
@@ -169,6 +150,25 @@ class StackRoots:
         yield found.values[start:end]
         for piece in self._pieces(whole):
             yield self._memory.arch.words(piece.data)
+
+    def words_of_program(self, one: UserThread) -> set[int]:
+        """Return the same words of one goroutine, without those of functions of Go's runtime."""
+        found = self._words
+        start, end = found.bounds.get(one.number, (0, 0))
+        pairs = zip(found.values[start:end], found.sources[start:end])
+        words = {value for value, source in pairs if source not in self._internal_sources}
+        for piece in self._pieces(found.whole.get(one.number, ())):
+            words.update(self._memory.arch.words(piece.data))
+        return words
+
+    @cached_property
+    def _internal_sources(self) -> frozenset[int]:
+        """The numbers of the words of frames of functions of the package runtime."""
+        paths, tables = list(self._paths), self._goroutines.tables
+        entries = {path.function for path in paths if path is not None}
+        internal = {one for one in entries if (pair := find_function(tables, one)) is not None and pair[1].name.startswith(_RUNTIME)}
+        slots = ((number, paths[slot.path]) for slot, number in self._frame_words.items() if slot is not None)
+        return frozenset(number for number, path in slots if path is not None and path.function in internal)
 
     def _pieces(self, ranges: Iterable[Range]) -> Iterator[Piece]:
         for start, end in merge_ranges(ranges):
@@ -286,12 +286,12 @@ class StackRoots:
         return self._frame_words.setdefault(source, len(self._frame_words))
 
     def _add_shape(self, pc: int, returns: Mapping[int, int], places: Mapping[int, int]) -> None:
-        """Remember where the pointers are on a stack that was read to its end; see _Shape.
+        """Remember where the pointers are on a stack that was read to its end; see Shape.
         `places`: the numbers of the words' sources, by index of the word."""
         shapes, order = self._shapes.setdefault(pc, []), sorted(places)
         if len(shapes) < _MOST_SHAPES and returns and min(*returns, *order, 0) >= 0:
             last, sources = max(*returns, *order, 0), array("I", map(places.__getitem__, order))
-            shapes.append(_Shape(last + 1, itemgetter(*returns), itemgetter(*returns)(returns), order, sources))
+            shapes.append(Shape(last + 1, itemgetter(*returns), itemgetter(*returns)(returns), order, sources))
 
     def _add_frames(self, found: _Found, frames: Iterator[CallFrame], is_running: bool, stack: Range) -> int:
         """Add the pointers of each frame. Returns the address after the last frame, or 0 if the

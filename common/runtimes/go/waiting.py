@@ -46,7 +46,8 @@ def find_waiting_goroutines(
         retained = heap.objects.retained_by(heap.graph, members, heap.object_graph.absent)
     channels = [_channel_of(heap, group.first) for group in groups]
     numbered = {one.number: one for one in threads}
-    locks = [describe_holders(group.threads, holders, numbered) for group in groups]
+    machine = heap.memory.arch.name if heap is not None else ""
+    locks = [describe_holders(group.threads, holders, numbered, machine) for group in groups]
     columns = zip(groups, members, retained, channels, locks)
     return [describe_goroutines(group, of, one, blocked, to, lock) for group, of, one, to, lock in columns]
 
@@ -56,7 +57,7 @@ def _find_lock_holders(heap: GoHeap, threads: Sequence[UserThread]) -> dict[int,
     if not waiting:
         return {}
     waits = WaitReader(heap.memory, heap.engine, heap.types, heap.objects).read(waiting, heap.goroutines.structures)
-    return find_lock_holders(heap.memory.target, heap.engine, waits, threads, heap.objects.stacks, heap.goroutines, heap.object_graph)
+    return find_lock_holders(heap.memory.target, heap.engine, waits, threads, heap.objects, heap.goroutines, heap.object_graph)
 
 
 def _channel_of(heap: Optional[GoHeap], one: UserThread) -> str:
