@@ -34,6 +34,7 @@ _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
 EXTERNAL, DEFERRED, CONTEXT = "Node-API external", "Node-API deferred", "Node-API asynchronous context"
+HOOK = "Node-API cleanup hook"
 _CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
 
 
@@ -45,7 +46,7 @@ def name_class(title: str) -> str:
 def plural(owner: str) -> str:
     """Return the plural of a phrase that begins with the name of a class: "Node-API references of
     /app/a.node"."""
-    name = next((one for one in (REFERENCE, FUNCTION, TASK, DEFERRED, CONTEXT) if owner.startswith(one)), "")
+    name = next((one for one in (REFERENCE, FUNCTION, TASK, DEFERRED, CONTEXT, HOOK) if owner.startswith(one)), "")
     return f"{name}s{owner[len(name) :]}" if name else owner
 
 

@@ -25,7 +25,8 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import PREFIX, SUFFIX, TABLE, AddonFiles, name_class, read_words, take_sample
+from findleaks.runtimes.node.addon_files import HOOK, PREFIX, SUFFIX, TABLE, AddonFiles, name_class, read_words, take_sample
+from findleaks.runtimes.node.cleanup_hooks import find_cleanup_hooks
 from findleaks.runtimes.v8.array_bytes import STORE, name_store
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -59,7 +60,7 @@ class Objects:
     `foreign`, by number of the class, if an embedder frees them: they may contain its structures.
     `unused` are the parts of the blocks in `memory` that malloc added to the size that V8
     requested. `addon_types` are the numbers of the classes of addons, and of their
-    Node-API objects."""
+    Node-API objects. Cleanup hooks refer to no JavaScript object."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -112,6 +113,8 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
             others[address] = words[4 * at + (2 if found[address] in files else 1)]
     _stores(target, engine, directory, made, stores)
     _add_addon_objects(target, directory, made, {one: titles[table] for one, table in found.items()})
+    for index, file in find_cleanup_hooks(target, engine, directory):
+        made.add(f"{HOOK} ({file})", index, blocks.size(index))
     for address in sorted(_belonging(target, engine, list(others), list(others.values()))):
         index, table = blocks.find(address), found[address]
         file = files.get(table, "")
