@@ -3,13 +3,14 @@
  *
  * The bytes before an object in its block, such as the garbage collector's header, depend on its
  * type: an object counts only at the offset of its type. */
-#include "blocks.h"
+#include "cpython_values.h"
 
 #include <stdlib.h>
 
 #define HEADER (2 * WORD)      /* reference count, type */
 #define COLLECTOR (2 * WORD) /* before an object: two links, the first 0 if untracked */
 #define STEPS 8u               /* objects start at multiples of HEADER below STEPS * HEADER */
+#define EXAMINED ((STEPS + 1) * HEADER) /* bytes of a block that are read */
 #define SUMS 6u
 #define FREE_THREADED 16u /* minimum number of bytes before an object's shared count */
 #define IGNORED 0xFFFFFFFEu
@@ -77,6 +78,8 @@ static bool may_be_values(const uint8_t *data, uint64_t size) {
  * for an object without pointers, else lives[i]; 0 if there is doubt. The addresses of blocks that
  * the piece cuts off are appended to `cut`.
  *
+ * The values of a dictionary are no object, even if the first one is a type: see are_values.
+ *
  * `shift`: 0, or the bytes of an object before its shared count of references, in a free-threaded
  * interpreter. offsets[i] and marks[i] are then those of that count, which is before the type. */
 API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const uint8_t *offsets, const uint8_t *marks, const uint8_t *leaves,
@@ -104,7 +107,7 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
         uint64_t size = size_of(b, index), left = p->length - (start - p->address);
         if (b->states[index] != IN_USE || start % WORD)
             continue;
-        if (left < size && left < STEPS * HEADER + HEADER) {
+        if (left < size && left < EXAMINED) {
             if (words_push(cut, start)) {
                 code = NO_MEMORY;
                 break;
@@ -121,6 +124,8 @@ API int fl_objects(const blocks *b, const piece *p, const uint64_t *types, const
             if (!type || !known.keys[place] || offsets[known.numbers[place]] != offset)
                 continue;
             const uint8_t *object = data + offset;
+            if (!shift && !offset && are_values(data, size < EXAMINED ? size : EXAMINED, size))
+                break;
             if (shift ? offset < FREE_THREADED || !shared_counts(object) : !counts(b, program, load(object)))
                 continue;
             bool live = shift ? load32(object + REF_LOCAL) || load(object) >> 2 : load(object) != 0;

@@ -8,7 +8,7 @@
  * id(OBJECT) is the object's address. This storage is in separate blocks. First, objects claim the
  * blocks that they own; then the contents of each claimed block are checked. For unused words of
  * the objects themselves, see cpython_remains.c. */
-#include "blocks.h"
+#include "cpython_values.h"
 
 #define NO_TYPE UINT32_MAX
 #define HAS_ITEMS 1u   /* kinds of a type: ob_size, ob_item, allocated follow the type */
@@ -27,7 +27,6 @@
 #define DISPUTED UINT32_MAX
 #define OLD_VALUES (PREFIX | 64u) /* values up to 3.10; 64 is no possible prefix */
 #define MOST_PREFIX 64u
-#define MOST_VALUES 30u /* SHARED_KEYS_MAX_SIZE */
 #define MOST_ITEMS (SET - 4u)      /* of a list, whose claim must be less than SET */
 #define SAMPLED 4u /* items checked at both ends of a list */
 #define LAST_WORD 63u
@@ -234,20 +233,9 @@ static bool is_value(const uint8_t *data, uint64_t length, uint64_t number) {
     return at < used;
 }
 
-/* Return the number of the first word after the values in a block with the layout of 3.13; 0 if
- * this is no such block. `data`: at least one word. The first word has, in one byte each, the
- * number of values, the number of those in use, and whether the values are in an object; its other
- * bytes are not written. The order of the values in use follows the values, in one byte each,
- * rounded up to words (struct _dictvalues in Include/internal/pycore_dict.h of 3.13 and 3.14). */
-static uint64_t find_values(const uint8_t *data, uint64_t size) {
-    uint64_t capacity = data[0], end = 1 + capacity, whole = (end + (capacity + WORD - 1) / WORD) * WORD;
-    bool fits = whole <= size && size - whole <= whole / 4 + 4 * WORD;
-    return capacity && capacity <= MOST_VALUES && data[1] <= capacity && !data[2] && fits ? end : 0;
-}
-
-/* Return the same for a block of the given size up to 3.10. There are values for two thirds of 8,
- * 16 or 32 slots. A word that follows an odd number of values is not written, because allocators
- * round sizes up to two words. Return 0 if there is no such word. */
+/* Return the same as find_values for a block of the given size up to 3.10. There are values for two
+ * thirds of 8, 16 or 32 slots. A word that follows an odd number of values is not written, because
+ * allocators round sizes up to two words. Return 0 if there is no such word. */
 static uint64_t find_old_values(uint64_t size) {
     for (uint64_t slots = 8; slots <= 32; slots *= 2)
         if (slots * 2 / 3 % 2 && size == (slots * 2 / 3 + 1) * WORD)

@@ -34,7 +34,7 @@ def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
         truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
     definite = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
-    assert len(truly) == 21 and min(truly.values()) >= COUNT // 2
+    assert len(truly) == 24 and min(truly.values()) >= COUNT // 2
     for name, count in truly.items():
         if name not in SHARED_SPARE.get(version, ()):
             assert LEAST * count <= definite.get(name, 0) <= count, name
@@ -89,6 +89,17 @@ async def start():
     kept.extend(loop.create_task(wait(loop.create_future(), new())) for _ in range(20))
     await asyncio.sleep(0)
 loop.run_until_complete(start())
+class Number(int): pass
+class Slotted(int): __slots__ = ()
+class Plain: pass
+class More(Plain): __slots__ = ("own",)
+for kind in (int, str, float, bytes, object, Slotted, More):  # values of dictionaries that look like objects of these types
+    for one in (Number(1), Plain(), More()):
+        one.kind, one.session, one.others = kind, new(), many(2)
+        kept += [one, vars(one).copy()]
+    taken = More()
+    taken.own, taken.kind, taken.session = new(), kind, new()
+    kept.append(vars(taken))
 kept += [itertools.chain(many(3), many(4)) for _ in range(9)]
 kept += [iter(many(5)) for _ in range(9)]
 def recurse(level):

@@ -27,6 +27,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
 Emptied, Global, Registered, Seen, Behind, Valued = classes("Emptied", "Global", "Registered", "Seen", "Behind", "Valued")
+Coded, Paused, Viewed = classes("Coded", "Paused", "Viewed")
 
 
 def leaked(kind):
@@ -203,6 +204,32 @@ def of_dictionary():
     return COUNT
 
 
+def unwritten(kind, new):
+    """The interpreter does not write some words of the objects that `new` returns. They still contain the address of the object."""
+    for number in range(COUNT):
+        made = leaked(kind)
+        earlier = [[made] * words for words in range(4, 64)]
+        del earlier
+        keep(new(number))
+    return COUNT
+
+
+def coded():
+    code = coded.__code__
+    return unwritten(Coded, lambda number: code.replace(co_firstlineno=number))
+
+
+def paused():
+    def generate(number):
+        yield number
+
+    return unwritten(Paused, generate)
+
+
+def viewed():
+    return unwritten(Viewed, lambda number: memoryview(b"viewed"))
+
+
 def heap():
     one = keep([])
     for number in range(COUNT):
@@ -292,6 +319,9 @@ KINDS = {
     Cleared: cleared,
     Iterator: iterator,
     Detached: detached,
+    Coded: coded,
+    Paused: paused,
+    Viewed: viewed,
 }
 
 gc.collect()

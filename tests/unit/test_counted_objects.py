@@ -103,6 +103,11 @@ def random_heap(seed: int) -> Heap:
         if number < len(TYPES) and size >= OFFSETS[number] + 16:
             place = at + OFFSETS[number]
             memory[place : place + 16] = struct.pack("<2Q", pick.choice([0, 1, 2, 700, HEAP + at]), TYPES[number])
+        if number == 4 and size >= 24:  # values of a dictionary, the first of which is a type
+            capacity = min(size // 8 - 1 - size // 72 - pick.randrange(2), 30)
+            memory[at : at + 16] = struct.pack("<4BIQ", capacity, pick.choice([1, capacity]), 0, 0, 0, TYPES[0])
+            memory[at + 16 : at + size] = struct.pack("<Q", pick.choice([0, HEAP, HEAP, 9])) * (size // 8 - 2)
+            memory[at + 8 + 8 * capacity : at + size] = bytes(range(size - 8 - 8 * capacity))
         at += -(-size // 16) * 16 + 16 * pick.randrange(3)
     return Heap(memory, blocks)
 
@@ -134,3 +139,30 @@ def test_values_of_a_dictionary_are_no_object(engine: Callable[[], Engine]) -> N
     leaf = words(2, TYPES[0]) + b"\0\x64" + bytes(6)
     heap = make_heap((64, remains), (64, leaf), (64, leaf[:-1] + bytes([24])), (64, leaf.ljust(31, b"\0") + bytes([32])))
     assert count(engine(), heap, [])[3] == [LEAF, LEAF, 0, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_that_begin_with_a_type_are_no_object(engine: Callable[[], Engine]) -> None:
+    """Since CPython 3.13, the number and the capacity of values are before them. They look like a count of references."""
+
+    def make_values(capacity: int, *values: int, order: bytes = b"", head: int = 0) -> tuple[int, bytes]:
+        used = [number for number, value in enumerate(values) if value]
+        first = struct.pack("<4BI", capacity, len(used), head, 0, 0)
+        words = struct.pack(f"<{capacity}Q", *values, *bytes(capacity - len(values)))
+        content = first + words + (order or bytes(used)).ljust(-(-capacity // 8) * 8, b"\xff")
+        return -(-len(content) // 16) * 16, content
+
+    kind = TYPES[0]
+    heap = make_heap(
+        make_values(6, kind, HEAP, 0, HEAP + 32),
+        make_values(30, kind, HEAP),
+        make_values(6, kind, HEAP, order=bytes([1, 0])),
+        # None of these are values
+        make_values(6, kind, HEAP, order=bytes([0, 2])),
+        make_values(6, kind, 5),  # not an address
+        make_values(6, kind, HEAP, head=1),  # the values are in an object
+        make_values(6, kind, 1 << 63),
+        (64, struct.pack("<3Q", 0x0102, kind, HEAP)),  # the block is too large
+        (32, struct.pack("<4Q", 0x0101, kind, 0, 0)),  # one value: perhaps a float
+    )
+    assert count(engine(), heap, [])[0] == [NO_OBJECT] * 3 + [0] * 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fake import FakeTarget
 
 from findleaks.engine.reference.engine import PureEngine
+from findleaks.engine.terms import State
 from findleaks.runtimes.node import addon_files
 from findleaks.runtimes.v8 import paths, views
 from findleaks.runtimes.v8.functions import JavaScriptFunction
@@ -44,11 +46,34 @@ def test_views_of_unknown_buffers(place: int, found: tuple[int, int, int], monke
     assert views.measure_views(graph) == found
 
 
-def test_functions_that_release_nothing_of_addons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some successive blocks that belong to no addon, the arguments of the function are not examined."""
-    monkeypatch.setattr(addon_files, "_MOST_MISSES", 2)
+def test_stale_words_name_no_addon() -> None:
+    """A function's block has the address of a block with an address in the addon. Stale words in most blocks refer to another addon. In
+    a few blocks of another function, only such words refer to an addon."""
+    modules = [Module(f"/app/{name}.node", start, start, start + 0x1000) for name, start in (("a", 0x5000), ("b", 0x7000))]
+    blocks, memory = dict[int, tuple[int, int, int, State]](), dict[int, bytes]()
+
+    def make_block(*words: int) -> int:
+        address = 0x10000 + 0x100 * len(blocks)
+        blocks[address] = len(blocks), address, 8 * len(words), State.IN_USE
+        memory[address] = struct.pack(f"<{len(words)}Q", *words)
+        return address
+
+    own = [(0x1000, make_block(0, make_block(1, 0x5800), 0x7800 if number % 8 else 0)) for number in range(64)]
+    others = [(0x2000, make_block(0, 0, 0x7800 if number < 6 else 0)) for number in range(64)]
+    directory: Any = SimpleNamespace(blocks=SimpleNamespace(lookup=blocks.get))
+    files = addon_files.AddonFiles(FakeTarget(memory, modules=modules), directory)
+    assert files.find_releasing(own + others + [(0x3000, 0x5800)]) == ["/app/a.node"] * 64 + [""] * 64 + ["/app/a.node"]
+
+
+def test_stale_words_of_objects_name_no_addon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects of one class have the address of the napi_env in their third word. Other words may be stale."""
     directory: Any = SimpleNamespace(blocks=SimpleNamespace(lookup=lambda address: None))
-    files = addon_files.AddonFiles(FakeTarget({}, modules=[Module("/app/a.node", 0x5000, 0x5000, 0x6000)]), directory)
-    own, other = (0x1000, 0x5800), (0x1000, 0x2000)
-    assert [files.find_releasing(words) for words in (other, own, other, other, own)] == ["", "/app/a.node", "", "", ""]
-    assert files.find_releasing((0x1008, 0x5800)) == "/app/a.node"
+    files = addon_files.AddonFiles(FakeTarget({}), directory)
+    monkeypatch.setattr(files, "_file", {0xA: "/app/a.node", 0xB: "/app/b.node"}.get)
+    objects = [(0x1000, 0xB if number % 3 == 0 else 1, 0xA, 0xB if number % 2 else 2) for number in range(60)]
+    assert {files.find(one) for one in objects} == {"", "/app/a.node"}  # unknown if the words differ
+    files.learn(addon_files.take_sample(objects))
+    assert {files.find(one) for one in objects} == {"/app/a.node"}
+    without = [(0x2000, 0xB if number == 7 else 1) for number in range(60)]  # a class whose objects have no napi_env
+    files.learn(without)
+    assert {files.find(one) for one in without} == {""}

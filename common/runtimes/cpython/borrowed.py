@@ -3,9 +3,9 @@ The ob_refcnt of the object at this address does not count them.
 
 These words are the collector's links, the list of an object's weak references, a weak reference's
 referent, the remaining contents of objects that are kept for reuse, words after the end of an
-object in its block, hashes in the table of a small set (see storage.py), and bytecode. Since 3.11,
-bytecode contains caches (LOAD_METHOD) with addresses of functions. These functions may have been
-freed.
+object in its block, hashes in the table of a small set (see storage.py), words that the interpreter
+does not write, and bytecode. Since 3.11, bytecode contains caches (LOAD_METHOD) with addresses of
+functions. These functions may have been freed.
 
 Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
 Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the words before
@@ -13,7 +13,10 @@ an object is the list of weak references; struct _dictvalues, of whose first wor
 are written, follows an object since 3.13), Include/cpython/object.h (tp_weaklistoffset),
 Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
 wr_next after the object's head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is
-borrowed). Since 3.11, tp_basicsize of the type "code" is the offset of an object's bytecode."""
+borrowed), Include/cpython/code.h (_co_unique_id, since 3.14), Include/cpython/genobject.h
+(gi_running up to 3.9, gi_origin_or_finalizer), Include/cpython/frameobject.h (f_blockstack, up to
+3.10), Include/memoryobject.h (ob_array), Modules/_decimal/_decimal.c (PyDecObject). Since 3.11,
+tp_basicsize of the type "code" is the offset of an object's bytecode."""
 
 from __future__ import annotations
 
@@ -33,6 +36,18 @@ CODE = "code"
 _WEAK_WORDS = (2, 5, 6)  # wr_object, wr_prev, wr_next, in words from the object
 # Offsets of the hashes in a set's table, in words from the start of the set.
 _SET_HASHES = range(ENTRIES + 1, ENTRIES + ENTRY_WORDS, 2)
+# The words of a Decimal with its flags, and with digits. The flags are one byte.
+_DECIMAL = (3, *range(9, 13))
+# f_blockstack is before the variables of a frame; f_trace_lines and the next byte are in one word.
+_FRAMES, _BLOCK_STACK = {"3.9": (11,), "3.10": ()}, 30
+# gi_running is one byte; only coroutines have gi_origin_or_finalizer; only a free-threaded
+# interpreter writes _co_unique_id.
+_UNWRITTEN = {
+    **dict.fromkeys(((name, "3.9") for name in ("generator", "coroutine", "async_generator")), (3,)),
+    ("generator", "3.11"): (8,),
+    **dict.fromkeys((("generator", release) for release in ("3.12", "3.13", "3.14")), (7,)),
+    (CODE, "3.14"): (23,),
+}
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250
@@ -44,20 +59,21 @@ class Borrowed:
     `lives` and `kept` have a byte for each type: the pattern of its live objects, and of its
     objects kept for reuse."""
 
-    def __init__(self, known: Types, word: int) -> None:
+    def __init__(self, known: Types, word: int, version: str) -> None:
         self._word = word
         # The second exclusion is engine.LEAF.
         self._table = ExclusionTable((Exclusion(0), Exclusion(EVERY_WORD)), _MOST)
         self.lives, self.kept = bytearray(), bytearray()
         weak = {number for number in range(len(known)) if known.plain_name(number) in WEAK}
         sets = {*known.list_derived(("set", "frozenset"))}
+        unwritten = _list_unwritten(known, word, version)
         for number, (start, flags) in enumerate(zip(known.offsets, known.flags)):
             is_weak = number in weak or not weak.isdisjoint(known.bases(number))
             links, header = (0, NO_HEADER) if known.shift else _links(start, flags, word)
             is_code = known.plain_name(number) == CODE
             size = known.basic_size(number) - known.shift if is_code else known.sizes[number]
             rest = _whole_rest if known.shift or is_code else _rest
-            own = _WEAK_WORDS if is_weak else _SET_HASHES if number in sets else ()
+            own = _WEAK_WORDS if is_weak else _SET_HASHES if number in sets else unwritten.get(number, ())
             if flags & INLINE_VALUES and not known.shift:
                 own = (*own, known.basic_size(number) // word)
             words = _mask_borrowed(start, flags, known.weak_lists[number], own, word) | rest(start, size, word)
@@ -106,6 +122,22 @@ class Borrowed:
         returned if there are too many."""
         number = self._table.add(exclusion)
         return fallback if number is None else number
+
+
+def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence[int]]:
+    """Return words of objects that the interpreter never writes, or in which it writes only
+    numbers, by the number of the type. Words are numbered from the start of an object."""
+    release = ".".join(version.split(".")[:2])
+    found: dict[int, Sequence[int]] = dict.fromkeys(known.list_derived(("decimal.Decimal",)), _DECIMAL)
+    for number in range(len(known)):
+        name, end = known.plain_name(number), (known.basic_size(number) - known.shift) // word
+        if name == "memoryview":
+            found[number] = range(end, LAST_WORD)
+        elif name == "frame" and release in _FRAMES:
+            found[number] = (*_FRAMES[release], *range(end - 1 - _BLOCK_STACK, end - 1))
+        elif (name, release) in _UNWRITTEN:
+            found[number] = _UNWRITTEN[name, release]
+    return found
 
 
 def _links(start: int, flags: int, word: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from findleaks.engine.terms import State
 from findleaks.runtimes.count_verdict import CountVerdict
 from findleaks.runtimes.cpython.counts import BlockReader, CountColumns
 from findleaks.runtimes.cpython.engine import LEAF, NO_OBJECT, STEPS, SUMS, ObjectTally
+from findleaks.runtimes.cpython.values_reference import are_values
 from findleaks.target.base import Piece
 from findleaks.target.encoded_numbers import decode_signed
 
@@ -58,6 +59,12 @@ def count_objects(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Objec
             if number is None or tally.offsets[number] != offset:
                 continue
             place = start - piece.address + offset
+            if (
+                not tally.shift
+                and not offset
+                and are_values(piece.data[start - piece.address :][: min(size, (STEPS + 1) * header)], arch, size)
+            ):
+                break
             if tally.shift:
                 head = piece.data[place - FREE_THREADED : place] if offset >= FREE_THREADED else None
                 if head is None or not _shared_counts(head, decode_signed(count, 8 * word), word, arch.byteorder):

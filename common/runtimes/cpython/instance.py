@@ -114,7 +114,7 @@ class CPython(DumpableBlocks):
     @cached_property
     def borrowed(self) -> Borrowed:
         """Words of objects that are not references, as patterns by type."""
-        return Borrowed(self.known, self._target.arch.word)
+        return Borrowed(self.known, self._target.arch.word, self.version)
 
     @cached_property
     def tally(self) -> ObjectTally:

@@ -61,7 +61,6 @@ MOST_RANGES = 1 << 21
 """Maximum number of ranges of unused words. Each takes about 150 bytes. An intact process has more
 only if dictionaries or sets contain millions of ids."""
 MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
-MOST_VALUES = 30  # SHARED_KEYS_MAX_SIZE: values of a dictionary at most
 
 
 def storage_kinds(known: Types, version: str, word: int) -> bytes:

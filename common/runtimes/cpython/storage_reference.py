@@ -10,7 +10,8 @@ from findleaks.engine.contract import Blocks
 from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import LAST_WORD, State
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
-from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, MOST_VALUES, SET, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.storage import DEQUE, KEYS, LIST, MOST_PREFIX, SET, SHARED, SPARE, TAGGED, VALUES
+from findleaks.runtimes.cpython.values_reference import find_values
 from findleaks.runtimes.cpython.wanted_patterns import ROW, WANTED
 from findleaks.target.base import Piece
 
@@ -140,15 +141,6 @@ def _find_old_values(word: int, size: int) -> int:
     return next((count for count in counts if count % 2 and size == (count + 1) * word), 0)
 
 
-def _find_values(data: memoryview, word: int, size: int) -> int:
-    """See find_values in cpython_storage.c."""
-    capacity, used, is_embedded = data[:3]
-    end = 1 + capacity
-    whole = (end + -(-capacity // word)) * word
-    fits = whole <= size and size - whole <= whole // 4 + 4 * word
-    return end if 0 < capacity <= MOST_VALUES and used <= capacity and not is_embedded and fits else 0
-
-
 def _is_deque(items: int, first_block: int, last_block: int, first: int, last: int) -> bool:
     between = items + first - last - 1
     if first >= _CHUNK_ITEMS or last >= _CHUNK_ITEMS or items >> 32:
@@ -201,7 +193,7 @@ def unused_storage(
         words = engine.arch.unpack(bytes(one.data[: len(one.data) // word * word]))
         if claim in (_PREFIX, _OLD_VALUES):
             is_old, whole = claim == _OLD_VALUES, one.size // word * word
-            end = _find_old_values(word, whole) if is_old else _find_values(one.data, word, whole) if words else 0
+            end = _find_old_values(word, whole) if is_old else find_values(one.data, word, whole) if words else 0
             place = end if is_old else ROW + end
             if end and heads[place] >= WANTED:
                 heads[place] = WANTED

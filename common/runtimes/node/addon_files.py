@@ -8,8 +8,9 @@ the addon's file as a std::string. Since Node 16, it has %20 in place of a space
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from findleaks.allocators.directory import Directory
@@ -17,6 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.terms import State
 from findleaks.target.base import Module, Target
+from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import region_at
 
 TABLE, PREFIX, SUFFIX = "_ZTV", "vtable for ", ".node"
@@ -26,11 +28,13 @@ _ENVIRONMENT_WORDS = 64  # words of a napi_env that are read
 _LEVELS = 2  # levels of blocks between a backing store and what identifies its addon
 # Bytes of such a block. Larger ones, such as Node's Environment, reach everything.
 _MOST_SMALL = 256
-_MOST_MISSES = 1024  # successive searches for one function that find no addon
+_SAMPLE = 512  # objects that are examined to find where objects of their class refer to an addon
+_FREQUENT = 0.1  # least part of a sample in which a path to an addon is not stale
 _URL, _LONGEST = b"file://", 4096
 _REFERENCE_CLASSES = ("v8impl::Ref", "v8impl::TrackedFinalizer", "v8impl::(anonymous namespace)::ArrayBufferReference")
 REFERENCE, FUNCTION, TASK = "Node-API reference", "Node-API thread-safe function", "Node-API asynchronous task"
 EXTERNAL, DEFERRED, CONTEXT = "Node-API external", "Node-API deferred", "Node-API asynchronous context"
+HOOK = "Node-API cleanup hook"
 _CLASSES = {"v8impl::(anonymous namespace)::ThreadSafeFunction": FUNCTION, "(anonymous namespace)::uvimpl::Work": TASK}
 
 
@@ -42,8 +46,22 @@ def name_class(title: str) -> str:
 def plural(owner: str) -> str:
     """Return the plural of a phrase that begins with the name of a class: "Node-API references of
     /app/a.node"."""
-    name = next((one for one in (REFERENCE, FUNCTION, TASK, DEFERRED, CONTEXT) if owner.startswith(one)), "")
+    name = next((one for one in (REFERENCE, FUNCTION, TASK, DEFERRED, CONTEXT, HOOK) if owner.startswith(one)), "")
     return f"{name}s{owner[len(name) :]}" if name else owner
+
+
+_T = TypeVar("_T")
+
+
+def read_words(memory: Memory, address: int, size: int) -> Sequence[int]:
+    """Return the words of an object in a block of `size` bytes, in which its napi_env may be; () if
+    they cannot be read."""
+    return memory.words(address, min(MOST_WORDS, size // memory.size)) or ()
+
+
+def take_sample(many: Sequence[_T]) -> Sequence[_T]:
+    """Return at most _SAMPLE elements, evenly spread."""
+    return many[:: max(1, -(-len(many) // _SAMPLE))]
 
 
 class AddonFiles:
@@ -52,49 +70,72 @@ class AddonFiles:
     def __init__(self, target: Target, directory: Directory) -> None:
         self._target, self._directory, self._memory = target, directory, Memory(target)
         self._files: dict[int, str] = {}
-        # successive searches of `find_releasing` without a result, by function
-        self._misses: Counter[int] = Counter()
-        # index of the word at which `find` found a napi_env, by the first word of the object
+        # The number of the word with the napi_env, or -1, by the first word of the objects
         self._offsets: dict[int, int] = {}
+
+    def learn(self, objects: Sequence[Sequence[int]]) -> None:
+        """Find out at which offset objects have their napi_env. `objects`: the words of objects of
+        any classes (see `take_sample`). Objects of a class have the same first word."""
+        by_class: dict[int, list[Sequence[int]]] = {}
+        for words in objects:
+            by_class.setdefault(words[0] if words else 0, []).append(words)
+        for first, its in by_class.items():
+            counts = Counter(at for words in its for at, word in enumerate(words) if self._file(word))
+            at, count = min(counts.items(), key=lambda one: (-one[1], one[0]), default=(0, 0))
+            self._offsets[first] = at if 2 * count > len(its) else -1
 
     def find(self, words: Sequence[int]) -> str:
         """Return the file of the addon to whose napi_env one of the words of an object refers; if
         there is none, the file of the only addon that is loaded, or "".
 
-        Objects of a class, which have the same first word, have the napi_env at one offset. The
-        word at the last known offset is therefore tried first: other words need a search each."""
-        last = self._offsets.get(words[0], 0) if words else 0
-        file = self._file(words[last]) if 0 < last < len(words) else ""
-        if file:
-            return file
-        for at, word in enumerate(words):
-            file = self._file(word)
-            if file:
-                self._offsets[words[0]] = at
-                return file
-        return self._only_addon
+        Other words may be stale, and refer to the napi_env of another addon. If `learn` had objects
+        of the class, only the word counts at which most of them have a napi_env. Otherwise, all
+        words must agree."""
+        at = self._offsets.get(words[0]) if words else None
+        if at is not None:
+            words = words[at : at + 1] if at >= 0 else ()
+        found = {file for word in words for file in (self._file(word),) if file}
+        return found.pop() if len(found) == 1 else "" if found else self._only_addon
 
-    def find_releasing(self, words: Sequence[int]) -> str:
-        """Return the file of the addon that releases something; "" if it is unknown. `words`: the
-        address of the function that releases it, and those of the function's arguments.
+    def find_releasing(self, releases: Sequence[Sequence[int]]) -> Sequence[str]:
+        """Return the files of the addons that release things; "" for those that are unknown. Each
+        of `releases` has the address of the function that releases a thing, and those of the
+        function's arguments.
 
         One of these words is an address in the addon, the address of its napi_env, or the address
         of a small block, from which one of these two is reached through at most _LEVELS small
         blocks. For example, Node's own functions have a block of the class CallbackInfo, and those
-        of Node-API have a BufferFinalizer. The search takes long if it finds no addon. So after
-        _MOST_MISSES successive searches for a function without a result, the function is treated as
-        one that releases nothing of addons."""
-        if self._misses[words[0]] >= _MOST_MISSES:
-            return ""
-        some = set(words)
-        for level in range(_LEVELS + 1):
-            found = {file for word in some for file in (self._module_of(word), self._file(word)) if file}
-            if found:
-                self._misses[words[0]] = 0
-                return found.pop() if len(found) == 1 else ""
-            some = {word for address in some for word in self._words_of_small(address)} if level < _LEVELS else set()
-        self._misses[words[0]] += 1
-        return ""
+        of Node-API have a BufferFinalizer. Other words of such blocks may be stale. A path is given
+        by the numbers of the words. Only those count that lead to an addon in a tenth of a
+        function's releases, and of several the most frequent one."""
+        by_function: dict[int, list[int]] = {}
+        for number, words in enumerate(releases):
+            by_function.setdefault(words[0], []).append(number)
+        found = [""] * len(releases)
+        for numbers in by_function.values():
+            sample = take_sample(numbers)
+            counts = Counter(path for number in sample for path in self._paths(releases[number], _LEVELS))
+            paths = [path for path, count in counts.items() if count >= _FREQUENT * len(sample)]
+            paths.sort(key=lambda path: (-counts[path], path))
+            for number in interruptible(self._target, numbers, 256):
+                files = (self._follow(releases[number], path) for path in paths)
+                found[number] = next(filter(None, files), "")
+        return found
+
+    def _paths(self, words: Sequence[int], levels: int) -> Iterator[tuple[int, ...]]:
+        """Yield the paths from these words to addons, through at most `levels` blocks."""
+        for at, word in enumerate(words):
+            if self._module_of(word) or self._file(word):
+                yield (at,)
+            elif levels:
+                yield from ((at, *path) for path in self._paths(self._words_of_small(word), levels - 1))
+
+    def _follow(self, words: Sequence[int], path: Sequence[int]) -> str:
+        """Return the file of the addon to which a path leads, or ""."""
+        for at in path[:-1]:
+            words = self._words_of_small(words[at]) if at < len(words) else ()
+        word = words[path[-1]] if path[-1] < len(words) else 0
+        return self._module_of(word) or self._file(word)
 
     def _module_of(self, word: int) -> str:
         """Return the file of the addon that is loaded at an address, or ""."""

@@ -19,7 +19,7 @@ from findleaks.allocators.directory import Directory
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import CONTEXT, FUNCTION, MOST_WORDS, TASK, AddonFiles
+from findleaks.runtimes.node.addon_files import CONTEXT, FUNCTION, TASK, AddonFiles, read_words, take_sample
 from findleaks.target.base import Target
 from findleaks.target.interruptible import interruptible
 from findleaks.target.ranges import nonzero_pieces
@@ -51,12 +51,15 @@ def find_async_structures(target: Target, engine: Engine, directory: Directory) 
     environments = {table for symbol in _ENVIRONMENTS for table in _table(target, symbol)}
     found = list(_find_headed(target, engine, directory, sorted({*names, *environments}))) if names and environments else []
     owners = sorted(address for _, address, _, table in found if table in environments)
+    for wanted in names:
+        its = [(address, size) for _, address, size, table in found if table == wanted]
+        files.learn([read_words(memory, *one) for one in take_sample(its)])
     types: dict[str, list[int]] = {}
     stale: list[int] = []
     link = 0
     for index, address, size, table in interruptible(target, found, 4096):
-        words = memory.words(address, min(MOST_WORDS, size // memory.size)) if table in names else None
-        if words is None:
+        words = read_words(memory, address, size) if table in names else ()
+        if not words:
             continue
         types.setdefault(f"{names[table]} ({files.find(words) or 'of an addon'})", []).append(index)
         if names[table] == TASK and len(stale) < _MOST_LINKED:
@@ -64,8 +67,8 @@ def find_async_structures(target: Target, engine: Engine, directory: Directory) 
             if link and _is_unlinked(memory, address, words, link):
                 stale.append(index)
     for index, address, size, _ in interruptible(target, _find_headed(target, engine, directory, owners), 4096):
-        words = memory.words(address, _CONTEXT_WORDS) if _LEAST_CONTEXT <= size <= _MOST_CONTEXT else None
-        if words is not None and _is_context(words):
+        words = (memory.words(address, _CONTEXT_WORDS) or ()) if _LEAST_CONTEXT <= size <= _MOST_CONTEXT else ()
+        if words and _is_context(words):
             types.setdefault(f"{CONTEXT} ({files.find(words) or 'of an addon'})", []).append(index)
     return AsyncStructures(types, stale, link) if types else None
 

@@ -18,7 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import DEFERRED, MOST_WORDS, SUFFIX, TABLE, AddonFiles, name_class, plural
+from findleaks.runtimes.node.addon_files import DEFERRED, SUFFIX, TABLE, AddonFiles, name_class, plural, read_words, take_sample
 from findleaks.runtimes.node.addon_variables import AddonVariables, Reached, choose_variables, name_variable
 from findleaks.runtimes.node.deferreds import Deferreds
 from findleaks.target.base import Module, Target
@@ -245,6 +245,7 @@ class HandleOwners:
         offsets: dict[int, int] = {}
         for (table, at), _ in votes.most_common():
             offsets.setdefault(table, at)
+        self._files.learn([words for _, words in take_sample(blocks)])
         for index, words in blocks:
             place = words[offsets[words[0]]] if offsets.get(words[0], len(words)) < len(words) else 0
             if place in places:
@@ -288,8 +289,7 @@ class HandleOwners:
         if Node-API made it; "" if the class is unknown."""
         title = self._files.class_of(address)
         name = name_class(title)
-        words = self._memory.words(address, min(MOST_WORDS, size // self._memory.size)) if name else None
-        return f"{name}{self._of(self._files.find(words or ()))}" if name else title
+        return f"{name}{self._of(self._files.find(read_words(self._memory, address, size)))}" if name else title
 
     def _variable(self, module: Module, address: int) -> str:
         """Return the name of the variable at an address, and the file if it is an addon; "" if the

@@ -25,7 +25,8 @@ from findleaks.demangle import demangle
 from findleaks.engine.contract import Engine
 from findleaks.engine.dominators import IGNORED, NO_ROOT
 from findleaks.engine.terms import NO_BLOCK, State
-from findleaks.runtimes.node.addon_files import MOST_WORDS, PREFIX, SUFFIX, TABLE, AddonFiles, name_class
+from findleaks.runtimes.node.addon_files import HOOK, PREFIX, SUFFIX, TABLE, AddonFiles, name_class, read_words, take_sample
+from findleaks.runtimes.node.cleanup_hooks import find_cleanup_hooks
 from findleaks.runtimes.v8.array_bytes import STORE, name_store
 from findleaks.target.base import Range, Target
 from findleaks.target.interruptible import interruptible
@@ -59,7 +60,7 @@ class Objects:
     `foreign`, by number of the class, if an embedder frees them: they may contain its structures.
     `unused` are the parts of the blocks in `memory` that malloc added to the size that V8
     requested. `addon_types` are the numbers of the classes of addons, and of their
-    Node-API objects."""
+    Node-API objects. Cleanup hooks refer to no JavaScript object."""
 
     blocks: array[int]
     numbers: dict[str, int] = field(default_factory=lambda: {STORE: 0})
@@ -112,6 +113,8 @@ def objects(target: Target, engine: Engine, directory: Directory) -> Objects:
             others[address] = words[4 * at + (2 if found[address] in files else 1)]
     _stores(target, engine, directory, made, stores)
     _add_addon_objects(target, directory, made, {one: titles[table] for one, table in found.items()})
+    for index, file in find_cleanup_hooks(target, engine, directory):
+        made.add(f"{HOOK} ({file})", index, blocks.size(index))
     for address in sorted(_belonging(target, engine, list(others), list(others.values()))):
         index, table = blocks.find(address), found[address]
         file = files.get(table, "")
@@ -133,13 +136,15 @@ def _add_addon_objects(target: Target, directory: Directory, made: Objects, titl
     """Add the objects that Node-API made for addons: "Node-API reference (/app/a.node)". `titles`:
     the class of each object by its address."""
     blocks, memory, files = directory.blocks, Memory(target), AddonFiles(target, directory)
+    by_class: dict[str, list[int]] = {}
     for address, title in interruptible(target, sorted(titles.items()), 4096):
-        name = name_class(title)
-        if name:
-            index = blocks.find(address)
-            size = blocks.size(index)
-            file = files.find(memory.words(address, min(MOST_WORDS, size // memory.size)) or ())
-            made.add(f"{name} ({file or 'of an addon'})", index, size)
+        if name_class(title):
+            by_class.setdefault(title, []).append(blocks.find(address))
+    for title, indices in by_class.items():
+        files.learn([read_words(memory, blocks.address(index), blocks.size(index)) for index in take_sample(indices)])
+        for index in interruptible(target, indices, 4096):
+            file = files.find(read_words(memory, blocks.address(index), blocks.size(index)))
+            made.add(f"{name_class(title)} ({file or 'of an addon'})", index, blocks.size(index))
             made.addon_types.add(made.blocks[index])
 
 
@@ -148,8 +153,7 @@ def find_object_of_handle(target: Target, directory: Directory, indices: Sequenc
     an addon refers. The first ones after the middle are examined. Returns None if there is none."""
     memory, middle = Memory(target), len(indices) // 2
     for index in indices[middle : middle + _EXAMPLES]:
-        words = memory.words(directory.blocks.address(index), min(MOST_WORDS, directory.blocks.size(index) // memory.size))
-        for word in words or ():
+        for word in read_words(memory, directory.blocks.address(index), directory.blocks.size(index)):
             value = memory.word(word) if word and word % memory.size == 0 else None
             start = value - 1 if value is not None and value & 3 == 1 else 0
             found = graph.find(start) if start else None
@@ -203,13 +207,18 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
     held, _ = blocks.find_all(memories)
     own, its = blocks.columns_of(indices), blocks.columns_of(held)
     union = _find_union(target, words)
+    releases = {
+        at: _release(target, words[STORE_WORDS * at : STORE_WORDS * (at + 1)], union)
+        for at in interruptible(target, range(len(places)), 256)
+        if at not in missing
+    }
+    foreign = {at: its for at, its in releases.items() if its} if files.addons else {}
+    names = dict(zip(foreign, files.find_releasing(list(foreign.values()))))
     for at, place in interruptible(target, enumerate(places), 256):
         if at in missing or indices[at] == NO_BLOCK or own.address[at] != place:
             continue
         store = words[STORE_WORDS * at : STORE_WORDS * (at + 1)]
-        release = _release(target, store, union)
-        file = files.find_releasing(release) if release and files.addons else ""
-        name = name_store(file)
+        name = name_store(names.get(at, ""))
         made.add(name, indices[at], own.size[at] + shared_sizes[at])
         # Ignore the block's references: a store refers to its allocator, through which everything
         # is reachable.
@@ -217,7 +226,7 @@ def _stores(target: Target, engine: Engine, directory: Directory, made: Objects,
         made.stored[name] += store[1]
         # If the memory does not begin at the start of a block, another owner frees it.
         if memories[at] and its.address[at] == memories[at]:
-            if release:
+            if releases[at]:
                 made.foreign.setdefault(made.numbers[name], array("I")).append(held[at])
             else:
                 made.memory.append(held[at])

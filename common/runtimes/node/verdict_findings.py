@@ -9,7 +9,7 @@ from findleaks.formatting import number, shorten, size
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
-from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, REFERENCE, SUFFIX, TASK, plural
+from findleaks.runtimes.node.addon_files import CONTEXT, DEFERRED, FUNCTION, HOOK, REFERENCE, SUFFIX, TASK, plural
 from findleaks.runtimes.node.isolate_heaps import IsolateHeap, count_heaps, describe_heaps
 from findleaks.runtimes.retained_findings import find_retainer
 from findleaks.runtimes.v8.array_bytes import ARRAY_BYTES
@@ -34,6 +34,7 @@ REMEDIES = (
     (plural(FUNCTION), "release each thread-safe function that is no longer called (napi_release_threadsafe_function)"),
     (plural(DEFERRED), "settle each promise of the addon (napi_resolve_deferred, napi_reject_deferred)"),
     (plural(TASK), "delete each asynchronous task after its completion (napi_delete_async_work)"),
+    (plural(HOOK), "remove each hook whose memory is no longer needed (napi_remove_env_cleanup_hook), and free the memory"),
     (plural(CONTEXT), "destroy each asynchronous context that is no longer needed (napi_async_destroy)"),
 )
 """What an addon should do with handles, by a part of the name of their group."""
