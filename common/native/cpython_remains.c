@@ -14,6 +14,7 @@
 #define IS_FRAME 8u /* a frame object of 3.11 and later */
 #define HAS_ATTRIBUTES 16u /* values of attributes follow; see VALID */
 #define LAST_WORD 63u
+#define SIZES 3u /* numbers of a type in `sizes` */
 /* Words of a set from its count on: mask, table, and eight entries of key and hash. */
 #define SET_MASK 4u
 #define SET_TABLE 5u
@@ -88,9 +89,13 @@ static bool has_grown(const blocks *b, const uint8_t *object, uint64_t address) 
 }
 
 /* Return the number of the first word after an object with items, NO_WORD if its block, of `size`
- * bytes, is too small. `sizes`: bytes up to the first item, and of each item. */
+ * bytes, is too small. `sizes`: bytes up to the first item, bytes of each item, and the lowest bit
+ * of the number of items in its word. ob_size of a negative int is negative. */
 static uint64_t after_items(const uint8_t *object, const uint32_t *sizes, uint64_t size) {
     uint64_t items = sizes[1] ? load(object + OB_SIZE * WORD) : 0;
+    if (items >> (8 * WORD - 1))
+        items = (WORD == 8 ? 0 : UINT64_C(1) << 32) - items;
+    items >>= sizes[2];
     return items > size ? NO_WORD : (sizes[0] + items * sizes[1] + WORD - 1) / WORD;
 }
 
@@ -146,9 +151,9 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
         if (kinds[type] & IS_FRAME && left >= offset + (FRAME_AT + 1) * WORD)
             first = first_unused_of_frame(frame, data, start, offset, left);
         if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
-            first = after_items(data + offset, sizes + 2 * (uint64_t)type, size);
-        if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[2 * (uint64_t)type] + WORD)
-            first = after_attributes(b, data, sizes[2 * (uint64_t)type], left);
+            first = after_items(data + offset, sizes + SIZES * (uint64_t)type, size);
+        if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[SIZES * (uint64_t)type] + WORD)
+            first = after_attributes(b, data, sizes[SIZES * (uint64_t)type], left);
         if (first >= size / WORD)
             continue;
         if (first >= LAST_WORD) {

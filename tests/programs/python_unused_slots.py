@@ -27,7 +27,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
 )
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
 Emptied, Global, Registered, Seen, Behind, Valued = classes("Emptied", "Global", "Registered", "Seen", "Behind", "Valued")
-Coded, Paused, Viewed = classes("Coded", "Paused", "Viewed")
+Coded, Paused, Viewed, Counted, Spelled = classes("Coded", "Paused", "Viewed", "Counted", "Spelled")
 
 
 def leaked(kind):
@@ -230,6 +230,19 @@ def viewed():
     return unwritten(Viewed, lambda number: memoryview(b"viewed"))
 
 
+def counted():
+    """The block of a number is larger than the number with its digits and its dictionary."""
+    return unwritten(Counted, lambda number: Number((number, -number)[number % 2] << number % 3 * 30))
+
+
+class Octets(bytes):
+    pass
+
+
+def spelled():
+    return unwritten(Spelled, lambda number: Octets(b"x" * (number % 40)))
+
+
 def heap():
     one = keep([])
     for number in range(COUNT):
@@ -322,6 +335,8 @@ KINDS = {
     Coded: coded,
     Paused: paused,
     Viewed: viewed,
+    Counted: counted,
+    Spelled: spelled,
 }
 
 gc.collect()

@@ -25,6 +25,7 @@ from findleaks.runtimes.cpython.remains import (
     NUMBER,
     POINTER,
     SET,
+    SIZES,
     FrameLayout,
     Layouts,
     object_remains,
@@ -43,9 +44,10 @@ MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
 def find_unused(
-    engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None, kind: int = FRAME
+    engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None, kind: int = FRAME, lowest: int = 0
 ) -> dict[str, Any]:
-    """Return the result of the pass if the memory is divided at these offsets. `kind`: that of the first type."""
+    """Return the result of the pass if the memory is divided at these offsets. `kind`: that of the first type. `lowest`: the
+    lowest bit of a number of items."""
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
@@ -61,7 +63,7 @@ def find_unused(
         masks[len(masks) + 1] = masks.get(number, 0) | words
         return len(masks)
 
-    sizes = array("I", [0, 0, 0, 0, offset + 3 * arch.word, arch.word, offset + 4 * arch.word, 0])
+    sizes = array("I", [0] * (2 * SIZES) + [offset + 3 * arch.word, arch.word, lowest, offset + 4 * arch.word, 0, 0])
     rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([kind, SET, ITEMS, ATTRIBUTES]), layout, sizes), add)
     return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
 
@@ -96,13 +98,14 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
     layout=st.sampled_from(LAYOUTS),
     shift=st.sampled_from((0, 16)),
     kind=st.sampled_from((FRAME, FRAME_OBJECT)),
+    lowest=st.sampled_from((0, 3)),
 )
 @settings(max_examples=graphs.share(120))
-def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int, kind: int) -> None:
+def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int, kind: int, lowest: int) -> None:
     rng = random.Random(seed)
     memory = random_memory(rng, arch, shift)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (find_unused(engine(arch), memory, layout, shift, cuts, kind) for engine in (graphs.native, graphs.pure))
+    native, pure = (find_unused(engine(arch), memory, layout, shift, cuts, kind, lowest) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
@@ -168,13 +171,19 @@ def test_table_of_a_set(engine: Any, arch: Arch) -> None:
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_words_behind_items(engine: Any, arch: Arch) -> None:
-    """Words after the last item are unused if the block is larger. Long tuples have no pattern. A damaged object may have any size."""
-    for items, words, expected in ((0, 8, 5), (2, 8, 7), (3, 8, 0), (4, 8, 0), (57, 80, 62), (58, 80, 0), (-1, 80, 0), (1 << 30, 80, 0)):
+    """Words after the last item are unused if the block is larger. Long tuples have no pattern. The size of a negative int is negative.
+    A damaged object may have any size."""
+    for items, words, expected in ((0, 8, 5), (2, 8, 7), (3, 8, 0), (4, 8, 0), (57, 80, 62), (58, 80, 0), (-1, 80, 6), (1 << 30, 80, 0)):
         memory = Memory(arch, 128)
         memory.block(0, words)
         memory.put(2, 1, TUPLES, items & arch.mask)
+        expectation = ([EVERY_WORD & -(1 << expected) if expected else 0], [])
         found = find_unused(engine(arch), memory, LAYOUTS[0])
-        assert (found["masks"], found["rest"]) == ([EVERY_WORD & -(1 << expected) if expected else 0], [])
+        assert (found["masks"], found["rest"]) == expectation
+        if 0 < items < 100:  # the number of an int's digits is behind three bits
+            memory.put(4, (items << 3 | 2) & arch.mask)
+            found = find_unused(engine(arch), memory, LAYOUTS[0], lowest=3)
+            assert (found["masks"], found["rest"]) == expectation
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)

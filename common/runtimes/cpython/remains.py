@@ -11,12 +11,15 @@ frame is a separate object. Since 3.11 a frame object contains the frame of a fu
 ended. A set contains a table of eight entries. When a larger table replaces this table, its words
 are not cleared. A tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger,
 because allocators round sizes up. The rest of the block then contains words of an earlier object.
+An enum.IntEnum of 3.11, for example, has 56 bytes in a block of 64. The number of an int's digits
+is the absolute value of ob_size; since 3.12 it is lv_tag >> 3.
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
 _PyInterpreterFrame, frame states), up to 3.10 Include/cpython/frameobject.h (struct _frame),
 Include/cpython/setobject.h or Include/setobject.h (PySetObject), Include/cpython/objimpl.h or
-Include/internal/pycore_object.h (_PyObject_VAR_SIZE; ob_size follows the type).
+Include/internal/pycore_object.h (_PyObject_VAR_SIZE; ob_size follows the type),
+Include/longintrepr.h or Include/cpython/longintrepr.h (struct _longobject).
 
 This module states the contract of remains_native.py (common/native/cpython_remains.c) and
 remains_reference.py."""
@@ -31,16 +34,17 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import INLINE_VALUES, SUBCLASSES, TYPE_SUBCLASS, Types
+from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, SUBCLASSES, TYPE_SUBCLASS, Types
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
 FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
 """Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: since 3.13, objects that are
 followed by the values of their attributes. FRAME: since 3.11, generators, coroutines and
-asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples,
-their subtypes, and types. A free-threaded interpreter has no types with ITEMS, because the patterns
-of its types already exclude the rest of a block."""
+asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples
+and their subtypes, types, and subtypes of int and bytes with a dictionary. A free-threaded
+interpreter has no types with ITEMS, because the patterns of its types already exclude the rest of a
+block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
@@ -75,14 +79,18 @@ _LAYOUTS = {
 }
 
 
+SIZES = 3
+"""The numbers of a type in Layouts.sizes."""
+
+_TAG_BITS = 3  # of lv_tag below the number of digits
 _LARGEST = 1 << 16  # bytes of an object without its items, or of an item
 
 
 class Layouts(NamedTuple):
     """`kinds`: the kind of each type, one byte per type. `frame`: the layout of frames, None if it
-    is unknown. `sizes` ("I"): two numbers for each type. For types with ITEMS, these are the bytes
-    of a block before the first item, and the bytes of an item; with ATTRIBUTES, the bytes before
-    the values, and 0."""
+    is unknown. `sizes` ("I"): SIZES numbers for each type. For types with ITEMS, these are the
+    bytes of a block before the first item, the bytes of an item, and the lowest bit of the number
+    of items in its word; with ATTRIBUTES, the bytes before the values, and zeros."""
 
     kinds: bytes
     frame: Optional[FrameLayout]
@@ -109,19 +117,24 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
     the size of a word in bytes."""
     release = ".".join(version.split(" ")[0].split(".")[:2])
     layout = _LAYOUTS.get(release) if word == 8 else None
+    has_tag = release not in ("3.9", "3.10", "3.11")
     framed = () if layout is None else GENERATORS if layout.form in (NUMBER, POINTER) else ("frame",)
-    kinds, sizes = bytearray(len(known)), array("I", bytes(8 * len(known)))
+    kinds, sizes = bytearray(len(known)), array("I", [0] * (SIZES * len(known)))
     objects = ("frame",) if framed == GENERATORS else ()
     for names, kind in ((framed, FRAME), (objects, FRAME_OBJECT), (("set", "frozenset"), SET)):
         for number in known.list_derived(names):
             kinds[number] |= kind
     for number, flags in enumerate(known.flags if not known.shift else ()):
-        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS)
+        is_number = bool(flags & SUBCLASSES["int"])
+        # The collector has an int only if it has a dictionary.
+        is_collected = flags & HAVE_GC and (is_number or flags & SUBCLASSES["bytes"])
+        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS) or is_collected
         if has_items or flags & INLINE_VALUES:
             size, item = known.basic_size(number), known.item_size(number)
             if max(size, item) < _LARGEST and (has_items or not item):
                 kinds[number] |= ITEMS if has_items else ATTRIBUTES
-                sizes[2 * number : 2 * number + 2] = array("I", [known.offsets[number] + size, item])
+                lowest = _TAG_BITS if is_number and has_tag else 0
+                sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + size, item, lowest])
     return Layouts(bytes(kinds), layout, sizes)
 
 

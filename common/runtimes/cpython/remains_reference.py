@@ -20,6 +20,7 @@ from findleaks.runtimes.cpython.remains import (
     NUMBER,
     POINTER,
     SET,
+    SIZES,
     FrameLayout,
     Remains,
 )
@@ -54,11 +55,12 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
         if kind & FRAME_OBJECT and left >= offset + (_FRAME_AT + 1) * word:
             first = _first_unused_of_frame(engine, layout, one.data[:left], one.start, offset)
         if kind & ITEMS and left >= offset + (_OB_SIZE + 1) * word:
-            begin, item = remains.sizes[2 * number : 2 * number + 2]
+            begin, item, lowest = remains.sizes[SIZES * number : SIZES * (number + 1)]
             place = offset + _OB_SIZE * word
             count = engine.arch.unpack(bytes(one.data[place : place + word]))[0] if item else 0
+            count = abs(decode_signed(count, 8 * word)) >> lowest  # ob_size of a negative int is negative
             first = -(-(begin + count * item) // word)
-        begin = remains.sizes[2 * number]
+        begin = remains.sizes[SIZES * number]
         if kind & ATTRIBUTES and left >= begin + word:
             capacity, valid = one.data[begin], one.data[begin + _VALID]
             first = begin // word + (1 + capacity if valid else 0)
