@@ -53,12 +53,18 @@ class Origin(NamedTuple):
         known = self.member(offset) if self.member is not None else ""
         if known or self.type is None:
             below = self.type.at(offset)[1] if self.type is not None and offset < self.type.size else None
-            return (name_place(self.name, known) if known else f"{self.name}+{offset:#x}"), below
+            return (name_place(self.name, known) if known else name_offset(self.name, offset)), below
         each = self.type.size if self.type.is_structure else 0
         path, below = self.type.at(offset % each if each else offset)
         many = f"[{offset // each}]" if each and offset >= each else ""
         whole = not path and offset == 0 and not self.type.is_structure
-        return (f"{bare_name(self.name)}{many}{path}" if path or whole else f"{self.name}+{offset:#x}"), below
+        return (f"{bare_name(self.name)}{many}{path}" if path or whole else name_offset(self.name, offset)), below
+
+
+def name_offset(name: str, offset: int) -> str:
+    """Return the name of a place without a member: "Profiler+0x30", or "block of 80 B, offset
+    0x30"."""
+    return f"{name}, offset {offset:#x}" if " of " in name else f"{name}+{offset:#x}"
 
 
 def find_origin_of_root(session: Session, owner: Owner, fields: Sequence[Field]) -> Origin:

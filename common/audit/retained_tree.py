@@ -164,6 +164,8 @@ class TreeBuilder:
             named = find_thread_local(self.session, origin.start + offset) if origin.name.startswith(UNTYPED) else None
             return (f"{named.label} ({named.module})", None) if named is not None else origin.place(offset)
         alone = (not member.startswith(".") and is_telling(member)) or origin.name.startswith(UNTYPED)
+        if not alone and member.startswith("[") and " " in origin.name:
+            return f"{member} in {origin.name}", None  # "[0] in elements of an array"
         return member if alone else f"{origin.name}{'' if member.startswith(('.', '[')) else '.'}{member}", None
 
     def _fields(self, index: int) -> Fields:

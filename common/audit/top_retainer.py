@@ -320,7 +320,8 @@ def _deepest_named(row: RetainedNode, name_field: Callable[[RetainedNode], str])
         elif below.sort == "block" and not level and _COLLECTION.search(below.name):
             found, level = below, depth
         elif below.sort == "field" and not level and _LARGE_CONTENT.match(below.what):
-            # "block of 80 B+0x28: collections.deque of 19,999": the names of members are unknown.
+            # "block of 80 B, offset 0x28: collections.deque of 19,999": the names of members are
+            # unknown.
             found, level = replace(row, name=f"Below {owner}" if owner else row.name), depth
         if below.sort == "block" and " at 0x" in below.name and not below.name.startswith(UNTYPED):
             owner = below.name.partition(" at 0x")[0].rpartition(": ")[2]

@@ -35,7 +35,8 @@ _SHARED = re.compile(r"^[\d,]+ of | at …$")
 
 _ADDRESS = re.compile(r"(?<!\+)\b0x[0-9a-f]{5,16}\b")
 _COUNT = re.compile(r"\d[\d,]*( [a-z]|$)")  # "227 pages: 9 live", but not the file "7-zip, data"
-_PLACE = re.compile(r"block of .*(\+0x[0-9a-f]+)$")
+# "block of 64 B, offset 0x8"; "block of 64 B+0x8" in snapshots of earlier versions
+_PLACE = re.compile(r"block of .*?(?:\+|, offset )(0x[0-9a-f]+)$")
 _NAMED_HOLDERS = 2
 _UNITS: dict[str, str] = {
     ShareSort.IN_USE: "blocks",
@@ -188,7 +189,7 @@ def _parts(node: Answer, root: str, path: str) -> Iterator[Figure]:
     for child in node.get("children", ()):
         if "alike" not in child and not _ADDRESS.search(child["name"]):
             place = _PLACE.match(child["name"])
-            name = (path + ARROW if path else "") + (place[1] if place else _stable(child["name"]))
+            name = (path + ARROW if path else "") + (f"+{place[1]}" if place else _stable(child["name"]))
             yield Figure("field", name, child["retained_blocks"], child["retained_bytes"], root)
             yield from _parts(child, root, name)
     for child in node.get("shared_children", ()):

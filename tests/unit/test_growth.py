@@ -281,7 +281,9 @@ def make_field(name: str, size: int, **more: object) -> dict[str, object]:
 
 def test_names_of_fields_have_no_addresses_and_no_counts() -> None:
     """A part without a name is left out, because it cannot be found in the next snapshot."""
-    below = make_field("block of 64 B+0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]})
+    below = make_field(
+        "block of 64 B, offset 0x8", 70, container={"what": "hash table", "length": 9, "unit": "nodes", "node_sizes": [32, 32]}
+    )
     children = [
         make_field("Shop.carts", 60, children=[make_field("block of 1.3 MiB+0x40", 50)]),
         make_field("1,200 fields like g_shop+0x40", 40, alike={"fields": 1200}),

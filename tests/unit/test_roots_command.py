@@ -69,8 +69,8 @@ def test_rows(process: tuple[Building, Session]) -> None:
     by_name = {row["name"]: row for row in found["roots"]}
     fields = {row["offset"]: row for row in by_name["g_map (prog, data)"]["children"]}
     assert {offset: (row["name"], row["retained_blocks"]) for offset, row in fields.items()} == {
-        16: ("block of 120 B+0x10", 20),
-        64: ("block of 120 B+0x40", 5),
+        16: ("block of 120 B, offset 0x10", 20),
+        64: ("block of 120 B, offset 0x40", 5),
     }
     assert fields[16]["container"] == {
         "what": "std::map or set",
@@ -90,7 +90,7 @@ def test_text_and_json_agree(process: tuple[Building, Session]) -> None:
     _, session = process
     _, text = run(session, "roots", "--limit", "0")
     assert "g_list (prog, data): linked list, 30 nodes of 72 B" in text
-    assert "└ block of 120 B+0x10: std::map or set, 20 nodes of 56 B" in " ".join(text.split())
+    assert "└ block of 120 B, offset 0x10: std::map or set, 20 nodes of 56 B" in " ".join(text.split())
     assert "prog, data+0x500: block of 40 B, zeros" in text
     assert "← g_a (prog, data), g_b (prog, data)" in " ".join(text.split())
     assert text.rstrip().splitlines()[-1].strip().startswith("next: leaks whatis 0x400200")

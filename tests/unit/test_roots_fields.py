@@ -82,8 +82,8 @@ def test_more_words_than_fields(engine: Engine, monkeypatch: pytest.MonkeyPatch,
     found = {(field["alike"]["fields"], field["retained_blocks"], field["retained_bytes"]) for field in row["children"]}
     assert found == {(80, 160, 80 * 112), (40, 40, 40 * 104)}
     said = run_text(made, engine)
-    assert "80 fields like block of 1.9 KiB+0x18: 80 blocks of 40 B, and 80 blocks of 72 B below them" in said
-    assert "40 fields like block of 1.9 KiB+0x8: 40 blocks of 104 B" in said
+    assert "80 fields like block of 1.9 KiB, offset 0x18: 80 blocks of 40 B, and 80 blocks of 72 B below them" in said
+    assert "40 fields like block of 1.9 KiB, offset 0x8: 40 blocks of 104 B" in said
     assert sum(field["retained_blocks"] for field in row["children"]) + 1 == row["retained_blocks"]
 
 

@@ -58,7 +58,8 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             begin, item, lowest = remains.sizes[SIZES * number : SIZES * (number + 1)]
             place = offset + _OB_SIZE * word
             count = engine.arch.unpack(bytes(one.data[place : place + word]))[0] if item else 0
-            count = abs(decode_signed(count, 8 * word)) >> lowest  # ob_size of a negative int is negative
+            # ob_size of a negative int is negative.
+            count = abs(decode_signed(count, 8 * word)) >> lowest
             first = -(-(begin + count * item) // word)
         begin = remains.sizes[SIZES * number]
         if kind & ATTRIBUTES and left >= begin + word:
