@@ -134,7 +134,12 @@ def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path
     core, _ = run_until_crash([str(others), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it used a null pointer.")
-    assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
+    source = found["evidence"]["loaded_from"]
+    if word == "jumped" and source is not None:
+        # Which variant of strlen() glibc uses depends on the processor. In most of them, the register still contains the argument.
+        assert found["cause"] == "The null pointer, in rdi, is an argument of strlen (passed in rdi)."
+    else:
+        assert not found["cause"] and source is None, found["cause"]
 
 
 # By argument of the program: the function of the C++ library that called free(), and a pattern of the end of the cause.
