@@ -17,7 +17,8 @@ from findleaks.value_classes import NamedTuple
 
 _LONGEST_TEXT = 64  # bytes before and after a word that are searched for text
 _SHORTEST_TEXT = 4  # characters
-# A function of glibc for processors with certain instructions: __strlen_evex, __memmove_avx_unaligned_erms
+# A function of glibc for processors with certain instructions: __strlen_evex,
+# __memmove_avx_unaligned_erms
 _VARIANT = re.compile(r"__(\w+?)_(sse|ssse|avx|evex|erms)\w*$")
 _FREED = (STATES[State.FREE], STATES[State.CACHED])
 
