@@ -162,6 +162,14 @@ def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_p
     assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
 
 
+def test_a_pointer_that_an_exception_handler_frees(others: Path, tmp_path: Path) -> None:
+    """GCC moves the handler to another section, and its code is found from that of the function."""
+    core, _ = run_until_crash([str(others), "handler"], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert "16 bytes into" in found["cause"], found["cause"]
+    assert re.search(r"The pointer was loaded from first\S* \(crash_origins, data\)\.$", found["cause"]), found["cause"]
+
+
 @pytest.mark.parametrize("word", ["base", "table"])
 def test_an_index_in_the_place_of_a_pointer(word: str, others: Path, tmp_path: Path) -> None:
     core, _ = run_until_crash([str(others), word], tmp_path)
