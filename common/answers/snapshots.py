@@ -22,7 +22,7 @@ from findleaks.audit.residency import identify_process, read_residency
 from findleaks.audit.typed_blocks import list_typed_blocks
 from findleaks.audit.unread_memory import find_unread_memory
 from findleaks.errors import TargetError
-from findleaks.history.figures import COMMANDS, figures, mapping_figures, type_figures
+from findleaks.history.figures import COMMANDS, descriptor_figures, figures, mapping_figures, type_figures
 from findleaks.history.sample import take_sample
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.results.record import Record
@@ -55,7 +55,7 @@ def take_snapshot(session: Session, name: str, sections: Optional[Set[str]] = No
     process = Identity(*identify_program(target), target.pid, started, allocators, identify_process(target))
     warnings = tuple(dict.fromkeys(text for answer in answers.values() for text in answer["warnings"]))
     types = list_typed_blocks(session) if sections is None or "type" in sections else ()
-    found = [*mapping_figures(rows), *figures(answers), *type_figures(types)]
+    found = [*mapping_figures(rows), *figures(answers), *type_figures(types), *descriptor_figures(target.kernel_state())]
     return Snapshot(name, clock, process, found, answers, warnings, take_sample(session))
 
 

@@ -50,7 +50,10 @@ C++ exception ({class 16.8}): size = 128..; text 16.8 = *; word 96 = 0x474e55434
 libstdc++'s emergency pool for exceptions: size = 72704..73760; word 0 = 72700..73760; word 8 = 0; loaded = libstdc++*
 # ld.so (link.h: struct link_map; include/link.h: l_real)
 ld.so's entry of the loaded file {8}: size = 1000..; word 40 = self; text 8 = *
-# glibc (dirstream.h: struct __dirstream; netdb.h: struct addrinfo with its address behind it)
+# glibc (dirstream.h: struct __dirstream; netdb.h: struct addrinfo with its address behind it; regex.h: struct re_pattern_buffer, whose
+# buffer is a re_dfa_t of `allocated` = `used` bytes; bits/types/__locale_t.h: data and names of 13 categories, without those of LC_ALL)
 DIR (opendir): size = 32816..33024; u32 0 = 0..1048576; u32 4 = 0; word 8 = 32768; word 16 = 0..32768
 addrinfo (getaddrinfo): u32 4 = 2|10; u32 16 = 16|28; word 24 = self+48
+regex_t (regcomp): size = 64..; word 8 = 216..248; word 16 = @8; word 24 = 1..0x7ffffff; word 0.8 = 1..1000000; word 0.16 = 1..1000000
+locale_t (newlocale): size = 232..; word 48 = 0; text 0.0 = *; text 8.0 = *; text 96.0 = *; text 128 = *; text 136 = *; text 224 = *
 """

@@ -22,6 +22,7 @@ from findleaks.commands.result import warning_lines, written_lines
 from findleaks.commands.samples import gather
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrap
+from findleaks.history.figures import DESCRIPTORS
 from findleaks.history.growth import RANKED, Grown, Growth, all_series
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import is_snapshot
@@ -44,6 +45,7 @@ SECTIONS = {
     "runtime": ("runtime type", "native", "heap", "counter"),
     "handles": ("handles", "handle value"),
     "threads": ("threads", "user threads"),
+    "descriptors": (DESCRIPTORS,),
 }
 """The sections of figures that each word of --by selects."""
 FILES = ("page", *STACKS)

@@ -9,10 +9,11 @@ from typing import Optional
 from findleaks.audit.mappings import describe_mapping_kind
 from findleaks.audit.reference_evidence import explain_uncollected_garbage
 from findleaks.commands import Invocation
+from findleaks.commands.diff_descriptors import describe_descriptors, suggest_calls
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import format_count, hanging, number, size, table, with_article, wrap
-from findleaks.history.figures import ARROW, MAPPING, SEVERAL
+from findleaks.history.figures import ARROW, DESCRIPTORS, MAPPING, SEVERAL
 from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
@@ -112,7 +113,7 @@ def _by_importance(growth: Growth) -> list[Grown]:
     """Return the rows that grow, most growth first. Pages of files come last unless they are nearly
     all of the growth: reading a process in a debugger makes more of them resident, and the kernel
     drops them when memory is short."""
-    rows = [row for row in growth.rows if grows(row)]
+    rows = [row for row in growth.rows if grows(row)]  # those that have bytes come first
     few = EXPLAINS * growth.total.series.delta
     return sorted(rows, key=lambda row: row.series.key == FILES and row.series.delta < few)
 
@@ -175,6 +176,8 @@ def label(row: Grown) -> str:
         return _format_held(row)
     if section == "share":
         return _share(row)
+    if section == DESCRIPTORS:
+        return describe_descriptors(name)
     if section == "mapping":
         return _mappings(row.series)
     what = (f"{within}: " if within else "") + name
@@ -284,8 +287,9 @@ def duration(span: float) -> str:
 def findings(growth: Growth) -> list[Grown]:
     """Return the rows that get a sentence."""
     grown = sum(row.series.delta for row in growth.rows if grows(row) and row.series.in_bytes)
-    top = [row for row in _by_importance(growth) if row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
-    return top[:FINDINGS]
+    rows = _by_importance(growth)
+    top = [row for row in rows if row.series.delta >= WORTH * grown and not row.series.key[2].endswith(": metadata")]
+    return [*[row for row in top if row.series.in_bytes][:FINDINGS], *[row for row in rows if row.series.key[0] == DESCRIPTORS][:1]]
 
 
 def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool) -> Iterator[str]:
@@ -293,8 +297,8 @@ def _findings(growth: Growth, width: int, invocation: Invocation, suggests: bool
         yield ""
         stayed = clause(growth.survival, (row.series, *row.inside))
         yield from hanging(f"  {at}. ", " ".join(filter(None, (sentence(row, bool(growth.several)), stayed))), width)
-        if suggests and (words := suggestion(row)):
-            yield from ("   " + line for line in invocation.next(words))
+        if suggests and (words := _suggestions(row, invocation)):
+            yield from ("   " + line for line in invocation.next(*words))
 
 
 def sentence(row: Grown, several: bool = False) -> str:
@@ -303,7 +307,7 @@ def sentence(row: Grown, several: bool = False) -> str:
     section, _, name = row.series.key
     if several:
         more = "The last process has more"
-        kind = {"lost": "More is leaked in the last process", "share": more, "garbage": more}.get(
+        kind = {"lost": "More is leaked in the last process", "share": more, "garbage": more, DESCRIPTORS: more}.get(
             section, "More is retained in the last process"
         )
         return f"{kind}: {_format_signed(row.series, row.series.delta)}, {label(row)}{_with_objects(row)}."
@@ -317,6 +321,8 @@ def sentence(row: Grown, several: bool = False) -> str:
         kind = "Leaked, and growing: nothing refers to it"
     elif section == "garbage":
         kind = f"Garbage, not leaked, and growing ({explain_uncollected_garbage(False if row.series.note == 'disabled' else None)})"
+    elif section == DESCRIPTORS:
+        kind = "More descriptors are open"
     elif section == "share":
         kinds: dict[str, str] = {
             ShareSort.KEPT: "Not a leak: the allocator keeps free memory",
@@ -339,7 +345,8 @@ def sentence(row: Grown, several: bool = False) -> str:
             kind = "More pages of files are in memory (the kernel drops those that were not written to when memory is short)"
     else:
         kind = "In use, and growing"
-    return f"{kind}{rate}{error}: {label(row)}{_with_objects(row)}."
+    note = " Each of them takes kernel memory, which no other row contains." if section == DESCRIPTORS else ""
+    return f"{kind}{rate}{error}: {label(row)}{_with_objects(row)}.{note}"
 
 
 def _with_objects(row: Grown) -> str:
@@ -353,6 +360,13 @@ def _with_objects(row: Grown) -> str:
                 f"{_change(one, 'objects')}"
             )
     return ""
+
+
+def _suggestions(row: Grown, invocation: Invocation) -> tuple[str, ...]:
+    section, _, name = row.series.key
+    if section == DESCRIPTORS:  # calls are counted in running processes only
+        return suggest_calls(name) if not invocation.target or invocation.target.startswith("--pid ") else ()
+    return tuple(filter(None, (suggestion(row),)))
 
 
 def suggestion(row: Grown) -> str:

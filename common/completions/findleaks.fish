@@ -278,7 +278,7 @@ complete -c findleaks -n '_shtab_findleaks_using diff' -s h -l help -d 'show thi
 complete -c findleaks -n '_shtab_findleaks_using diff' -l help-all -d 'describe all options, and exit'
 complete -c findleaks -n '_shtab_findleaks_using diff' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'also write a page of curves and tables (.html), or the growth as stacks, to a file, by its name: .html, .folded, .pb.gz, .speedscope.json'
 complete -c findleaks -n '_shtab_findleaks_using diff' -l format -xka "page flamegraph folded pprof speedscope" -d 'the format of the file, for any file name'
-complete -c findleaks -n '_shtab_findleaks_using diff' -l by -xka "mapping share kind cache root type lost runtime handles threads survivors" -d 'instead of the rows that explain the growth: all figures of one kind (mapping, share, kind, cache, root, type, lost, runtime, handles, threads), or the blocks that were not freed (survivors)'
+complete -c findleaks -n '_shtab_findleaks_using diff' -l by -xka "mapping share kind cache root type lost runtime handles threads descriptors survivors" -d 'instead of the rows that explain the growth: all figures of one kind (mapping, share, kind, cache, root, type, lost, runtime, handles, threads, descriptors), or the blocks that were not freed (survivors)'
 complete -c findleaks -n '_shtab_findleaks_using diff' -l limit -x -d 'rows to print (text: 10; JSON: all); 0: all'
 complete -c findleaks -n '_shtab_findleaks_using diff' -l debug-types -d 'read all debug information for the types of blocks, even if that takes long the first time'
 complete -c findleaks -n '_shtab_findleaks_using diff' -l no-debug-types -d 'do not find the types of blocks by debug information'

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional
 
 from findleaks.formatting import again
 from findleaks.results.share_sort import ShareSort
+from findleaks.target.kernel_references import KernelState, merge_numbered_files
 
 Answer = Mapping[str, Any]
 """The JSON object of a command."""
@@ -27,6 +28,9 @@ REACHED = "reached through several fields"
 """A phrase in the names of blocks that several fields of a root refer to."""
 MAPPINGS = "kind of mapping"
 """The section of the kinds of mappings of a share."""
+DESCRIPTORS = "descriptor"
+"""The section of open descriptors. A snapshot without figures of this section has no data about
+them."""
 MAPPING = "anonymous mapping"
 """The beginning of the types of leaked mappings."""
 _MANY = re.compile(r"[\d,]+ of (.*)")
@@ -72,6 +76,13 @@ def mapping_figures(rows: Iterable[tuple[str, int, int, Optional[int]]]) -> list
 def type_figures(rows: Iterable[tuple[str, str, int, int]]) -> Iterator[Figure]:
     """Yield the figures of blocks in use by type. `rows`: type, kind, number and bytes."""
     return (Figure("type", name, count, held, kind) for name, kind, count, held in rows)
+
+
+def descriptor_figures(state: Optional[KernelState]) -> list[Figure]:
+    """Return the numbers of open descriptors by what they refer to; [] if they are unknown. A core
+    that findleaks did not write does not contain them."""
+    opened = merge_numbered_files(state.opened) if state is not None else {}
+    return [Figure(DESCRIPTORS, name, count, None) for name, count in opened.items()]
 
 
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:

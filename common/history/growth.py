@@ -15,7 +15,8 @@ are:
 - what each root of a managed heap retains there, and stacks of goroutines,
 - shares of the resident memory other than blocks in use, without such objects.
 
-Therefore the sum of all rows is the growth of the process if all blocks are resident."""
+Therefore the sum of all rows is the growth of the process if all blocks are resident. After them
+follow rows of open descriptors, which are counted and have no bytes."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ from functools import cached_property
 from typing import NamedTuple, Optional, Union
 
 from findleaks.formatting import replace_numbers
-from findleaks.history.figures import ARROW, MAPPINGS
+from findleaks.history.figures import ARROW, DESCRIPTORS, MAPPINGS
 from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 from findleaks.results.share_sort import ShareSort
+from findleaks.target.kernel_references import NUMBERED_FILES
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
 """A figure has changed if it differs by more than MIN_BYTES, and by more than the fraction MIN_PART
@@ -60,6 +62,7 @@ RANKED = frozenset(
         "field",
         "container",
         "counter",
+        DESCRIPTORS,
         "handles",
         "heap root",
         MAPPINGS,
@@ -73,6 +76,10 @@ RANKED = frozenset(
     }
 )
 """Sections from which the rows are selected."""
+
+_MERGED = {MAPPINGS: "", DESCRIPTORS: NUMBERED_FILES}
+"""Sections in which files whose names differ only in numbers are merged if they are many, with the
+prefix of the merged name."""
 
 LISTED_IN_PART = frozenset({"field", "container"})
 """Sections for which `roots` lists only the largest rows."""
@@ -139,12 +146,13 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
     counts: dict[Key, list[Optional[int]]] = {}
     sizes: dict[Key, list[Optional[int]]] = {}
     notes: dict[Key, str] = {}
-    merged = {(one.within, one.name) for sample in snapshots for one in sample.figures if one.section == MAPPINGS and "#" in one.name}
+    figures = (one for sample in snapshots for one in sample.figures)
+    merged = {(one.section, one.within, one.name) for one in figures if one.section in _MERGED and "#" in one.name}
     for at, one in enumerate(snapshots):
         for section, name, count, size, within, note in one.figures:
             if sections is not None and section not in sections:
                 continue
-            if merged and section == MAPPINGS and (within, pattern := replace_numbers(name)) in merged:
+            if merged and section in _MERGED and (section, within, pattern := _MERGED[section] + replace_numbers(name)) in merged:
                 name = pattern  # the other snapshots have enough of these files to merge them
             key = section, within, name
             if count is not None:
@@ -159,6 +167,11 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
                 row[at] = (row[at] or 0) + size
             notes[key] = note
     _without_their_roots(snapshots, counts, sizes)
+    for at, one in enumerate(snapshots):
+        if not any(figure.section == DESCRIPTORS for figure in one.figures):
+            for key, row in counts.items():
+                if key[0] == DESCRIPTORS:
+                    row[at] = None
     return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
 
 
@@ -228,7 +241,7 @@ class Growth:
         self.total = self.judge(Series(("total", "", note), [None] * len(totals), [total.bytes for total in totals], ""))
         self._objects = {key[2]: one for key, one in self.series.items() if key[0] == "objects"}
         rows = [*self._list_lost(), *self._garbage(), *self._list_held(), *self._shares()]
-        self.rows = sorted(rows, key=lambda row: -row.series.delta)
+        self.rows = sorted([*rows, *self._descriptors()], key=lambda row: (not row.series.in_bytes, -row.series.delta))
 
     @cached_property
     def survival(self) -> Union[Survival, str]:
@@ -303,6 +316,13 @@ class Growth:
         if not heap.key[2].endswith(": runtime"):
             return []
         return [one._replace(counts=[0] * len(one.counts)) for one in self._objects.values() if heap.key[2].startswith(f"{one.key[1]} ")]
+
+    def _descriptors(self) -> Iterator[Grown]:
+        """Yield rows of open descriptors whose number changed by MIN_COUNT or more. Yields none if
+        a snapshot has no data about descriptors."""
+        for key, one in self.series.items():
+            if key[0] == DESCRIPTORS and one.known and max(one.values) - min(one.values) >= MIN_COUNT:
+                yield self.judge(one)
 
     def _parts_of_heap(self, heap: Series) -> list[Series]:
         """Return what explains the growth of this managed heap: what its roots retain in it, and

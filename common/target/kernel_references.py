@@ -10,7 +10,8 @@
 - /proc/PID/timers: `sigev_value` of POSIX timers (Linux 3.10, fs/proc/base.c, show_timer; only with
   CONFIG_CHECKPOINT_RESTORE).
 - /proc/PID/fd: the number of open descriptors, by what they refer to. These are not pointers, but
-  they are counted because a descriptor that is never closed leaks kernel memory.
+  they are counted because a descriptor that is never closed leaks kernel memory. Sockets are
+  counted by protocol (extended attribute system.sockprotoname; net/socket.c).
 - PTRACE_PEEKSIGINFO: `si_value` of queued signals (Linux 3.10; ptrace(2)).
 
 `read_kernel_state` reads these while the process is stopped. Cores that findleaks writes contain
@@ -28,6 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 from urllib.parse import quote, unquote_to_bytes
 
+from findleaks.formatting import replace_numbers
 from findleaks.target.arch import Arch
 from findleaks.target.files import read_file
 from findleaks.target.kernel_objects import TIMERS_UNREAD, URING, URING_NAME
@@ -44,6 +46,8 @@ _VALUED = (-1, -2, -3, -4)  # SI_QUEUE, SI_TIMER, SI_MESGQ, SI_ASYNCIO: codes wi
 _LONGEST_LINE = 80  # most characters of a line of the text form
 _MOST_NAMES = 64  # most files and kinds whose open descriptors are counted
 
+NUMBERED_FILES = "files "
+"""Prefix of a pattern that stands for the names of several files."""
 _EPOLL, _BPF, _EVENTFD = "anon_inode:[eventpoll]", "anon_inode:bpf-map", "anon_inode:[eventfd]"
 _PAGE = 4096  # bytes of unread data that are skipped together if they are zero
 _LOWEST = 1 << 16  # smaller words of unread data are not pointers
@@ -78,7 +82,7 @@ class KernelReference(NamedTuple):
 class KernelState(NamedTuple):
     """Result of `decode_raw_state`. `hidden`: number of kernel objects whose pointers cannot be
     read, by singular name: {"io_uring descriptor": 2}. `opened`: number of open descriptors by path
-    or kind: {"/tmp/a": 3, "socket": 2}, the most frequent ones."""
+    or kind: {"/tmp/a": 3, "TCP socket": 2}, see `count_names`; {} if it is unknown."""
 
     references: Sequence[KernelReference]
     hidden: Mapping[str, int]
@@ -119,7 +123,7 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader
                     _count(hidden, "epoll descriptor")
         if link in (URING, _BPF):
             _count(hidden, URING_NAME if link == URING else "BPF map")
-    opened = Counter(link.partition(":[")[0] for _, link in descriptors)
+    opened = count_names(_name_of_object(proc, *one) for one in descriptors)
     try:
         timers = read_file(f"{proc}/timers")
     except OSError:
@@ -132,7 +136,7 @@ def read_kernel_state(proc: str, tids: Sequence[int], read_queue: _Queue, reader
         registered = {int(match[1]) for kind, _, text in infos if kind == _EPOLL for match in _EPOLL_LINE.finditer(text)}
         descriptors = [one for one in descriptors if one[0] not in registered]
     data = list(reader.read(proc, descriptors, lambda name: _count(hidden, name)))
-    return RawState(infos, timers, queued, hidden, data, dict(opened.most_common(_MOST_NAMES)))
+    return RawState(infos, timers, queued, hidden, data, opened)
 
 
 def decode_raw_state(raw: RawState, arch: Arch) -> KernelState:
@@ -241,6 +245,41 @@ def _descriptors(folder: str) -> Iterator[tuple[int, str]]:
             yield number, os.readlink(f"{folder}/{number}")
         except OSError:
             continue
+
+
+def _name_of_object(proc: str, descriptor: int, link: str) -> str:
+    """Return the name of what a descriptor refers to, without the number of a socket or pipe."""
+    kind = link.partition(":[")[0] if not link.startswith(("/", "anon_inode:")) else link
+    if kind != "socket":
+        return kind
+    try:
+        protocol = os.getxattr(f"{proc}/fd/{descriptor}", "system.sockprotoname")
+    except OSError:
+        return kind
+    return f"{protocol.rstrip(bytes(1)).decode('ascii', 'replace')} {kind}"
+
+
+def count_names(names: Iterable[str]) -> dict[str, int]:
+    """Count descriptors by the name of what they refer to. If there are more than _MOST_NAMES
+    names, the files whose names differ only in numbers are counted together ("files /tmp/a-#"), and
+    the names with the lowest counts are left out."""
+    counts = Counter(names)
+    if len(counts) > _MOST_NAMES:
+        counts = Counter(merge_numbered_files(counts))
+    return dict(counts.most_common(_MOST_NAMES))
+
+
+def merge_numbered_files(counts: Mapping[str, int]) -> dict[str, int]:
+    """Add up the counts of files whose names differ only in numbers. "/tmp/a-1" and "/tmp/a-2"
+    become "files /tmp/a-#"."""
+    patterns = {name: f"{NUMBERED_FILES}{replace_numbers(name)}" for name in counts if name.startswith("/")}
+    alike = Counter(patterns.values())
+    merged: dict[str, int] = {}
+    for name, count in counts.items():
+        pattern = patterns.get(name, name)
+        key = pattern if alike[pattern] > 1 or pattern in counts else name
+        merged[key] = merged.get(key, 0) + count
+    return merged
 
 
 def _count(counts: dict[str, int], name: str) -> None:

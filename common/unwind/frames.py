@@ -214,6 +214,17 @@ class Unwinder:
         module = self.module(pc)
         return self._table(module).extent(pc) if module is not None else None
 
+    def previous_extent(self, pc: int) -> Optional[Range]:
+        """Return the range of the entry that precedes the entry for `pc` in .eh_frame. If GCC moved
+        a part of a function to `pc`, this is the function. None if it is unknown."""
+        module = self.module(pc)
+        if module is None:
+            return None
+        # Imported late: seldom needed
+        from findleaks.unwind.moved_parts import find_previous_extent
+
+        return find_previous_extent(self._table(module), pc)
+
     def handles_exceptions(self, pc: int) -> bool:
         """Whether the function at `pc` may have exception handlers; True if unknown."""
         module = self.module(pc)

@@ -134,7 +134,12 @@ def test_a_pointer_whose_origin_is_not_certain(word: str, others: Path, tmp_path
     core, _ = run_until_crash([str(others), word], tmp_path)
     found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
     assert found["text"].endswith("it used a null pointer.")
-    assert not found["cause"] and not found["evidence"]["loaded_from"], found["cause"]
+    source = found["evidence"]["loaded_from"]
+    if word == "jumped" and source is not None:
+        # Which variant of strlen() glibc uses depends on the processor. In most of them, the register still contains the argument.
+        assert found["cause"] == "The null pointer, in rdi, is an argument of strlen (passed in rdi)."
+    else:
+        assert not found["cause"] and source is None, found["cause"]
 
 
 # By argument of the program: the function of the C++ library that called free(), and a pattern of the end of the cause.
@@ -155,6 +160,14 @@ def test_a_block_that_a_container_freed_twice(word: str, containers: Path, tmp_p
     beginning = r"^free\(\) was called (by .*\(\) )?with .*: "
     assert re.search(beginning + pattern.format(block=printed["block"]), found["cause"]), found["cause"]
     assert re.fullmatch(by, found["evidence"]["released_pointer"]["by"] or ""), found["evidence"]
+
+
+def test_a_pointer_that_an_exception_handler_frees(others: Path, tmp_path: Path) -> None:
+    """GCC moves the handler to another section, and its code is found from that of the function."""
+    core, _ = run_until_crash([str(others), "handler"], tmp_path)
+    found = json.loads(run_cli("verdict", "--json", str(core)).stdout)["findings"][0]
+    assert "16 bytes into" in found["cause"], found["cause"]
+    assert re.search(r"The pointer was loaded from first\S* \(crash_origins, data\)\.$", found["cause"]), found["cause"]
 
 
 @pytest.mark.parametrize("word", ["base", "table"])

@@ -76,5 +76,11 @@ report("DIR (opendir)", libc.opendir(b"/"))
 found = P()
 assert libc.getaddrinfo(b"127.0.0.1", b"80", None, c.byref(found)) == 0
 report("addrinfo (getaddrinfo)", found.value)
+pattern = c.create_string_buffer(64)
+assert libc.regcomp(pattern, b"^user-[0-9]+$", 1) == 0
+block = library(None, "malloc").malloc(64)
+c.memmove(block, pattern, 64)
+report("regex_t (regcomp)", block)
+report("locale_t (newlocale)", library(None, "newlocale").newlocale(0x1FBF, b"C.UTF-8", None))
 print("ready", flush=True)
 time.sleep(1e6)

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from findleaks.audit.registered_buffers import describe_registered_buffers
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.base import Range
-from findleaks.target.kernel_references import KernelReference, KernelState, RawState, decode_raw_state, decode_state, encode_state
+from findleaks.target.kernel_references import (
+    KernelReference,
+    KernelState,
+    RawState,
+    count_names,
+    decode_raw_state,
+    decode_state,
+    encode_state,
+    merge_numbered_files,
+)
 from findleaks.target.unread_data import UnreadData
 
 EPOLL = b"""pos:\t0
@@ -131,3 +140,13 @@ def test_hostile_text(text: bytes) -> None:
     assert KernelReference(0x7F00, "POSIX timers", "timer 1") in state.references
     assert all(one.value < 1 << 64 and one.name.isprintable() for one in state.references)
     assert all(name.isprintable() and 0 <= count <= 1 << 31 for name, count in state.hidden.items())
+
+
+def test_names_of_descriptors_that_are_counted_together() -> None:
+    few = ["/tmp/a-1", "/tmp/a-2", "pipe", "pipe"]
+    assert count_names(few) == {"/tmp/a-1": 1, "/tmp/a-2": 1, "pipe": 2}
+    merged = merge_numbered_files(count_names(few))
+    assert merged == {"files /tmp/a-#": 2, "pipe": 2}
+    assert merge_numbered_files({**merged, "/tmp/a-3": 1, "/tmp/b-1": 1}) == {"files /tmp/a-#": 3, "pipe": 2, "/tmp/b-1": 1}
+    many = count_names([*(f"/tmp/a-{number}" for number in range(1000)), "/tmp/b-1", *["TCP socket"] * 5])
+    assert many == {"files /tmp/a-#": 1000, "TCP socket": 5, "/tmp/b-1": 1}

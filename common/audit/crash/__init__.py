@@ -20,6 +20,7 @@ from findleaks.audit.crash.first_signal import find_first_signal, find_stack
 from findleaks.audit.crash.fortified import OVERFLOW, find_failed_check
 from findleaks.audit.crash.freed_object import FreedObject, find_freed_object
 from findleaks.audit.crash.last_words import read_last_words
+from findleaks.audit.crash.nearby_memory import NearbyMemory, find_nearby_memory, first_block
 from findleaks.audit.crash.pointer_source import Place, PointerSource, describe_place, describe_source, text_around
 from findleaks.audit.crash.released_pointer import ReleasedPointer, find_released_pointer
 from findleaks.audit.crash.rust_panic import ALLOCATION_FAILURES, RustPanic, is_panic_frame
@@ -114,6 +115,9 @@ class Crash:
     innermost: str = ""
     check: str = ""  # the function whose _FORTIFY_SOURCE check failed: "sprintf"
     musl_check: str = ""  # what executed musl's hlt: see musl_check.py; "" if nothing did
+    nearby: Optional[NearbyMemory] = None  # the memory that belongs to `address`
+    # The memory that overflowed as a stack, if it is not a thread's
+    stack_place: Optional[Place] = None
     stream: Optional[ClosedStream] = None  # the address that was used as a stream, if it is not one
 
 
@@ -137,13 +141,16 @@ def read_crash(session: Session) -> Optional[Crash]:
     origin = released.origin if released is not None else fault.origin if fault is not None else None
     is_below = address is not None and not is_jump and 0 < first.sp - address + RED_ZONE < BELOW and _is_guarded(target, address)
     own = frames[is_jump:]
+    is_past = address is not None and _is_past_stack(target, first.sp, address)
+    freed = find_freed_object(session, thread.registers, address) if handled is None and address is not None else None
+    is_access = first.number in (signal.SIGSEGV, signal.SIGBUS) and not (is_jump or is_below or is_past) and freed is None
     damages = _damages(session) if not words.is_language_error else []
     return Crash(
         signal=signal_name(first.number),
         thread=thread.tid,
         address=address,
         is_raised=handled is None and not first.is_repeated and waits_in_kernel(target, thread.pc),
-        above_stack=address is not None and _is_past_stack(target, first.sp, address),
+        above_stack=is_past,
         below_stack=is_below,
         frame=own_frame(_outside_rust(own) if words.panic is not None or words.no_memory else own),
         managed=words.place.frame or _managed_frame(target, thread),
@@ -155,7 +162,7 @@ def read_crash(session: Session) -> Optional[Crash]:
         damages=len(damages),
         is_handled=handled is not None and not first.is_sent_again,
         is_abort=any(frame.function == "abort" for frame in stack.frames[first.aborted :][:_NEAR_ABORT]),
-        freed=find_freed_object(session, thread.registers, address) if handled is None and address is not None else None,
+        freed=freed,
         is_jump=is_jump,
         value_type=words.place.value_type,
         fault_code=first.code,
@@ -172,6 +179,8 @@ def read_crash(session: Session) -> Optional[Crash]:
         innermost=own[0].function if own else "",
         check=find_failed_check(tracer, own) if words.message.startswith(OVERFLOW) else "",
         musl_check=_find_musl_check(session, tracer, own) if fault is not None and fault.instruction == "hlt" else "",
+        nearby=find_nearby_memory(session, fault, address if first.number == signal.SIGSEGV else None) if is_access else None,
+        stack_place=_other_stack(session, first.sp) if is_below else None,
         stream=find_closed_stream(session, tracer, frames) if not words.is_language_error else None,
     )
 
@@ -190,6 +199,21 @@ def _text_of_pointer(session: Session, origin: Optional[Origin], fault: Optional
     else:
         word = origin.address if origin is not None and origin.sort == "memory" else None
     return text_around(session, word) if word is not None else ""
+
+
+def _other_stack(session: Session, sp: int) -> Optional[Place]:
+    """Return the memory that contains the stack pointer if it is not the stack of a thread: an
+    alternate signal stack, or the stack of a coroutine."""
+    regions = session.target.regions()
+    # The stack pointer may already be in the guard page.
+    here = region_at(regions, sp)
+    if here is None or not here.readable:
+        here = next((one for one in regions if sp < one.start < sp + BELOW and one.readable), None)
+    # The C library creates the stack of a thread in one mapping with its thread-local storage.
+    if here is None or here.name or any(one.thread_pointer in here for one in session.target.threads()):
+        return None
+    place = describe_place(session, first_block(session, max(sp, here.start)))
+    return place if place.sort in ("block", "mapping") else None
 
 
 def _is_guarded(target: Target, address: int) -> bool:

@@ -16,7 +16,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.capstone_loader import CapstoneMissing
 from findleaks.disasm.instruction import NONE, Instruction
-from findleaks.disasm.registers import GENERAL, RAX, RDX, RIP, RSP
+from findleaks.disasm.registers import GENERAL, RAX, RBP, RDX, RIP, RSP
 from findleaks.target.arch import X86_64
 from findleaks.target.base import Target
 from findleaks.target.notes import SI_KERNEL
@@ -45,6 +45,7 @@ _MASK = (1 << 64) - 1
 _USER = 1 << 47  # the end of the addresses of processes, with four levels of page tables
 # By the start of the name that Linux gives to a mapping that has no file in a file system
 _WITHOUT_FILE = {"/anon_hugepage": "huge-page", "/dev/zero (deleted)": "shared-memory", "/SYSV": "shared-memory"}
+_LOWEST = 1 << 16  # smaller values are not pointers
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
 
 
@@ -70,7 +71,9 @@ class Fault:
       (NONE if unknown)
 
     `register` is the number of the register that contained the divisor, pointer or index; NONE if
-    it was in memory. `origin` is where the divisor, pointer or index was loaded from."""
+    it was in memory. `origin` is where the divisor, pointer or index was loaded from. `array` is
+    the mapped address to which the index was added; None if it is unknown. A "pointer" has it if
+    the pointer is certainly the sum of this address and another number."""
 
     kind: str
     code: int = 0
@@ -83,6 +86,7 @@ class Fault:
     file: str = ""
     file_offset: int = 0
     origin: Optional[Origin] = None
+    array: Optional[int] = None
 
 
 def find_fault(target: Target, tracer: Optional[Tracer], number: int, code: int, address: Optional[int]) -> Optional[Fault]:
@@ -271,10 +275,18 @@ class _FaultReader:
         """Return the fault of an access through the pointer `value` in a register. Its memory is
         not mapped."""
         origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
-        return Fault("pointer", 0, one.name, register, value=value, origin=origin)
+        added = self._tracer.summands(0, register, value) if origin is None and value >= _LOWEST else ()
+        array = next((part for part in added if self._is_mapped(part)), None)
+        return Fault("pointer", 0, one.name, register, value=value, origin=origin, array=array)
 
     def _index(self, one: Instruction, register: int, value: int) -> Fault:
-        return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=self._tracer.origin(0, register, value))
+        other = one.base if register == one.scaled else one.scaled if one.scale == 1 else NONE
+        base = self._registers.get(other) if other not in (NONE, RIP) else one.displacement
+        if base is not None and other in (RBP, RSP):
+            base += one.displacement or 0  # an array on the stack
+        array = base if base is not None and not one.fs and self._is_mapped(base) else None
+        origin = self._tracer.origin(0, register, value)
+        return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=origin, array=array)
 
     def _is_mapped(self, address: int) -> bool:
         region = region_at(self._target.regions(), address)

@@ -3,6 +3,7 @@ argument, or the result of a function."""
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
@@ -16,6 +17,9 @@ from findleaks.value_classes import NamedTuple
 
 _LONGEST_TEXT = 64  # bytes before and after a word that are searched for text
 _SHORTEST_TEXT = 4  # characters
+# A function of glibc for processors with certain instructions: __strlen_evex,
+# __memmove_avx_unaligned_erms
+_VARIANT = re.compile(r"__(\w+?)_(sse|ssse|avx|evex|erms)\w*$")
 _FREED = (STATES[State.FREE], STATES[State.CACHED])
 
 
@@ -71,6 +75,8 @@ def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], 
     if origin.sort == "argument":
         name = frames[origin.level].short_name()
         name = "free" if name == "cfree" else name  # an old name of the same function
+        variant = _VARIANT.match(name)
+        name = variant[1] if variant is not None else name
         return PointerSource("argument", function=name, register=ARGUMENTS[origin.number - 1], offset=origin.offset)
     return None
 

@@ -72,6 +72,7 @@ class CodeReader:
         self._joined: dict[int, Optional[set[int]]] = {}
         self._leaving: dict[int, bool] = {}
         self._parts: dict[int, list[Range]] = {}  # moved parts, by the start of the function
+        self._entries: dict[int, set[int]] = {}  # addresses in these parts to which jumps lead
         self._left = _MOST_BYTES
 
     def at(self, address: int) -> Optional[Instruction]:
@@ -92,13 +93,14 @@ class CodeReader:
             return None
         if extent.start not in self._joined:
             self._joined[extent.start] = self._joins(extent)
-        joins = self._joined[extent.start] if self._is_start(extent.start, called) else None
+        is_start = self._is_start(extent.start, called)
+        joins = self._joined[extent.start] if is_start else self._joins_of_moved_part(extent)
         steps = [_step(*found[last])]
         at = last
         while at and joins is not None and found[at][0].address not in joins and found[at - 1][1].flow not in _ENDS:
             at -= 1
             steps.append(_step(*found[at]))
-        is_entry = at == 0 and joins is not None and extent.start not in joins
+        is_entry = is_start and at == 0 and joins is not None and extent.start not in joins
         return StraightCode(tuple(reversed(steps)), is_entry)
 
     def direct_call(self, address: int) -> int:
@@ -191,7 +193,7 @@ class CodeReader:
         destinations are unknown."""
         found: set[int] = set()
         parts, seen = [extent], {extent.start}
-        moved = self._parts[extent.start] = []
+        moved, entries = self._parts[extent.start], self._entries[extent.start] = list[Range](), set[int]()
         while parts:
             targets = self._targets(parts.pop(), extent)
             if targets is None:
@@ -200,6 +202,7 @@ class CodeReader:
                 if extent.start <= target < extent.end:
                     found.add(target)
                     continue
+                entries.add(target)
                 part = self._unwinder.extent(target)
                 if part is not None and part.start not in seen:
                     if len(seen) > _MOST_PARTS or part.end - part.start > _LARGEST:
@@ -208,6 +211,14 @@ class CodeReader:
                     parts.append(part)
                     moved.append(part)
         return found
+
+    def _joins_of_moved_part(self, part: Range) -> Optional[set[int]]:
+        """Return the addresses in a part of a function, such as its exception handlers, to which
+        jumps and exceptions lead; None if the function or some destinations are unknown."""
+        function = self._unwinder.previous_extent(part.start)
+        if function is None or function.end - function.start > _LARGEST or self._joins(function) is None:
+            return None
+        return self._entries[function.start] if part in self._parts[function.start] else None
 
     def _targets(self, part: Range, function: Range) -> Optional[set[int]]:
         """Return the addresses to which the jumps and exceptions in a part of a function lead;

@@ -112,6 +112,28 @@ class Tracer:
         found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
         return found if found is None or self._agrees(found, expected) else None
 
+    def summands(self, level: int, register: int, value: int) -> tuple[int, ...]:
+        """Return the two numbers whose sum is the value of a register at the place, if the last
+        instruction that changed it added them; else ()."""
+        code = self.code(level)
+        if code is None:
+            return ()
+        self._is_distinct = False
+        last = len(code.steps) - 1
+        at = next((index for index in range(last - 1, -1, -1) if code.steps[index].changed & 1 << register), None)
+        step = code.steps[at].code if at is not None else None
+        if at is None or step is None or step.destination != register or not step.wide:
+            return ()
+        part: Optional[int] = None
+        if step.name == "add" and step.displacement is not None:
+            address = self._address(level, code, at, _DEEPEST)
+            part = self._memory.word(address) if address is not None else None
+        elif step.name == "add" and step.source >= 0:
+            part = self._value(level, code, at, step.source, _DEEPEST)
+        elif step.name == "lea" and step.scaled != NONE and step.base >= 0:
+            part = self._value(level, code, at, step.base, _DEEPEST)
+        return (part, value - part & _MASK) if part is not None else ()
+
     def trace_argument(self, register: int, value: int) -> Optional[Origin]:
         """Return the origin of an argument of the innermost function, if the caller passed `value`
         in `register`; otherwise None. For a fault in strlen(), this needs only the caller's code,

@@ -8,6 +8,7 @@ from findleaks.audit.crash import Crash
 from findleaks.audit.crash.closed_stream import describe_closed_stream
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.fortified import describe_check
+from findleaks.audit.crash.nearby_memory import describe_nearby_memory, nearby_facts
 from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
 from findleaks.formatting import number, shorten, with_article
 from findleaks.target.base import Target
@@ -70,6 +71,10 @@ def describe_causes(found: Crash) -> str:
             sentences += _describe_source(noun, found.source, found.text)
         elif found.text:
             sentences.append(_describe_text(found.text))
+    if found.nearby is not None and not found.message:
+        sentences.append(describe_nearby_memory(found.nearby))
+    if found.stack_place is not None:
+        sentences.append(f"The stack is in {_phrase_of_stack(found.stack_place)}, for example an alternate signal stack.")
     if found.recursion is not None:
         named = found.recursion.frame
         which = shorten(named.short_name(), 200) if named.function else f"The function at {named.label()}"
@@ -79,6 +84,13 @@ def describe_causes(found: Crash) -> str:
     if found.check:
         sentences.append(describe_check(found.check))
     return " ".join(sentences)
+
+
+def _phrase_of_stack(place: Place) -> str:
+    block = place.block
+    if block is None:
+        return shorten(with_article(place.phrase.rpartition(", +")[0] or place.phrase), _WIDEST)
+    return f"{with_article(shorten(block.phrase(), _WIDEST))} at {block.address:#x}"
 
 
 def _describe_segment(fault: Fault) -> str:
@@ -220,6 +232,8 @@ def cause_facts(found: Crash) -> dict[str, object]:
         else None,
         "loaded_from": _source_facts(found.source) if found.source is not None else None,
         "text": found.text or None,
+        "nearby_memory": nearby_facts(found.nearby),
+        "stack": _place_facts(found.stack_place),
         "fortified_function": found.check or None,
         "closed_stream": {"function": stream.function, "address": hex(stream.address), "is_freed": stream.is_freed} if stream else None,
         "allocator_check": "musl" if found.musl_check == "allocator" else None,

@@ -14,9 +14,11 @@ MANY = 100  # descriptors of one file; a pool of database connections may have s
 def find_open_files(session: Session) -> Iterator[Finding]:
     """Yield one finding if at least MANY open descriptors refer to one file.
 
-    Many sockets or pipes are normal, because a server has one for each connection."""
+    Many sockets or pipes are normal, because a server has one for each connection. Memfds with one
+    name are different files."""
     state = session.target.kernel_state()
-    opened = {name: count for name, count in state.opened.items() if name.startswith("/")} if state is not None else {}
+    counts = state.opened.items() if state is not None else ()
+    opened = {name: count for name, count in counts if name.startswith("/") and not name.startswith("/memfd:")}
     name, count = max(opened.items(), key=lambda one: one[1], default=("", 0))
     if count < MANY:
         return

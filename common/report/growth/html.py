@@ -41,6 +41,7 @@ TITLES = {
     "runtime": "Runtimes",
     "handles": "Handles",
     "threads": "Threads",
+    "descriptors": "Open descriptors",
 }
 """Titles of the categories by the words of --by, in the order of the page. "grew" contains the rows
 that explain the growth."""

@@ -1,0 +1,163 @@
+"""Describe the memory that belongs to an address which a thread could not access: the array whose
+index was wrong, or the block that ends directly before the address.
+
+An access past the end of a block faults only where accessible memory ends. Therefore the block
+before the address is named only if it is the last one before this boundary."""
+
+from __future__ import annotations
+
+from typing import Literal, Optional
+
+from findleaks.audit.crash.fault import Fault
+from findleaks.audit.crash.pointer_source import Place, describe_place
+from findleaks.formatting import number, shorten, size, with_article
+from findleaks.session import Session
+from findleaks.target.base import Region, Target
+from findleaks.target.ranges import region_at
+from findleaks.value_classes import NamedTuple
+
+_WIDEST = 300  # characters that are shown of a place
+_LOWEST = 1 << 16  # smaller addresses are offsets from null pointers
+_REACH = 64  # bytes beyond the end of accessible memory, for a loop that passes this end
+_FIRST_BLOCK = 16  # distance of a block of glibc from the start of its own mapping
+_HEADER = 64  # maximum bytes before the first block of a mapping
+
+
+class NearbyMemory(NamedTuple):
+    """The memory near an address. `kind`: "array" if the address was computed from the address of
+    `place`; "before" or "behind" if `place` is the memory that ends or begins there. `start`,
+    `end`: the block or mapping at `place`; both 0 if it is unknown. `distance`: the number of bytes
+    from `end` to the address; if the address is below `start`, minus the number of bytes to
+    `start`; None if the address is in between, or if `end` is unknown."""
+
+    kind: Literal["array", "before", "behind"]
+    place: Place
+    start: int
+    end: int
+    distance: Optional[int]
+
+
+def find_nearby_memory(session: Session, fault: Optional[Fault], address: Optional[int]) -> Optional[NearbyMemory]:
+    """Return the memory that belongs to an address which a thread could not access; None if there
+    is none. The address is not that of code or of a stack. It is None if it is unknown, as for an
+    address that is not valid."""
+    target = session.target
+    is_null = fault is not None and fault.kind == "pointer" and fault.value < _LOWEST
+    if fault is not None and fault.array is not None:
+        return _at(session, "array", fault.array, address)
+    if address is None or address < _LOWEST or is_null:
+        return None
+    before, behind = _find_boundaries(target, address)
+    # In a gap, the address may also be in a mapping that was unmapped, such as a large block of
+    # malloc. Pages of a guard were certainly never accessible.
+    is_gap = region_at(target.regions(), address) is None
+    reach = _REACH if is_gap else target.arch.page
+    past = address - before.end if before is not None and not (is_gap and address - before.end == _FIRST_BLOCK) else reach
+    ahead = behind.start - address if behind is not None else reach + 1
+    if before is not None and past < min(reach, ahead):
+        return _at(session, "before", before.end - 1, address)
+    if behind is not None and ahead <= reach:
+        return _at(session, "behind", first_block(session, behind.start), address)
+    return None
+
+
+def first_block(session: Session, start: int) -> int:
+    """Return the address of the first block of the mapping that begins at `start`, behind the
+    allocator's header; `start` if there is none."""
+    blocks = session.directory.blocks
+    return next((at for at in range(start, start + _HEADER, 8) if blocks.find(at) >= 0), start)
+
+
+def _at(session: Session, kind: Literal["array", "before", "behind"], inside: int, address: Optional[int]) -> NearbyMemory:
+    place = describe_place(session, inside)
+    region = region_at(session.target.regions(), inside)
+    start = end = 0
+    if place.block is not None:
+        start, end = place.block.address, place.block.address + place.block.size
+    elif place.sort == "mapping" and region is not None:
+        start, end = region.start, region.end
+    distance = None
+    if address is not None and end:
+        distance = address - end if end <= address else address - start if address < start else None
+    return NearbyMemory(kind, place, start, end, distance)
+
+
+def _find_boundaries(target: Target, address: int) -> tuple[Optional[Region], Optional[Region]]:
+    """Return the regions that end and begin next to an address where memory is not accessible. An
+    address in readable memory was written to."""
+    regions = target.regions()
+    here = region_at(regions, address)
+    needs_write = here is not None and here.readable
+    if here is not None and here.readable and here.writable:
+        return None, None
+    usable = [one for one in regions if one.readable and (one.writable or not needs_write)]
+    before = max((one for one in usable if one.end <= address), key=lambda one: one.end, default=None)
+    behind = min((one for one in usable if one.start > address), key=lambda one: one.start, default=None)
+    return before, behind
+
+
+def describe_nearby_memory(found: NearbyMemory) -> str:
+    """Return a sentence about the memory near the address."""
+    place = found.place
+    if found.kind == "array":
+        where = f"; the address is {_describe_distance(found, '')}" if found.distance is not None else ""
+        return f"The array is {_describe_array(found)}{where}."
+    if place.block is not None and found.distance is not None:
+        return f"The address is {_describe_distance(found, _block(place))}."
+    if place.sort == "mapping" and found.distance is not None:
+        return f"The address is {_describe_distance(found, _mapping(found))}."
+    side = "before" if found.kind == "before" else "behind"
+    sentence = f"The memory directly {side} it is {shorten(place.phrase, _WIDEST)}."
+    if found.kind == "before" and place.sort == "allocator":
+        sentence += " Probable cause: a loop ran past the end of a block, to the end of the heap."
+    return sentence
+
+
+def _describe_distance(found: NearbyMemory, of: str) -> str:
+    """Return "8 bytes past the end of `of`", or "8 bytes past its end" if `of` is ""."""
+    distance = found.distance or 0
+    side, part = ("before", "start") if distance < 0 else ("past", "end")
+    which = f"the {part} of {of}" if of else f"its {part}"
+    return f"{_bytes(abs(distance)) if distance else 'directly'} {side} {which}"
+
+
+def _bytes(count: int) -> str:
+    return f"{number(count)} byte{'' if count == 1 else 's'}"
+
+
+def _block(place: Place) -> str:
+    block = place.block
+    return f"{with_article(shorten(block.phrase(), _WIDEST))} at {block.address:#x}" if block is not None else ""
+
+
+def _mapping(found: NearbyMemory) -> str:
+    return f"the mapping of {size(found.end - found.start)} at {found.start:#x}"
+
+
+def _describe_array(found: NearbyMemory) -> str:
+    place = found.place
+    if place.block is not None:
+        inside = place.address - found.start
+        return f"{_bytes(inside)} into {_block(place)}" if inside else _block(place)
+    if place.sort in ("module", "thread-local"):
+        return shorten(place.phrase.replace("[0] (", " (", 1), _WIDEST)
+    if place.sort == "mapping" and found.end:
+        inside = place.address - found.start
+        return f"{_bytes(inside)} into {_mapping(found)}" if inside else _mapping(found)
+    return f"at {place.address:#x} ({shorten(place.phrase, _WIDEST)})"
+
+
+def nearby_facts(found: Optional[NearbyMemory]) -> Optional[dict[str, object]]:
+    """Return the facts that the sentence states, for the JSON."""
+    if found is None:
+        return None
+    block = found.place.block
+    return {
+        "relation": found.kind,
+        "address": hex(found.place.address),
+        "description": found.place.phrase,
+        "start": hex(found.start) if found.end else None,
+        "end": hex(found.end) if found.end else None,
+        "distance": found.distance,
+        "block": {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None,
+    }
