@@ -31,6 +31,7 @@ from findleaks.runtimes.slices import run_in_slices
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
+_RACE = "runtime.racecall"  # a function of programs that are built with -race
 
 
 def find_blocked(
@@ -88,8 +89,11 @@ def find_blocked(
 
 
 def _read_native_words(memory: Memory, engine: Engine, objects: HeapObjects, native: Callable[[], NativeMemory]) -> array[int]:
-    """Return the words outside of Go's memory that point into objects of Go."""
+    """Return the words outside of Go's memory that point into objects of Go. The memory of the race
+    detector contains the addresses of all channels, so these words do not count there."""
     found = array("Q")
+    if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
+        return found
     for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, native()), joined_ranges(objects.spans)):
         found.extend(values)
     return found
