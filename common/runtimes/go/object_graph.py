@@ -29,7 +29,9 @@ from findleaks.target.base import Range, Target
 
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
-_GOROUTINE_LINKS = 6  # objects at the start of a path, structures of threads among them, in which a goroutine is looked for
+# Objects at the start of a path among which a goroutine is looked for. The first ones may be
+# structures of threads.
+_GOROUTINE_LINKS = 6
 _QUEUED = "finalizer or cleanup that has not run yet"
 # Types of objects that every goroutine has: a path to one of them explains nothing.
 _OF_GOROUTINES = ("runtime.g", "runtime.sudog")
@@ -137,7 +139,8 @@ class GoGraph(ObjectGraph):
         links = zip(path[:_TIMER_LINKS], path[1:])
         if any(self.type_of(one) == "runtime.p" and self.link(one, after).name.startswith(".timers") for one, after in links):
             return _TIMERS
-        owners = path[min(_GOROUTINE_LINKS, len(path) - 1) - 1 :: -1] if len(path) > 1 else ()  # the last one refers to the object
+        # The last goroutine of the path refers to the object.
+        owners = path[min(_GOROUTINE_LINKS, len(path) - 1) - 1 :: -1] if len(path) > 1 else ()
         return next(filter(None, map(self._describe_goroutine, owners)), "") or super().describe_root(index)
 
     def _describe_goroutine(self, index: int) -> str:
