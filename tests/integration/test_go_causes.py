@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[int, str, str, str]] = {
         r"goroutine \d+ \(waiting, sleep\), in main\.process retains .* 60,000 objects .* defer in a loop",
         "",
     ),
+    "called": (20_000, "retained-objects", r"system call\), in main\.processInCall retains .* 60,000 objects .* defer in a loop", ""),
     "closures": (10_000, "go-finalizer-cycles", r"Probably leaked: finalizers .* 16 objects were checked.* use only its argument", ""),
     "queue": (20_000, "retained-objects", r"\(used in main\.queue\) retains .* in 20,00[01] objects", ""),
     "subscribers": (20_000, "retained-objects", r"\(at \+8 of one used in main\.(\(\*Broker\)\.subscribe|subscribers)\) retains", ""),
@@ -144,7 +145,7 @@ def read_findings(core: str) -> list[dict[str, Any]]:
 def check_types(kind: str, version: str, count: int, core: str) -> None:
     """Check the number of objects of one type of the runtime or of the package sync. Go itself may have a few more objects of the type."""
     timer = "runtime.timeTimer" if number(version) >= (1, 23) else "time.Timer"
-    wanted = {"heartbeats": timer, "after": timer, "queue": "chan *main.Session", "defers": "runtime._defer"}
+    wanted = {"heartbeats": timer, "after": timer, "queue": "chan *main.Session", "defers": "runtime._defer", "called": "runtime._defer"}
     if number(version) >= (1, 22):
         wanted["tickers"] = timer
     if number(version) >= (1, 24):

@@ -88,6 +88,18 @@ def test_the_first_finding_is_the_cause(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
+@pytest.mark.parametrize("kind", ["headers", "documents"])
+def test_types_of_old_objects_in_a_large_program(kind: str, tmp_path: Path) -> None:
+    """Objects have no headers, and many functions of net/http refer to variables. The code of the program is read before theirs."""
+    _, name, text = KINDS[kind]
+    with Running([str(build(tmp_path, "1.18.10", STRIPPED, name="go_leaks")), kind, "200"], tmp_path / "run") as run:
+        found = first_finding("--pid", str(run.pid))
+        types = {one["name"] for one in runtime_page("go", "--pid", str(run.pid))["types"]}
+    assert found["finding"] == name and re.search(text, join_text(found)), join_text(found)
+    assert "[][]uint8" in types
+
+
+@pytest.mark.matrix
 def test_finalizers_that_wait_beside_a_cache(tmp_path: Path) -> None:
     """The objects are small, but may refer to much memory of C code. Neither finding replaces the other."""
     with Running([str(build(tmp_path, "", STRIPPED, name="go_leaks")), "cached", "5000"], tmp_path / "run") as run:

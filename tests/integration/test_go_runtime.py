@@ -174,17 +174,35 @@ def test_functions_that_were_interrupted(version: str, tmp_path: Path, monkeypat
     check_interrupted(text, version, str(core))
 
 
+# Channels to which only memory of a mapping refers. Go's collector does not follow these references, but the program can.
+MAPPED = """import ("syscall"; "unsafe")
+var mapped []byte
+func mayHeldByMapping(c chan int) { <-c }
+func init() {
+    mapped, _ = syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+    for i := 0; i < 20; i++ {
+        c := make(chan int)
+        *(*uintptr)(unsafe.Pointer(&mapped[8*i])) = *(*uintptr)(unsafe.Pointer(&c))
+        go mayHeldByMapping(c)
+    }
+}"""
+
+
 @pytest.mark.platform("x86-64", "Go")
-@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS)])
+@pytest.mark.parametrize("version", ["", *(pytest.param(one, marks=pytest.mark.matrix) for one in (*VERSIONS, "-race", "-asan"))])
 def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> None:
-    """No goroutine is reported that may continue. Stale words in objects may refer to what some blocked goroutines wait for."""
-    program = build(tmp_path, version, "-ldflags=-s -w", name="go_blocked")
+    """No goroutine is reported that may continue. Stale words in objects may refer to what some blocked goroutines wait for. The race
+    detector refers to all channels, so references outside of Go's memory do not count with it."""
+    sanitizer = [version] if version.startswith("-") else []
+    release, more = "" if sanitizer else version, MAPPED.replace("go may", "//") if version == "-race" else MAPPED
+    program = build(tmp_path, release, "-ldflags=-s -w", *sanitizer, name="go_blocked", cgo=bool(sanitizer), more=more)
     with Running([str(program)], tmp_path / "run") as run:
         with attach(run.pid) as process:
             (go,) = process._session.runtimes
             blocked, threads = go._blocked, go.user_threads()
         findings = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
     functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
+    assert Counter(functions.values())["main.mayHeldByMapping"] == (0 if version == "-race" else 20)
     found = Counter(functions[number] for number in blocked)
     assert {name for name in found if not name.startswith("main.never")} == set()
     never = ("Send", "Receive", "Select", "Nil", "SelectNil", "Holds", "HeldByBlocked")

@@ -292,7 +292,7 @@ func main() {
 		"heartbeats": heartbeats, "after": after, "tickers": tickers, "defers": defers, "closures": closures, "queue": queue,
 		"subscribers": subscribers, "buffers": buffers, "versions": versions, "handlers": handlers, "clients": clients,
 		"syncmap": syncmap, "mappings": mappings, "loops": loops, "deadlines": deadlines, "ballast": ballast, "beside": beside,
-		"unused": func(count int) { go unused(count) }, "sized": sized,
+		"unused": func(count int) { go unused(count) }, "sized": sized, "called": called,
 	}[os.Args[1]](count)
 	if os.Args[1] != "buffers" {
 		runtime.GC()
@@ -301,4 +301,22 @@ func main() {
 	fmt.Println("ready")
 	time.Sleep(time.Hour)
 	fmt.Println(total, kept[0], len(connections))
+}
+
+// The goroutine is in a system call, so a thread refers to it.
+func processInCall(count int, done chan bool) {
+	for i := 0; i < count; i++ {
+		session := &Session{number: i}
+		defer func() { session.number = 0 }()
+	}
+	ends := make([]int, 2)
+	syscall.Pipe(ends)
+	done <- true
+	syscall.Read(ends[0], make([]byte, 1))
+}
+
+func called(count int) {
+	done := make(chan bool)
+	go processInCall(count, done)
+	<-done
 }

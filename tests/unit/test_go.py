@@ -17,10 +17,10 @@ from findleaks.engine.contract import Engine
 from findleaks.errors import Interrupted
 from findleaks.runtimes.go import NOTE_NAME, NOTE_TYPE, find
 from findleaks.runtimes.go.buildinfo import MAGIC, version
-from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, heap
+from findleaks.runtimes.go.heap import ARENA, MANUAL, OBJECTS, PAGE, SPANS_AT, TABLE, _slots, heap
 from findleaks.runtimes.go.metadata import metadata
 from findleaks.runtimes.go.span_table import Span
-from findleaks.target.base import Module, Range
+from findleaks.target.base import Module, Range, Region
 
 BASE = 0xC000000000
 FILE, DATA, TABLE_AT, ARENA_AT, SPANS, HEAP = 0x400000, 0x500000, 0x7F0000000000, 0x7F1000000000, 0x7F2000000000, 0x1000
@@ -188,6 +188,12 @@ def test_many_candidates_for_the_table_take_bounded_time() -> None:
     words = [TABLE_AT + 4096 * number for number in range(512)]
     made.write(DATA, struct.pack("<512Q", *words))
     assert heap(made, graphs.native(), [Range(DATA, DATA + 4096)]) is None
+
+
+def test_the_shadow_of_a_sanitizer_is_no_heap() -> None:
+    """AddressSanitizer reserves many TiB of readable and writable memory for its shadow, below Go's heap."""
+    shadow, own = Region(0x7FFF8000, 0x10007FFF8000, True, True, False), Region(0x10C000000000, 0x10C000400000, True, True, False)
+    assert _slots([shadow, own]) == [0x10C000000000]
 
 
 def test_arrays_that_look_like_the_table() -> None:

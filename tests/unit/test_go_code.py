@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
 
+from findleaks.runtimes.go.code_references import OPERANDS
 from findleaks.runtimes.go.machine_code import (
     ABSOLUTE,
     BRANCH,
@@ -101,3 +103,21 @@ def test_steps_of_aarch64() -> None:
         Step(AT + 48, END, number=1),
     ]
     assert {step.address for step in steps} == set(range(AT, AT + 4 * len(words), 4))
+
+
+@pytest.mark.parametrize("reach", [8, 1 << 12, 1 << 20, 1 << 27])
+def test_operands_that_lead_to_a_range(reach: int) -> None:
+    """The search for operands that lead to a range finds the same ones there as the search for all. References to functions: only lea."""
+    numbers = random.Random(reach)
+    for _ in range(8):
+        code = bytearray(numbers.randbytes(2048))
+        low = AT + numbers.randrange(-1 << 25, 1 << 25)
+        for place in range(0, 2000, 16):
+            code[place : place + 2] = b"\x8d\x0d" if place % 32 else b"\x39\x0d"
+            code[place + 2 : place + 6] = struct.pack("<i", numbers.randint(low, low + reach) - (AT + place + 6))
+        found = [one for one in OPERANDS[X86_64.name].find(bytes(code), AT) if low <= one[1] <= low + reach]
+        assert [one for one in OPERANDS[X86_64.name].find(bytes(code), AT, (low, low + reach, False)) if one in found] == found
+        functions = [one for one in found if code[one[0] - AT - 1] == 0x8D]
+        assert 62 <= len(functions) < len(found)
+        assert [one for one in OPERANDS[X86_64.name].find(bytes(code), AT, (low, low + reach, True)) if one in found] == functions
+    assert not list(OPERANDS[X86_64.name].find(bytes(code), AT, (AT + (1 << 33), AT + (1 << 34), False)))

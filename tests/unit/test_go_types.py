@@ -12,6 +12,7 @@ import pytest
 
 from findleaks.engine.contract import Engine
 from findleaks.engine.terms import State
+from findleaks.runtimes.go.code_objects import CodeObjects
 from findleaks.runtimes.go.engine import (
     ANY,
     ARENA,
@@ -193,3 +194,10 @@ def test_objects_of_which_a_pointer_names_a_part(engine: Any) -> None:
     pieces = [graphs.piece(DATA, struct.pack("<QQ", TYPES, first + 16)), graphs.piece(BASE, bytes(memory))]
     values = dict(zip((start for start, _, _ in slots), find_types(engine(), table(types, classes), slots, pieces, 100)))
     assert {start: value for start, value in values.items() if value != NONE} == {first: 2, leaf: 6, inner: 8}
+
+
+def test_the_code_of_the_program_is_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a part of the code of a large program is read."""
+    names = {1: "net/http.init", 2: "main.load", 3: "runtime.main", 4: "example.com/shop.(*Cart).Add", 5: "sync.(*Pool).Get"}
+    monkeypatch.setattr(CodeObjects, "_name", lambda self, function: names[function])
+    assert CodeObjects.__new__(CodeObjects)._order_functions([1, 4, 3, 2, 4, 5]) == [4, 2, 1, 3, 5]

@@ -6,7 +6,8 @@ object. If the object for which a goroutine waits is marked, the goroutine may c
 objects that it reaches are marked next. The goroutines that are left can never continue. Some
 references to waiting goroutines do not count: those of the runtime's list of goroutines, of the
 queues of channels, and of the table of waiting goroutines. Therefore the references in the g
-structures of waiting goroutines, and in the records of this table, are ignored.
+structures of waiting goroutines, and in the records of this table, are ignored. Memory of C code
+and of syscall.Mmap may refer to the objects, too, although Go's collector does not follow it.
 
 Every other word of an object counts as a reference, also a stale one, so a blocked goroutine may be
 missed, but none that can continue is reported."""
@@ -14,28 +15,39 @@ missed, but none that can continue is reported."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
+from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
+from findleaks.runtimes.go.spans import joined_ranges
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.slices import run_in_slices
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
+_RACE = "runtime.racecall"  # a function of programs that are built with -race
 
 
 def find_blocked(
-    memory: Memory, engine: Engine, types: Types, objects: HeapObjects, graph: Graph, structures: Mapping[int, int], every: Iterable[int]
+    memory: Memory,
+    engine: Engine,
+    types: Types,
+    objects: HeapObjects,
+    graph: Graph,
+    structures: Mapping[int, int],
+    every: Iterable[int],
+    native: Callable[[], NativeMemory],
 ) -> Optional[frozenset[int]]:
     """Return the numbers of the goroutines that are blocked for good; None if they are unknown.
     `structures`: the addresses of the goroutines' g structures, by number. `every`: the addresses
-    of all g structures, including unused ones. Raises Interrupted."""
+    of all g structures, including unused ones. `native`: returns the memory of C code, stacks of
+    threads included. Raises Interrupted."""
     reader = WaitReader(memory, engine, types, objects)
     if not reader.size:
         return None
@@ -54,12 +66,13 @@ def find_blocked(
     for index in (*objects.blocks.find_all(array("Q", every))[0], *record_indices(objects, waits)):
         if index < len(merged):
             merged[index] = IGNORED
+    foreign = _read_native_words(memory, engine, objects, native) if blocked else array("Q")
     for _ in range(_MOST_ROUNDS):
         live = [one for one in threads if one.number not in blocked and one.number not in never]
         tree = graph.dominators(1)
         tree.expect_leaf_trees()
         tree.merge_into_roots(merged)
-        for words in (*objects.root_words(), objects.finalized_words()):
+        for words in (*objects.root_words(), objects.finalized_words(), foreign):
             tree.root_words(words, 0)
         for words in objects.stacks.words(live):
             tree.root_words(words, 0)
@@ -73,3 +86,14 @@ def find_blocked(
         for number in reached:
             del blocked[number]
     return None
+
+
+def _read_native_words(memory: Memory, engine: Engine, objects: HeapObjects, native: Callable[[], NativeMemory]) -> array[int]:
+    """Return the words outside of Go's memory that point into objects of Go. The memory of the race
+    detector contains the addresses of all channels, so these words do not count there."""
+    found = array("Q")
+    if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
+        return found
+    for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, native()), joined_ranges(objects.spans)):
+        found.extend(values)
+    return found

@@ -19,6 +19,7 @@ from findleaks.runtimes.go.code_references import find_references
 from findleaks.runtimes.go.code_types import CodeReader, CodeTypes
 from findleaks.runtimes.go.engine import HEADER, NO_HEADER, NONE, TypeSearch, find_places
 from findleaks.runtimes.go.moduledata import Program
+from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.runtimes.go.span_table import ObjectSpans
 from findleaks.runtimes.go.spans import smaller_sizes
@@ -111,7 +112,7 @@ class CodeObjects:
 
     def _list_of_variables(self, untyped: Sequence[tuple[int, int]], users: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, int]]:
         """Yield the objects to which variables refer."""
-        readers = list(dict.fromkeys(user for address, _ in untyped for user in users.get(address, ())))[:_MOST_FUNCTIONS]
+        readers = self._order_functions(user for address, _ in untyped for user in users.get(address, ()))
         proved: dict[int, set[int]] = {}
         for one in interruptible(self._memory.target, readers, _LOOK):
             for address, value in self._reader.read(one).variables.items():
@@ -157,9 +158,15 @@ class CodeObjects:
         known = ((one, self._reader.find_function(one)) for one in sorted(found)[: 8 * _MOST_CLOSURES])
         return [one for one, function in known if function is not None and function[1].entry == one][:_MOST_CLOSURES]
 
+    def _order_functions(self, functions: Iterable[int]) -> list[int]:
+        """Return the functions whose code is read: each once, those of the program before those of
+        the standard library, because not all may be read."""
+        every = list(dict.fromkeys(functions))
+        return sorted(every, key=lambda one: is_library(self._name(one)))[:_MOST_FUNCTIONS]
+
     def _read_closures(self, creators: Iterable[int]) -> None:
         """Read the types of closures from the code of the functions that create them."""
-        order = list(dict.fromkeys(creators))[:_MOST_FUNCTIONS]
+        order = self._order_functions(creators)
         found: dict[int, set[int]] = {}
         for one in interruptible(self._memory.target, order, _LOOK):
             for function, value in self._reader.read(one).closures.items():

@@ -31,7 +31,10 @@ from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
 
-_RELATIVE = re.compile(rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
+_RELATIVE_HEAD = rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]"
+_LEA = rb"(?<=\x8d)"
+_Into = tuple[int, int, bool]  # the lowest and the highest address, and whether code is there
+_RELATIVE = re.compile(_RELATIVE_HEAD + rb"(?=(.{4}))", re.DOTALL)
 _CALL = re.compile(rb"\xe8(?=(.{4}))", re.DOTALL)
 _CALL_OR_JUMP = re.compile(rb"[\xe8\xe9](?=(.{4}))", re.DOTALL)
 _BL = 0x94000000
@@ -40,7 +43,7 @@ _SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
 # Of a load or store: it is of a vector register, which has 16 bytes if the size is 0.
 _VECTOR, _WIDE = 1 << 26, 1 << 23
 _MAX_CODE = 1 << 28
-_SLICE = 4 << 20  # bytes of code that are searched between two checks for Ctrl-C
+_SLICE = 1 << 20  # bytes of code that are searched between two checks for Ctrl-C
 _MOST_PLACES = 64  # references to one variable that are looked up
 _MOST_NAMES = 2
 
@@ -86,18 +89,21 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
     """Return pairs of a variable's address and the address of an instruction's byte that refers to
     it. Raises Interrupted."""
     found: list[tuple[int, int]] = []
-    low, high = min(wanted), max(wanted)
     operands = OPERANDS.get(target.arch.name)
     if operands is None or module.text.end - module.text.start > _MAX_CODE:
         return found
+    # Functions and variables are apart, and few operands lead to the memory between them.
+    parts = [[one for one in wanted if (one < module.text.end) is is_code] for is_code in (True, False)]
+    limits = [(min(part) - max(operands.constants), max(part), part is parts[0]) for part in parts if part]
     for piece in target.pieces(*module.text):
         for first in range(0, len(piece.data), _SLICE):
             if target.is_interrupted():
                 raise Interrupted
             data = bytes(piece.data[first : first + _SLICE + 4])
-            for place, address in operands.find(data, piece.address + first):
-                if low - 4 <= address <= high:
-                    found += [(address + more, place) for more in operands.constants if address + more in wanted]
+            for low, high, is_code in limits:
+                for place, address in operands.find(data, piece.address + first, (low, high, is_code)):
+                    if low <= address <= high:
+                        found += [(address + more, place) for more in operands.constants if address + more in wanted]
     return found
 
 
@@ -136,13 +142,28 @@ _JUMPS = {X86_64.name: _jumps_x86}
 _CALLS = {X86_64.name: _calls_x86, AARCH64.name: _calls_aarch64}
 
 
-def _operands_x86(code: bytes, start: int) -> Iterator[tuple[int, int]]:
-    for match in _RELATIVE.finditer(code):
+def _operands_x86(code: bytes, start: int, into: Optional[_Into] = None) -> Iterator[tuple[int, int]]:
+    pattern = _RELATIVE if into is None else _pattern_into(into[0] - start - len(code) - 5, into[1] - start, into[2])
+    for match in pattern.finditer(code) if pattern is not None else ():
         place = start + match.start()
         yield place, place + 5 + struct.unpack("<i", match[1])[0]
 
 
-def _operands_aarch64(code: bytes, start: int) -> Iterator[tuple[int, int]]:
+def _pattern_into(low: int, high: int, is_code: bool) -> Optional[re.Pattern[bytes]]:
+    """Return a pattern for operands whose distance may be in low..high, and for some others; None
+    if no operand can be. It compares the two highest bytes of the distance, because nearly all
+    bytes of code that look like an operand have others there. Only lea computes the address of
+    code."""
+    low, high = max(low, -1 << 31) >> 16, min(high, (1 << 31) - 1) >> 16
+    if low > high:
+        return None
+    tops = range(low >> 8, (high >> 8) + 1)
+    thirds = range(low & 0xFF, (high & 0xFF) + 1) if len(tops) == 1 else range(256)
+    top, third = (b"[" + b"".join(b"\\x%02x" % (one & 0xFF) for one in each) + b"]" for each in (tops, thirds))
+    return re.compile((_LEA if is_code else b"") + _RELATIVE_HEAD + b"(?=(.." + third + top + b"))", re.DOTALL)
+
+
+def _operands_aarch64(code: bytes, start: int, into: Optional[_Into] = None) -> Iterator[tuple[int, int]]:
     words = array("I", code[: len(code) // 4 * 4])
     for at, (word, following) in enumerate(zip(words, words[1:])):
         kind = word & 0x9F000000
@@ -174,10 +195,12 @@ class _Operands(NamedTuple):
     """How addresses are found to which code refers.
 
     `find`: yields pairs of the address of an instruction or its operand, and the address to which
-    it leads; the second argument is the address of the code. `constants`: sizes of constants that
-    may follow the operand, which have to be added."""
+    it leads; the second argument is the address of the code. The optional third argument is the
+    lowest and the highest address of interest, and whether functions are there; others may be left
+    out. `constants`: sizes of
+    constants that may follow the operand, which have to be added."""
 
-    find: Callable[[bytes, int], Iterator[tuple[int, int]]]
+    find: Callable[..., Iterator[tuple[int, int]]]
     constants: Sequence[int]
 
 

@@ -48,6 +48,8 @@ ELEMENT = range(8, MSPAN - 1)
 STATE_BEFORE = 5
 OBJECTS, MANUAL = 1, 2  # mSpanInUse; mSpanManual: stacks, and some of the collector's buffers
 
+LARGEST = 1 << 40  # a region that is larger is no part of the heap, but the shadow of a sanitizer
+
 MAX_SLOTS = 1 << 16  # maximum number of addresses tried as the start of an arena
 # Maximum number of entries read of possible tables: a hostile core may have many tables.
 MAX_LOOKS = 1 << 18
@@ -125,6 +127,7 @@ def anonymous(regions: Sequence[Region]) -> list[Region]:
 
 def _slots(regions: Sequence[Region]) -> list[int]:
     """Return addresses at which arenas may begin."""
+    regions = [region for region in regions if region.size <= LARGEST]
     bases = (base for region in regions for base in range(region.start // ARENA * ARENA, region.end, ARENA))
     return list(islice((base for base, _ in groupby(bases)), MAX_SLOTS))
 

@@ -314,8 +314,8 @@ class Go(Runtime):
         """The numbers of goroutines that are blocked for good; None if they are unknown."""
         if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
             return None
-        structures, every = self.goroutines.structures, self.goroutines.addresses
-        return find_blocked(self._memory, self._engine, self.program.types, self._objects, self._graph, structures, every)
+        known = self._objects, self._graph, self.goroutines.structures, self.goroutines.addresses
+        return find_blocked(self._memory, self._engine, self.program.types, *known, lambda: self._other_memory()[1])
 
     def holders(self) -> Optional[Holders]:
         """Return the objects that refer to native memory. They include garbage."""
@@ -373,7 +373,7 @@ class Go(Runtime):
 
     def _other_memory(self) -> tuple[list[Range], NativeMemory]:
         """Return memory of unknown use, and that of C code."""
-        own, of = [*self.list_reserved(), *self._metadata.ranges], (self._target, self._directory)
+        own, of = [*self.list_reserved(), *self._metadata.ranges, *self.bookkeeping()], (self._target, self._directory)
         return list_unknown_memory(*of, own), list_native_memory(*of, [*own, *self.variables_memory])
 
     def list_reserved(self) -> Sequence[Range]:

@@ -26,6 +26,7 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.heap import anonymous
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
+from findleaks.target.arch import Words
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most, range_at, region_at, subtract
 
@@ -68,6 +69,34 @@ def list_native_memory(target: Target, directory: Optional[Directory], own: Iter
     dead = [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
     ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), [*own, *dead])
     return NativeMemory(ranges, directory.blocks if directory is not None else None)
+
+
+def exclude_stacks(target: Target, native: NativeMemory) -> NativeMemory:
+    """Return native memory without the stacks of threads. The scheduler of Go also runs on these
+    stacks, and leaves pointers to goroutines and channels there."""
+    regions = [region for region in target.regions() if region.writable]
+    found = [region_at(regions, thread.sp) for thread in target.threads()]
+    found += [region for region in regions if region.name == "[stack]"]
+    stacks = merge_ranges(Range(region.start, region.end) for region in found if region is not None)
+    return native._replace(ranges=subtract(native.ranges, stacks))
+
+
+def iterate_native_words(
+    memory: Memory, engine: Engine, native: NativeMemory, into: Sequence[Range], without: Iterable[Range] = ()
+) -> Iterator[Words]:
+    """Yield the words of native memory whose value is in one of the ranges `into`, in parts. Words
+    in freed blocks and in the ranges `without` are left out. Raises Interrupted."""
+    searched = merge_to_most(into, MOST_RANGES)
+    for start, end in subtract(native.ranges, without):
+        for piece in memory.target.pieces(start, end):
+            if memory.target.is_interrupted():
+                raise Interrupted
+            places, values = find_pointers_into(engine, piece, searched)
+            if native.blocks is not None:
+                found = native.blocks.find_all(places)[0]
+                states = zip(found, native.blocks.columns_of(found).state)
+                values = array("Q", compress(values, (index == NO_BLOCK or state == State.IN_USE for index, state in states)))
+            yield values
 
 
 def find_mappings(
@@ -127,18 +156,10 @@ def _iterate_leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Ra
 def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:
     """Return the mappings to which no word of native memory refers. Words in these mappings do not
     count. The result is () if too many words refer to mappings."""
-    searched, held, seen = merge_to_most(leaked, MOST_RANGES), set[Range](), 0
-    for start, end in subtract(native.ranges, leaked) if leaked else ():
-        for piece in memory.target.pieces(start, end):
-            if memory.target.is_interrupted():
-                raise Interrupted
-            places, values = find_pointers_into(engine, piece, searched)
-            seen += len(places)
-            if seen > _MOST_WORDS:
-                return ()
-            if native.blocks is not None:
-                found = native.blocks.find_all(places)[0]
-                states = zip(found, native.blocks.columns_of(found).state)
-                values = array("Q", compress(values, (index == NO_BLOCK or state == State.IN_USE for index, state in states)))
-            held.update(filter(None, (range_at(leaked, value) for value in values)))
+    held, seen = set[Range](), 0
+    for values in iterate_native_words(memory, engine, native, leaked, leaked) if leaked else ():
+        seen += len(values)
+        if seen > _MOST_WORDS:
+            return ()
+        held.update(filter(None, (range_at(leaked, value) for value in values)))
     return [one for one in leaked if one not in held]

@@ -11,6 +11,7 @@ other figures."""
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -174,10 +175,10 @@ def _pacer(variables: Sequence[tuple[int, array[int]]], counters: dict[str, Coun
     heapMinimum is 4 MiB times GOGC / 100."""
     inside, released = counters["HeapInuse"].value, counters["HeapReleased"].value
     wanted = (inside, released, counters["HeapIdle"].value - released)
+    pattern = array("Q", (value & (1 << 64) - 1 for value in wanted)).tobytes()
     for _, words in variables:
-        for at in [at for at, word in enumerate(words) if word == inside]:
-            if tuple(words[at : at + 3]) != wanted:
-                continue
+        places = (match.start() for match in re.finditer(re.escape(pattern), words.tobytes()))
+        for at in (place // 8 for place in places if place % 8 == 0 and place // 8 + 4 < len(words)):
             counters["TotalAlloc"] = Count(words[at + 3], "bytes")
             counters["HeapAlloc"] = Count(max(words[at + 3] - words[at + 4], 0), "bytes")
             found = [(words[start], words[start + 1]) for start in range(at - 10, max(at - 80, -1), -1) if _is_goal(words, start)]

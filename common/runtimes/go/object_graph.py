@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers
+from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import Dominators
 from findleaks.engine.terms import Totals
@@ -28,7 +29,9 @@ from findleaks.target.base import Range, Target
 
 _TIMERS = "the list of timers that have not fired (time.AfterFunc, NewTimer, NewTicker)"
 _TIMER_LINKS = 3  # references from a root among which a processor's list of timers is looked for
-_GOROUTINE_LINKS = 2  # objects at the start of a path among which a goroutine is looked for
+# Objects at the start of a path among which a goroutine is looked for. The first ones may be
+# structures of threads.
+_GOROUTINE_LINKS = 6
 _QUEUED = "finalizer or cleanup that has not run yet"
 # Types of objects that every goroutine has: a path to one of them explains nothing.
 _OF_GOROUTINES = ("runtime.g", "runtime.sudog")
@@ -114,7 +117,12 @@ class GoGraph(ObjectGraph):
         # Few commands need the groups, so they are imported here.
         from findleaks.runtimes.go.root_groups import list_root_groups
 
-        return list_root_groups(self._objects, self.names, self._goroutines.structures if self._goroutines is not None else {})
+        structures = self._goroutines.structures if self._goroutines is not None else {}
+        structure = self._types.find("runtime.g")
+        offset = self._types.offset(structure, "_defer") if structure is not None else None
+        memory = Memory(self.target)
+        deferred = {number: memory.word(address + offset) or 0 for number, address in structures.items()} if offset is not None else {}
+        return list_root_groups(self._objects, self.names, structures, deferred)
 
     def example(self, type_name: str) -> Optional[int]:
         return None if type_name in _OF_GOROUTINES else super().example(type_name)
@@ -131,8 +139,9 @@ class GoGraph(ObjectGraph):
         links = zip(path[:_TIMER_LINKS], path[1:])
         if any(self.type_of(one) == "runtime.p" and self.link(one, after).name.startswith(".timers") for one, after in links):
             return _TIMERS
-        goroutine = next(filter(None, map(self._describe_goroutine, path[:_GOROUTINE_LINKS])), "") if len(path) > _GOROUTINE_LINKS else ""
-        return goroutine or super().describe_root(index)
+        # The last goroutine of the path refers to the object.
+        owners = path[min(_GOROUTINE_LINKS, len(path) - 1) - 1 :: -1] if len(path) > 1 else ()
+        return next(filter(None, map(self._describe_goroutine, owners)), "") or super().describe_root(index)
 
     def _describe_goroutine(self, index: int) -> str:
         """Return a phrase for the goroutine whose g structure is this object, or ""."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.target.base import Range
-from findleaks.target.encoded_numbers import decode_signed, uleb128
+from findleaks.target.encoded_numbers import LONGEST, decode_signed
 from findleaks.value_classes import NamedTuple
 
 # Flags of functions: the outermost of a stack; code that sets the stack pointer.
@@ -25,7 +25,9 @@ TOP_FRAME, STACK_SWITCH = 1, 2
 _INLINE_INDEX, _INLINE_TREE = 2, 3  # numbers in pcdata (PCDATA_InlTreeIndex) and funcdata
 _NO_DATA = 0xFFFFFFFF
 _MAX_INLINED, _MAX_NAME = 256, 1 << 12
-_CACHED = 1 << 17
+_CACHED, _CACHED_TABLES = 1 << 17, 1 << 13  # answers for addresses, and decoded tables
+_MOST_TABLE = 1 << 18  # bytes of one table, which ends earlier unless it is damaged
+_MOST_VALUE = 1 << 62
 # By format: size of _func before its tables, offsets of funcID, flag, nfuncdata; bytes of an
 # inlinedCall, offsets of its name and parentPc.
 _LAYOUTS = {118: (40, 36, 37, 39, 20, 12, 16), 120: (44, 40, 41, 43, 16, 4, 8)}
@@ -74,6 +76,7 @@ class FunctionTable:
         self.find = lru_cache(_CACHED)(self._find)
         self.places = lru_cache(_CACHED)(self._places)
         self.depth = lru_cache(_CACHED)(self._depth)
+        self._steps = lru_cache(_CACHED_TABLES)(self._decode_steps)
 
     def _find(self, pc: int) -> Optional[Function]:
         """Return the function that contains this address, or None."""
@@ -147,20 +150,27 @@ class FunctionTable:
 
     def _value(self, table: int, function: Function, pc: int) -> Optional[int]:
         """Return the value of a table at `pc`, or None."""
-        at, where, value = table, function.entry, -1
-        while table:
-            try:
-                delta, following = uleb128(self._pctab, at)
-                step, following = uleb128(self._pctab, following)
-            except ValueError:  # the table is cut off
-                return None
-            if not delta and at != table:
-                return None
+        ends, values = self._steps(table, function.entry) if table else ((), ())
+        at = bisect_right(ends, pc)
+        return values[at] if at < len(values) else None
+
+    def _decode_steps(self, table: int, entry: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the addresses at which the values of a table end, and these values. Each pair of
+        LEB128 numbers in the table is a change of the value, and a number of instructions. A table
+        that is cut off ends before the pair that is incomplete."""
+        data, quantum = memoryview(self._pctab)[table : table + _MOST_TABLE], self.module.quantum
+        ends, values, numbers = array("Q"), array("q"), _iterate_numbers(data)
+        where, value = entry, -1
+        for delta, step in zip(numbers, numbers):
+            if not delta and ends:
+                break
             value += -(delta >> 1) - 1 if delta & 1 else delta >> 1
-            where, at = where + step * self.module.quantum, following
-            if pc < where:
-                return value
-        return None
+            where += step * quantum
+            if not -_MOST_VALUE < value < _MOST_VALUE or where >= 1 << 63:
+                break
+            ends.append(where)
+            values.append(value)
+        return ends, values
 
     def pcdata(self, function: Function, number: int, pc: int) -> Optional[int]:
         """Return the value for `pc` in the pcdata table with this number; -1 if the function has no
@@ -221,6 +231,20 @@ def find_function(tables: Iterable[FunctionTable], pc: int) -> Optional[tuple[Fu
     """Return the function that contains an address, with its table; None if there is none."""
     pairs = ((table, table.find(pc)) for table in tables)
     return next(((table, function) for table, function in pairs if function is not None), None)
+
+
+def _iterate_numbers(data: Iterable[int]) -> Iterator[int]:
+    """Yield the unsigned LEB128 numbers in the data, up to one that is cut off or too long."""
+    value = shift = 0
+    for byte in data:
+        if byte < 0x80:
+            yield value | byte << shift
+            value = shift = 0
+            continue
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if shift == 7 * LONGEST:
+            return
 
 
 def _read_sized(place: tuple[int, int]) -> tuple[int, int]:

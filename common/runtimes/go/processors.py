@@ -1,7 +1,8 @@
 """Find the runtime's processors (runtime.p), and the buffers of the collector that belong to them.
 
 Sources: Go 1.18 to 1.26, src/runtime: runtime2.go (p), proc.go (allp, procresize), mwbbuf.go
-(wbBuf), time.go (timer.ts, timers); since 1.25, mgcwork.go (gcWork.ptrBuf)."""
+(wbBuf), time.go (timer.ts, timers); since 1.25, mgcwork.go (gcWork.ptrBuf); since 1.26,
+mgcmark_greenteagc.go (spanQueue, spanSPMC: rings in separate mappings)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from findleaks.target.base import Range
 
 _RESIZE = "runtime.procresize"  # allocates the array of processors, so it refers to runtime.allp
 _MOST = 1 << 12  # maximum number of processors
+_MOST_RINGS = 1 << 10  # maximum number of rings of a processor
+_RINGS = "gcw.spanq.chain.head", "gcw.spanq.chain.tail"  # pointers to the rings of spans to scan
 _WRITES, _SCANNED = "wbBuf.buf", "gcw.ptrBuf"  # an array, and a pointer to an array
 
 
@@ -55,8 +58,9 @@ def find_timer_lists(types: Types, processors: Sequence[int]) -> Sequence[int]:
 
 def list_buffers(memory: Memory, types: Types, processors: Sequence[int]) -> list[Range]:
     """Return the buffers in which processors store pointers for the collector: pointers that the
-    program overwrites, and pointers in spans that are scanned. The collector never clears the
-    buffers, so they contain stale pointers, including pointers to blocks of C code."""
+    program overwrites, pointers in spans that are scanned, and spans that are to be scanned. The
+    collector never clears the buffers, so they contain stale pointers, including pointers to blocks
+    of C code."""
     structure = types.find("runtime.p")
     found: list[Range] = []
     if structure is None:
@@ -70,4 +74,25 @@ def list_buffers(memory: Memory, types: Types, processors: Sequence[int]) -> lis
         places = (processor + field.offset for processor in processors)
         starts = (memory.word(place) or 0 for place in places) if name == _SCANNED else places
         found += [Range(start, start + array.size) for start in starts if start]
-    return found
+    return found + _list_rings(memory, types, structure, processors)
+
+
+def _list_rings(memory: Memory, types: Types, structure: int, processors: Sequence[int]) -> list[Range]:
+    """Return the rings of spans that are to be scanned. `structure`: the type runtime.p."""
+    head, *places = (types.field(structure, name) for name in _RINGS)
+    pointer = types.at(head.type) if head is not None else None
+    elem = pointer.elem if pointer is not None else 0
+    previous, capacity, ring = (types.offset(elem, name) if elem else None for name in ("prev", "cap", "ring"))
+    if head is None or previous is None or capacity is None or ring is None:
+        return []
+    found: dict[int, Range] = {}
+    for processor in processors:
+        for offset in (head.offset, *(one.offset for one in places if one is not None)):
+            record = memory.word(processor + offset) or 0
+            for _ in range(_MOST_RINGS):
+                start, count = memory.word(record + ring) if record else None, memory.int32(record + capacity) if record else None
+                if record in found or not start or not count or count < 0:
+                    break
+                found[record] = Range(start, start + 8 * count)
+                record = memory.word(record + previous) or 0
+    return list(found.values())

@@ -28,10 +28,14 @@ _PROCESSORS = "[]*runtime.p"
 _OWN = {_PROCESSORS: (PROCESSORS, _TIMER), "[]*runtime.g": (_LISTED, _LIST)}
 
 
-def list_root_groups(objects: HeapObjects, names: VariableNames, structures: Mapping[int, int]) -> list[RootGroup]:
+def list_root_groups(
+    objects: HeapObjects, names: VariableNames, structures: Mapping[int, int], deferred: Mapping[int, int]
+) -> list[RootGroup]:
     """Return the groups, in no order. Words that refer to no object are left out. `structures`: the
-    addresses of the g structures of goroutines, by number of the goroutine."""
-    return [*_variables(objects, names), *_records(objects), *_goroutines(objects, structures), *_registers(objects)]
+    addresses of the g structures of goroutines, by number of the goroutine. `deferred`: the
+    addresses of their first deferred call, by number."""
+    goroutines = [*_goroutines(objects, structures), *_deferred_calls(objects, deferred)]
+    return [*_variables(objects, names), *_records(objects), *goroutines, *_registers(objects)]
 
 
 def _variables(objects: HeapObjects, names: VariableNames) -> Iterator[RootGroup]:
@@ -81,6 +85,17 @@ def _goroutines(objects: HeapObjects, structures: Mapping[int, int]) -> Iterator
             values.extend(words)
         waits = all(one.state == "waiting" and not one.is_internal for one in threads)
         yield RootGroup(name, "threads", values, 0, len(threads), _WAITING if waits else _STACK)
+
+
+def _deferred_calls(objects: HeapObjects, deferred: Mapping[int, int]) -> Iterator[RootGroup]:
+    """Yield a group for the deferred calls of goroutines that run or are in a system call. The
+    structures of threads refer to these goroutines, and processors refer to threads, but the
+    deferred calls belong to neither."""
+    for name, threads in group_goroutines(objects.stacks.threads()).items():
+        active = [one for one in threads if one.state != "waiting" and not one.is_internal]
+        values = array("Q", filter(None, (deferred.get(one.number) for one in active)))
+        if values:
+            yield RootGroup(f"deferred calls of {name}", "threads", values, 0, 0, _WAITING)
 
 
 def _registers(objects: HeapObjects) -> Iterator[RootGroup]:

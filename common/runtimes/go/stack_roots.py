@@ -108,7 +108,7 @@ class StackRoots:
         self, memory: Memory, engine: Engine, types: Types, goroutines: Goroutines, threads: Callable[[], Sequence[UserThread]]
     ) -> None:
         self._memory, self._engine, self._types, self._goroutines, self.threads = memory, engine, types, goroutines, threads
-        self._maps = StackMaps(memory, memory.arch.name == AARCH64.name)
+        self._maps, self.tables = StackMaps(memory, memory.arch.name == AARCH64.name), goroutines.tables
         self._conservative = 0
         self._running: set[int] = set()
         self._shapes: dict[int, list[Shape]] = {}  # by innermost pc
