@@ -33,13 +33,13 @@ _MOST_NODES, _MOST_CLEANUPS = 1 << 20, 1 << 16
 
 
 class Node(NamedTuple):
-    """A node [start, end) with `count` blocks of `size` bytes with their headers, from `first`."""
+    """A node [start, end) with `blocks` blocks of `size` bytes with their headers, from `first`."""
 
     start: int
     end: int
     first: int
     size: int
-    count: int
+    blocks: int
 
 
 class BucketList(NamedTuple):
@@ -77,7 +77,7 @@ def find_lists(target: Target, engine: Engine, blocks: Blocks) -> list[BucketLis
         elif row[here + 2] == place:
             possible.append((place, row[here + 1], _node(place, row, here)))
     for place, owner, node in possible:
-        if owner in owners and place not in free[owner] and node.count:
+        if owner in owners and place not in free[owner] and node.blocks:
             found.setdefault(owner, []).append(node)
     return [BucketList(owner, *owners[owner], nodes) for owner, nodes in sorted(found.items())]
 

@@ -37,7 +37,7 @@ class BucketAllocators(Allocator):
         ]
 
     def _walk(self, node: Node, blocks: Blocks) -> None:
-        blocks.append_runs(array("Q", [node.first + HEADER, node.size, node.size - HEADER, node.count, 0, _USED]))
+        blocks.append_runs(array("Q", [node.first + HEADER, node.size, node.size - HEADER, node.blocks, 0, _USED]))
 
     def heaps(self) -> Sequence[Heap]:
         return self._heaps
@@ -48,7 +48,7 @@ class BucketAllocators(Allocator):
 
     def _list_free(self, one: BucketList) -> set[int]:
         """Return the free blocks of a bucket allocator."""
-        places = {node.first + HEADER + node.size * number for node in one.nodes for number in range(node.count)}
+        places = {node.first + HEADER + node.size * number for node in one.nodes for number in range(node.blocks)}
         found: set[int] = set()
         at = one.free
         while at:
