@@ -43,7 +43,7 @@ A module sets `NAME` if the allocator is commonly called by another name than it
 the last: its mmapped chunks look like other memory, so the memory of all other allocators must be
 known before."""
 
-NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite")
+NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite", "findleaks.allocators.aprbuckets")
 """Modules with a function `find_nested(target, engine, blocks)`. It returns allocators whose heaps
 are inside `blocks` in use of the allocators above."""
 
@@ -54,6 +54,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.luajit": ("luajit", "libluajit"),
     "findleaks.allocators.pmr": ("libstdc++.so",),
     "findleaks.allocators.sqlite": ("libsqlite3",),
+    "findleaks.allocators.aprbuckets": ("libaprutil-1",),
 }
 """For some allocators, the prefixes of the names of files that contain them. The module of such an
 allocator is imported only if a file with such a name is loaded."""

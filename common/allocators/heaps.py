@@ -35,6 +35,8 @@ class Heap:
     foreign: list[Range] = field(default_factory=list)
     # starts and ends ("Q") of heaps and slabs of other allocators, ascending; complete after `walk`
     inner: array[int] = field(default_factory=lambda: array("Q"))
+    # the `foreign` parts of heaps in blocks of this heap; complete after `walk`
+    inner_roots: list[Range] = field(default_factory=list)
 
     def parts(self) -> list[Range]:
         """List the parts of [start, end) with this heap's own blocks: everything but `inner`."""
@@ -55,9 +57,10 @@ class Heap:
         return [Totals(*map(sub, one, other)) for one, other in zip(whole, inside)]
 
     def list_owned(self) -> list[Range]:
-        """List the parts of [start, end) that are never root memory: everything but `foreign`."""
-        whole = [Range(self.start, self.end)]
-        return subtract(whole, self.foreign) if self.foreign else whole
+        """List the parts of [start, end) that are never root memory: everything but `foreign`, and
+        that of inner heaps."""
+        whole, roots = [Range(self.start, self.end)], sorted([*self.foreign, *self.inner_roots])
+        return subtract(whole, roots) if roots else whole
 
 
 @dataclass(eq=False, repr=False)

@@ -182,6 +182,7 @@ class Walk:
                 self._blocks.append([around], [start - around], [State.METADATA])
             self._walk_heap(child)
             heap.inner = heap.inner + array("Q", (start, end))
+            heap.inner_roots += child.heap.foreign + child.heap.inner_roots
             at, floor, part = index + 1, end, end
         self._append(node, mine, outer, (at, len(outer)), (part, heap.end))
 

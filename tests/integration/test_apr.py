@@ -153,3 +153,29 @@ def test_pools_to_which_nothing_refers(is_malloc: bool, tmp_path: Path) -> None:
     (finding,) = [one for one in run_json("verdict", core)["findings"] if one["finding"] == "apr-pool"]
     assert "500 APR pools shared, which are below no other pool, have 12 MiB" in finding["text"]
     assert "apr_pool_destroy" in str(finding)
+
+
+BUCKET = 128
+"""Bytes of a small block of a bucket allocator."""
+
+
+@pytest.mark.parametrize("is_malloc", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_blocks_of_bucket_allocators(is_malloc: bool, tmp_path: Path) -> None:
+    """The state and the size of each block. Larger blocks that were freed are no blocks. A destroyed bucket allocator has no blocks."""
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "apr-util-1", "apr-1"], check=True, capture_output=True, text=True)
+    made = building.compile_program(tmp_path, "apr_buckets.c", "-O1", *flags.stdout.split())
+    environment = {"LD_LIBRARY_PATH": str(aprs.without_mmap())} if is_malloc else None
+    with cores.Running([str(made)], tmp_path / "run", environment) as process:
+        live, core = ["--pid", str(process.pid)], [str(process.gcore())]
+        assert run_json("find", *live)["totals"] == run_json("find", *core)["totals"]
+    blocks = {int(block["address"], 16): block for block in truth.ask(*core)[0] if block["allocator"] == "apr-buckets"}
+    kinds = {"held": "reachable", "lost": "definite", "freed": None}
+    found = 0
+    for kind, size, address in (line.split() for line in process.output.splitlines() if " 0x" in line):
+        if kind == "freed" and int(size) > BUCKET:
+            continue
+        block = blocks.pop(int(address, 16))
+        length = BUCKET if int(size) <= BUCKET else (int(size) + 7) // 8 * 8
+        assert (block["size"], block["state"] == "in-use", block.get("kind")) == (length, kind != "freed", kinds[kind]), (kind, address)
+        found += 1
+    assert found == 580 and not blocks

@@ -303,3 +303,11 @@ def test_closures_and_earlier_tables_of_quarks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", glibs.VERSIONS)
 def test_closures_of_older_versions(version: str, tmp_path: Path) -> None:
     check_closures(build_with(tmp_path, "gobject_closures.c", "gobject-2.0"), tmp_path, glibs.environment(version))
+
+
+def test_builders_of_variants(tmp_path: Path) -> None:
+    """Lost builders of variants have a type, also those that have ended."""
+    with cores.Running([str(build_with(tmp_path, "gvariant_builders.c", "glib-2.0"))], tmp_path / "run") as made:
+        blocks = [json.loads(line) for line in run_cli("blocks", "--json", "--pid", str(made.pid)).stdout.splitlines()]
+    kinds = Counter(one["kind"] for one in blocks if one.get("type") == "GVariantBuilder")
+    assert sum(kinds.values()) == 61 and 1 <= kinds["reachable"] <= 3, kinds

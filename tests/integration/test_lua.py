@@ -95,6 +95,15 @@ def test_registry(program: str, tmp_path: Path) -> None:
     assert "local kept in programs/registry.lua" not in retained
 
 
+@pytest.mark.parametrize("version", VERSIONS[2:])
+def test_finished_call(version: str, tmp_path: Path) -> None:
+    """The record of a call that has finished does not refer to the code of its function."""
+    script = str(truth.PROGRAMS / "finished_chunk.lua")
+    with cores.Running([real.executable(f"lua{version}"), script], tmp_path / "run", stdin=-1) as made:
+        answer = run_json("find", "--pid", str(made.pid))
+    assert answer["totals"]["possible"]["blocks"] == 0 and all(one["garbage"] for one in answer["groups"])
+
+
 @pytest.mark.parametrize("program", ["luajit", *(pytest.param(f"lua{one.values[0]}", marks=one.marks) for one in VERSIONS)])
 def test_stale_words(program: str, tmp_path: Path) -> None:
     """Stale words in tables, functions and variables do not count as references. Stale words on the C stack may refer to a few dropped

@@ -16,7 +16,7 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.record import Record
 from findleaks.allocators.thread_values import read_thread_values
-from findleaks.allocators.type_nodes import find_types
+from findleaks.allocators.type_nodes import InstanceType, find_types
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Region, Target
 from findleaks.value_classes import NamedTuple
@@ -121,21 +121,27 @@ def find_magazines(target: Target, memory: Memory, place: Place) -> tuple[list[i
     return [head for head in found if head], own
 
 
+def _describe_builder(word: int) -> InstanceType:
+    """Return the struct heap_builder of glib/gvariant.c (g_variant_builder_new), as a type whose
+    class is a magic number, which follows 16 words."""
+    return InstanceType(0, 3087242682, 2 * word, 16 * word, 0)
+
+
 def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[int]) -> None:
     """Move the start of the run of each slab to the first chunk of the slab.
 
     GSlice shifts the chunks of a slab by a multiple of two words ("color"), and does not store the
     shift. The shift is computed from a free chunk in the slab or in a magazine. If the slab has no
-    free chunk, it is computed from instances of GObject, because their place in a chunk is known.
-    In other slabs, it is computed from pointers to the chunks: most of them point to the start of a
-    chunk. If there are none, because all chunks of a slab are leaked, it is computed from the bytes
-    at both ends of the slab that no chunk uses."""
+    free chunk, it is computed from instances of GObject and builders of variants, because their
+    place in a chunk is known. In other slabs, it is computed from pointers to the chunks: most of
+    them point to the start of a chunk. If there are none, because all chunks of a slab are leaked,
+    it is computed from the bytes at both ends of the slab that no chunk uses."""
     starts = chunk_starts(engine, slabs)
     starts.count_chunks(cached)
     left = starts.elect()
     memory = Memory(target)
-    types = find_types(memory).read(memory).values() if left else ()
-    if types:
+    if left:
+        types = [*find_types(memory).read(memory).values(), _describe_builder(memory.size)]
         for piece in target.pieces(slabs.ranges[0], slabs.ranges[-1]):
             starts.count_instances(piece, types)
         left = starts.elect()

@@ -34,7 +34,12 @@ def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allo
     from findleaks.allocators.pmr.resources import find_resources
 
     found = [(module, find_resources(target, engine, module, blocks)) for module in own]
-    return [PoolResources(target, module, resources) for module, resources in found if resources]
+    # A resource in the blocks of another one is a nested allocator of its own.
+    depths = [(module, resources, depth) for module, resources in found for depth in sorted({one.depth for one in resources})]
+    return [
+        PoolResources(target, module, [one for one in resources if one.depth == depth], blocks, engine)
+        for module, resources, depth in depths
+    ]
 
 
 def _uses_pools(target: Target, module: Module) -> bool:

@@ -7,15 +7,18 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Heap, Problem, add_first_problems
 from findleaks.allocators.memory import Memory
+from findleaks.allocators.pmr.nested import find_former_records
 from findleaks.allocators.pmr.resources import Chunk, Resource
-from findleaks.engine.contract import Blocks
+from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, run_states
 from findleaks.formatting import size
 from findleaks.target.base import Module, Range, Target
+from findleaks.target.ranges import merge_ranges, subtract
 
 _VERSION = re.compile(r"\.so\.([0-9.]+)$")
 _STATES = run_states(State.FREE, State.IN_USE)
@@ -30,8 +33,8 @@ class PoolResources(Allocator):
     release_call = "release()"
     retention_note = "a pool resource returns its chunks when it is destroyed, or when its function release() is called"
 
-    def __init__(self, target: Target, module: Module, resources: Sequence[Resource]) -> None:
-        self.target, self.memory, self.resources = target, Memory(target), resources
+    def __init__(self, target: Target, module: Module, resources: Sequence[Resource], blocks: Blocks, engine: Engine) -> None:
+        self.target, self.memory, self.resources, self._engine = target, Memory(target), resources, engine
         self.where = module.path.rsplit("/", 1)[-1]
         version = _VERSION.search(self.where)
         self.version = version[1] if version is not None else ""
@@ -39,9 +42,10 @@ class PoolResources(Allocator):
         what = "the record at {:#x} of a chunk of a pool resource is impossible: the chunk is not divided"
         damaged = sorted(place for one in resources for place in one.damaged)
         add_first_problems(self.problems, (Problem(at, what.format(at)) for at in damaged), "impossible records of chunks")
-        self._undivided = sum(sum(one.undivided) for one in resources)
+        self._undivided = sum(one.undivided for one in resources)
         self.chunks: list[Chunk] = []
         self._heaps: list[Heap] = []
+        self._tables: list[Range] = []
         for resource, chunk in sorted(((one, chunk) for one in resources for chunk in one.chunks), key=lambda pair: pair[1]):
             # A chunk belongs to one resource, even if a damaged resource claims it, too.
             if not self.chunks or chunk.start >= self.chunks[-1].end:
@@ -49,6 +53,43 @@ class PoolResources(Allocator):
                 self._heaps.append(self._heap(resource, chunk))
             else:
                 self._undivided += chunk.end - chunk.start
+        self._add_inner(blocks, [one for one in resources if one.inner])
+
+    def _add_inner(self, blocks: Blocks, resources: Sequence[Resource]) -> None:
+        """Add the chunks that are parts of the memory of other resources.
+
+        If a chunk is a part of a block of malloc, the whole block becomes a heap. The memory beside
+        the chunks stays root memory (`foreign`), except the arrays in which resources list chunks,
+        and memory that was not used yet."""
+        around: dict[tuple[int, int], list[tuple[Chunk, Resource]]] = {}
+        for chunk, one in sorted(((chunk, its) for its in resources for chunk in its.inner), key=lambda pair: pair[0]):
+            block = blocks.lookup(chunk.start) if not one.depth else None
+            place = (chunk.start, chunk.end) if block is None else (block[1], block[1] + block[2])
+            around.setdefault(place, []).append((chunk, one))
+        outside = [one for one in resources if not one.depth]
+        tables = {table for one in outside for table in one.tables if table.start < table.end}
+        # The end of the array of larger blocks may be the address of the next block.
+        tables.update(one.members for one in resources)
+        memory = merge_ranges([*starmap(Range, around), *(one.buffer for one in outside if one.buffer)] if outside else [])
+        tables.update(find_former_records(self._engine, self.memory, [chunk for one in outside for chunk in one.inner], memory))
+        self._tables = merge_ranges(tables)
+        unused = [one for resource in resources for one in resource.unused]
+        for (start, end), rows in around.items():
+            chunks = [chunk for chunk, _ in rows]
+            taken = merge_ranges([*self._tables, *unused, *(Range(chunk.start, chunk.end) for chunk in chunks)])
+            owners = {one.address: one for _, one in rows}
+            owner = self._name(rows[0][1]) if len(owners) == 1 else f"{len(owners)} pool resources at {start:#x}"
+            bitmaps = [Range(chunk.bits, chunk.end) for chunk in chunks if chunk.bits < chunk.end]
+            self._heaps.append(Heap(start, end, owner, partial(self._walk_all, chunks), bitmaps, subtract([Range(start, end)], taken)))
+            self.chunks += chunks
+        self.chunks.sort()
+
+    def _walk_all(self, chunks: Sequence[Chunk], blocks: Blocks) -> None:
+        for chunk in chunks:
+            self._walk(chunk, blocks)
+
+    def metadata(self) -> Sequence[Range]:
+        return self._tables
 
     def _heap(self, resource: Resource, chunk: Chunk) -> Heap:
         owner = self._name(resource)
@@ -61,7 +102,7 @@ class PoolResources(Allocator):
 
     def _walk(self, chunk: Chunk, blocks: Blocks) -> None:
         bits = self.memory.read(chunk.bits, chunk.end - chunk.bits)
-        if not bits:
+        if not bits and chunk.bits < chunk.end:
             self.problems.append(Problem(chunk.bits, f"the bitmap of the chunk {chunk.start:#x} is unreadable: its blocks count as in use"))
         states = _STATES if bits else run_states(State.IN_USE, State.IN_USE)
         blocks.append_runs(array("Q", [chunk.start, chunk.size, chunk.size, chunk.blocks, 0, states]), bits)
@@ -77,7 +118,7 @@ class PoolResources(Allocator):
         return {"resources": len(self.resources), "chunks": len(self.chunks), "reconciled": not self.problems}
 
     def note(self) -> str:
-        what = f"findleaks does not divide {size(self._undivided)} of pool resources, which are in other memory resources"
+        what = f"findleaks does not divide {size(self._undivided)} of pool resources, which are in memory resources that it cannot read"
         return f"{what}. Leaks inside them are not reported." if self._undivided else ""
 
     def locate(self, address: int) -> str:
@@ -89,7 +130,7 @@ class PoolResources(Allocator):
         for chunk in self.chunks:
             last = self.memory.word(chunk.end - 8) or 0
             extra = chunk.blocks % 64
-            if extra and last >> extra != (1 << 64 - extra) - 1:
+            if chunk.bits < chunk.end and extra and last >> extra != (1 << 64 - extra) - 1:
                 yield Problem(chunk.end - 8, f"the bitmap of the chunk {chunk.start:#x} marks blocks as free that do not exist")
         self.checked = {"chunks": len(self.chunks)}
         yield None

@@ -8,7 +8,10 @@ Source: libstdc++-v3/include/std/memory_resource and src/c++17/memory_resource.c
 A resource has an array of pools, one for each block size. An unsynchronized resource has one array,
 a synchronized one has an array for each thread, in a list. A pool has an array of chunks. A chunk
 is the blocks, then a bitmap of the blocks in use. Larger blocks come from the upstream resource one
-by one; an array has their addresses."""
+by one; an array has their addresses.
+
+The upstream resource may be a monotonic_buffer_resource, or another pool resource: see
+nested.py."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from findleaks.allocators.base import size_at
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
-from findleaks.target.base import Module, Target
+from findleaks.target.base import Module, Range, Target
 from findleaks.target.ranges import nonzero_pieces
 from findleaks.value_classes import NamedTuple
 
@@ -29,10 +32,12 @@ _SIZES = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 192, 256, 320, 384, 448, 512,
 SIZES = (*_SIZES, *(1 << shift for shift in (12, 13, 14, 15, 16, 17, 20, 21, 22)))
 """Block sizes of the pools. The last pool of a resource has the largest block size of its
 options."""
-_LARGEST, _UNPOOLED, _UNPOOLED_END, _COUNT, _POOLS, _THREADS = 2, 4, 5, 7, 8, 9
+_LARGEST, _UPSTREAM, _UNPOOLED, _UNPOOLED_END, _COUNT, _POOLS, _THREADS = 2, 3, 4, 5, 7, 8, 9
 """Words of a resource. _POOLS in an unsynchronized one, _THREADS in a synchronized one."""
-_POOL, _CHUNK = 24, 24  # bytes
+_POOL, RECORD, LARGER = 24, 24, 16
+"""Bytes of a pool, of the record of a chunk, and of the record of a larger block."""
 _BITS = 19  # of the number of blocks in a chunk
+UNIT = 64  # bytes; of the size of a larger block
 MOST_THREADS, MOST_CHUNKS = 1 << 16, 1 << 24
 
 
@@ -48,15 +53,31 @@ class Chunk(NamedTuple):
 
 class Resource(NamedTuple):
     """A pool resource. `arrays` are the blocks with its arrays of chunks, and of unpooled blocks.
-    `damaged` are the addresses of impossible records of chunks. `undivided` are the bytes of each
-    chunk if the upstream resource is another one, such as a monotonic_buffer_resource."""
+    `damaged` are the addresses of impossible records of chunks.
+
+    If the upstream resource is another one, `inner` are the chunks that are only a part of a block
+    or of other memory, `tables` is the memory of the arrays, and `upstream` is the address of the
+    upstream resource. `depth` is the number of pool resources around this one. `unused` is the
+    unused memory of the upstream resource, `buffer` the buffer that the program has given to it,
+    and `undivided` the bytes of chunks that are not divided."""
 
     kind: str
     address: int
     chunks: Sequence[Chunk]
     arrays: Sequence[int]
     damaged: Sequence[int]
-    undivided: Sequence[int]
+    inner: Sequence[Chunk] = ()
+    tables: Sequence[Range] = ()
+    upstream: int = 0
+    depth: int = 0
+    unused: Sequence[Range] = ()
+    buffer: Optional[Range] = None
+    undivided: int = 0
+
+    @property
+    def members(self) -> Range:
+        """The members that refer to the array of larger blocks."""
+        return Range(self.address + 8 * _UNPOOLED, self.address + 8 * _COUNT)
 
 
 def find_resources(target: Target, engine: Engine, module: Module, blocks: Blocks) -> list[Resource]:
@@ -71,13 +92,19 @@ def find_resources(target: Target, engine: Engine, module: Module, blocks: Block
                 resource = _resource_at(memory, blocks, address, kinds[memory.word(address) or 0]) if live else None
                 if resource is not None:
                     found.append(resource)
-    return found
+    if not any(one.inner for one in found):
+        return found
+    # Only few programs have such an upstream resource.
+    from findleaks.allocators.pmr.nested import place_resources
+
+    return place_resources(memory, blocks, found)
 
 
 def _find_tables(target: Target, engine: Engine, module: Module, kind: str) -> Iterator[int]:
     """Yield the addresses in a virtual table that objects of a kind begin with."""
     name = module.path.rsplit("/", 1)[-1]
-    info, destructor = target.symbol(f"_ZTI{_MANGLED[kind]}E", name), target.symbol(f"_Z{_MANGLED[kind]}D1Ev", name)
+    mangled = _MANGLED[kind]
+    info, destructor = target.symbol(f"_ZTI{mangled}E", name), target.symbol(f"_Z{mangled}D1Ev", name)
     memory = Memory(target)
     if info is None or destructor is None:
         return
@@ -102,6 +129,7 @@ def _resource_at(memory: Memory, blocks: Blocks, address: int, kind: str) -> Opt
     synchronized = kind == SYNCHRONIZED
     tables = list(_list_threads(memory, words[_THREADS], address)) if synchronized else [words[_POOLS]]
     arrays: list[int] = []
+    tables_of_chunks: list[Range] = []
     found = _Chunks(memory, blocks)
     for table in tables:
         is_own = _is_own(blocks, table, _POOL * count)
@@ -110,19 +138,33 @@ def _resource_at(memory: Memory, blocks: Blocks, address: int, kind: str) -> Opt
             if pool is None or pool[3] != size or pool[1] > pool[2]:
                 return None
             if pool[0]:
-                is_own = is_own and _is_own(blocks, pool[0], _CHUNK * pool[2])
-                is_sound = found.read(range(pool[0], pool[0] + _CHUNK * pool[1], _CHUNK), size, is_own)
+                is_own = is_own and _is_own(blocks, pool[0], RECORD * pool[2])
+                is_sound = found.read(range(pool[0], pool[0] + RECORD * pool[1], RECORD), size, is_own)
                 if not is_own and not is_sound:  # the address may be that of a former resource
                     return None
                 arrays.append(pool[0])
+                tables_of_chunks.append(Range(pool[0], pool[0] + RECORD * pool[2]))
     if size_at(blocks, words[_UNPOOLED]) >= words[_UNPOOLED_END] - words[_UNPOOLED] > 0:
         arrays.append(words[_UNPOOLED])
-    if found.undivided:
-        # The upstream resource may have other objects beside a chunk. They must remain scanned.
-        undivided = [*found.undivided, *(chunk.end - chunk.start for chunk in found.chunks)]
-        return Resource(kind, address, [], [], found.damaged, undivided)
+    if found.inner:
+        used = Range(words[_UNPOOLED], words[_UNPOOLED_END])
+        larger = list(_list_larger(memory, used))
+        arrays += {used.start} - {0, *arrays}
+        return Resource(
+            kind, address, [], arrays, found.damaged, [*found.inner, *found.chunks, *larger], [*tables_of_chunks, used], words[_UPSTREAM]
+        )
     is_empty = not (arrays or found.chunks or found.damaged)
-    return None if is_empty else Resource(kind, address, sorted(found.chunks), arrays, found.damaged, [])
+    return None if is_empty else Resource(kind, address, sorted(found.chunks), arrays, found.damaged)
+
+
+def _list_larger(memory: Memory, array: Range) -> Iterator[Chunk]:
+    """Yield the larger blocks in an array of records: an address, and a size in units of 64 bytes.
+    The lowest bits of the size are the alignment."""
+    words = memory.words(array.start, (array.end - array.start) // 8) if 0 < array.end - array.start <= 16 * MOST_CHUNKS else None
+    for start, length in zip((words or ())[::2], (words or ())[1::2]):
+        size = length & -UNIT
+        if start and 0 < size < 1 << 40:
+            yield Chunk(start, start + size, size, 1, start + size)
 
 
 def _list_threads(memory: Memory, at: int, resource: int) -> Iterator[int]:
@@ -151,7 +193,7 @@ class _Chunks:
         self._memory, self._blocks = memory, blocks
         self.chunks: list[Chunk] = []
         self.damaged: list[int] = []
-        self.undivided: list[int] = []
+        self.inner: list[Chunk] = []
 
     def read(self, places: range, size: int, is_own: bool) -> bool:
         """Add the chunks of a pool, whose records are at `places`. Return whether all are possible.
@@ -160,7 +202,7 @@ class _Chunks:
         `is_own`: whether the resource's arrays are such blocks, too; see _is_own."""
         damaged = len(self.damaged)
         for place in places:
-            record = self._memory.members(place, "PIIP") if len(self.chunks) + len(self.undivided) < MOST_CHUNKS else None
+            record = self._memory.members(place, "PIIP") if len(self.chunks) + len(self.inner) < MOST_CHUNKS else None
             if record is None:
                 self.damaged.append(place)
                 break
@@ -173,7 +215,7 @@ class _Chunks:
             if sound and is_own and _is_own(self._blocks, start, length):
                 self.chunks.append(Chunk(start, start + length, size, count, bits))
             elif sound and (is_inside or (found is None and self._memory.word(start + length - 8) is not None)):
-                self.undivided.append(length)
+                self.inner.append(Chunk(start, start + length, size, count, bits))
             else:
                 self.damaged.append(place)
         return len(self.damaged) == damaged

@@ -130,7 +130,8 @@ class GLib(Runtime):
         naming = {kinds.SOURCE: self._source_name, kinds.CLOSURE: self._closure_name}
         structures = Structures(self._memory, self._engine, self._directory, type_names, naming, objects)
         known = {name: number for number, name in enumerate(names)}
-        for index, name in structures.find():
+        builders = ((index, variants.BUILDER) for index in variants.find_builders(self._memory, self._engine, self._directory.blocks))
+        for index, name in chain(structures.find(), builders):
             if index in found or (name not in known and len(names) >= MOST_NAMES):
                 continue
             if name not in known:

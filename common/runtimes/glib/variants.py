@@ -4,16 +4,19 @@ A GVariant begins with a pointer to the information on its type. That of basic t
 array of libglib, that of others is in a table by type string.
 
 Source: glib/gvarianttypeinfo.c (struct _GVariantTypeInfo, ContainerInfo,
-g_variant_type_info_basic_table), gvariant-core.c (struct _GVariant) of GLib 2.74 and 2.84, 64-bit
-targets."""
+g_variant_type_info_basic_table), gvariant-core.c (struct _GVariant), gvariant.c
+(struct heap_builder) of GLib 2.74 and 2.84, 64-bit targets."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
+from findleaks.engine.contract import Blocks, Engine
+from findleaks.engine.terms import State
 from findleaks.runtimes.glib.tables import find_tables, read_entries
 from findleaks.target.base import Module, Range
 
@@ -21,12 +24,18 @@ LAYOUTS = ((64, 48), (48, 32))
 """Bytes of a GVariant, and the offset of `state` (a few bits) and `ref_count` (32 bits each), since
 GLib 2.74 and before."""
 MOST_STATE = 1 << 8
-MOST_TYPES = 1 << 16
+MOST_TYPES, MOST_BUILDERS = 1 << 16, 1 << 20
 TYPE_STRING = 16  # offset of the type string in ContainerInfo
 
 BASIC = {"b": (1, 0), "d": (8, 7), "h": (4, 3), "i": (4, 3), "n": (2, 1), "q": (2, 1), "t": (8, 7), "u": (4, 3), "v": (0, 7)}
 BASIC |= {"x": (8, 7), "y": (1, 0)}
 """Fixed size and alignment (less 1) of basic types. Those of other letters are 0."""
+BUILDER, BUILDER_BYTES = "GVariantBuilder", 144
+BUILDER_MAGIC, MAGIC_AT = 3087242682, 128
+"""Value and offset of the word of a builder of g_variant_builder_new (struct heap_builder) that
+stays when the builder has ended. The reference count follows."""
+MOST_ROUNDING = 24  # bytes that an allocator may add to a builder
+
 FIRST, LAST = "b", "y"  # letters of the first and the last entry
 TEXTS = "gosv"  # basic types without a fixed size
 
@@ -37,6 +46,16 @@ def read_count(memory: Memory, address: int, size: int) -> int:
     at = next((offset for least, offset in LAYOUTS if size >= least), 0)
     found = memory.members(address + at, "II") if at else None
     return found[1] if found is not None and found[0] < MOST_STATE else 0
+
+
+def find_builders(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[int]:
+    """Yield the index of each block in use with a builder of g_variant_builder_new."""
+    indices = list(blocks.of_sizes(BUILDER_BYTES, BUILDER_BYTES + MOST_ROUNDING, MOST_BUILDERS))
+    records, _ = read_records(memory.target, engine, [blocks.address(index) + MAGIC_AT for index in indices], 16)
+    words = memory.arch.words(records)
+    for index, magic, count in zip(indices, words[::2], words[1::2]):
+        if magic == BUILDER_MAGIC and 0 < count & 0xFFFFFFFF < MOST_BUILDERS and blocks.state(index) == State.IN_USE:
+            yield index
 
 
 def read_types(memory: Memory, module: Module, data: Sequence[Range]) -> dict[int, str]:

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from findleaks.allocators.memory import Memory
+from findleaks.engine.contract import Blocks
+from findleaks.target.base import Range
 
 MOST_CALLS = 1 << 14  # of one thread
 MOST_LOCALS = 1 << 10  # of one function
 _SLOT = 16  # bytes of a value on the stack
 _INSTRUCTION = 4
+_NEXT, _MEMBERS = 24, 32  # offsets in CallInfo since 5.2; the members before are links
+_MOST_FINISHED = 1 << 8  # finished calls of a thread
 
 
 class CallLayout(NamedTuple):
@@ -94,3 +98,16 @@ def list_locals(memory: Memory, layout: CallLayout, call: Call, proto: int) -> I
         if instruction < found[2]:
             yield found[0], slot
             slot += _SLOT
+
+
+def list_finished_calls(memory: Memory, blocks: Blocks, call: int) -> Iterator[Range]:
+    """Yield the members of the CallInfos that follow the innermost call of a thread, since Lua 5.2.
+    Lua keeps them for further calls. Their `savedpc` is an address in the code of a function that
+    has returned."""
+    at = memory.word(call + _NEXT) or 0
+    for _ in range(_MOST_FINISHED):
+        found = blocks.lookup(at) if at else None
+        if found is None or found[1] != at or found[2] < _MEMBERS:
+            return
+        yield Range(at + _MEMBERS, at + (found[2] & -8))
+        at = memory.word(at + _NEXT) or 0

@@ -29,7 +29,7 @@ from findleaks.runtimes.lua.layout import (
     State,
     describe_place,
 )
-from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_locals
+from findleaks.runtimes.lua.locals import LAYOUTS, list_calls, list_finished_calls, list_locals
 from findleaks.runtimes.lua.unused import EXCLUSIONS, THREAD_PATTERNS, VALUE, Unused, array_length
 from findleaks.runtimes.lua.weak import WeakModes, find_weak_words
 from findleaks.target.base import Range, Target
@@ -210,6 +210,8 @@ class Objects:
         words = self._memory.words(thread, 9) or (0,) * 9
         stack, call = words[layout.stack // 8], words[layout.call_info // 8]
         top = words[2]
+        if layout.version != "5.1" and call:
+            self.dead += list_finished_calls(self._memory, self._blocks, call)
         if not self._is_little or self._runs_lua(layout, call):
             top = max(top, (self._memory.word(call + layout.top) or 0) if call else 0)
         found = self._blocks.lookup(stack) if stack else None
