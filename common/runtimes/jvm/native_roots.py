@@ -105,13 +105,22 @@ class RootObjects(NamedTuple):
 
 class NativeRoots:
     """Finds the roots of the Java heap in native memory. `objects` has a block for each object of
-    the heap."""
+    the heap. `bounds`: the addresses at which spaces of the heap begin and end. libjvm's variables
+    have such addresses, too. Therefore such a word is not certain to be a reference to the first
+    object of a space."""
 
     def __init__(
-        self, tables: Tables, engine: Engine, directory: Directory, module: Module, objects: Blocks, references: References
+        self,
+        tables: Tables,
+        engine: Engine,
+        directory: Directory,
+        module: Module,
+        objects: Blocks,
+        references: References,
+        bounds: Collection[int] = (),
     ) -> None:
         self._tables, self._engine, self._directory, self._module = tables, engine, directory, module
-        self._objects, self._references = objects, references
+        self._objects, self._references, self._bounds = objects, references, bounds
         count = len(objects)
         self._low = objects.address(0) if count else 0
         self._high = objects.address(count - 1) + 1 if count else 0
@@ -133,7 +142,9 @@ class NativeRoots:
         objects are unknown. Words in these parts count as roots, too."""
         if not self._objects:
             return
-        yield from (RootObjects(RootKind.HANDLE, found) for found in self._data())
+        for found in self._data():
+            yield RootObjects(RootKind.HANDLE, [one for one in found if one not in self._bounds])
+            yield RootObjects(RootKind.OTHER, [one for one in found if one in self._bounds])
         weak = handle_blocks(self._tables, self._tables.word("JNIHandles", "_weak_global_handles"))
         yield from self._blocks({self._directory.blocks.find(address) for address in (*excluded, *weak)})
         stacks = [(base, size) for _, base, size in java_thread_stacks(self._tables)]
