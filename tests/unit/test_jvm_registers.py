@@ -83,6 +83,6 @@ def test_variables_with_bounds_of_the_heap() -> None:
     target.threads = list  # type: ignore[method-assign]
     tables = Tables(target, target.modules()[0])
     module, objects = SimpleNamespace(start=CODE, end=CODE + 16), Objects()
-    roots = NativeRoots(tables, PureEngine(), NOTHING, module, objects, References(8, 0, 0), {FIRST})  # type: ignore[arg-type]
+    roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, References(8, 0, 0), {FIRST})  # type: ignore[arg-type]
     found = {address: part.kind for part in roots.find_by_kind((), ()) for address in part.addresses}
     assert found == {FIRST: RootKind.OTHER, SECOND: RootKind.HANDLE}
