@@ -100,7 +100,7 @@ def test_a_field_of_a_new_root_was_0() -> None:
 
 
 def test_a_root_of_a_heap_that_is_too_small_to_be_listed_is_no_shrinkage() -> None:
-    """The JVM's roots without a variable are listed only if they retain a fiftieth of the live objects. The heap grew, so one is missing."""
+    """The JVM's roots without a variable are listed only if they retain a fiftieth of the live objects. One is missing in a larger heap."""
 
     def sample(size: float, handle: float, variable: float) -> Sequence[Figure]:
         sizes = {"handle of the JVM: VM Global": handle, "static variable App.CACHE": variable}
