@@ -52,7 +52,7 @@ from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
-from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
+from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
@@ -130,8 +130,9 @@ class NativeRoots:
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
         self._region_size = region_size(tables) if region_addresses(tables) else 0
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         data = list_data_ranges(self._tables.target, self._module)
+        released = released_handles(tables, engine, data, directory)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *released, *idle_monitors(tables)}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
