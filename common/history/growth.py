@@ -212,6 +212,15 @@ def _difference(column: Sequence[Optional[int]]) -> int:
     return first - sum(others)
 
 
+def _is_partly_listed(root: Series, heap: Series) -> bool:
+    """Return whether a root may be missing in the first or last snapshot only because it retained
+    too small a part of the heap to be listed. Then its bytes there are unknown, not 0."""
+    if not root.key[2].startswith(_PARTLY_LISTED):
+        return False
+    pairs = ((root.bytes[one] or 0, root.bytes[other] or 0, heap.bytes[one] or 0) for one, other in ((0, -1), (-1, 0)))
+    return any(not here and there * _LISTED_SHARE <= whole for here, there, whole in pairs)
+
+
 def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
     """Return the types that account for most of the bytes by which the whole grew."""
     grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
@@ -222,6 +231,12 @@ def _sum(key: Key, parts: Sequence[Series]) -> Series:
     """The sum of several series with counts and bytes."""
     counts = [sum(value or 0 for value in column) for column in zip(*(one.counts for one in parts))]
     return Series(key, counts, [sum(value or 0 for value in column) for column in zip(*(one.bytes for one in parts))], "")
+
+
+_PARTLY_LISTED = ("handle of ", "class of ", "stack of ")
+"""Names of roots that are listed only if they retain at least 1/_LISTED_SHARE of the live objects;
+see runtimes/jvm/named_roots.py."""
+_LISTED_SHARE = 50
 
 
 class Growth:
@@ -329,6 +344,7 @@ class Growth:
         stacks of threads that the runtime schedules itself. Each has its own row."""
         of = heap.key[2].partition(" ")[0]
         parts = [one for key, one in self.series.items() if key[0] in ("heap root", "user threads") and key[1] == of]
+        parts = [one for one in parts if not _is_partly_listed(one, heap)]
         grown = [one for one in parts if abs(one.delta) >= max(MIN_BYTES, WORTH / 2 * abs(heap.delta))]
         return grown if heap.key[2].endswith(f" heap: {ShareSort.RUNTIME}") else []
 

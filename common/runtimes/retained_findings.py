@@ -16,6 +16,7 @@ from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
 
 RETAINED = "retained-objects"
+BY_TYPE = "Most live objects by type:"
 """The kind of a finding about the object or the variables that retain most live objects."""
 
 LEAST_LIVE = 16 << 20
@@ -91,7 +92,7 @@ def find_retainer(
         title += f"{format_count(retained.blocks, 'object')} of {runtime}."
         content = graph.describe_content(one.block)
         cause = f"{content}{' ' if content else ''}The path to the object that retains them: {shorten(path, 400)}."
-        cause += "" if content else f" Most live objects by type: {_largest(types)}."
+        cause += "" if content else f" {BY_TYPE} {_largest(types)}."
         yield make_retained_finding(runtime, one.address, one.type, root, path, retained, title, cause, resident)
 
 
@@ -100,7 +101,7 @@ def _describe_joint(graph: ObjectGraph, joint: JointRetainer, runtime: str, type
     title = f"In use, not leaked: {shorten(joint.name, 120)} together retain {format_amount(joint.retained.bytes, resident)} in "
     title += f"{format_count(joint.retained.blocks, 'object')} of {runtime}."
     content = graph.describe_content(joint.holder).replace("It retains", "They retain", 1)
-    cause = content or f"Most live objects by type: {_largest(types)}."
+    cause = content or f"{BY_TYPE} {_largest(types)}."
     address, type_, path = graph.extent(joint.holder)[0], graph.type_of(joint.holder), graph.describe_path(joint.holder)
     return make_retained_finding(runtime, address, type_, joint.name, path, joint.retained, title, cause, resident)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import debuggers
 import java_frames
+import java_heaps
 import jvms
 import pytest
 import truth
@@ -131,8 +132,11 @@ VIRTUAL = [
             ("21.0.4", (), ("-XX:+UseZGC",)),
             ("25.0.2", (), ()),
             ("25.0.2", (), ("-XX:+UseZGC",)),
+            *(("25.0.2", (kind,), options) for kind in ("monitors", "mixed") for options in (("-XX:+UseZGC",), java_heaps.COMPACT)),
         )
     ),
+    ("25.0.2", ("monitors",), ()),
+    pytest.param("25.0.2", ("mixed",), (), marks=pytest.mark.matrix),
 ]
 
 
@@ -148,14 +152,16 @@ def find_deadlocks(folder: Path, version: str, words: tuple[str, ...], options: 
 def test_deadlocks_of_virtual_threads(version: str, words: tuple[str, ...], options: tuple[str, ...], tmp_path: Path) -> None:
     """`verdict` names the two virtual threads and their locks. The third one, whose lock a sleeping thread holds, is not deadlocked."""
     (one,) = find_deadlocks(tmp_path, version, words, options)
-    lock = "parking to wait for"
-    if words:  # both threads occupy their carriers
+    lock, monitor = "parking to wait for", "waiting to lock"
+    if words == ("pinned",):  # both threads occupy their carriers
         first, second = one["evidence"]["threads"]
-        assert sorted((first["kind"], second["kind"])) == [lock, "waiting to lock"]
+        assert sorted((first["kind"], second["kind"])) == [lock, monitor]
     else:
         first, second = one["evidence"]["java_threads"]
-        assert [first["name"], second["name"]] == ["left", "right"] and {first["kind"], second["kind"]} == {lock}
-        assert f"hread {first['thread']} (left) is {lock} <{first['address']}> (a java.util.concurrent.locks.Reentrant" in one["cause"]
+        kinds = {(): [lock, lock], ("monitors",): [monitor, monitor], ("mixed",): [lock, monitor]}[words]
+        assert [first["name"], second["name"]] == ["left", "right"] and [first["kind"], second["kind"]] == kinds
+        type_ = "java.lang.Object)" if kinds[0] == monitor else "java.util.concurrent.locks.Reentrant"
+        assert f"hread {first['thread']} (left) is {kinds[0]} <{first['address']}> (a {type_}" in one["cause"]
     assert (first["owner"], second["owner"]) == (second["thread"], first["thread"])
     assert one["text"].startswith("2 threads cannot continue") and one["next"] == ["stacks"]
 
@@ -169,6 +175,7 @@ def test_deadlocks_of_virtual_threads(version: str, words: tuple[str, ...], opti
             for version, kind, options in (
                 ("21.0.4", "timed", ("-XX:+UseZGC",)),
                 ("25.0.2", "timed", ()),
+                ("25.0.2", "held", ()),
                 *((version, "platform", ()) for version in ("8", "11", jvms.SYSTEM, "25.0.2")),
             )
         ),

@@ -33,3 +33,18 @@ def test_dropped_objects(version: str, collector: str, tmp_path: Path) -> None:
     dropped = {name: counts[f"JavaDropped${name}"] for name in ("Loader", "Lock", "Failure")}
     assert {name: live + garbage for name, (live, garbage) in dropped.items()} == dict.fromkeys(dropped, COUNT)
     assert sum(live for live, _ in dropped.values()) <= (STALE if version == jvms.SYSTEM else STALE_ELSEWHERE), dropped
+
+
+ENDED = 100
+
+
+@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS if one != jvms.SYSTEM)])
+def test_objects_of_threads_that_have_ended(version: str, tmp_path: Path) -> None:
+    """Up to JDK 17, the JVM keeps the blocks of JNI handles of threads that have ended. Each has a stale handle of the Thread object."""
+    jvms.compile_java(truth.PROGRAMS / "EndedThreads.java", tmp_path, "--release", "8")
+    options = ("-Xms100m", "-Xmx100m", "-Xmn80m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    with Running(jvms.command(version, tmp_path, "EndedThreads", str(ENDED), options=options), tmp_path) as running:
+        (found,) = json.loads(findleaks("runtime", "--only", "jvm", "--json", "--limit", "0", "--pid", str(running.pid)))["runtimes"]
+    (row,) = [row for row in found["types"] if row["name"] == "EndedThreads$Loader"]
+    assert row["objects"] + row["own"]["garbage_objects"] == ENDED
+    assert row["objects"] <= STALE

@@ -8,7 +8,7 @@ import java.util.concurrent.CountDownLatch;
 
 /** Keeps 40 MB in objects. The first argument selects what holds them. The stack of the main thread also refers to them. */
 public class JavaHolders {
-    static final int EACH = 20_000, COUNT = 2000, THREADS = 20, MUCH = 40_000_000;
+    static final int EACH = 20_000, COUNT = 2000, THREADS = 100, MUCH = 40_000_000;
     static final Map<String, Object> REGISTRY = new HashMap<>();
     static final List<ByteBuffer> SMALL = new ArrayList<>(), LARGE = new ArrayList<>();
     static final InheritableThreadLocal<byte[]> INHERITED = new InheritableThreadLocal<>();

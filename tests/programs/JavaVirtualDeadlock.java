@@ -8,7 +8,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * word "pinned", there is no third thread, "left" waits inside a synchronized block, and "right" waits for this block's object. Both then
  * occupy their carriers. With the word "timed", nothing is deadlocked: "left" and a thread of the kernel call tryLock() with a timeout, and
  * "first" and "second" wait for gates that each other has locked and unlocked. With the word "platform", all of these are threads of the
- * kernel. Prints "ready".
+ * kernel. For the words "monitors", "mixed" and "held" see runMonitors(). Prints "ready".
  */
 public class JavaVirtualDeadlock {
     static final ReentrantLock FIRST = new ReentrantLock(), SECOND = new ReentrantLock(), BUSY = new ReentrantLock();
@@ -129,7 +129,7 @@ public class JavaVirtualDeadlock {
 
     public static void main(String[] words) throws Exception {
         if (words.length > 0 && !words[0].equals("pinned")) {
-            runTimed(words[0].equals("timed"));
+            run(words[0]);
             System.out.println("ready");
             System.out.flush();
             Thread.sleep(3_600_000);
@@ -145,5 +145,72 @@ public class JavaVirtualDeadlock {
         System.out.println("ready");
         System.out.flush();
         Thread.sleep(3_600_000);
+    }
+
+    static void run(String kind) throws Exception {
+        if (kind.equals("timed") || kind.equals("platform")) {
+            runTimed(kind.equals("timed"));
+        } else {
+            runMonitors(kind);
+        }
+    }
+
+    /**
+     * "left" holds MONITOR and waits for OTHER, both of which are objects, or, with the word "mixed", for SECOND. "right" holds OTHER (SECOND)
+     * and waits for MONITOR. With the word "held", "right" sleeps instead, so that nothing is deadlocked. With "mixed", "right" is a thread of
+     * the kernel. With "monitors", "left" has waited in Object.wait() before.
+     */
+    static void runMonitors(String kind) throws Exception {
+        boolean isMixed = kind.equals("mixed"), isHeld = kind.equals("held");
+        Thread left = start("left", isMixed ? () -> takeInside(SECOND) : () -> takeOther(kind.equals("monitors")), true);
+        Thread right = start("right", isMixed ? () -> takeMonitor(SECOND) : () -> takeMonitorInside(isHeld), !isMixed);
+        while (isMixed ? !waits(left, SECOND) : left.getState() != Thread.State.BLOCKED) {
+            Thread.sleep(1);
+        }
+        while (right.getState() != (isHeld ? Thread.State.TIMED_WAITING : Thread.State.BLOCKED)) {
+            Thread.sleep(1);
+        }
+    }
+
+    static final Object OTHER = new Object();
+
+    static void takeOther(boolean hasWaited) {
+        synchronized (MONITOR) {
+            if (hasWaited) {
+                waitShortly();
+            }
+            await();
+            synchronized (OTHER) {
+                BOTH.countDown();
+            }
+        }
+    }
+
+    static void waitShortly() {
+        try {
+            MONITOR.wait(1);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    static void takeMonitorInside(boolean sleeps) {
+        synchronized (OTHER) {
+            await();
+            if (sleeps) {
+                sleep();
+            }
+            synchronized (MONITOR) {
+                BOTH.countDown();
+            }
+        }
+    }
+
+    static void sleep() {
+        try {
+            Thread.sleep(3_600_000);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
     }
 }

@@ -99,6 +99,21 @@ def test_a_field_of_a_new_root_was_0() -> None:
     assert labels(found) == ["retained by g_shop → Shop.carts, 0 → 9 blocks"]
 
 
+def test_a_root_of_a_heap_that_is_too_small_to_be_listed_is_no_shrinkage() -> None:
+    """The JVM's roots without a variable are listed only if they retain a fiftieth of the live objects. One is missing in a larger heap."""
+
+    def sample(size: float, handle: float, variable: float) -> Sequence[Figure]:
+        sizes = {"handle of the JVM: VM Global": handle, "static variable App.CACHE": variable}
+        heap = Figure("share", "JVM Java heap: runtime", None, int(size * MIB))
+        return [heap, *(Figure("heap root", name, 100, int(one * MIB), "JVM") for name, one in sizes.items() if one)]
+
+    found = {row.series.key[2]: row.series.delta / MIB for row in growth(sample(10, 0.4, 0), sample(30, 0, 19)).rows}
+    assert found == {"static variable App.CACHE": 19, "JVM Java heap: runtime": 1}
+    # A root that was large enough to be listed is gone.
+    found = {row.series.key[2]: row.series.delta / MIB for row in growth(sample(30, 5, 1), sample(24, 0, 1)).rows}
+    assert found["handle of the JVM: VM Global"] == -5 and found["JVM Java heap: runtime"] == -1
+
+
 def make_handles(count: int, size: float) -> Figure:
     return Figure("handles", "isolate 1", count, int(size * MIB))
 

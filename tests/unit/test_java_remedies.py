@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from findleaks.runtimes.jvm.remedies import find_retainer_remedies
+from findleaks.runtimes.jvm import remedies as java_remedies
+from findleaks.runtimes.jvm.holders import BUFFER
+from findleaks.runtimes.jvm.remedies import find_remedies, find_retainer_remedies
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,25 @@ def test_remedies_of_retainers(text: str, remedies: list[str]) -> None:
     found = list(find_retainer_remedies(text, lambda name: ["java.lang.ref.SoftReference"] if name == "App$Page" else ["java.lang.Object"]))
     assert len(found) == len(remedies)
     assert all(one.startswith(remedy) for one, remedy in zip(found, remedies))
+
+
+POINTER, ENV, CURSOR = "jnr.ffi.DirectMemoryIO", "org.lmdbjava.Env", "org.lmdbjava.Cursor"
+CLOSEABLE = (ENV, CURSOR)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "path", "first"),
+    [
+        (POINTER, 20, f"java.lang.Object[] → {ENV}.ptr → {POINTER}", f"close() of each {ENV} that is not needed any more"),
+        (BUFFER, 80, f"java.lang.Object[] → {CURSOR}.kv → org.lmdbjava.KeyVal.k → {BUFFER}", f"close() of each {CURSOR} that"),
+        # One object with close() does not own thousands of buffers, such as those of a pool.
+        (BUFFER, 4000, f"java.lang.Object[] → {CURSOR}.kv → org.lmdbjava.KeyVal.k → {BUFFER}", "-XX:MaxDirectMemorySize=BYTES"),
+        (POINTER, 20, f"java.lang.Object[] → App.ptr → {POINTER}", ""),
+    ],
+)
+def test_object_that_owns_native_memory_of_another(name: str, count: int, path: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    klasses = {one: number for number, one in enumerate((POINTER, BUFFER, "App", *CLOSEABLE), 1)}
+    monkeypatch.setattr(java_remedies, "is_closeable", lambda tables, reader, klass: klass in [klasses[one] for one in CLOSEABLE])
+    nothing: Any = None
+    found = list(find_remedies(nothing, nothing, klasses, {**dict.fromkeys(klasses, 20), name: count}, name, path))
+    assert (found[0] if found else "").startswith(first) and bool(found) == bool(first)

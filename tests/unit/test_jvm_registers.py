@@ -1,4 +1,4 @@
-"""Test which words of a thread's registers are roots of the Java heap."""
+"""Test which words of a thread's registers, and of libjvm's variables, are roots of the Java heap."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import jvmimage
 
+from findleaks.engine.reference.engine import PureEngine
 from findleaks.engine.terms import NO_BLOCK
-from findleaks.runtimes.jvm.native_roots import NativeRoots
+from findleaks.runtimes.jvm.native_roots import NativeRoots, RootKind
 from findleaks.runtimes.jvm.references import References
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.target.base import Thread
@@ -38,6 +39,10 @@ class Objects:
         return SimpleNamespace(address=[self.starts[index] for index in indices])
 
 
+NOTHING: Any = SimpleNamespace(ranges=list, blocks=SimpleNamespace(find=lambda address: -1))
+"""A process without blocks of malloc."""
+
+
 def find_roots(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
     """Return the objects to which registers of a thread refer, and the registers that refer to the first object. `code`: the eight bytes
     before the thread's program counter."""
@@ -46,10 +51,9 @@ def find_roots(code: int, names: tuple[str, ...]) -> tuple[set[int], set[str]]:
     target = image.target()
     registers = {"rax": SECOND, "rip": CODE + 8}
     target.threads = lambda: [Thread(7, registers, 0, CODE + 8, 0, (SECOND, PAIR), names)]  # type: ignore[method-assign]
-    none = SimpleNamespace(ranges=list, blocks=SimpleNamespace(find=lambda address: -1))
     tables = Tables(target, target.modules()[0])
     module = SimpleNamespace(start=0, end=0)
-    found = NativeRoots(tables, None, none, module, Objects(), References(4, BASE, 3))  # type: ignore[arg-type]
+    found = NativeRoots(tables, None, NOTHING, module, Objects(), References(4, BASE, 3))  # type: ignore[arg-type]
     objects = {address for part in found.find_by_kind((), ()) for address in part.addresses}
     return objects, {word.register for word in found.words_to(FIRST, (), str)}
 
@@ -69,3 +73,16 @@ def test_vector_registers_of_a_thread_that_runs() -> None:
 
 def test_registers_without_names() -> None:
     assert find_roots(WAITS, ()) == ({FIRST, SECOND}, {"vector"})
+
+
+def test_variables_with_bounds_of_the_heap() -> None:
+    """libjvm's variables contain the start of the heap. The object there may be one of a list that a static variable retains."""
+    image = jvmimage.Image("Serial", [(0, 0, 0)] * 4)
+    image.words(CODE, FIRST, SECOND)
+    target = image.target()
+    target.threads = list  # type: ignore[method-assign]
+    tables = Tables(target, target.modules()[0])
+    module, objects = SimpleNamespace(start=CODE, end=CODE + 16), Objects()
+    roots = NativeRoots(tables, PureEngine(target.arch), NOTHING, module, objects, References(8, 0, 0), {FIRST})  # type: ignore[arg-type]
+    found = {address: part.kind for part in roots.find_by_kind((), ()) for address in part.addresses}
+    assert found == {FIRST: RootKind.OTHER, SECOND: RootKind.HANDLE}

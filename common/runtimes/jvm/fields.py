@@ -5,16 +5,17 @@ field); OpenJDK 21 and 25, the same file and utilities/unsigned5.hpp. There, the
 of numbers: the number of fields, the number of injected fields, then for each field its name,
 signature, offset, access flags and flags, and one more number for each of the flags 1, 4 and 16.
 Names and signatures are entries of the class's constant pool. The entries follow a ConstantPool in
-memory."""
+memory. The JVM injects fields into some classes. Java does not declare these fields, and their
+names are entries of the JVM's own array of symbols."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Literal, Optional
 
-from findleaks.runtimes.jvm.constant_pool import read_text
+from findleaks.runtimes.jvm.constant_pool import read_symbol, read_text
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.value_classes import NamedTuple
 
@@ -24,7 +25,7 @@ SIZES = {"Z": 1, "B": 1, "C": 2, "S": 2, "I": 4, "F": 4, "J": 8, "D": 8}
 _CACHED = 1 << 14
 _STATIC, _ACC_BITS = 8, 16  # JVM_ACC_STATIC
 _SLOTS = 6  # numbers of a field in JDK 17
-_OPTIONAL = (1, 4, 16)  # flags of JDK 21 with a further number
+_OPTIONAL, _INJECTED = (1, 4, 16), 2  # flags of JDK 21: with a further number; of an injected field
 _MOST_FIELDS = 1 << 16
 _MOST_BYTES = 1 << 20  # of a stream of fields
 _MOST_SUPERS = 1 << 10
@@ -58,6 +59,17 @@ class FieldReader:
         """Return the static fields of a class, by offset."""
         return [one for one in self._own(klass) if one.is_static]
 
+    def read_injected(self, klass: int) -> Mapping[str, int]:
+        """Return the offsets of the fields that the JVM injected into a class, by name (since JDK
+        21)."""
+        array = self._tables.fields.get(("Symbol", "_vm_symbols[0]"))
+        if array is None or not klass:
+            return {}
+        size = self._tables.memory.size
+        found = ((name, offset) for name, _, offset, _, flags in self._read_stream(klass, True) if flags & _INJECTED)
+        symbols = ((self._tables.memory.word(array.address + name * size) or 0, offset) for name, offset in found)
+        return {read_symbol(self._tables, symbol): offset for symbol, offset in symbols}
+
     def _instance(self, klass: int) -> Sequence[JavaField]:
         """Return the fields of an instance, those of superclasses included, by offset."""
         found: list[JavaField] = []
@@ -88,18 +100,22 @@ class FieldReader:
                 access, name, signature, _, low, high = slots[at : at + _SLOTS]
                 yield name, signature, (high << _ACC_BITS | low) >> 2, bool(access & _STATIC)
             return
+        for name, signature, offset, access, _ in self._read_stream(klass, False):
+            yield name, signature, offset, bool(access & _STATIC)
+
+    def _read_stream(self, klass: int, with_injected: bool) -> Iterator[tuple[int, ...]]:
+        """Yield name, signature, offset, access flags and flags of each field. Injected fields
+        follow those that Java declares."""
         numbers = decode_unsigned5(self._array(klass, "_fieldinfo_stream", 1) or b"")
-        count = next(numbers, 0)
-        next(numbers, 0)  # injected fields follow; their names are not in the constant pool
-        for _ in range(min(count, _MOST_FIELDS)):
-            one = list(islice(numbers, 5))
+        declared, injected = next(numbers, 0), next(numbers, 0)
+        for _ in range(min(declared + (injected if with_injected else 0), _MOST_FIELDS)):
+            one = tuple(islice(numbers, 5))
             if len(one) < 5:
                 return
-            name, signature, offset, access, flags = one
             for flag in _OPTIONAL:
-                if flags & flag:
+                if one[4] & flag:
                     next(numbers, 0)
-            yield name, signature, offset, bool(access & _STATIC)
+            yield one
 
     def _array(self, klass: int, field: str, size: int) -> Optional[bytes]:
         """Return the elements of an Array<u1> or Array<u2> that belongs to a class; None if the

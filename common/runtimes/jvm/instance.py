@@ -163,7 +163,8 @@ class HotSpot(DumpableRuntime):
         return Reachability(self._tables, self._engine, objects, self._native_roots(objects)) if objects is not None else None
 
     def _native_roots(self, objects: JavaObjects) -> NativeRoots:
-        return NativeRoots(self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references)
+        bounds = {place for one in self._object_spaces for place in (one.bottom, one.end)}
+        return NativeRoots(self._tables, self._engine, self._directory, self._module, objects.blocks, objects.layout.references, bounds)
 
     def write_heap_dump(self, out: BinaryIO, report: Callable[[float], None]) -> Optional[list[str]]:
         """Write a heap dump; see DumpableRuntime."""

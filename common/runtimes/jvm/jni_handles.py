@@ -4,7 +4,8 @@ A JNIHandleBlock contains 32 places for handles, the number of handles in use, a
 the next block. A thread has a list of blocks in use, and a list of free blocks. A block of the
 first list contains handles only if all previous blocks are full. Handles that are no longer in use
 are not cleared, so they are stale. C++ code of the JVM, such as the compilers, and native methods
-leave many stale handles.
+leave many stale handles. Up to JDK 17, a thread that ends adds its blocks to a list of free blocks
+to which a variable of libjvm refers. The first handle is often that of the thread's Thread object.
 
 Sources: OpenJDK 8, 11, 17, 21 and 25, src/hotspot/share/runtime/jniHandles.hpp and jniHandles.cpp
 (in 8, src/share/vm/runtime): JNIHandleBlock::oops_do, allocate_handle, release_block;
@@ -12,14 +13,21 @@ runtime/thread.hpp and javaThread.hpp: `_free_handle_block` follows `_active_han
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Optional
 
+from findleaks.allocators.bulk import find_pointers_into
+from findleaks.allocators.directory import Directory
+from findleaks.engine.contract import Engine
+from findleaks.runtimes.jvm.spaces import heap_addresses
 from findleaks.runtimes.jvm.tables import Tables
 from findleaks.runtimes.jvm.threads import java_threads
+from findleaks.target.base import Range
+from findleaks.target.ranges import nonzero_pieces
 
 _MOST_BLOCKS = 1 << 16  # blocks that are read, of all lists together
 _HANDLES = 32  # places for handles in a block
+_MOST_PADDING = 40  # usable bytes of malloc's block after a JNIHandleBlock
 
 
 def handle_blocks(tables: Tables, first: Optional[int]) -> Iterator[int]:
@@ -63,6 +71,32 @@ def stale_handles(tables: Tables) -> Iterator[int]:
         for block in _iterate_unseen(tables, _free_block(tables, thread) if first else None, seen):
             place, _ = _read_used(tables, block)
             yield from range(place, place + _HANDLES * word, word)
+
+
+def released_handles(tables: Tables, engine: Engine, data: Iterable[Range], directory: Directory) -> Iterator[int]:
+    """Yield the addresses of the handles in the free blocks of threads that have ended. `data`: the
+    writable data of libjvm."""
+    size, heaps = tables.sizes.get("JNIHandleBlock", 0), directory.ranges()
+    if not size or not heaps:
+        return
+    # In JDK 8, lists of global handles are of the same kind.
+    used = {tables.word("JNIHandles", name) for name in ("_global_handles", "_weak_global_handles")}
+    seen: set[int] = set()
+    for start, end in data:
+        for piece in nonzero_pieces(tables.target, start, end):
+            _, values = find_pointers_into(engine, piece, [Range(heaps[0].start, heaps[-1].end)])
+            for first, rest in zip(values, directory.blocks.find_all(values)[1]):
+                if first not in used and 0 <= rest - size < _MOST_PADDING and _contains_handles(tables, first):
+                    for block in _iterate_unseen(tables, first, seen):
+                        place, _ = _read_used(tables, block)
+                        yield from range(place, place + _HANDLES * tables.memory.size, tables.memory.size)
+
+
+def _contains_handles(tables: Tables, block: int) -> bool:
+    """Return whether each place for a handle contains 0 or an address in the Java heap."""
+    heap, (place, _) = heap_addresses(tables), _read_used(tables, block)
+    words = tables.memory.words(place, _HANDLES) if place else None
+    return heap is not None and words is not None and all(not word or heap.start <= word < heap.end for word in words)
 
 
 def _iterate_unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:

@@ -52,7 +52,7 @@ from findleaks.libc.thread_state import waits_in_kernel
 from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
-from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, stale_handles
+from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
@@ -105,13 +105,22 @@ class RootObjects(NamedTuple):
 
 class NativeRoots:
     """Finds the roots of the Java heap in native memory. `objects` has a block for each object of
-    the heap."""
+    the heap. `bounds`: the addresses at which spaces of the heap begin and end. libjvm's variables
+    have such addresses, too. Therefore such a word is not certain to be a reference to the first
+    object of a space."""
 
     def __init__(
-        self, tables: Tables, engine: Engine, directory: Directory, module: Module, objects: Blocks, references: References
+        self,
+        tables: Tables,
+        engine: Engine,
+        directory: Directory,
+        module: Module,
+        objects: Blocks,
+        references: References,
+        bounds: Collection[int] = (),
     ) -> None:
         self._tables, self._engine, self._directory, self._module = tables, engine, directory, module
-        self._objects, self._references = objects, references
+        self._objects, self._references, self._bounds = objects, references, bounds
         count = len(objects)
         self._low = objects.address(0) if count else 0
         self._high = objects.address(count - 1) + 1 if count else 0
@@ -121,8 +130,9 @@ class NativeRoots:
         self._regions = region_addresses(tables) or shenandoah_regions(tables)
         self._region_size = region_size(tables) if region_addresses(tables) else 0
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         data = list_data_ranges(self._tables.target, self._module)
+        released = released_handles(tables, engine, data, directory)
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *released, *idle_monitors(tables)}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
         self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
@@ -133,7 +143,9 @@ class NativeRoots:
         objects are unknown. Words in these parts count as roots, too."""
         if not self._objects:
             return
-        yield from (RootObjects(RootKind.HANDLE, found) for found in self._data())
+        for found in self._data():
+            yield RootObjects(RootKind.HANDLE, [one for one in found if one not in self._bounds])
+            yield RootObjects(RootKind.OTHER, [one for one in found if one in self._bounds])
         weak = handle_blocks(self._tables, self._tables.word("JNIHandles", "_weak_global_handles"))
         yield from self._blocks({self._directory.blocks.find(address) for address in (*excluded, *weak)})
         stacks = [(base, size) for _, base, size in java_thread_stacks(self._tables)]

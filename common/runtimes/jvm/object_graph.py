@@ -184,9 +184,10 @@ class JavaGraph(ObjectGraph):
         return f"thread-local variable {name}" if name else "a thread-local variable without a name"
 
     def name_thread_local(self, key: int) -> str:
-        """Return the name of the static variable or field that refers to a ThreadLocal, or ""."""
-        names = (self._variable_with(owner, key) for owner in islice(self.referrers(key), _MOST_OWNERS))
-        return next(filter(None, names), "")
+        """Return the name of the static variable or field that refers to a ThreadLocal, or "". The
+        map of each thread refers to it, too: there may be thousands of entries."""
+        owners = (owner for owner in self.referrers(key) if self.type_of(owner) != _ENTRY)
+        return next(filter(None, (self._variable_with(owner, key) for owner in islice(owners, _MOST_OWNERS))), "")
 
     def _variable_with(self, owner: int, value: int) -> str:
         """Return the name of the static variable or field of `owner` that refers to the object

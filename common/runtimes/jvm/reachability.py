@@ -45,7 +45,10 @@ _REFERENCE = "java.lang.ref.Reference"
 _STRONG = ("java.lang.ref.SoftReference", "java.lang.ref.FinalReference")
 _CLEANERS = ("jdk.internal.ref.Cleaner", "jdk.internal.ref.PhantomCleanable", "sun.misc.Cleaner")
 _LISTS = "jdk.internal.ref."  # the package of the lists of cleaners
-_PERMANENT = ("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader")
+_PERMANENT = (
+    *("jdk.internal.loader.ClassLoaders$AppClassLoader", "jdk.internal.loader.ClassLoaders$PlatformClassLoader"),
+    *("sun.misc.Launcher$AppClassLoader", "sun.misc.Launcher$ExtClassLoader"),  # JDK 8
+)
 _NAMED = ("java.lang.Thread", "java.lang.ClassLoader")
 _FIELDS_JDK8 = 3  # `queue`, `next` and `discovered`, which links references that are to be enqueued
 _SOME = 1 << 14  # cleaners that are read together

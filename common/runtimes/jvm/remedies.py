@@ -29,6 +29,7 @@ _OF_UNUSED_MAPPINGS = (
     "jcmd PID GC.run: the JVM unmaps a file only when it collects these objects, and it collects only when the Java heap fills up"
 )
 _NEAR = 4  # objects on the end of a path, without the last one
+_MOST_OWNED = 8  # objects with native memory for which one close() may be needed
 _NETTY = "io.netty.buffer."
 _STREAM = "ZStreamRef"  # the end of the names of the classes that own the memory of zlib
 _LOCAL = "thread-local variable"
@@ -108,7 +109,10 @@ def find_remedies(
     if number.isdigit() and outer in klasses and outer in path:
         name = outer
     name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
-    yield from _find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner)
+    found = list(_find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner))
+    if not found or (name == BUFFER and has_cleaner and not any(one in path for one in (_CACHE, _NETTY))):
+        yield from _find_near_remedies(tables, reader, klasses, counts, name, path)
+    yield from found
     if _LOCAL in path and _CACHE not in path:
         yield _OF_LOCALS
     if OF_CLEANERS in path:
@@ -153,6 +157,19 @@ def _find_owner_remedies(tables: Tables, reader: ClassReader, name: str, klass: 
         yield _OF_ARENAS
     elif is_closeable(tables, reader, klass):
         yield f"close() of each {shorten(name)} that is not needed any more, as in try-with-resources"
+
+
+def _find_near_remedies(
+    tables: Tables, reader: ClassReader, klasses: Mapping[str, int], counts: Mapping[str, int], name: str, path: str
+) -> Iterator[str]:
+    """Yield the remedy for an object near the end of the path that has a close() method, and that
+    may own the objects of the class `name`: org.lmdbjava.Env for a pointer of jnr.ffi, or
+    org.lmdbjava.Cursor for the four buffers that each cursor has."""
+    owners = [link.rpartition(".")[0] for link in path.partition(" (")[0].split(" → ")[-2::-1]]
+    many = (one for one in owners[:_NEAR] if counts.get(one, 0) * _MOST_OWNED >= counts.get(name, 0) > 0)
+    owner = next((one for one in many if is_closeable(tables, reader, klasses.get(one, 0))), "")
+    if owner:
+        yield f"close() of each {shorten(owner)} that is not needed any more, as in try-with-resources"
 
 
 def find_mapping_remedies(tables: Tables, reader: ClassReader, klasses: Mapping[str, int], name: str, path: Sequence[str]) -> Iterator[str]:

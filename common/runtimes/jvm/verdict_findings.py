@@ -13,7 +13,7 @@ from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.garbage import GARBAGE_BYTES
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, VIRTUAL_THREAD
 from findleaks.runtimes.jvm.remedies import OF_CLEANERS, OWN_ACTIONS
-from findleaks.runtimes.retained_findings import LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
+from findleaks.runtimes.retained_findings import BY_TYPE, LEAST_LIVE, RETAINED_SHARE, find_retainer, make_retained_finding
 from findleaks.target.base import Target
 from findleaks.value_classes import replace
 
@@ -68,7 +68,9 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
         return
     address = int(str(found.facts["address"]), 16)
     example = _describe_example(graph, types, address) or _describe_retained(graph, address)
-    text = f"{found.facts['root']} {found.facts['path']} {found.cause} {example}"
+    # The numbers of objects by type name classes that do not retain the objects.
+    reached = found.cause.partition(BY_TYPE)[0]
+    text = f"{found.facts['root']} {found.facts['path']} {reached} {example}"
     if OF_CLEANERS in text and graph.own_actions:
         own = f" {format_count(graph.own_actions, 'object')} live only because a Cleaner has an action for them that refers to them."
         yield replace(found, cause=found.cause + example + own, remedies=(OWN_ACTIONS,))

@@ -3,8 +3,7 @@
 Such threads have no JavaThread, so that frames/locks.py cannot read what they wait for. A virtual
 thread that waits for a java.util.concurrent lock has the lock in the field `parkBlocker`, and the
 lock has the thread that holds it in the field `exclusiveOwnerThread`. Since JDK 24, such a thread
-may also wait for the monitor of an object; such waits are not read, because the list of the
-monitors that a virtual thread holds is in its StackChunk, in fields that no table describes.
+may also hold the monitor of an object, or wait for one; see frames/virtual_monitors.py.
 A wait with a timeout, as in tryLock(), ends by itself: it is no part of a deadlock.
 
 Sources: OpenJDK 21 and 25, java/lang/Thread.java, java/lang/VirtualThread.java and
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from findleaks.formatting import format_count, to_sentence
 from findleaks.runtimes.base import Type
 from findleaks.runtimes.finding import Finding
+from findleaks.runtimes.jvm.frames.virtual_monitors import VirtualMonitors
 from findleaks.runtimes.jvm.java_classes import VIRTUAL_THREAD
 from findleaks.target.interruptible import interruptible
 from findleaks.unwind.frame_locks import FrameLock, LockWait, describe_deadlock, find_deadlocks
@@ -46,12 +46,10 @@ def find_virtual_deadlocks(graph: JavaGraph, types: Sequence[Type]) -> Iterator[
 def _list_waits(graph: JavaGraph) -> Iterable[LockWait]:
     """Return what threads wait for. Threads and owners are addresses of java.lang.Thread objects.
     Each thread of a cycle holds a lock, therefore the locks are examined, and not all threads."""
-    waits, locks = dict[int, LockWait](), graph.locks
-    synchronizers = islice(graph.instances(_SYNCHRONIZER), _MOST)
-    for lock in interruptible(graph.target, synchronizers, _FEW):
-        thread = locks.find_holder(graph.blocks.address(lock))
+    waits, locks, monitors = dict[int, LockWait](), graph.locks, VirtualMonitors(graph)
+    for thread in _list_holders(graph, monitors):
         index = graph.blocks.find(thread) if thread and thread not in waits else -1
-        wait = locks.find_wait(thread) if index >= 0 and graph.is_live(index) else None
+        wait = (locks.find_wait(thread) or monitors.find_wait(thread)) if index >= 0 and graph.is_live(index) else None
         if wait is not None:
             waits[thread] = wait
     if not any(_is_unmounted(graph, thread) for thread in waits):
@@ -60,7 +58,17 @@ def _list_waits(graph: JavaGraph) -> Iterable[LockWait]:
         thread, owner = locks.thread_object(one.thread), locks.thread_object(one.lock.owner)
         if thread and owner:
             waits[thread] = LockWait(thread, FrameLock(one.lock.kind, one.lock.type, one.lock.address, owner))
+    for one in monitors.waits():  # of owners without a thread of the kernel, too
+        waits[one.thread] = one
     return waits.values()
+
+
+def _list_holders(graph: JavaGraph, monitors: VirtualMonitors) -> Iterator[int]:
+    """Yield the java.lang.Thread objects that hold a lock; 0 for a lock that no thread holds."""
+    synchronizers = islice(graph.instances(_SYNCHRONIZER), _MOST)
+    for lock in interruptible(graph.target, synchronizers, _FEW):
+        yield graph.locks.find_holder(graph.blocks.address(lock))
+    yield from monitors.owners.values()
 
 
 def _is_unmounted(graph: JavaGraph, thread: int) -> bool:

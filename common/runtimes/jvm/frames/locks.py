@@ -30,13 +30,15 @@ _BLOCKED = 1 << 10  # JVMTI_THREAD_STATE_BLOCKED_ON_MONITOR_ENTER, a bit of the 
 _PARKED, _TIMED = 1 << 9, 1 << 5  # JVMTI_THREAD_STATE_PARKED, …_WAITING_WITH_TIMEOUT: other bits
 _ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
 _MOST_LOCKS = 64  # of the list of a JavaThread
+_MOST_MONITORS = 1 << 16
 _MARK, _INFLATED = 3, 2  # bits of the first word of an object: markWord::lock_mask, monitor_value
 
 
 class JavaLocks:
-    """Locks of Java threads."""
+    """Locks of Java threads. `layout`: that of the objects."""
 
     def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
+        self.tables, self.layout = tables, layout
         self._tables, self._objects = tables, SingleObjects(tables, layout)
 
     @cached_property
@@ -125,6 +127,32 @@ class JavaLocks:
     def describe_thread_object(self, thread: int) -> tuple[int, str]:
         """Return the number of a java.lang.Thread object (`threadId()`), and its name."""
         return self._objects.int64(thread, "tid"), self._objects.text(self._objects.reference(thread, "name"))
+
+    def list_pending(self) -> Iterator[tuple[int, int]]:
+        """Yield the java.lang.Thread object of each JavaThread that waits for a monitor, and the
+        object that has the monitor."""
+        for tid, thread in self._threads.items():
+            lock = self.pending(thread)
+            if lock is not None:
+                yield self.thread_object(tid), lock.address
+
+    def list_monitors(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the monitors that a thread holds, since JDK 24: the address of the monitor, its
+        object, the number of the thread or 1 (see above), and the java.lang.Thread object of this
+        thread, which is 0 if no JavaThread executes it."""
+        tables = self._tables
+        head, seen = tables.place("ObjectSynchronizer", "_in_use_list", 0), set[int]()
+        if ("JavaThread", "_monitor_owner_id") not in tables.fields or not head:
+            return
+        monitor = tables.word("MonitorList", "_head", head) or 0
+        while monitor and monitor not in seen and len(seen) < _MOST_MONITORS:
+            seen.add(monitor)
+            owner = tables.word("ObjectMonitor", "_owner", monitor) or 0
+            address = self._object(monitor) if owner else 0
+            if address:
+                tid = self._owner(monitor, address)
+                yield monitor, address, owner, self.thread_object(tid) if tid else 0
+            monitor = tables.word("ObjectMonitor", "_next_om", monitor) or 0
 
     def is_held(self, lock: FrameLock, thread: int) -> bool:
         """Return whether a JavaThread already holds the lock for which it waited."""
