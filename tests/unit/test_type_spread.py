@@ -21,6 +21,7 @@ from findleaks.engine.type_spread import (
     LEVEL_SHIFT,
     NO_CLAIM,
     NO_FEATURE,
+    NO_PART,
     NO_VALUE,
     NOT_ARRAY,
     QUESTION,
@@ -108,7 +109,8 @@ def add_decision(rng: random.Random, spread: TypeSpread, layouts: list[int], wor
     keys = sorted(rng.sample(range(40), 20)) if rng.random() < 0.7 else []
     claims = [rng.choice(layouts) | Level.LEARNED << LEVEL_SHIFT for _ in keys]
     feature = random_feature(rng, word) if keys else NO_FEATURE
-    spread.add_decision(random_options(rng, layouts, True), feature, keys, claims)
+    part = Range(word * rng.randrange(2), word * rng.randrange(2, 4)) if rng.random() < 0.5 else NO_PART
+    spread.add_decision(random_options(rng, layouts, True), feature, keys, claims, part)
 
 
 def answer_questions(spread: TypeSpread, seed: int, ask: Callable[[], Optional[array[int]]]) -> list[int]:
@@ -160,7 +162,8 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     for step in ("first", "again"):
         settle(spread, seed)
         found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
-        found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
+        parts = list(spread.parts()) or [0] * len(heap.blocks)
+        found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins()), parts
         spread.revisit(() if step == "first" else (1, 4))
     for _ in range(2):
         spread.queue_doubtful()
