@@ -1,8 +1,8 @@
 /* The parts of blocks that are certain although the types of the blocks are inferred.
  *
- * Example: a pointer to `struct item` refers to a block of 40 bytes, which may be a `struct item` or
- * a `struct special` that begins with an item. The type of the block is inferred. The pointers of
- * the item are as certain as the pointer to it. ../engine/reference/type_parts.py is the same in
+ * Example: a pointer to `struct item` refers to a block of 40 bytes, which may be a `struct item`
+ * or a `struct special` that begins with an item. The type of the block is inferred. The pointers
+ * of the item are as certain as the pointer to it. ../engine/reference/type_parts.py is the same in
  * Python. */
 #include "type_spread.h"
 

@@ -5,13 +5,13 @@
 #include "typed_former.h"
 struct brush { uint64_t colour, width; struct brush *fallback; };
 struct style { struct brush *fill, *stroke; uint64_t flags[5]; };
-struct listener { struct listener *next; uint64_t event; struct style *hint; uint64_t uses[7]; };
+struct listener { struct listener *next; uint64_t event[9]; };
 struct shape { struct shape *next; struct style *style; uint64_t number; };
 struct circle { struct shape shape; uint64_t radius; };
 struct square { struct shape shape; struct listener *listeners; };
 struct link { struct link *next, *prev; };
-struct task { struct link link; struct brush *brush; uint64_t first[9]; };
-struct timer { struct link link; struct brush *brush; uint64_t first[8]; struct task *task; };
+struct task { struct link link; uint64_t due[9]; struct brush *brush; };
+struct timer { struct link link; uint64_t due[8]; struct brush *brush; struct listener *listener; };
 static struct { struct shape *shapes; struct link links; } all;
 static NOINLINE struct brush *brush(uint64_t colour) {
     struct brush *made = told(calloc(1, sizeof *made), "struct brush");
@@ -23,26 +23,40 @@ static NOINLINE struct style *style(uint64_t number) {
     *made = (struct style){.fill = brush(number), .stroke = number % 2 ? brush(number * 3) : NULL, .flags = {number}};
     return made;
 }
+static NOINLINE struct listener *listener(uint64_t number) {
+    struct listener *made = told(calloc(1, sizeof *made), "struct listener");
+    made->event[0] = number;
+    return made;
+}
 static NOINLINE void add_shape(uint64_t number) {
     struct shape *made;
     if (number % 3 == 0)
         made = told(calloc(1, sizeof *made), "struct shape");
     else if (number % 3 == 1) {
         struct circle *one = told(calloc(1, sizeof *one), "struct circle");
-        one->radius = number % 2 ? number : 0;
+        one->radius = number;
         made = &one->shape;
-    } else
-        made = told(calloc(1, sizeof(struct square)), "struct square");
+    } else {
+        struct square *one = told(calloc(1, sizeof *one), "struct square");
+        one->listeners = listener(number);
+        made = &one->shape;
+    }
     *made = (struct shape){leaking ? NULL : all.shapes, style(number), number};
     if (!leaking) all.shapes = made;
 }
 static NOINLINE void add_task(uint64_t number) {
-    struct task *task = NULL;
-    struct timer *timer = NULL;
-    if (number % 2) task = told(calloc(1, sizeof *task), "struct task");
-    else timer = told(calloc(1, sizeof *timer), "struct timer");
-    struct link *made = task ? &task->link : &timer->link;
-    *(task ? &task->brush : &timer->brush) = brush(number);
+    struct link *made;
+    if (number % 2) {
+        struct task *one = told(calloc(1, sizeof *one), "struct task");
+        one->due[8] = number;
+        one->brush = brush(number);
+        made = &one->link;
+    } else {
+        struct timer *one = told(calloc(1, sizeof *one), "struct timer");
+        one->brush = brush(number);
+        one->listener = listener(number);
+        made = &one->link;
+    }
     if (leaking) return;
     *made = (struct link){all.links.next, &all.links};
     if (made->next) made->next->prev = made;

@@ -1,6 +1,6 @@
 """The parts of blocks that are certain although the types of the blocks are inferred, and the
-retraction of claims, in pure Python. The C engine has the same code in common/native/type_parts.c and
-common/native/type_retract.c."""
+retraction of claims, in pure Python. The C engine has the same code in
+common/native/type_parts.c and common/native/type_retract.c."""
 
 from __future__ import annotations
 
