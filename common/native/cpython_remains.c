@@ -3,7 +3,8 @@
  * A generator contains a frame. The words of its value stack that are not in use, and all variables
  * once it has ended, still contain earlier values. A set contains a table of eight entries, which
  * keeps its contents when a larger one replaces it. Since 3.11 a frame object contains the frame of
- * a function that has ended, and earlier values above its value stack. The words between the last
+ * a function that has ended, and earlier values above its value stack. While the function runs, the
+ * frame is elsewhere, and its place in the frame object is not written. The words between the last
  * item of a tuple and the end of its block belong to earlier objects. */
 #include "blocks.h"
 
@@ -13,6 +14,7 @@
 #define HAS_ITEMS 128u /* items follow; their number follows the type */
 #define IS_FRAME 8u /* a frame object of 3.11 and later */
 #define HAS_ATTRIBUTES 16u /* values of attributes follow; see VALID */
+#define IS_BUFFER 4u /* it has room for more values than it has; see COUNT_AT */
 #define LAST_WORD 63u
 #define SIZES 3u /* numbers of a type in `sizes` */
 /* Words of a set from its count on: mask, table, and eight entries of key and hash. */
@@ -21,6 +23,7 @@
 #define SET_ENTRIES 8u
 #define OB_SIZE 2u  /* word of an object with items */
 #define FRAME_AT 3u /* word of a frame object: the address of the frame */
+#define COUNT_AT 3u /* word of a buffer: the number of its values, in 32 bits */
 #define VALID 3u /* index of a byte in the values of attributes: 0 if a dictionary has these now */
 #define WANTED 254u /* in `tails`; this and larger numbers are no patterns */
 
@@ -66,10 +69,13 @@ static uint64_t first_unused(const frame_layout *f, const uint8_t *data, uint64_
     return first < locals ? NO_WORD : first;
 }
 
-/* Return the number of the first unused word of a frame object, of which `left` bytes are readable.
- * Return NO_WORD if the frame is outside the object, because the function still runs. */
-static uint64_t first_unused_of_frame(const frame_layout *f, const uint8_t *data, uint64_t start, uint64_t offset, uint64_t left) {
-    uint64_t inside = load(data + offset + FRAME_AT * WORD) - start;
+/* Return the number of the first unused word of a frame object in a block of `size` bytes, of which
+ * `left` are readable; NO_WORD if unknown. `place`: the bytes before the place for the frame. It is
+ * unused if the frame is outside the object, because the function still runs. */
+static uint64_t first_unused_of_frame(const frame_layout *f, const uint8_t *data, uint64_t start, uint64_t offset, uint64_t place, uint64_t size, uint64_t left) {
+    uint64_t frame = load(data + offset + FRAME_AT * WORD), inside = frame - start;
+    if (frame && frame % WORD == 0 && inside >= size && place > offset + FRAME_AT * WORD)
+        return place / WORD;
     if (inside % WORD || inside <= offset + FRAME_AT * WORD || inside >= left)
         return NO_WORD;
     uint64_t begin = inside / WORD, top = begin + f->top - f->begin, locals = begin + f->locals - f->begin;
@@ -99,6 +105,14 @@ static uint64_t after_items(const uint8_t *object, const uint32_t *sizes, uint64
     return items > size ? NO_WORD : (sizes[0] + items * sizes[1] + WORD - 1) / WORD;
 }
 
+/* Return the number of the first unused word of a buffer; NO_WORD if the number of its values is
+ * more than its block, of `size` bytes, has room for. `sizes`: bytes up to the first value, and of
+ * each value. */
+static uint64_t after_values(const uint8_t *object, const uint32_t *sizes, uint64_t size) {
+    uint64_t end = sizes[0] + (uint64_t)load32(object + COUNT_AT * WORD) * sizes[1];
+    return end > size ? NO_WORD : end / WORD;
+}
+
 /* Return whether one of the words [first, end) is not zero. */
 static bool has_data(const uint8_t *data, uint64_t first, uint64_t end) {
     while (first < end)
@@ -123,8 +137,8 @@ static uint64_t after_attributes(const blocks *b, const uint8_t *data, uint64_t 
 
 /* Set the patterns (see fl_graph_exclude_words) of the objects in the piece that have unused words.
  * Only objects that still have the pattern of their type, lives[type], get another one. `kinds`, a
- * byte for each type, has the bits HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS and HAS_ATTRIBUTES;
- * `found` and `offsets`: see fl_objects.
+ * byte for each type, has the bits HAS_FRAME, IS_FRAME, IS_SET, HAS_ITEMS, HAS_ATTRIBUTES and
+ * IS_BUFFER; `found` and `offsets`: see fl_objects.
  *
  * grown[type] excludes the table in a set; 0: there is no such pattern. tails[64 * p + n] excludes
  * the words that pattern p excludes, and the words from n on; 0: there is no such pattern. A number
@@ -139,7 +153,7 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
     frame_words = frame->state + 2 < frame_words ? frame_words : frame->state + 2;
     for (uint32_t index = block_from(b, p->address, &start); index < b->count && start - p->address < p->length; next_block(b, &index, &start)) {
         uint32_t type = found[index];
-        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_FRAME | IS_SET | HAS_ITEMS | HAS_ATTRIBUTES)) || start % WORD || patterns[index] != lives[type])
+        if (type == NO_TYPE || !(kinds[type] & (HAS_FRAME | IS_FRAME | IS_SET | HAS_ITEMS | HAS_ATTRIBUTES | IS_BUFFER)) || start % WORD || patterns[index] != lives[type])
             continue;
         uint64_t left = p->length - (start - p->address), size = size_of(b, index) / WORD * WORD, offset = offsets[type], first = NO_WORD;
         const uint8_t *data = p->data + (start - p->address);
@@ -149,9 +163,11 @@ API int fl_object_remains(const blocks *b, const piece *p, const uint32_t *found
         if (kinds[type] & HAS_FRAME && left >= offset + frame_words * WORD)
             first = first_unused(frame, data, start, offset);
         if (kinds[type] & IS_FRAME && left >= offset + (FRAME_AT + 1) * WORD)
-            first = first_unused_of_frame(frame, data, start, offset, left);
+            first = first_unused_of_frame(frame, data, start, offset, sizes[SIZES * (uint64_t)type], size, left);
         if (kinds[type] & HAS_ITEMS && left >= offset + (OB_SIZE + 1) * WORD)
             first = after_items(data + offset, sizes + SIZES * (uint64_t)type, size);
+        if (kinds[type] & IS_BUFFER && left >= offset + (COUNT_AT + 1) * WORD)
+            first = after_values(data + offset, sizes + SIZES * (uint64_t)type, size);
         if (kinds[type] & HAS_ATTRIBUTES && left >= sizes[SIZES * (uint64_t)type] + WORD)
             first = after_attributes(b, data, sizes[SIZES * (uint64_t)type], left);
         if (first >= size / WORD)

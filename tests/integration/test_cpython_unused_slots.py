@@ -34,7 +34,7 @@ def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
         truly = {name: int(count) for name, count in (line.split() for line in one.output.splitlines()[:-1])}
         found = json.loads(debuggers.findleaks("find", "--json", str(one.gcore())))
     definite = {group["type"]: group["blocks"] for group in found["groups"] if group["kind"] == "definite"}
-    assert len(truly) == 26 and min(truly.values()) >= COUNT // 2
+    assert len(truly) == 29 and min(truly.values()) >= COUNT // 2
     for name, count in truly.items():
         if name not in SHARED_SPARE.get(version, ()):
             assert LEAST * count <= definite.get(name, 0) <= count, name
@@ -42,7 +42,7 @@ def test_unused_slots_are_no_references(version: str, tmp_path: Path) -> None:
 
 
 HELD = """
-import asyncio, collections, gc, itertools, signal, sys
+import asyncio, collections, gc, itertools, os, re, signal, sys, time
 gc.collect()
 gc.disable()
 class Session: pass
@@ -102,6 +102,21 @@ for kind in (int, str, float, bytes, object, Slotted, More):  # values of dictio
     kept.append(vars(taken))
 kept += [itertools.chain(many(3), many(4)) for _ in range(9)]
 kept += [iter(many(5)) for _ in range(9)]
+kept += [os.stat("/"), *map(time.localtime, range(1_000_000_000, 1_000_000_050))]  # with hidden fields
+for count in (0, 1, 56, 57, 58, 200):
+    first, second = itertools.tee([new() for _ in range(count)])
+    for _ in range(count * 3 // 4): next(first)
+    kept.append((first, second))
+class Digits(int): pass
+for number in (0, 1, -1, 2**29, 2**31, -2**31, 2**100, -2**130):
+    one = Digits(number); one.session = new(); kept.append(one)
+def pause():
+    inner = new()
+    yield
+for _ in range(9):
+    one = pause(); next(one); kept.append(one.gi_frame); del one
+class Text(str): pass
+kept += [re.compile(Text(f"a{number}")) for number in range(9)]
 def recurse(level):
     mine, more = new(), {new()}
     if level: recurse(level - 1)

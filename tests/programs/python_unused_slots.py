@@ -8,6 +8,8 @@ import collections
 import ctypes
 import gc
 import heapq
+import itertools
+import re
 import signal
 import sys
 import types
@@ -28,6 +30,7 @@ DequeEnd, DequeStart, DequeEmpty, SetTable, Popped, Attribute, Heap = classes(
 Ended, Suspended, Coroutine, Cleared, Iterator, Detached = classes("Ended", "Suspended", "Coroutine", "Cleared", "Iterator", "Detached")
 Emptied, Global, Registered, Seen, Behind, Valued = classes("Emptied", "Global", "Registered", "Seen", "Behind", "Valued")
 Coded, Paused, Viewed, Counted, Spelled = classes("Coded", "Paused", "Viewed", "Counted", "Spelled")
+Teed, Matched, Running = classes("Teed", "Matched", "Running")
 
 
 def leaked(kind):
@@ -243,6 +246,29 @@ def spelled():
     return unwritten(Spelled, lambda number: Octets(b"x" * (number % 40)))
 
 
+def teed():
+    return unwritten(Teed, lambda number: itertools.tee(()))
+
+
+def matched():
+    pattern = re.compile("(x)|(y)")
+    return unwritten(Matched, lambda number: pattern.match("x"))
+
+
+def running():
+    """While a generator is suspended, the place for a frame in its frame object is not used (Python 3.11 and later)."""
+
+    def generate():
+        yield
+
+    def suspend(number):
+        one = generate()
+        next(one)
+        return one, one.gi_frame
+
+    return unwritten(Running, suspend)
+
+
 def heap():
     one = keep([])
     for number in range(COUNT):
@@ -337,6 +363,9 @@ KINDS = {
     Viewed: viewed,
     Counted: counted,
     Spelled: spelled,
+    Teed: teed,
+    Matched: matched,
+    Running: running,
 }
 
 gc.collect()

@@ -17,6 +17,7 @@ from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally, TypeColumns, count_objects
 from findleaks.runtimes.cpython.remains import (
     ATTRIBUTES,
+    BUFFER,
     FRAME,
     FRAME_NUMBER,
     FRAME_OBJECT,
@@ -44,10 +45,18 @@ MASKS = {1: 0b100, 2: 0b1000}  # words that the patterns of LIVES exclude
 
 
 def find_unused(
-    engine: Engine, memory: Memory, layout: FrameLayout, shift: int = 0, cuts: list[int] | None = None, kind: int = FRAME, lowest: int = 0
+    engine: Engine,
+    memory: Memory,
+    layout: FrameLayout,
+    shift: int = 0,
+    cuts: list[int] | None = None,
+    kind: int = FRAME,
+    first: tuple[int, int] = (0, 0),
+    lowest: int = 0,
 ) -> dict[str, Any]:
-    """Return the result of the pass if the memory is divided at these offsets. `kind`: that of the first type. `lowest`: the
-    lowest bit of a number of items."""
+    """Return the result of the pass if the memory is divided at these offsets. `kind`, `first`: the kind of the first type, and the
+    words of its objects up to the first item or the place for a frame, and of an item. `lowest`: the lowest bit of a
+    number of items."""
     arch = memory.arch
     blocks = memory.built(engine)
     offset = 2 * arch.word + shift
@@ -63,7 +72,8 @@ def find_unused(
         masks[len(masks) + 1] = masks.get(number, 0) | words
         return len(masks)
 
-    sizes = array("I", [0] * (2 * SIZES) + [offset + 3 * arch.word, arch.word, lowest, offset + 4 * arch.word, 0, 0])
+    sizes = array("I", [*(words * arch.word for words in first), lowest, *[0] * SIZES])
+    sizes += array("I", [offset + 3 * arch.word, arch.word, lowest, offset + 4 * arch.word, 0, 0])
     rest = object_remains(engine, blocks, pieces, tally, Layouts(bytes([kind, SET, ITEMS, ATTRIBUTES]), layout, sizes), add)
     return {"masks": [masks.get(number, 0) for number in tally.patterns], "rest": rest, "found": tally.found.tolist()}
 
@@ -97,15 +107,16 @@ def random_memory(rng: random.Random, arch: Arch, shift: int) -> Memory:
     arch=st.sampled_from(graphs.ARCHES),
     layout=st.sampled_from(LAYOUTS),
     shift=st.sampled_from((0, 16)),
-    kind=st.sampled_from((FRAME, FRAME_OBJECT)),
+    kind=st.sampled_from((FRAME, FRAME_OBJECT, BUFFER, ITEMS)),
     lowest=st.sampled_from((0, 3)),
+    first=st.sampled_from(((0, 0), (8, 1), (5, 2))),
 )
 @settings(max_examples=graphs.share(120))
-def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int, kind: int, lowest: int) -> None:
+def test_both_engines_agree(seed: int, arch: Arch, layout: FrameLayout, shift: int, kind: int, lowest: int, first: tuple[int, int]) -> None:
     rng = random.Random(seed)
     memory = random_memory(rng, arch, shift)
     cuts = sorted(place * arch.word for place in rng.sample(range(1, 1200), rng.randrange(4)))
-    native, pure = (find_unused(engine(arch), memory, layout, shift, cuts, kind, lowest) for engine in (graphs.native, graphs.pure))
+    native, pure = (find_unused(engine(arch), memory, layout, shift, cuts, kind, first, lowest) for engine in (graphs.native, graphs.pure))
     assert native == pure
 
 
@@ -136,7 +147,8 @@ def test_states_of_a_generator(engine: Any) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_frame_objects(engine: Any) -> None:
-    """A frame object contains the frame of a function that has ended. That of a function that runs is elsewhere."""
+    """A frame object contains the frame of a function that has ended. That of a function that runs is elsewhere. The object does not
+    use its place."""
     layout = FrameLayout(9, 18, 19, NUMBER, 10)
     begin = 2 + 6  # of the frame, from the start of the block on
     for frame, values, expected in (
@@ -153,6 +165,22 @@ def test_frame_objects(engine: Any) -> None:
         memory.put(begin + 8, values & 0xFFFFFFFF)
         wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
         assert find_unused(engine(X86_64), memory, layout, kind=FRAME_OBJECT)["masks"] == [wanted], (frame, values)
+        if frame == 60:
+            wanted = MASKS[1] | EVERY_WORD & -(1 << begin)
+        assert find_unused(engine(X86_64), memory, layout, kind=FRAME_OBJECT, first=(begin, 0))["masks"] == [wanted], (frame, values)
+
+
+@pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_buffers(engine: Any, arch: Arch) -> None:
+    """A buffer has the number of its values in 32 bits, which may follow 32 other bits."""
+    half = arch.byteorder == "big" and arch.word == 8
+    for values, expected in ((3, 9), (0, 6), (99, 0)):
+        memory = Memory(arch, 64)
+        memory.block(0, 20)
+        memory.put(2, 1, GENERATORS, 0, values << 32 * half)
+        wanted = MASKS[1] | (EVERY_WORD & -(1 << expected) if expected else 0)
+        assert find_unused(engine(arch), memory, LAYOUTS[0], kind=BUFFER, first=(6, 1))["masks"] == [wanted], values
 
 
 @pytest.mark.parametrize("arch", graphs.ARCHES, ids=str)

@@ -7,20 +7,22 @@ object in its block, hashes in the table of a small set (see storage.py), words 
 does not write, and bytecode. Since 3.11, bytecode contains caches (LOAD_METHOD) with addresses of
 functions. These functions may have been freed.
 
-Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an object),
-Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the words before
-an object is the list of weak references; struct _dictvalues, of whose first word only four bytes
-are written, follows an object since 3.13), Include/cpython/object.h (tp_weaklistoffset),
-Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object, wr_callback, hash, wr_prev,
-wr_next after the object's head), Include/internal/pycore_code.h (_PyLoadMethodCache: "descr" is
-borrowed), Include/cpython/code.h (_co_unique_id, since 3.14), Include/cpython/genobject.h
-(gi_running up to 3.9, gi_origin_or_finalizer), Include/cpython/frameobject.h (f_blockstack, up to
-3.10), Include/memoryobject.h (ob_array), Modules/_decimal/_decimal.c (PyDecObject). Since 3.11,
+Sources, CPython 3.9 to 3.14: Include/internal/pycore_gc.h (PyGC_Head, two words before an
+object), Include/internal/pycore_object.h (_PyType_PreHeaderSize; since 3.12 the first of the
+words before an object is the list of weak references; struct _dictvalues, of whose first word
+only four bytes are written, follows an object since 3.13), Include/cpython/object.h
+(tp_weaklistoffset), Include/cpython/weakrefobject.h (struct _PyWeakReference: wr_object,
+wr_callback, hash, wr_prev, wr_next after the object's head), Include/internal/pycore_code.h
+(_PyLoadMethodCache: "descr" is borrowed), Include/cpython/code.h (_co_unique_id, since 3.14),
+Include/cpython/genobject.h (gi_running up to 3.9, gi_origin_or_finalizer),
+Include/cpython/frameobject.h (f_blockstack, up to 3.10), Include/memoryobject.h (ob_array),
+Modules/_decimal/_decimal.c (PyDecObject), Modules/_sre/sre.h (PatternObject, MatchObject),
+Modules/zlibmodule.c (compobject), Modules/posixmodule.c (ScandirIterator). Since 3.11,
 tp_basicsize of the type "code" is the offset of an object's bytecode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
@@ -48,6 +50,16 @@ _UNWRITTEN = {
     **dict.fromkeys((("generator", release) for release in ("3.12", "3.13", "3.14")), (7,)),
     (CODE, "3.14"): (23,),
 }
+# In all releases: flags, the code and its size in a regular expression; positions in a match; the
+# input and the output of z_stream, which are set during a call only, and fields that zlib does not
+# use; a number of a file.
+_TO_END = 1 << 32  # also the words of a block for which a mask has no bits
+_NUMBERS = {
+    "re.Pattern": (7, *range(9, LAST_WORD), _TO_END),
+    "re.Match": (*range(6, LAST_WORD), _TO_END),
+    **dict.fromkeys(("zlib.Compress", "zlib.Decompress"), (2, 5, 6, 13, 15)),
+}
+_SCANDIR = "posix.ScandirIterator"
 # Maximum number of patterns, of 255 possible; for further types only the collector's links are
 # excluded
 _MOST = 250
@@ -129,6 +141,10 @@ def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence
     numbers, by the number of the type. Words are numbered from the start of an object."""
     release = ".".join(version.split(".")[:2])
     found: dict[int, Sequence[int]] = dict.fromkeys(known.list_derived(("decimal.Decimal",)), _DECIMAL)
+    for name, words in _NUMBERS.items():
+        found.update(dict.fromkeys(known.list_derived((name,)), words))
+    for number in known.list_derived((_SCANDIR,)):
+        found[number] = (known.basic_size(number) // word - 1,)
     for number in range(len(known)):
         name, end = known.plain_name(number), (known.basic_size(number) - known.shift) // word
         if name == "memoryview":
@@ -147,7 +163,7 @@ def _links(start: int, flags: int, word: int) -> tuple[int, int]:
     return (3 << first - 2, start - 2 * word) if flags & HAVE_GC and first >= 2 else (0, NO_HEADER)
 
 
-def _mask_borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], word: int) -> int:
+def _mask_borrowed(start: int, flags: int, weak_list: int, own: Sequence[int], word: int) -> int:
     """Return the mask of the words of a live object that are not references, without the
     collector's links: the list of weak references, and the words in `own`, which are numbered from
     the start of the object. `weak_list`: tp_weaklistoffset of the type."""
@@ -157,7 +173,7 @@ def _mask_borrowed(start: int, flags: int, weak_list: int, own: Iterable[int], w
         words.add(0)
     elif weak_list > 0 and weak_list % word == 0:
         words.add(first + weak_list // word)
-    return sum(1 << at for at in words if at < LAST_WORD)
+    return sum(1 << at for at in words if at < LAST_WORD) | (1 << LAST_WORD if _TO_END in own else 0)
 
 
 def _rest(start: int, size: int, word: int) -> int:

@@ -8,18 +8,24 @@ and are not initialized (Include/internal/pycore_dict.h, struct _dictvalues).
 A generator contains a frame. The unused part of the frame's value stack contains earlier values;
 after the generator has ended, all variables in the frame contain earlier values, too. Up to 3.10 a
 frame is a separate object. Since 3.11 a frame object contains the frame of a function that has
-ended. A set contains a table of eight entries. When a larger table replaces this table, its words
+ended. While the function runs, the frame is elsewhere, and its place in the frame object is not
+written. The iterators of itertools.tee share buffers with room for 57 values, of which some are
+written. A set contains a table of eight entries. When a larger table replaces this table, its words
 are not cleared. A tuple has tp_basicsize + ob_size * tp_itemsize bytes. Its block may be larger,
 because allocators round sizes up. The rest of the block then contains words of an earlier object.
 An enum.IntEnum of 3.11, for example, has 56 bytes in a block of 64. The number of an int's digits
 is the absolute value of ob_size; since 3.12 it is lv_tag >> 3.
+The result of os.stat and other structure sequences have more fields than items: ob_size is the
+number of visible fields only (Objects/structseq.c).
 
 Sources, CPython 3.9 to 3.14: Include/cpython/genobject.h (_PyGenObject_HEAD; 3.14:
 Include/internal/pycore_interpframe_structs.h), Include/internal/pycore_frame.h (struct
 _PyInterpreterFrame, frame states), up to 3.10 Include/cpython/frameobject.h (struct _frame),
 Include/cpython/setobject.h or Include/setobject.h (PySetObject), Include/cpython/objimpl.h or
 Include/internal/pycore_object.h (_PyObject_VAR_SIZE; ob_size follows the type),
-Include/longintrepr.h or Include/cpython/longintrepr.h (struct _longobject).
+Include/longintrepr.h or Include/cpython/longintrepr.h (struct _longobject),
+Modules/itertoolsmodule.c (teedataobject: it, numread, running, nextlink and values follow the
+type).
 
 This module states the contract of remains_native.py (common/native/cpython_remains.c) and
 remains_reference.py."""
@@ -38,19 +44,22 @@ from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, SUBCLASSES,
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
-FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 8, 16, 32, 64, 128
-"""Bits of a type's kind. FRAME_OBJECT: frames since 3.11. ATTRIBUTES: since 3.13, objects that are
-followed by the values of their attributes. FRAME: since 3.11, generators, coroutines and
-asynchronous generators; up to 3.10, frames. SET: set, frozenset and their subtypes. ITEMS: tuples
-and their subtypes, types, and subtypes of int and bytes with a dictionary. A free-threaded
-interpreter has no types with ITEMS, because the patterns of its types already exclude the rest of a
-block."""
+BUFFER, FRAME_OBJECT, ATTRIBUTES, FRAME, SET, ITEMS = 4, 8, 16, 32, 64, 128
+"""Bits of a type's kind. BUFFER: buffers of itertools.tee. FRAME_OBJECT: frames since 3.11.
+ATTRIBUTES: since 3.13, objects that are followed by the values of their attributes. FRAME: since
+3.11, generators, coroutines and asynchronous generators; up to 3.10, frames. SET: set, frozenset
+and their subtypes. ITEMS: tuples and their subtypes without hidden fields, types, and subtypes of
+int and bytes with a dictionary. A free-threaded interpreter has no types with ITEMS, because the
+patterns of its types already exclude the rest of a block."""
 
 ENTRIES = 8  # number of the first word of the table in a set, from the count on
 ENTRY_WORDS = 16  # words of that table
 
 NUMBER, POINTER, FRAME_NUMBER, FRAME_POINTER = range(4)
 """How the end of the value stack is stored; see cpython_remains.c."""
+
+_BUFFERS = ("itertools._tee_dataobject",)
+_VALUES = 5  # words of a buffer from its count of references to its first value
 
 GENERATORS = ("generator", "coroutine", "async_generator")
 
@@ -90,7 +99,8 @@ class Layouts(NamedTuple):
     """`kinds`: the kind of each type, one byte per type. `frame`: the layout of frames, None if it
     is unknown. `sizes` ("I"): SIZES numbers for each type. For types with ITEMS, these are the
     bytes of a block before the first item, the bytes of an item, and the lowest bit of the number
-    of items in its word; with ATTRIBUTES, the bytes before the values, and zeros."""
+    of items in its word; with BUFFER, the same of its values; with ATTRIBUTES, the bytes before the
+    values, and zeros; with FRAME_OBJECT, the bytes before the place for the frame, and zeros."""
 
     kinds: bytes
     frame: Optional[FrameLayout]
@@ -124,11 +134,21 @@ def find_layouts(known: Types, version: str, word: int) -> Layouts:
     for names, kind in ((framed, FRAME), (objects, FRAME_OBJECT), (("set", "frozenset"), SET)):
         for number in known.list_derived(names):
             kinds[number] |= kind
+    if objects and layout is not None and not known.shift:
+        for number in known.list_derived(objects):
+            place = known.offsets[number] + known.basic_size(number) - (layout.locals - layout.begin) * word
+            sizes[SIZES * number] = place if 0 < place < _LARGEST else 0
+    for number in known.list_derived(_BUFFERS) if word == 8 and not known.shift else ():
+        kinds[number] |= BUFFER
+        sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _VALUES * word, word, 0])
+    structures = {number for number in range(known.foreign) if known.flags[number] & SUBCLASSES["tuple"]}
     for number, flags in enumerate(known.flags if not known.shift else ()):
         is_number = bool(flags & SUBCLASSES["int"])
         # The collector has an int only if it has a dictionary.
         is_collected = flags & HAVE_GC and (is_number or flags & SUBCLASSES["bytes"])
         has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS) or is_collected
+        if flags & SUBCLASSES["tuple"] and not {number, *known.bases(number)}.isdisjoint(structures):
+            continue
         if has_items or flags & INLINE_VALUES:
             size, item = known.basic_size(number), known.item_size(number)
             if max(size, item) < _LARGEST and (has_items or not item):

@@ -11,6 +11,7 @@ from findleaks.engine.terms import LAST_WORD
 from findleaks.runtimes.cpython.engine import NO_OBJECT, ObjectTally
 from findleaks.runtimes.cpython.remains import (
     ATTRIBUTES,
+    BUFFER,
     ENTRIES,
     ENTRY_WORDS,
     FRAME,
@@ -31,6 +32,7 @@ from findleaks.target.encoded_numbers import decode_signed
 
 _SET_MASK, _SET_TABLE = 4, 5
 _OB_SIZE, _VALID = 2, 3
+_COUNT_AT = 3
 _FRAME_AT = 3
 
 
@@ -41,7 +43,7 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
     for one in blocks_in(engine, blocks, piece):
         number = tally.found[one.number]
         kind = remains.kinds[number] if number != NO_OBJECT else 0
-        if not kind & (FRAME | FRAME_OBJECT | SET | ITEMS | ATTRIBUTES) or tally.patterns[one.number] != tally.lives[number]:
+        if not kind & (FRAME | FRAME_OBJECT | SET | ITEMS | ATTRIBUTES | BUFFER) or tally.patterns[one.number] != tally.lives[number]:
             continue
         offset = tally.offsets[number]
         left = min(len(one.data), one.size // word * word)
@@ -53,7 +55,8 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
         if kind & FRAME and left >= offset + max(layout.top + 1, layout.locals + 1, layout.state + 2) * word:
             first = _first_unused(engine, layout, one.data[:left], one.start, offset)
         if kind & FRAME_OBJECT and left >= offset + (_FRAME_AT + 1) * word:
-            first = _first_unused_of_frame(engine, layout, one.data[:left], one.start, offset)
+            place = remains.sizes[SIZES * number]
+            first = _first_unused_of_frame(engine, layout, one.data[:left], one.start, offset, place, one.size // word * word)
         if kind & ITEMS and left >= offset + (_OB_SIZE + 1) * word:
             begin, item, lowest = remains.sizes[SIZES * number : SIZES * (number + 1)]
             place = offset + _OB_SIZE * word
@@ -61,6 +64,11 @@ def object_remains(engine: PureEngine, blocks: Blocks, piece: Piece, tally: Obje
             # ob_size of a negative int is negative.
             count = abs(decode_signed(count, 8 * word)) >> lowest
             first = -(-(begin + count * item) // word)
+        if kind & BUFFER and left >= offset + (_COUNT_AT + 1) * word:
+            begin, item, _ = remains.sizes[SIZES * number : SIZES * (number + 1)]
+            place = offset + _COUNT_AT * word
+            end = begin + int.from_bytes(one.data[place : place + 4], engine.arch.byteorder) * item
+            first = end // word if end <= one.size // word * word else None
         begin = remains.sizes[SIZES * number]
         if kind & ATTRIBUTES and left >= begin + word:
             capacity, valid = one.data[begin], one.data[begin + _VALID]
@@ -111,13 +119,18 @@ def _first_unused(engine: PureEngine, layout: FrameLayout, data: memoryview, sta
     return first if first >= locals_ else None
 
 
-def _first_unused_of_frame(engine: PureEngine, layout: FrameLayout, data: memoryview, start: int, offset: int) -> Optional[int]:
+def _first_unused_of_frame(
+    engine: PureEngine, layout: FrameLayout, data: memoryview, start: int, offset: int, place: int, size: int
+) -> Optional[int]:
     word, order = engine.arch.word, engine.arch.byteorder
 
     def read(place: int, size: int) -> int:
         return int.from_bytes(data[place : place + size], order)
 
-    inside = read(offset + _FRAME_AT * word, word) - start
+    frame = read(offset + _FRAME_AT * word, word)
+    inside = frame - start
+    if frame and frame % word == 0 and not 0 <= inside < size and place > offset + _FRAME_AT * word:
+        return place // word
     if inside % word or not offset + _FRAME_AT * word < inside < len(data):
         return None
     begin = inside // word - layout.begin

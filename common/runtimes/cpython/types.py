@@ -40,13 +40,22 @@ KEYS = 1 << 12  # bytes searched of a class's dictionary for its module's name
 UNICODE_DATA = (40, 48)  # offset of ASCII strings' characters: without, and (up to 3.11) with wstr
 
 
+_SHIPPED = (
+    "abc array asyncio bz2 collections contextvars csv ctypes datetime elementtree functools hashlib io itertools json lsprof lzma mmap "
+    "operator pickle posix pyexpat queue random select socket sqlite3 sre ssl struct thread unicodedata weakref zlib zoneinfo"
+)
+SHIPPED = frozenset(_SHIPPED.split())
+"""Modules of the interpreter whose types are written in C, without leading underscores. Each object
+of a type without items has tp_basicsize bytes."""
+
+
 class Types:
     """All types of an interpreter, by number.
 
     `offsets` has a byte for each of `addresses`. The first `foreign` types belong to extensions:
     their C code frees their objects together with the memory that these own. `sizes` are bytes of
-    an object; 0 if the objects of a type differ in size, or if unknown. Names are read on
-    demand.
+    an object; 0 if the objects of a type differ in size, or if unknown, as for most foreign types.
+    Names are read on demand.
 
     `shift` is the number of bytes of an object before its reference count, which precedes its type;
     see pymalloc.Interpreter. The part after the type is the same in all builds, so `offsets` refer
@@ -88,7 +97,9 @@ class Types:
             is_fixed = not flags & INLINE_VALUES and not item and not flags & SUBCLASSES["str"]
             return words[number * LENGTH + BASIC_SIZE] - shift if is_fixed else 0
 
-        self.sizes = [0] * len(theirs) + [size(number) for number in kept[len(theirs) :]]
+        shipped = [self._text(words[number * LENGTH + NAME]).partition(".")[0].lstrip("_") in SHIPPED for number in theirs]
+        self.sizes = [size(number) if own else 0 for number, own in zip(theirs, shipped)]
+        self.sizes += [size(number) for number in kept[len(theirs) :]]
         self.weak_lists = [decode_signed(words[number * LENGTH + WEAK_LIST], 8 * word) - shift for number in kept]
         self._bases = [words[number * LENGTH + BASE] for number in kept]
         # Addresses of the names and docstrings of heap types, which are C strings
