@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional, Union
 
-from findleaks.history import growth, survivors
+from findleaks.history import figure_series, growth, survivors
 from findleaks.history.snapshot import Snapshot, differences
 from findleaks.results.growth import (
     Cohort,
@@ -73,7 +73,7 @@ def _sample(one: Snapshot) -> Sample:
     )
 
 
-def _series(one: growth.Series) -> Series:
+def _series(one: figure_series.Series) -> Series:
     section, within, name = one.key
     before, after = one.compared[0], one.compared[-1]
     return Series(

@@ -22,8 +22,9 @@ from findleaks.commands.result import warning_lines, written_lines
 from findleaks.commands.samples import gather
 from findleaks.errors import UsageError
 from findleaks.formatting import printable, wrap
+from findleaks.history.figure_series import all_series
 from findleaks.history.figures import DESCRIPTORS
-from findleaks.history.growth import RANKED, Grown, Growth, all_series
+from findleaks.history.growth import RANKED, Grown, Growth
 from findleaks.history.snapshot import Snapshot
 from findleaks.history.store import is_snapshot
 from findleaks.results.growth import Growth as GrowthResult

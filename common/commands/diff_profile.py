@@ -8,8 +8,9 @@ from typing import NamedTuple, Optional
 
 from findleaks.commands.profiles import blocks_measures
 from findleaks.formatting import printable
+from findleaks.history.figure_series import Series
 from findleaks.history.figures import ARROW
-from findleaks.history.growth import Growth, Series
+from findleaks.history.growth import Growth
 from findleaks.history.snapshot import differences
 from findleaks.report.profile import Frame, Profile, Sample, frame_name
 

@@ -8,7 +8,7 @@ from typing import Optional, Union
 
 from findleaks.engine.sampling import LARGE
 from findleaks.formatting import format_count, number, size, table, wrap
-from findleaks.history.growth import Series
+from findleaks.history.figure_series import Series
 from findleaks.history.survivors import Amount, Cohort, Estimate, Survival, Survivors
 
 MIN_SEEN = 16

@@ -13,8 +13,9 @@ from findleaks.commands.diff_descriptors import describe_descriptors, suggest_ca
 from findleaks.commands.diff_survivors import clause
 from findleaks.escaping import visible
 from findleaks.formatting import format_count, hanging, number, size, table, with_article, wrap
+from findleaks.history.figure_series import REST, Series
 from findleaks.history.figures import ARROW, DESCRIPTORS, MAPPING, SEVERAL
-from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, REST, SMALL_GROUPS, Grown, Growth, Series
+from findleaks.history.growth import CLASS_METADATA, EXPLAINS, MIN_BYTES, MIN_PART, SMALL_GROUPS, Grown, Growth
 from findleaks.history.snapshot import differences
 from findleaks.history.trend import MIN_INTERVAL, Trend
 from findleaks.quoting import shell_quoted

@@ -1,9 +1,7 @@
 """Compute what grew between snapshots: each figure as a series, and the rows that explain the
 growth.
 
-Figures are matched by section, containing figure, and name. A figure that is missing from a
-snapshot counts as 0 there. Fields of a root are an exception, because only the largest are listed:
-the figure of a missing field is unknown if the root exists. The ranked rows do not overlap. They
+Figures are matched by section, containing figure, and name. The ranked rows do not overlap. They
 are:
 
 - leaked groups,
@@ -23,15 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
-from findleaks.formatting import replace_numbers
+from findleaks.history.figure_series import LISTED_IN_PART, REST, Series, add_objects, all_series, subtract_parts, sum_series
 from findleaks.history.figures import ARROW, DESCRIPTORS, MAPPINGS
 from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 from findleaks.results.share_sort import ShareSort
-from findleaks.target.kernel_references import NUMBERED_FILES
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
 """A figure has changed if it differs by more than MIN_BYTES, and by more than the fraction MIN_PART
@@ -47,8 +44,6 @@ WORTH = 0.2
 the growth."""
 OBJECTS = 3
 """Maximum number of types that are named for the growth of a runtime's heap."""
-REST = "rest"
-"""The note of the series of a root without its largest parts, which have their own rows."""
 CLASS_METADATA = "metaspace"  # name of a runtime's part whose growth class loaders explain
 SMALL_GROUPS = "other groups"
 """The name of the row that merges leaked groups which changed by less than MIN_BYTES each."""
@@ -77,51 +72,6 @@ RANKED = frozenset(
 )
 """Sections from which the rows are selected."""
 
-_MERGED = {MAPPINGS: "", DESCRIPTORS: NUMBERED_FILES}
-"""Sections in which files whose names differ only in numbers are merged if they are many, with the
-prefix of the merged name."""
-
-LISTED_IN_PART = frozenset({"field", "container"})
-"""Sections for which `roots` lists only the largest rows."""
-
-Key = tuple[str, str, str]
-"""Section, containing figure, name."""
-
-
-class Series(NamedTuple):
-    """One figure in every snapshot: its counts and its bytes. A value is None if it is unknown or
-    missing. `note` is that of the last snapshot that has the figure."""
-
-    key: Key
-    counts: Sequence[Optional[int]]
-    bytes: Sequence[Optional[int]]
-    note: str
-
-    @property
-    def in_bytes(self) -> bool:
-        """Whether bytes are compared. If a figure has no bytes, its counts are compared."""
-        return any(value is not None for value in self.bytes)
-
-    @property
-    def compared(self) -> Sequence[Optional[int]]:
-        return self.bytes if self.in_bytes else self.counts
-
-    @property
-    def known(self) -> bool:
-        """Whether the figure is known in every snapshot."""
-        return None not in self.compared
-
-    @property
-    def values(self) -> list[int]:
-        """The compared values; 0 if unknown."""
-        return [value or 0 for value in self.compared]
-
-    @property
-    def delta(self) -> int:
-        """The growth; 0 if it is unknown."""
-        first, last = self.compared[0], self.compared[-1]
-        return 0 if first is None or last is None else last - first
-
 
 @dataclass(frozen=True)
 class Grown:
@@ -139,77 +89,9 @@ class Grown:
         return replace(self, inside=(objects, *self.inside))
 
 
-def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]] = None) -> dict[Key, Series]:
-    """Return the figures of all snapshots by key. `sections`: only figures of these sections."""
-    unknown: tuple[Optional[int], ...] = (None,) * len(snapshots)
-    zero: tuple[Optional[int], ...] = (0,) * len(snapshots)
-    counts: dict[Key, list[Optional[int]]] = {}
-    sizes: dict[Key, list[Optional[int]]] = {}
-    notes: dict[Key, str] = {}
-    figures = (one for sample in snapshots for one in sample.figures)
-    merged = {(one.section, one.within, one.name) for one in figures if one.section in _MERGED and "#" in one.name}
-    for at, one in enumerate(snapshots):
-        for section, name, count, size, within, note in one.figures:
-            if sections is not None and section not in sections:
-                continue
-            if merged and section in _MERGED and (section, within, pattern := _MERGED[section] + replace_numbers(name)) in merged:
-                name = pattern  # the other snapshots have enough of these files to merge them
-            key = section, within, name
-            if count is not None:
-                row = counts.get(key)
-                if row is None:
-                    row = counts[key] = list(unknown if section in LISTED_IN_PART else zero)
-                row[at] = (row[at] or 0) + count
-            if size is not None:
-                row = sizes.get(key)
-                if row is None:
-                    row = sizes[key] = list(unknown if section in LISTED_IN_PART else zero)
-                row[at] = (row[at] or 0) + size
-            notes[key] = note
-    _without_their_roots(snapshots, counts, sizes)
-    for at, one in enumerate(snapshots):
-        if not any(figure.section == DESCRIPTORS for figure in one.figures):
-            for key, row in counts.items():
-                if key[0] == DESCRIPTORS:
-                    row[at] = None
-    return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
-
-
-def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list[Optional[int]]]) -> None:
-    """Set fields to 0 in each snapshot that lacks the root of the field."""
-    roots = [{figure.name for figure in one.figures if figure.section == "root"} for one in snapshots]
-    for rows in columns:
-        for (section, within, _), row in rows.items():
-            if section in LISTED_IN_PART:
-                for at, value in enumerate(row):
-                    if value is None and roots[at] and within not in roots[at]:
-                        row[at] = 0
-
-
 def _below(part: Series, field: Series) -> bool:
     """Whether `part` belongs to this field: a deeper field, or the field's container."""
     return part.key[0] in LISTED_IN_PART and f"{part.key[2]}{ARROW}".startswith(f"{field.key[2]}{ARROW}")
-
-
-def _less(whole: Series, parts: Sequence[Series]) -> Series:
-    """Return the series minus these parts. The number of blocks is unknown if a part counts
-    handles."""
-    sizes = [_difference(column) for column in zip(whole.bytes, *(one.bytes for one in parts))]
-    alike = all(one.key[0] != "handles" for one in parts)
-    counts = [_difference(column) if alike else None for column in zip(whole.counts, *(one.counts for one in parts))]
-    return Series(whole.key, counts, sizes, REST)
-
-
-def _with_objects(one: Series, objects: Series) -> Series:
-    """Return the native memory of a variable or its container, plus the bytes of its objects in the
-    managed heap."""
-    sizes = [None if size is None else size + (more or 0) for size, more in zip(one.bytes, objects.bytes)]
-    return one._replace(bytes=sizes)
-
-
-def _difference(column: Sequence[Optional[int]]) -> int:
-    first, *others = (value or 0 for value in column)
-    return first - sum(others)
 
 
 def _is_partly_listed(root: Series, heap: Series) -> bool:
@@ -225,12 +107,6 @@ def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
     """Return the types that account for most of the bytes by which the whole grew."""
     grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
     return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
-
-
-def _sum(key: Key, parts: Sequence[Series]) -> Series:
-    """The sum of several series with counts and bytes."""
-    counts = [sum(value or 0 for value in column) for column in zip(*(one.counts for one in parts))]
-    return Series(key, counts, [sum(value or 0 for value in column) for column in zip(*(one.bytes for one in parts))], "")
 
 
 _PARTLY_LISTED = ("handle of ", "class of ", "stack of ")
@@ -288,7 +164,7 @@ class Growth:
         small = [one for one in lost if abs(one.delta) <= MIN_BYTES]
         yield from (self.judge(one) for one in lost if abs(one.delta) > MIN_BYTES)
         if small:
-            yield self.judge(_sum(("lost", "definite", SMALL_GROUPS), small))
+            yield self.judge(sum_series(("lost", "definite", SMALL_GROUPS), small))
 
     def _garbage(self) -> Iterator[Grown]:
         """Yield rows of garbage that collectors have not freed, with the types that grew."""
@@ -305,7 +181,7 @@ class Growth:
                 parts = self._parts_of_heap(one)
                 yield from map(self.judge, parts)
                 objects = [*self._objects_in(one), *(part._replace(counts=[0] * len(part.counts)) for part in parts)]
-                rest = _less(one, objects) if objects else one
+                rest = subtract_parts(one, objects) if objects else one
                 if parts:  # parts of objects may not be resident
                     rest = rest._replace(bytes=[value if value is None else max(value, 0) for value in rest.bytes])
                 explained = rest.delta < (1 - EXPLAINS) * one.delta
@@ -374,7 +250,7 @@ class Growth:
             inside = list(native) or parts.get(root.key[2], [])
             objects = self._objects.get(root.key[2])
             if objects is not None:
-                root, inside = _with_objects(root, objects), [_with_objects(one, objects) for one in inside]
+                root, inside = add_objects(root, objects), [add_objects(one, objects) for one in inside]
             for row in self._divide(root, [*inside, *handles.get(root.key[2], ())]):
                 yield row if objects is None or row.series.note == REST or row.series.key[0] != "root" else row.with_objects(objects)
 
@@ -403,7 +279,7 @@ class Growth:
         for one in several:
             below = [part for part in parts if part is not one and _below(part, one)]
             yield self.judge(one, [*self._explaining(one, below), *self._objects_of(one)])
-        yield self.judge(_less(root, several) if several else root)
+        yield self.judge(subtract_parts(root, several) if several else root)
 
     def _explaining(self, whole: Series, parts: Iterable[Series]) -> Iterator[Series]:
         """Yield the parts that explain the growth of the whole, outer parts first. If a part was

@@ -15,7 +15,7 @@ from findleaks.audit.mappings import describe_mapping_kind, name_mapping_kind
 from findleaks.audit.unread_memory import is_shared
 from findleaks.commands.diff_text import _mappings
 from findleaks.engine.terms import Kind
-from findleaks.history.growth import Series
+from findleaks.history.figure_series import Series
 from findleaks.session import Session
 from findleaks.session.block_directory import LARGEST_GUARD, is_reservation
 from findleaks.session.leaked_mappings import _is_device

@@ -12,7 +12,8 @@ from typing import NamedTuple, Optional
 
 from findleaks.escaping import visible
 from findleaks.formatting import printable
-from findleaks.history.growth import Grown, Growth, Key, Series, all_series
+from findleaks.history.figure_series import Key, Series, all_series
+from findleaks.history.growth import Grown, Growth
 from findleaks.history.trend import Trend
 from findleaks.report.pack import pack_series
 from findleaks.report.page import fill_template, script_json
