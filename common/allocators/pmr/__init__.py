@@ -31,9 +31,10 @@ def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allo
     if target.arch.word != 8 or not any(_uses_pools(target, module) for module in target.modules() if module not in own):
         return []
     from findleaks.allocators.pmr.instance import PoolResources
+    from findleaks.allocators.pmr.nested import place_resources
     from findleaks.allocators.pmr.resources import find_resources
 
-    found = [(module, find_resources(target, engine, module, blocks)) for module in own]
+    found = [(module, place_resources(target, blocks, find_resources(target, engine, module, blocks))) for module in own]
     # A resource in the blocks of another one is a nested allocator of its own.
     depths = [(module, resources, depth) for module, resources in found for depth in sorted({one.depth for one in resources})]
     return [

@@ -19,7 +19,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.allocators.pmr.resources import LARGER, RECORD, UNIT, Chunk, Resource
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
-from findleaks.target.base import Range
+from findleaks.target.base import Range, Target
 from findleaks.target.ranges import nonzero_pieces
 
 _MONOTONIC = b"NSt3pmr25monotonic_buffer_resourceE"
@@ -115,8 +115,11 @@ def find_former_records(engine: Engine, memory: Memory, chunks: Sequence[Chunk],
                     yield Range(place, place + LARGER)
 
 
-def place_resources(memory: Memory, blocks: Blocks, found: Sequence[Resource]) -> list[Resource]:
+def place_resources(target: Target, blocks: Blocks, found: Sequence[Resource]) -> Sequence[Resource]:
     """Determine where the chunks of the resources in other resources are. If this is not certain,
     the result has a resource without chunks."""
+    if not any(one.inner for one in found):
+        return found
+    memory = Memory(target)
     placer = _Placer(memory, blocks, {one.address: one for one in found})
     return [placer.place(one) for one in found]

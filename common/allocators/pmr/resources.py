@@ -81,7 +81,8 @@ class Resource(NamedTuple):
 
 
 def find_resources(target: Target, engine: Engine, module: Module, blocks: Blocks) -> list[Resource]:
-    """Return the pool resources in writable memory, ascending. `module`: libstdc++."""
+    """Return the pool resources in writable memory, ascending. `module`: libstdc++. Chunks in other
+    resources are not checked; see nested.py."""
     kinds = {table: kind for kind in _MANGLED for table in _find_tables(target, engine, module, kind)}
     memory, found = Memory(target), []
     for region in target.regions():
@@ -92,12 +93,7 @@ def find_resources(target: Target, engine: Engine, module: Module, blocks: Block
                 resource = _resource_at(memory, blocks, address, kinds[memory.word(address) or 0]) if live else None
                 if resource is not None:
                     found.append(resource)
-    if not any(one.inner for one in found):
-        return found
-    # Only few programs have such an upstream resource.
-    from findleaks.allocators.pmr.nested import place_resources
-
-    return place_resources(memory, blocks, found)
+    return found
 
 
 def _find_tables(target: Target, engine: Engine, module: Module, kind: str) -> Iterator[int]:
