@@ -70,7 +70,8 @@ class JavaScript:
         areas, unknown = object_areas(self._memory, spaces, [one.address + heap for one in isolates], has_pairs)
         only = [chunk for space in spaces.spaces if not space.isolate for chunk in space.chunks]
         shared = Range(min(start for start, _ in only), max(end for _, end in only)) if only else Range(0, 0)
-        self._objects = HeapObjects(target, engine, self._maps, areas, shared)
+        headers = {placed.chunk.start: placed.key for space in spaces.spaces for placed in space.placed}
+        self._objects = HeapObjects(target, engine, self._maps, areas, shared, headers)
         unread = sum(part.end - part.start for part in [*self._objects.unread, *unknown])
         if unread:
             self.problem = f"{size(unread)} of V8's heap cannot be read as objects: the numbers of JavaScript objects are too low"
