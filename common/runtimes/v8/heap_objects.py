@@ -42,6 +42,7 @@ from findleaks.runtimes.v8.sizes import ARRAYS
 from findleaks.target.base import Piece, Range, Target
 from findleaks.target.elf import occurrences
 from findleaks.target.interruptible import interruptible
+from findleaks.value_classes import NamedTuple
 
 MOST_MAPS, MOST_WALKS = 1 << 20, 4
 WORD = 8  # bytes; objects are aligned to it
@@ -57,6 +58,13 @@ OWNED_ARRAYS = frozenset([*ARRAYS, "property_array"])
 SMI_LENGTH, SMI_SHIFT = array("I", [12, 4]), 32
 
 
+class Marked(NamedTuple):
+    """The live objects of an area: their addresses ("Q"), which ascend, and sizes ("Q")."""
+
+    starts: array[int]
+    sizes: array[int]
+
+
 class HeapObjects:
     """The objects in `areas`, which are read on creation. `unread` are parts of the areas whose
     objects are unknown. Arrays in `shared` memory belong to no single object. `headers`: see Marks.
@@ -64,14 +72,16 @@ class HeapObjects:
     `blocks` has a block for each object, without free memory, and `numbers` ("I") the number of
     each object's map in `table`."""
 
-    def __init__(self, target: Target, engine: Engine, maps: Maps, areas: Sequence[Range], shared: Range, headers: Mapping[int, int]) -> None:
+    def __init__(
+        self, target: Target, engine: Engine, maps: Maps, areas: Sequence[Range], shared: Range, headers: Mapping[int, int]
+    ) -> None:
         self._target, self._engine, self._maps, self._memory = target, engine, maps, Memory(target)
         self.table, self.areas = MapTable(), areas
         self.unread: list[Range] = []
         self._shared, self._targets, self._owners = shared, array("Q"), array("I")
         self._marks = Marks(self._memory, headers, lambda word: self.table.find(word) < len(self.table))
-        # The addresses and sizes of the live objects of areas with dead ones, by the area's start.
-        self._marked: dict[int, list[tuple[int, int]]] = {}
+        # The live objects of areas with dead ones, by the area's start
+        self._marked: dict[int, Marked] = {}
         self.blocks, self.numbers = engine.blocks(target.arch, WORD), array("I")
         for _ in range(MOST_WALKS):
             self._add_maps()
@@ -106,7 +116,7 @@ class HeapObjects:
         for start, end in interruptible(self._target, self.areas):
             walk.set_range(start, end)
             if start in self._marked:
-                self._list_marked(self._marked[start])
+                self._list_marked(*self._marked[start])
                 continue
             listed = array("Q")
             data = self._memory.read(start, end - start) if end - start < LARGE else b""
@@ -141,21 +151,21 @@ class HeapObjects:
         """Add the live objects of these areas to self._marked. Returns whether there are any."""
         if wrong and not self._marks.is_known:
             self._marks.derive(self.areas, wrong)
-        found = {area.start: self._read_marked(area) for area in wrong if self._marks.is_known}
-        self._marked.update({start: objects for start, objects in found.items() if objects})
-        return any(found.values())
+        found = {area.start: self._read_marked(area) for area in interruptible(self._target, wrong) if self._marks.is_known}
+        self._marked.update({start: objects for start, objects in found.items() if objects is not None})
+        return any(objects is not None for objects in found.values())
 
-    def _read_marked(self, area: Range) -> list[tuple[int, int]]:
-        """Return the addresses and sizes of the marked objects of an area; [] if there are none, or
-        if they cannot be the live objects."""
-        starts = self._marks.starts(area)
-        objects = [(start, self._size_at(start, following)) for start, following in zip(starts, [*starts[1:], area.end])]
+    def _read_marked(self, area: Range) -> Optional[Marked]:
+        """Return the marked objects of an area; None if there are none, or if they cannot be the live
+        objects."""
+        starts = array("Q", self._marks.starts(area))
+        sizes = array("Q", (self._size_at(start, end) for start, end in zip(starts, [*starts[1:], area.end])))
         words = self._memory.words(area.start, (area.end - area.start) // WORD) or ()
-        return objects if all(size for _, size in objects) and are_closed(words, area.start, objects) else []
+        return Marked(starts, sizes) if starts and all(sizes) and are_closed(words, area.start, starts, sizes) else None
 
-    def _list_marked(self, objects: Sequence[tuple[int, int]]) -> None:
+    def _list_marked(self, starts: array[int], sizes: array[int]) -> None:
         """List the live objects of an area with dead ones, and the references to their arrays."""
-        for start, size in objects:
+        for start, size in zip(starts, sizes):
             number = self._count(start, size)
             row = self.table.rows[COLUMNS * number : COLUMNS * (number + 1)]
             for field in row[COLUMNS - FIELDS :]:

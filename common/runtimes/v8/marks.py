@@ -78,14 +78,14 @@ class Marks:
         return count
 
 
-def are_closed(words: Sequence[int], start: int, objects: Sequence[tuple[int, int]]) -> bool:
+def are_closed(words: Sequence[int], start: int, objects: Sequence[int], sizes: Sequence[int]) -> bool:
     """Return whether all references from marked objects to others in the same area refer to marked
     objects. This does not hold while V8 is marking.
 
-    `words` are those of the area from `start` on, `objects` the addresses and sizes of the marked
-    objects in it."""
-    known, end, inside, wrong = {at for at, _ in objects}, start + WORD * len(words), 0, 0
-    for at, size in objects:
+    `words` are those of the area from `start` on, `objects` the addresses of the marked objects in
+    it."""
+    known, end, inside, wrong = {*objects}, start + WORD * len(words), 0, 0
+    for at, size in zip(objects, sizes):
         for word in words[(at - start) // WORD : (at + size - start) // WORD]:
             if word & 3 == 1 and start <= word < end:
                 inside += 1
