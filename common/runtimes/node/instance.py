@@ -300,8 +300,8 @@ class Node(DumpableRuntime):
 
     @cached_property
     def _garbage_memory(self) -> frozenset[int]:
-        """The blocks of ArrayBuffers' memory to which only garbage refers; none if a part of the heap
-        is unread, because objects there may refer to them, too."""
+        """The blocks of ArrayBuffers' memory to which only garbage refers; none if a part of the
+        heap is unread, because objects there may refer to them, too."""
         is_whole = self._javascript is not None and not self._javascript.unread
         graph = self._javascript.graph if self._javascript is not None and is_whole and self.objects.memory else None
         if graph is None:

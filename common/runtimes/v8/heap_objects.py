@@ -156,8 +156,8 @@ class HeapObjects:
         return any(objects is not None for objects in found.values())
 
     def _read_marked(self, area: Range) -> Optional[Marked]:
-        """Return the marked objects of an area; None if there are none, or if they cannot be the live
-        objects."""
+        """Return the marked objects of an area; None if there are none, or if they cannot be the
+        live objects."""
         starts = array("Q", self._marks.starts(area))
         sizes = array("Q", (self._size_at(start, end) for start, end in zip(starts, [*starts[1:], area.end])))
         words = self._memory.words(area.start, (area.end - area.start) // WORD) or ()
@@ -197,8 +197,8 @@ class HeapObjects:
         return number
 
     def _size_at(self, start: int, end: int) -> int:
-        """Return the size of the object at `start`, which ends at `end` at the latest; 0 if it cannot
-        be read."""
+        """Return the size of the object at `start`, which ends at `end` at the latest; 0 if it
+        cannot be read."""
         word = self._memory.word(start) or 0
         if not word or (self.table.find(word) >= len(self.table) and not self._add(word)):
             return 0

@@ -25,12 +25,13 @@ BITMAP = PAGE // WORD // 8  # bytes
 FIELDS = 0x200  # most bytes of a page's header before the bitmap
 FEWEST = 16  # marks of pages by which the bitmap is found
 SAMPLE, COMPARED = 16, 512  # most pages, and most marks of each, by which the bitmap is found
-STRAY = 100  # of this number of objects and references, one may be a number that looks like a reference
+STRAY = 100  # of this number of objects and references, one may only look like a reference
 
 
 class Marks:
     """The marking bitmaps of V8's pages. `headers` has the address of each page's header by the
-    page's address; pages that the collector does not free have none. `is_map`: whether a word is the tagged address of a map."""
+    page's address; pages that the collector does not free have none. `is_map`: whether a word is
+    the tagged address of a map."""
 
     def __init__(self, memory: Memory, headers: Mapping[int, int], is_map: Callable[[int], bool]) -> None:
         self._memory, self._headers, self._is_map = memory, headers, is_map
@@ -61,7 +62,7 @@ class Marks:
         or if the bitmap cannot be read."""
         page = area.start & -PAGE
         header = self._header(page) if self.is_known and area.end <= page + PAGE else b""
-        found = list(_marked(page, header[self._offset :])) if header else []
+        found = list(iterate_marks(page, header[self._offset :])) if header else []
         return found[bisect_left(found, area.start) : bisect_left(found, area.end)]
 
     def _header(self, page: int) -> bytes:
@@ -69,13 +70,10 @@ class Marks:
         return self._memory.read(self._headers[page], FIELDS + BITMAP) if page in self._headers else b""
 
     def _count(self, page: int, bitmap: bytes) -> int:
-        """Return the number of marks in a bitmap, COMPARED at most; -1 if one of them is not that of
-        an object."""
-        count = 0
-        for count, at in enumerate(islice(_marked(page, bitmap), COMPARED), 1):
-            if not self._is_map(self._memory.word(at) or 0):
-                return -1
-        return count
+        """Return the number of marks in a bitmap, COMPARED at most; -1 if one of them is not that
+        of an object."""
+        words = [self._memory.word(at) or 0 for at in islice(iterate_marks(page, bitmap), COMPARED)]
+        return len(words) if all(map(self._is_map, words)) else -1
 
 
 def are_closed(words: Sequence[int], start: int, objects: Sequence[int], sizes: Sequence[int]) -> bool:
@@ -93,7 +91,7 @@ def are_closed(words: Sequence[int], start: int, objects: Sequence[int], sizes: 
     return wrong <= 1 + (inside + len(objects)) // STRAY
 
 
-def _marked(page: int, bitmap: bytes) -> Iterator[int]:
+def iterate_marks(page: int, bitmap: bytes) -> Iterator[int]:
     """Yield the addresses of the marked objects. An object has two words or more, so the bit after
     that of its first word cannot be that of another object."""
     previous = -1
