@@ -144,7 +144,7 @@ def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence
     for name, words in _NUMBERS.items():
         found.update(dict.fromkeys(known.list_derived((name,)), words))
     for number in known.list_derived((_SCANDIR,)):
-        found[number] = (known.basic_size(number) // word - 1,)
+        found[number] = ((known.basic_size(number) - known.shift) // word - 1,)
     for number in range(len(known)):
         name, end = known.plain_name(number), (known.basic_size(number) - known.shift) // word
         if name == "memoryview":

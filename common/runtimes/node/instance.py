@@ -209,7 +209,7 @@ class Node(DumpableRuntime):
             return []
         javascript, graph, spaces = self._javascript, self._javascript.graph, self._spaces
         divided = list_isolate_heaps(graph, self._isolates, spaces) if graph is not None and spaces is not None else ()
-        return list(find_large_heap(self._javascript_types, javascript.is_complete, graph, divided))
+        return list(find_large_heap(self._javascript_types, javascript.unread, graph, divided))
 
     def object_graph(self, address: Optional[int] = None) -> Optional[ObjectGraph]:
         if address is not None and range_at(self._heap_ranges, address) is None:
@@ -300,8 +300,10 @@ class Node(DumpableRuntime):
 
     @cached_property
     def _garbage_memory(self) -> frozenset[int]:
-        """The blocks of ArrayBuffers' memory to which only garbage refers."""
-        graph = self._javascript.graph if self._javascript is not None and self.objects.memory else None
+        """The blocks of ArrayBuffers' memory to which only garbage refers; none if a part of the
+        heap is unread, because objects there may refer to them, too."""
+        is_whole = self._javascript is not None and not self._javascript.unread
+        graph = self._javascript.graph if self._javascript is not None and is_whole and self.objects.memory else None
         if graph is None:
             return frozenset()
         # `find` needs no objects.

@@ -41,7 +41,7 @@ UNREADABLE = "V8's constants for debuggers (v8dbg_…) or its table of roots wer
 class JavaScript:
     """The objects of the heaps of these isolates. `heap` is the offset of the heap in an isolate,
     `has_pairs`: see object_areas. `deferreds`: see HandleOwners. `problem` says what could not be
-    read, or is ""."""
+    read, or is "". `unread` is the number of bytes whose objects are unknown."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class JavaScript:
         self._target, self._engine, self._memory, self._isolates = target, engine, Memory(target), isolates
         self._directory, self._deferreds = directory, deferreds
         self._heap, self._layout = heap, layout
-        self.problem = ""
+        self.problem, self.unread = "", 0
         self._objects: Optional[HeapObjects] = None
         self._metadata = metadata = Metadata(target)
         roots = [found for found in (metadata.roots(one.address) for one in isolates) if found]
@@ -70,15 +70,12 @@ class JavaScript:
         areas, unknown = object_areas(self._memory, spaces, [one.address + heap for one in isolates], has_pairs)
         only = [chunk for space in spaces.spaces if not space.isolate for chunk in space.chunks]
         shared = Range(min(start for start, _ in only), max(end for _, end in only)) if only else Range(0, 0)
-        self._objects = HeapObjects(target, engine, self._maps, areas, shared)
-        unread = sum(part.end - part.start for part in [*self._objects.unread, *unknown])
-        if unread:
-            self.problem = f"{size(unread)} of V8's heap cannot be read as objects: the numbers of JavaScript objects are too low"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all objects were read."""
-        return self._objects is not None and not self.problem
+        headers = {placed.chunk.start: placed.key for space in spaces.spaces for placed in space.placed}
+        self._objects = HeapObjects(target, engine, self._maps, areas, shared, headers)
+        self.unread = sum(part.end - part.start for part in [*self._objects.unread, *unknown])
+        if self.unread:
+            what = f"{size(self.unread)} of V8's heap cannot be read as objects"
+            self.problem = f"{what}: the numbers of JavaScript objects are too low, and live objects may count as garbage"
 
     @cached_property
     def graph(self) -> Optional[V8Graph]:

@@ -57,11 +57,10 @@ GENERAL = ("Object", "Array")
 LARGE, MOST_IN_LARGE = 1 << 20, 8  # number of objects of a large heap, and MOST_RETAINERS for it
 
 
-def find_large_heap(
-    types: Sequence[Type], is_complete: bool, graph: Optional[V8Graph], heaps: Sequence[IsolateHeap] = ()
-) -> Iterator[Finding]:
+def find_large_heap(types: Sequence[Type], unread: int, graph: Optional[V8Graph], heaps: Sequence[IsolateHeap] = ()) -> Iterator[Finding]:
     """Yield one finding, if the objects of V8's heap are large, or one object retains most of them.
-    `types`: see JavaScript.types. `heaps`: see list_isolate_heaps."""
+    `types`: see JavaScript.types. `unread`: bytes of the heap that cannot be read as objects.
+    `heaps`: see list_isolate_heaps."""
     total, garbage = sum(one.bytes for one in types), sum(one.own.get(GARBAGE_BYTES, 0) for one in types)
     for found in _find_holders(graph, types) if graph is not None else ():
         yield _add_heap(found, heaps)
@@ -73,9 +72,13 @@ def find_large_heap(
     ranked = sorted(types, key=lambda one: (-_whole(one), one.name))
     named = [one for one in ranked if is_constructor(one.name)][:SHOWN]
     others = [one for one in ranked if not is_constructor(one.name) and one.bytes >= PART * total][:SHOWN]
-    least = "" if is_complete else "at least "
+    least = "at least " if unread else ""
     title = f"{count_heaps(heaps)} {least}{number(objects)} live objects of {size(total)}"
-    title += f", and {size(garbage)} of garbage that was not collected yet." if garbage >= PART * total else "."
+    if garbage >= PART * total:
+        doubt = f". {size(garbage)} more are garbage or live: {size(unread)} of the heap cannot be read, and its objects may refer to them."
+        title += doubt if unread else f", and {size(garbage)} of garbage that was not collected yet."
+    else:
+        title += "."
     shares = "; ".join(_amount(one) for one in named if _whole(one) >= PART * total)
     cause = describe_heaps(heaps)
     cause += f"{' ' if cause else ''}Most memory by constructor, with the arrays of objects: {shares}." if shares else ""
