@@ -31,6 +31,7 @@ from findleaks.runtimes.slices import run_in_slices
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
+_MOST_WORDS = 1 << 22  # maximum number of references from native memory; if there are more, nothing is reported
 _RACE = "runtime.racecall"  # a function of programs that are built with -race
 
 
@@ -67,6 +68,8 @@ def find_blocked(
         if index < len(merged):
             merged[index] = IGNORED
     foreign = _read_native_words(memory, engine, objects, native) if blocked else array("Q")
+    if foreign is None:
+        return None
     for _ in range(_MOST_ROUNDS):
         live = [one for one in threads if one.number not in blocked and one.number not in never]
         tree = graph.dominators(1)
@@ -88,12 +91,17 @@ def find_blocked(
     return None
 
 
-def _read_native_words(memory: Memory, engine: Engine, objects: HeapObjects, native: Callable[[], NativeMemory]) -> array[int]:
-    """Return the words outside of Go's memory that point into objects of Go. The memory of the race
-    detector contains the addresses of all channels, so these words do not count there."""
-    found = array("Q")
+def _read_native_words(memory: Memory, engine: Engine, objects: HeapObjects, native: Callable[[], NativeMemory]) -> Optional[array[int]]:
+    """Return the words outside of Go's memory that point into objects of Go; None if there are too
+    many. The memory of the race detector contains the addresses of all channels, so these words do
+    not count there."""
+    found, seen = set[int](), 0
     if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
-        return found
-    for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, native()), joined_ranges(objects.spans)):
-        found.extend(values)
-    return found
+        return array("Q")
+    searched = exclude_stacks(memory.target, engine, native())
+    for values in iterate_native_words(memory, engine, searched, joined_ranges(objects.spans)):
+        found.update(values)
+        seen += len(values)
+        if seen > _MOST_WORDS:
+            return None
+    return array("Q", found)
