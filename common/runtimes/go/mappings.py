@@ -152,15 +152,27 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
 def _iterate_leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) -> Iterator[Range]:
     """Yield the mappings to which only two words refer: the key and the slice in the map."""
     values = array("Q", sorted(one.value for one in words))
+    for start, end in _read_slices(memory, words, regions):
+        inside = values[bisect_left(values, start) : bisect_left(values, end)]
+        if list(inside) == [start, end - 1]:
+            yield Range(start, end)
+
+
+def _read_slices(memory: Memory, words: Iterable[_Word], regions: Sequence[Range]) -> list[Range]:
+    """Return the memory of slices in the heap that may be mappings: each begins at a page, and its
+    length is its capacity."""
     slices: dict[int, int] = {}
     for place, value in words:
         length, room = (memory.words(place + 8, 2) or (0, 0)) if place and value % memory.arch.page == 0 else (0, 0)
         if 0 < length == room and range_at(regions, value + length - 1) is not None:
             slices[value] = length
-    for start, length in sorted(slices.items()):
-        inside = values[bisect_left(values, start) : bisect_left(values, start + length)]
-        if list(inside) == [start, start + length - 1]:
-            yield Range(start, start + length)
+    return [Range(start, start + length) for start, length in sorted(slices.items())]
+
+
+def list_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> list[Range]:
+    """Return the memory that slices of Go refer to, such as mappings of syscall.Mmap. `regions`:
+    memory of unknown use."""
+    return merge_ranges(_read_slices(memory, islice(_references(objects, engine, graph, regions), _MOST_WORDS), regions))
 
 
 def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:
