@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import struct
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from fake import FakeTarget
 
+from findleaks.runtimes.go import code_references
 from findleaks.runtimes.go.code_references import OPERANDS
 from findleaks.runtimes.go.machine_code import (
     ABSOLUTE,
@@ -25,7 +29,9 @@ from findleaks.runtimes.go.machine_code import (
     UNKNOWN_JUMP,
     Step,
 )
+from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.target.arch import AARCH64, X86_64
+from findleaks.target.base import Range
 
 AT = 0x400000
 
@@ -121,3 +127,21 @@ def test_operands_that_lead_to_a_range(reach: int) -> None:
         assert 62 <= len(functions) < len(found)
         assert [one for one in OPERANDS[X86_64.name].find(bytes(code), AT, (low, low + reach, True)) if one in found] == functions
     assert not list(OPERANDS[X86_64.name].find(bytes(code), AT, (AT + (1 << 33), AT + (1 << 34), False)))
+
+
+def test_instructions_at_the_limits_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is searched in parts. Each instruction is found once, even if it begins in one part and ends in the next."""
+    part, function, variable = 0x200, AT + 0x10, AT + 0x20000
+    monkeypatch.setattr(code_references, "_SLICE", part)
+    code, loads, calls = bytearray(b"\x90" * 0x4000), [], []
+    for number in range(1, 9):
+        for limit, wanted in ((number, function), (number + 8, variable)):
+            at = limit * part - number
+            code[at : at + 7] = b"\x48\x8d\x05" + struct.pack("<i", wanted - AT - at - 7)
+            loads.append((wanted, AT + at + 2))
+        at = (number + 16) * part - number
+        code[at : at + 5] = b"\xe8" + struct.pack("<i", function - AT - at - 5)
+        calls.append((AT + at, function))
+    target, module = FakeTarget({AT: bytes(code)}), cast(ModuleData, SimpleNamespace(text=Range(AT, AT + len(code))))
+    assert sorted(code_references.find_references(target, module, frozenset((function, variable)))) == sorted(loads)
+    assert list(code_references.find_calls(target, module, [function])) == calls

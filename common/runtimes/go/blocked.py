@@ -15,22 +15,25 @@ missed, but none that can continue is reported."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine, Graph
 from findleaks.engine.dominators import IGNORED, NO_ROOT
-from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words
+from findleaks.runtimes.go.mappings import NativeMemory, exclude_stacks, iterate_native_words, list_mappings
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.go.pointer_words import MOST_READ, pointer_offsets
 from findleaks.runtimes.go.spans import joined_ranges
 from findleaks.runtimes.go.types import Types
 from findleaks.runtimes.go.waits import NEVER, WaitReader, is_readable, object_indices, record_indices
 from findleaks.runtimes.slices import run_in_slices
+from findleaks.target.base import Range
 
 _LEAST = 10  # goroutines for which the search is worth its time
 _MOST_ROUNDS = 16
+# Maximum number of references from native memory. If there are more, nothing is reported.
+_MOST_WORDS = 1 << 22
 _RACE = "runtime.racecall"  # a function of programs that are built with -race
 
 
@@ -42,12 +45,12 @@ def find_blocked(
     graph: Graph,
     structures: Mapping[int, int],
     every: Iterable[int],
-    native: Callable[[], NativeMemory],
+    others: Callable[[], tuple[Sequence[Range], NativeMemory]],
 ) -> Optional[frozenset[int]]:
     """Return the numbers of the goroutines that are blocked for good; None if they are unknown.
     `structures`: the addresses of the goroutines' g structures, by number. `every`: the addresses
-    of all g structures, including unused ones. `native`: returns the memory of C code, stacks of
-    threads included. Raises Interrupted."""
+    of all g structures, including unused ones. `others`: returns memory of unknown use, and that of
+    C code, stacks of threads included. Raises Interrupted."""
     reader = WaitReader(memory, engine, types, objects)
     if not reader.size:
         return None
@@ -66,7 +69,9 @@ def find_blocked(
     for index in (*objects.blocks.find_all(array("Q", every))[0], *record_indices(objects, waits)):
         if index < len(merged):
             merged[index] = IGNORED
-    foreign = _read_native_words(memory, engine, objects, native) if blocked else array("Q")
+    foreign = _read_native_words(memory, engine, objects, graph, others) if blocked else array("Q")
+    if foreign is None:
+        return None
     for _ in range(_MOST_ROUNDS):
         live = [one for one in threads if one.number not in blocked and one.number not in never]
         tree = graph.dominators(1)
@@ -88,12 +93,21 @@ def find_blocked(
     return None
 
 
-def _read_native_words(memory: Memory, engine: Engine, objects: HeapObjects, native: Callable[[], NativeMemory]) -> array[int]:
-    """Return the words outside of Go's memory that point into objects of Go. The memory of the race
-    detector contains the addresses of all channels, so these words do not count there."""
-    found = array("Q")
+def _read_native_words(
+    memory: Memory, engine: Engine, objects: HeapObjects, graph: Graph, others: Callable[[], tuple[Sequence[Range], NativeMemory]]
+) -> Optional[array[int]]:
+    """Return the words outside of Go's memory that point into objects of Go; None if there are too
+    many. The memory of the race detector contains the addresses of all channels. It looks like
+    memory of C code, so if there is a race detector, only words in mappings of Go count."""
+    found, seen = set[int](), 0
+    unknown, native = others()
     if any(table.code_of(_RACE) is not None for table in objects.stacks.tables):
-        return found
-    for values in iterate_native_words(memory, engine, exclude_stacks(memory.target, native()), joined_ranges(objects.spans)):
-        found.extend(values)
-    return found
+        searched = native._replace(ranges=list_mappings(memory, objects, engine, graph, unknown))
+    else:
+        searched = exclude_stacks(memory.target, engine, native)
+    for values in iterate_native_words(memory, engine, searched, joined_ranges(objects.spans)):
+        found.update(values)
+        seen += len(values)
+        if seen > _MOST_WORDS:
+            return None
+    return array("Q", found)

@@ -26,7 +26,7 @@ from findleaks.runtimes.go.moduledata import ModuleData
 from findleaks.runtimes.go.packages import is_library
 from findleaks.runtimes.go.pclntab import FunctionTable
 from findleaks.target.arch import AARCH64, X86_64
-from findleaks.target.base import Target
+from findleaks.target.base import Range, Target
 from findleaks.target.encoded_numbers import decode_signed
 from findleaks.target.ranges import merge_ranges, range_at
 from findleaks.value_classes import NamedTuple
@@ -44,6 +44,7 @@ _SHIFTED = 1 << 22  # of add: the constant is shifted by 12 bits
 _VECTOR, _WIDE = 1 << 26, 1 << 23
 _MAX_CODE = 1 << 28
 _SLICE = 1 << 20  # bytes of code that are searched between two checks for Ctrl-C
+_OVERLAP = 8  # bytes of code that are searched twice: more than an operand and the opcode before it
 _MOST_PLACES = 64  # references to one variable that are looked up
 _MOST_NAMES = 2
 
@@ -95,16 +96,12 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
     # Functions and variables are apart, and few operands lead to the memory between them.
     parts = [[one for one in wanted if (one < module.text.end) is is_code] for is_code in (True, False)]
     limits = [(min(part) - max(operands.constants), max(part), part is parts[0]) for part in parts if part]
-    for piece in target.pieces(*module.text):
-        for first in range(0, len(piece.data), _SLICE):
-            if target.is_interrupted():
-                raise Interrupted
-            data = bytes(piece.data[first : first + _SLICE + 4])
-            for low, high, is_code in limits:
-                for place, address in operands.find(data, piece.address + first, (low, high, is_code)):
-                    if low <= address <= high:
-                        found += [(address + more, place) for more in operands.constants if address + more in wanted]
-    return found
+    for start, code in _iterate_code(target, module.text):
+        for low, high, is_code in limits:
+            for place, address in operands.find(code, start, (low, high, is_code)):
+                if low <= address <= high:
+                    found += [(address + more, place) for more in operands.constants if address + more in wanted]
+    return list(dict.fromkeys(found))
 
 
 def find_calls(target: Target, module: ModuleData, wanted: Collection[int], with_jumps: bool = False) -> Iterator[tuple[int, int]]:
@@ -114,12 +111,26 @@ def find_calls(target: Target, module: ModuleData, wanted: Collection[int], with
     calls = (_JUMPS if with_jumps else _CALLS).get(target.arch.name)
     if calls is None or module.text.end - module.text.start > _MAX_CODE:
         return
-    for piece in target.pieces(*module.text):
+    last = -1
+    for start, code in _iterate_code(target, module.text):
+        for place, address in calls(code, start):
+            if place > last and address in wanted:
+                yield place, address
+                last = place
+
+
+def _iterate_code(target: Target, text: Range) -> Iterator[tuple[int, bytes]]:
+    """Yield the addresses and the bytes of parts of the code. Each part begins with the last bytes
+    of the part before it, so that no instruction is divided. Raises Interrupted."""
+    before, end = b"", text.start
+    for piece in target.pieces(*text):
         for first in range(0, len(piece.data), _SLICE):
             if target.is_interrupted():
                 raise Interrupted
-            data = bytes(piece.data[first : first + _SLICE + 4])
-            yield from ((place, address) for place, address in calls(data, piece.address + first) if address in wanted)
+            start, code = piece.address + first, bytes(piece.data[first : first + _SLICE])
+            before = before if start == end else b""
+            yield start - len(before), before + code
+            before, end = code[-_OVERLAP:], start + len(code)
 
 
 def _calls_x86(code: bytes, start: int, pattern: re.Pattern[bytes] = _CALL) -> Iterator[tuple[int, int]]:
@@ -197,8 +208,7 @@ class _Operands(NamedTuple):
     `find`: yields pairs of the address of an instruction or its operand, and the address to which
     it leads; the second argument is the address of the code. The optional third argument is the
     lowest and the highest address of interest, and whether functions are there; others may be left
-    out. `constants`: sizes of
-    constants that may follow the operand, which have to be added."""
+    out. `constants`: sizes of constants that may follow the operand, which have to be added."""
 
     find: Callable[..., Iterator[tuple[int, int]]]
     constants: Sequence[int]

@@ -315,7 +315,7 @@ class Go(Runtime):
         if self._objects is None or self._graph is None or self.goroutines is None or self.program is None:
             return None
         known = self._objects, self._graph, self.goroutines.structures, self.goroutines.addresses
-        return find_blocked(self._memory, self._engine, self.program.types, *known, lambda: self._other_memory()[1])
+        return find_blocked(self._memory, self._engine, self.program.types, *known, self._other_memory)
 
     def holders(self) -> Optional[Holders]:
         """Return the objects that refer to native memory. They include garbage."""

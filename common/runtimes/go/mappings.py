@@ -22,13 +22,15 @@ from findleaks.engine.contract import Blocks, Engine, Graph
 from findleaks.engine.terms import NO_BLOCK, State
 from findleaks.errors import Interrupted
 from findleaks.formatting import format_count, number, size, some
+from findleaks.graph.roots import stack_region
+from findleaks.libc.stacks import dead_stacks, thread_stacks
 from findleaks.runtimes.finding import Finding
 from findleaks.runtimes.go.heap import anonymous
 from findleaks.runtimes.go.objects import HeapObjects
 from findleaks.runtimes.object_graph import LIVE
 from findleaks.target.arch import Words
 from findleaks.target.base import Range, Target
-from findleaks.target.ranges import merge_ranges, merge_to_most, range_at, region_at, subtract
+from findleaks.target.ranges import merge_ranges, merge_to_most, nonzero_pieces, range_at, subtract
 
 _LEAST = 1 << 20  # minimum bytes of all leaked mappings together in a finding
 _LEAST_REGION = 64 << 10  # minimum bytes of a region that is searched for mappings
@@ -55,30 +57,38 @@ def list_unknown_memory(target: Target, directory: Optional[Directory], own: Ite
     """Return anonymous memory that is not used by Go (`own`), by an allocator or as the stack of a
     thread."""
     regions = anonymous(target.regions())
-    known = [*own, *(directory.ranges() if directory is not None else ())]
-    stacks = (region_at(regions, thread.sp) for thread in target.threads())
-    known += [Range(region.start, region.end) for region in stacks if region is not None]
-    return subtract(merge_ranges(Range(region.start, region.end) for region in regions), merge_ranges(known))
+    known = [*own, *(directory.ranges() if directory is not None else ()), *_list_stacks(target).values()]
+    return subtract(merge_ranges(Range(region.start, region.end) for region in regions), known)
 
 
 def list_native_memory(target: Target, directory: Optional[Directory], own: Iterable[Range]) -> NativeMemory:
     """Return memory in which C code may store pointers: all writable memory that is not used by Go
     (`own`). Stacks of threads begin at the stack pointer."""
     regions = [region for region in target.regions() if region.writable and region.readable]
-    stacks = ((region_at(regions, thread.sp), thread.sp) for thread in target.threads())
-    dead = [Range(region.start, sp & -8) for region, sp in stacks if region is not None]
+    stacks = _list_stacks(target)
+    used = ((stacks.get(thread.tid), thread.sp & -8) for thread in target.threads())
+    dead = [Range(stack.start, sp) for stack, sp in used if stack is not None and stack.start < sp < stack.end]
     ranges = subtract(merge_ranges(Range(region.start, region.end) for region in regions), [*own, *dead])
     return NativeMemory(ranges, directory.blocks if directory is not None else None)
 
 
-def exclude_stacks(target: Target, native: NativeMemory) -> NativeMemory:
-    """Return native memory without the stacks of threads. The scheduler of Go also runs on these
-    stacks, and leaves pointers to goroutines and channels there."""
-    regions = [region for region in target.regions() if region.writable]
-    found = [region_at(regions, thread.sp) for thread in target.threads()]
-    found += [region for region in regions if region.name == "[stack]"]
-    stacks = merge_ranges(Range(region.start, region.end) for region in found if region is not None)
-    return native._replace(ranges=subtract(native.ranges, stacks))
+def exclude_stacks(target: Target, engine: Engine, native: NativeMemory) -> NativeMemory:
+    """Return native memory without the stacks of threads, including threads that have ended. The
+    scheduler of Go also runs on these stacks, and leaves pointers to goroutines and channels
+    there."""
+    regions = target.regions()
+    found = [*_list_stacks(target).values(), *dead_stacks(target, engine, regions)]
+    found += [Range(region.start, region.end) for region in regions if region.name == "[stack]"]
+    return native._replace(ranges=subtract(native.ranges, found))
+
+
+def _list_stacks(target: Target) -> dict[int, Range]:
+    """Return the stacks of threads by thread id. A thread that runs a goroutine uses the
+    goroutine's stack, so its own stack is found by its thread pointer. A mapping may contain a
+    stack and other memory, so mappings are used only for threads that C's library does not know."""
+    regions, stacks = target.regions(), thread_stacks(target)
+    others = ((thread.tid, stack_region(regions, thread.sp)) for thread in target.threads() if thread.tid not in stacks)
+    return stacks | {tid: stack for tid, stack in others if stack is not None}
 
 
 def iterate_native_words(
@@ -88,7 +98,7 @@ def iterate_native_words(
     in freed blocks and in the ranges `without` are left out. Raises Interrupted."""
     searched = merge_to_most(into, MOST_RANGES)
     for start, end in subtract(native.ranges, without):
-        for piece in memory.target.pieces(start, end):
+        for piece in nonzero_pieces(memory.target, start, end):
             if memory.target.is_interrupted():
                 raise Interrupted
             places, values = find_pointers_into(engine, piece, searched)
@@ -142,15 +152,27 @@ def _references(objects: HeapObjects, engine: Engine, graph: Graph, regions: Seq
 def _iterate_leaked(memory: Memory, words: Sequence[_Word], regions: Sequence[Range]) -> Iterator[Range]:
     """Yield the mappings to which only two words refer: the key and the slice in the map."""
     values = array("Q", sorted(one.value for one in words))
+    for start, end in _read_slices(memory, words, regions):
+        inside = values[bisect_left(values, start) : bisect_left(values, end)]
+        if list(inside) == [start, end - 1]:
+            yield Range(start, end)
+
+
+def _read_slices(memory: Memory, words: Iterable[_Word], regions: Sequence[Range]) -> list[Range]:
+    """Return the memory of slices in the heap that may be mappings: each begins at a page, and its
+    length is its capacity."""
     slices: dict[int, int] = {}
     for place, value in words:
         length, room = (memory.words(place + 8, 2) or (0, 0)) if place and value % memory.arch.page == 0 else (0, 0)
         if 0 < length == room and range_at(regions, value + length - 1) is not None:
             slices[value] = length
-    for start, length in sorted(slices.items()):
-        inside = values[bisect_left(values, start) : bisect_left(values, start + length)]
-        if list(inside) == [start, start + length - 1]:
-            yield Range(start, start + length)
+    return [Range(start, start + length) for start, length in sorted(slices.items())]
+
+
+def list_mappings(memory: Memory, objects: HeapObjects, engine: Engine, graph: Graph, regions: Sequence[Range]) -> list[Range]:
+    """Return the memory that slices of Go refer to, such as mappings of syscall.Mmap. `regions`:
+    memory of unknown use."""
+    return merge_ranges(_read_slices(memory, islice(_references(objects, engine, graph, regions), _MOST_WORDS), regions))
 
 
 def _without_native_references(memory: Memory, engine: Engine, leaked: Sequence[Range], native: NativeMemory) -> Sequence[Range]:

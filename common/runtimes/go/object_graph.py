@@ -118,10 +118,11 @@ class GoGraph(ObjectGraph):
         from findleaks.runtimes.go.root_groups import list_root_groups
 
         structures = self._goroutines.structures if self._goroutines is not None else {}
-        structure = self._types.find("runtime.g")
+        structure, memory = self._types.find("runtime.g"), Memory(self.target)
         offset = self._types.offset(structure, "_defer") if structure is not None else None
-        memory = Memory(self.target)
-        deferred = {number: memory.word(address + offset) or 0 for number, address in structures.items()} if offset is not None else {}
+        active = [one.number for one in self._objects.stacks.threads() if one.state != "waiting" and not one.is_internal]
+        known = ((number, structures.get(number)) for number in active)
+        deferred = {number: memory.word(at + offset) or 0 for number, at in known if at and offset is not None}
         return list_root_groups(self._objects, self.names, structures, deferred)
 
     def example(self, type_name: str) -> Optional[int]:

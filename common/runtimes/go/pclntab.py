@@ -26,6 +26,7 @@ _INLINE_INDEX, _INLINE_TREE = 2, 3  # numbers in pcdata (PCDATA_InlTreeIndex) an
 _NO_DATA = 0xFFFFFFFF
 _MAX_INLINED, _MAX_NAME = 256, 1 << 12
 _CACHED, _CACHED_TABLES = 1 << 17, 1 << 13  # answers for addresses, and decoded tables
+_MOST_STEPS = 1 << 22  # values in all cached tables, of 16 bytes each
 _MOST_TABLE = 1 << 18  # bytes of one table, which ends earlier unless it is damaged
 _MOST_VALUE = 1 << 62
 # By format: size of _func before its tables, offsets of funcID, flag, nfuncdata; bytes of an
@@ -76,7 +77,7 @@ class FunctionTable:
         self.find = lru_cache(_CACHED)(self._find)
         self.places = lru_cache(_CACHED)(self._places)
         self.depth = lru_cache(_CACHED)(self._depth)
-        self._steps = lru_cache(_CACHED_TABLES)(self._decode_steps)
+        self._steps, self._room = lru_cache(_CACHED_TABLES)(self._decode_steps), _MOST_STEPS
 
     def _find(self, pc: int) -> Optional[Function]:
         """Return the function that contains this address, or None."""
@@ -158,7 +159,7 @@ class FunctionTable:
         """Return the addresses at which the values of a table end, and these values. Each pair of
         LEB128 numbers in the table is a change of the value, and a number of instructions. A table
         that is cut off ends before the pair that is incomplete."""
-        data, quantum = memoryview(self._pctab)[table : table + _MOST_TABLE], self.module.quantum
+        data, quantum, limit = memoryview(self._pctab)[table : table + _MOST_TABLE], self.module.quantum, self.extent(entry).end
         ends, values, numbers = array("Q"), array("q"), _iterate_numbers(data)
         where, value = entry, -1
         for delta, step in zip(numbers, numbers):
@@ -170,6 +171,12 @@ class FunctionTable:
                 break
             ends.append(where)
             values.append(value)
+            if where >= limit > entry:  # the end of the function
+                break
+        self._room -= len(ends)
+        if self._room < 0:
+            self._steps.cache_clear()
+            self._room = _MOST_STEPS
         return ends, values
 
     def pcdata(self, function: Function, number: int, pc: int) -> Optional[int]:

@@ -33,7 +33,7 @@ def list_root_groups(
 ) -> list[RootGroup]:
     """Return the groups, in no order. Words that refer to no object are left out. `structures`: the
     addresses of the g structures of goroutines, by number of the goroutine. `deferred`: the
-    addresses of their first deferred call, by number."""
+    addresses of the first deferred call of those that run or are in a system call, by number."""
     goroutines = [*_goroutines(objects, structures), *_deferred_calls(objects, deferred)]
     return [*_variables(objects, names), *_records(objects), *goroutines, *_registers(objects)]
 
@@ -91,9 +91,8 @@ def _deferred_calls(objects: HeapObjects, deferred: Mapping[int, int]) -> Iterat
     """Yield a group for the deferred calls of goroutines that run or are in a system call. The
     structures of threads refer to these goroutines, and processors refer to threads, but the
     deferred calls belong to neither."""
-    for name, threads in group_goroutines(objects.stacks.threads()).items():
-        active = [one for one in threads if one.state != "waiting" and not one.is_internal]
-        values = array("Q", filter(None, (deferred.get(one.number) for one in active)))
+    for name, threads in group_goroutines(one for one in objects.stacks.threads() if one.number in deferred).items():
+        values = array("Q", filter(None, (deferred[one.number] for one in threads)))
         if values:
             yield RootGroup(f"deferred calls of {name}", "threads", values, 0, 0, _WAITING)
 
