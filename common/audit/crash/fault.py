@@ -47,7 +47,7 @@ _USER = 1 << 47  # the end of the addresses of processes, with four levels of pa
 _WITHOUT_FILE = {"/anon_hugepage": "huge-page", "/dev/zero (deleted)": "shared-memory", "/SYSV": "shared-memory"}
 _LOWEST = 1 << 16  # smaller values are not pointers
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
-_NEAR = 1 << 20  # bytes: an address that is nearer to a mapping was hardly computed from a wild index
+_NEAR = 1 << 20  # bytes: an address nearer to a mapping was hardly computed from a wild index
 _FAR = 1 << 32  # bytes: memory that was unmapped is nearer to a mapping
 
 

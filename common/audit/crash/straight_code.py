@@ -165,7 +165,7 @@ class CodeReader:
                 elif one.name == "lea" and wanted & 1 << one.destination:
                     wanted |= sum(1 << part for part in {one.base, one.scaled} if part >= 0)
         changes = [one for one in steps if one.destination >= 0 and wanted & 1 << one.destination]
-        # The register may also be loaded from the stack, where an unoptimized function keeps distances.
+        # The register may also be loaded from the stack, where unoptimized code keeps distances.
         if any(one.loads and one.base in (RBP, RSP) for one in changes):
             changes = steps
         # The stack protector subtracts a word of the thread (fs).
@@ -239,7 +239,8 @@ class CodeReader:
         """Return the addresses in a part of a function, such as its exception handlers, to which
         jumps and exceptions lead; None if the function or some destinations are unknown."""
         function = self._unwinder.previous_extent(part.start)
-        # A function that precedes the part in memory, too, is another function. Decoding it would only take time.
+        # If the entries are neighbours in memory, too, both are functions. Decoding the other one
+        # would only take time.
         if function is None or 0 <= part.start - function.end < _ALIGNED or function.end - function.start > _LARGEST:
             return None
         if self._joins(function) is None:
