@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findleaks.formatting import shorten
-from findleaks.target.kernel_references import NUMBERED_FILES
+from findleaks.target.kernel_references import NUMBERED_FILES, is_socket
 
 _WIDEST = 200
 _MEMFD = "/memfd:"
@@ -40,7 +40,7 @@ def describe_descriptors(name: str) -> str:
     descriptors of /tmp/a"."""
     if name in _KINDS:
         return f"open {_KINDS[name]}"
-    if name.endswith("socket"):
+    if is_socket(name):
         return f"open {name}s"
     if name.startswith(_MEMFD):
         return f"open memfds named {shorten(name[len(_MEMFD) :].removesuffix(' (deleted)'), _WIDEST)}"
@@ -49,7 +49,7 @@ def describe_descriptors(name: str) -> str:
 
 def suggest_calls(name: str) -> tuple[str, ...]:
     """Return commands for a running process that show which code opens such descriptors."""
-    if name.endswith("socket"):
+    if is_socket(name):
         return "count 'accept*'", "count socket"
     if name.startswith(_MEMFD):
         return ("count memfd_create",)

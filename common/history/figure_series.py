@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.formatting import replace_numbers
-from findleaks.history.figures import DESCRIPTORS, MAPPINGS
+from findleaks.history.figures import DESCRIPTORS, MAPPINGS, forget_uncounted_descriptors
 from findleaks.history.snapshot import Snapshot
-from findleaks.target.kernel_references import NUMBERED_FILES
+from findleaks.target.kernel_references import NUMBERED_FILES, SOCKET, is_socket
 
 REST = "rest"
 """The note of the series of a root without its largest parts, which have their own rows."""
@@ -69,14 +69,17 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
     counts: dict[Key, list[Optional[int]]] = {}
     sizes: dict[Key, list[Optional[int]]] = {}
     notes: dict[Key, str] = {}
-    figures = (one for sample in snapshots for one in sample.figures)
-    merged = {(one.section, one.within, one.name) for one in figures if one.section in _MERGED and "#" in one.name}
+    figures = [one for sample in snapshots for one in sample.figures if one.section in _MERGED]
+    merged = {(one.section, one.within, one.name) for one in figures if "#" in one.name}
+    has_protocols = not any((one.section, one.name) == (DESCRIPTORS, SOCKET) for one in figures)
     for at, one in enumerate(snapshots):
         for section, name, count, size, within, note in one.figures:
             if sections is not None and section not in sections:
                 continue
             if merged and section in _MERGED and (section, within, pattern := _MERGED[section] + replace_numbers(name)) in merged:
                 name = pattern  # the other snapshots have enough of these files to merge them
+            if section == DESCRIPTORS and not has_protocols and is_socket(name):
+                name = SOCKET  # another snapshot has too many sockets to read their protocols
             key = section, within, name
             if count is not None:
                 row = counts.get(key)
@@ -90,11 +93,7 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
                 row[at] = (row[at] or 0) + size
             notes[key] = note
     _without_their_roots(snapshots, counts, sizes)
-    for at, one in enumerate(snapshots):
-        if not any(figure.section == DESCRIPTORS for figure in one.figures):
-            for key, row in counts.items():
-                if key[0] == DESCRIPTORS:
-                    row[at] = None
+    forget_uncounted_descriptors([sample.figures for sample in snapshots], counts)
     return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
 
 

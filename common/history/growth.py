@@ -29,6 +29,7 @@ from findleaks.history.snapshot import Snapshot, seconds, several_processes
 from findleaks.history.survivors import Survival, survival
 from findleaks.history.trend import MIN_POINTS, Rate, Trend, rate, trend
 from findleaks.results.share_sort import ShareSort
+from findleaks.target.kernel_references import OTHERS
 
 MIN_BYTES, MIN_PART = 64 << 10, 0.01
 """A figure has changed if it differs by more than MIN_BYTES, and by more than the fraction MIN_PART
@@ -212,7 +213,7 @@ class Growth:
         """Yield rows of open descriptors whose number changed by MIN_COUNT or more. Yields none if
         a snapshot has no data about descriptors."""
         for key, one in self.series.items():
-            if key[0] == DESCRIPTORS and one.known and max(one.values) - min(one.values) >= MIN_COUNT:
+            if key[0] == DESCRIPTORS and key[2] != OTHERS and one.known and max(one.values) - min(one.values) >= MIN_COUNT:
                 yield self.judge(one)
 
     def _parts_of_heap(self, heap: Series) -> list[Series]:

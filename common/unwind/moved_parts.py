@@ -14,13 +14,15 @@ from findleaks.target.base import Range
 from findleaks.unwind.cfi import FrameTable, Malformed
 from findleaks.unwind.headerless import HeaderlessTable
 
+_MOST = 1 << 21  # entries of a module that are searched; the largest programs have about 1,000,000
+
 
 def find_previous_extent(table: FrameTable, pc: int) -> Optional[Range]:
     """Return the range of the entry that precedes the entry for `pc` in .eh_frame; None if it is
     unknown."""
     try:
         own = table._entry(pc) if table.count else 0
-        before = max((entry for entry in _list_entries(table) if entry < own), default=0) if own else 0
+        before = max((entry for entry in _list_entries(table) if entry < own), default=0) if own and table.count <= _MOST else 0
         return table._describe(before).code if before else None
     except (UnreadableMemory, Malformed):
         return None

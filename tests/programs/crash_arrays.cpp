@@ -73,5 +73,13 @@ int main(int, char **words) {
     if (!strcmp(word, "copy")) { memcpy(area, text, (1UL << 32) + nothing); }
     if (!strcmp(word, "unmapped")) { free(text); return kept[nothing]; }
     if (!strcmp(word, "signal")) overflow(area, 64 << 10);
+    // The array that the memory before the address, or one of two registers, seems to be is not the cause.
+    kept = area + (32 << 10);
+    if (!strcmp(word, "removed")) { munmap(kept, 4096); return (int)read_on(kept + nothing); }
+    if (!strcmp(word, "protected")) { mprotect(kept, 4096, PROT_NONE); return (int)read_on(kept + nothing); }
+    if (!strcmp(word, "readonly")) { mprotect(kept, 4096, PROT_READ); memset(kept + nothing, 0, 200 + nothing); }
+    if (!strcmp(word, "member")) { kept = (char *)malloc(300000); fprintf(stderr, "kept=%p\n", kept); free(text); text += nothing; return (int)read_number((long *)text, 2); }
+    if (!strcmp(word, "compared")) { char *one = (char *)calloc(1, 100000); kept = one; return memcmp(one, memset(area, 0, 64 << 10), 90000 + nothing); }
+    if (!strcmp(word, "distance")) { long found = area + (64 << 10) - (char *)numbers; asm volatile("movzbl (%1,%0), %k0" : "+r"(found) : "r"(numbers)); return (int)found; }
     return errno;
 }

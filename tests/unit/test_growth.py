@@ -357,3 +357,26 @@ def test_several_processes_have_no_rates() -> None:
         [replace(each, identity=replace(each.identity, **one)) for each in (snapshot(at, root("cache", 10 * (at + 1))) for at in range(2))]
     )
     assert same.several == "" and same.rows[0].per_hour is not None
+
+
+def test_descriptors_that_a_sample_does_not_count_by_name() -> None:
+    """The names with the lowest counts are counted together. Their numbers are unknown, not 0."""
+
+    def opened(**counts: int) -> list[Figure]:
+        return [Figure("descriptor", name.replace("_", " "), count, None) for name, count in counts.items()]
+
+    few, many = opened(pipe=30, queue=18), opened(pipe=60, other_files_and_kinds=90)
+    assert labels(growth(few, many)) == ["open pipe ends"]
+    assert labels(growth(few, opened(pipe=60))) == ["open pipe ends", "open descriptors of queue"]
+    assert not labels(growth(few, []))
+
+
+def test_sockets_whose_protocols_were_not_read() -> None:
+    """Then the sockets of all samples are counted together."""
+    names = ("TCP socket", "UNIX-STREAM socket", "/etc/cups.socket")
+    known = [Figure("descriptor", name, count, None) for name, count in zip(names, (1000, 900, 10))]
+    more = [Figure("descriptor", name, count, None) for name, count in zip(names, (1900, 900, 90))]
+    unknown = [Figure("descriptor", "socket", 2800, None), Figure("descriptor", names[2], 10, None)]
+    assert labels(growth(known, more)) == ["open TCP sockets", "open descriptors of /etc/cups.socket"]
+    found = growth(known, unknown)
+    assert (labels(found), found.rows[0].series.delta) == (["open sockets"], 900)

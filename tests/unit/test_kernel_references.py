@@ -13,6 +13,7 @@ from findleaks.audit.registered_buffers import describe_registered_buffers
 from findleaks.target.arch import I386, X86_64
 from findleaks.target.base import Range
 from findleaks.target.kernel_references import (
+    OTHERS,
     KernelReference,
     KernelState,
     RawState,
@@ -150,3 +151,8 @@ def test_names_of_descriptors_that_are_counted_together() -> None:
     assert merge_numbered_files({**merged, "/tmp/a-3": 1, "/tmp/b-1": 1}) == {"files /tmp/a-#": 3, "pipe": 2, "/tmp/b-1": 1}
     many = count_names([*(f"/tmp/a-{number}" for number in range(1000)), "/tmp/b-1", *["TCP socket"] * 5])
     assert many == {"files /tmp/a-#": 1000, "TCP socket": 5, "/tmp/b-1": 1}
+    often = count_names([f"/log-{number}" for number in range(80)] + ["/log-7"] * 200)
+    assert often == {"/log-7": 201, "files /log-#": 79}
+    letters = [chr(code) for code in range(ord("A"), ord("A") + 70)]
+    rest = count_names([f"/{letter}" for letter in letters for _ in range(3)])
+    assert len(rest) == 64 and rest[OTHERS] == 3 * 7

@@ -47,6 +47,8 @@ _USER = 1 << 47  # the end of the addresses of processes, with four levels of pa
 _WITHOUT_FILE = {"/anon_hugepage": "huge-page", "/dev/zero (deleted)": "shared-memory", "/SYSV": "shared-memory"}
 _LOWEST = 1 << 16  # smaller values are not pointers
 _REACH = 64  # bytes: an access that faults is less than this beyond the operand's address
+_NEAR = 1 << 20  # bytes: an address nearer to a mapping was hardly computed from a wild index
+_FAR = 1 << 32  # bytes: memory that was unmapped is nearer to a mapping
 
 
 @dataclass(frozen=True)
@@ -275,18 +277,43 @@ class _FaultReader:
         """Return the fault of an access through the pointer `value` in a register. Its memory is
         not mapped."""
         origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
-        added = self._tracer.summands(0, register, value) if origin is None and value >= _LOWEST else ()
-        array = next((part for part in added if self._is_mapped(part)), None)
+        array = self._find_added_array(register, value) if origin is None and value >= _LOWEST else None
         return Fault("pointer", 0, one.name, register, value=value, origin=origin, array=array)
 
-    def _index(self, one: Instruction, register: int, value: int) -> Fault:
+    def _find_added_array(self, register: int, value: int) -> Optional[int]:
+        """Return the mapped address to which an index was added, so that the sum is the pointer
+        `value` in a register; None if this is not certain."""
+        base, index, is_scaled = self._tracer.summands(0, register, value) or (0, 0, False)
+        if is_scaled:
+            return base if self._is_mapped(base) else None
+        if self._is_mapped(base) == self._is_mapped(index):
+            return None
+        array, index = (base, index) if self._is_mapped(base) else (index, base)
+        return array if self._is_certain(array, index, register) else None
+
+    def _index(self, one: Instruction, register: int, value: int) -> Optional[Fault]:
         other = one.base if register == one.scaled else one.scaled if one.scale == 1 else NONE
         base = self._registers.get(other) if other not in (NONE, RIP) else one.displacement
+        origin = self._tracer.origin(0, register, value) or self._tracer.trace_argument(register, value)
+        is_sum = base is not None and other not in (NONE, RIP) and one.scale == 1
+        if base is not None and is_sum and not self._is_certain(base, value, register if origin is None else NONE):
+            return None
         if base is not None and other in (RBP, RSP):
             base += one.displacement or 0  # an array on the stack
         array = base if base is not None and not one.fs and self._is_mapped(base) else None
-        origin = self._tracer.origin(0, register, value)
         return Fault("index", 0, one.name, register, value=_number(value, 64, True), origin=origin, array=array)
+
+    def _is_certain(self, array: int, index: int, register: int) -> bool:
+        """Whether `index`, which was added to the address `array`, is certainly not a pointer, and
+        not the distance between two pointers. For example, memcmp() computes the distance d of its
+        arguments, increments only one of them, p, and reads at p + d. `register`: the register
+        whose value the code may have computed as a distance; NONE: none."""
+        address = array + index & _MASK
+        if not _is_narrow(index):
+            for one in self._target.regions():
+                if one.start - _NEAR <= address < one.end + _NEAR or one.start - _FAR <= index < one.end + _FAR:
+                    return False
+        return register == NONE or not self._tracer.reader.subtracts(self._tracer.frames[0].pc, register)
 
     def _is_mapped(self, address: int) -> bool:
         region = region_at(self._target.regions(), address)

@@ -1,36 +1,41 @@
 """Describe the memory that belongs to an address which a thread could not access: the array whose
-index was wrong, or the block that ends directly before the address.
+index was wrong, or the memory that ends directly before the address.
 
-An access past the end of a block faults only where accessible memory ends. Therefore the block
-before the address is named only if it is the last one before this boundary."""
+A loop that runs past the end of memory faults directly behind it. But the address may also be the
+start of other memory that was unmapped, protected or is read-only. Then the memory before it has
+nothing to do with the crash, so that it is named only in two cases:
+
+- It is the heap that glibc grows with brk(). No other mapping begins directly behind it.
+- The address is in a guard page, and no word in memory refers to this page up to the address."""
 
 from __future__ import annotations
 
 from typing import Literal, Optional
 
+from findleaks.allocators.search import find_words_between
 from findleaks.audit.crash.fault import Fault
 from findleaks.audit.crash.pointer_source import Place, describe_place
 from findleaks.formatting import number, shorten, size, with_article
 from findleaks.session import Session
-from findleaks.target.base import Region, Target
+from findleaks.target.base import Range
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
 _WIDEST = 300  # characters that are shown of a place
-_LOWEST = 1 << 16  # smaller addresses are offsets from null pointers
 _REACH = 64  # bytes beyond the end of accessible memory, for a loop that passes this end
-_FIRST_BLOCK = 16  # distance of a block of glibc from the start of its own mapping
+_TOP = "glibc, top of main"  # the description of the end of the heap that glibc grows with brk()
+_MOST_SEARCHED = 256 << 20  # bytes of memory that are searched for pointers; about 0.1 s
 _HEADER = 64  # maximum bytes before the first block of a mapping
 
 
 class NearbyMemory(NamedTuple):
     """The memory near an address. `kind`: "array" if the address was computed from the address of
-    `place`; "before" or "behind" if `place` is the memory that ends or begins there. `start`,
-    `end`: the block or mapping at `place`; both 0 if it is unknown. `distance`: the number of bytes
-    from `end` to the address; if the address is below `start`, minus the number of bytes to
-    `start`; None if the address is in between, or if `end` is unknown."""
+    `place`; "before" if `place` is the memory that ends directly before it. `start`, `end`: the
+    block or mapping at `place`; both 0 if it is unknown. `distance`: the number of bytes from `end`
+    to the address; if the address is below `start`, minus the number of bytes to `start`; None if
+    the address is in between, or if `end` is unknown."""
 
-    kind: Literal["array", "before", "behind"]
+    kind: Literal["array", "before"]
     place: Place
     start: int
     end: int
@@ -41,24 +46,28 @@ def find_nearby_memory(session: Session, fault: Optional[Fault], address: Option
     """Return the memory that belongs to an address which a thread could not access; None if there
     is none. The address is not that of code or of a stack. It is None if it is unknown, as for an
     address that is not valid."""
-    target = session.target
-    is_null = fault is not None and fault.kind == "pointer" and fault.value < _LOWEST
     if fault is not None and fault.array is not None:
         return _at(session, "array", fault.array, address)
-    if address is None or address < _LOWEST or is_null:
+    # A pointer whose origin is known is not one that a loop increments.
+    if address is None or (fault is not None and fault.origin is not None):
         return None
-    before, behind = _find_boundaries(target, address)
-    # In a gap, the address may also be in a mapping that was unmapped, such as a large block of
-    # malloc. Pages of a guard were certainly never accessible.
-    is_gap = region_at(target.regions(), address) is None
-    reach = _REACH if is_gap else target.arch.page
-    past = address - before.end if before is not None and not (is_gap and address - before.end == _FIRST_BLOCK) else reach
-    ahead = behind.start - address if behind is not None else reach + 1
-    if before is not None and past < min(reach, ahead):
-        return _at(session, "before", before.end - 1, address)
-    if behind is not None and ahead <= reach:
-        return _at(session, "behind", first_block(session, behind.start), address)
-    return None
+    before = max((one for one in session.target.regions() if one.end <= address), key=lambda one: one.end, default=None)
+    here = region_at(session.target.regions(), address)
+    if before is None or not before.readable or address - before.end >= _REACH:
+        return None
+    found = _at(session, "before", before.end - 1, address)
+    if here is None:
+        return found if found.place.phrase.startswith(_TOP) else None
+    return found if not here.readable and not _is_referenced(session, before.end, address) else None
+
+
+def _is_referenced(session: Session, first: int, last: int) -> bool:
+    """Whether a word in memory refers to an address from `first` to `last`. True if there is too
+    much memory to search it."""
+    regions = [Range(one.start, one.end) for one in session.target.regions() if one.readable and one.writable]
+    if sum(one.end - one.start for one in regions) > _MOST_SEARCHED:
+        return True
+    return any(True for _ in find_words_between(session.target, session.engine, regions, first, last + 1))
 
 
 def first_block(session: Session, start: int) -> int:
@@ -68,7 +77,7 @@ def first_block(session: Session, start: int) -> int:
     return next((at for at in range(start, start + _HEADER, 8) if blocks.find(at) >= 0), start)
 
 
-def _at(session: Session, kind: Literal["array", "before", "behind"], inside: int, address: Optional[int]) -> NearbyMemory:
+def _at(session: Session, kind: Literal["array", "before"], inside: int, address: Optional[int]) -> NearbyMemory:
     place = describe_place(session, inside)
     region = region_at(session.target.regions(), inside)
     start = end = 0
@@ -82,20 +91,6 @@ def _at(session: Session, kind: Literal["array", "before", "behind"], inside: in
     return NearbyMemory(kind, place, start, end, distance)
 
 
-def _find_boundaries(target: Target, address: int) -> tuple[Optional[Region], Optional[Region]]:
-    """Return the regions that end and begin next to an address where memory is not accessible. An
-    address in readable memory was written to."""
-    regions = target.regions()
-    here = region_at(regions, address)
-    needs_write = here is not None and here.readable
-    if here is not None and here.readable and here.writable:
-        return None, None
-    usable = [one for one in regions if one.readable and (one.writable or not needs_write)]
-    before = max((one for one in usable if one.end <= address), key=lambda one: one.end, default=None)
-    behind = min((one for one in usable if one.start > address), key=lambda one: one.start, default=None)
-    return before, behind
-
-
 def describe_nearby_memory(found: NearbyMemory) -> str:
     """Return a sentence about the memory near the address."""
     place = found.place
@@ -106,10 +101,9 @@ def describe_nearby_memory(found: NearbyMemory) -> str:
         return f"The address is {_describe_distance(found, _block(place))}."
     if place.sort == "mapping" and found.distance is not None:
         return f"The address is {_describe_distance(found, _mapping(found))}."
-    side = "before" if found.kind == "before" else "behind"
-    sentence = f"The memory directly {side} it is {shorten(place.phrase, _WIDEST)}."
-    if found.kind == "before" and place.sort == "allocator":
-        sentence += " Probable cause: a loop ran past the end of a block, to the end of the heap."
+    sentence = f"The memory directly before it is {shorten(place.phrase, _WIDEST)}."
+    if place.sort == "allocator":
+        sentence += " Probable cause: a loop ran past the end of a block, or read a freed block, to the end of the heap."
     return sentence
 
 

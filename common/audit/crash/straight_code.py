@@ -16,7 +16,7 @@ from findleaks.disasm.functions import resolve_stub
 from findleaks.disasm.instruction import NONE, Instruction
 from findleaks.disasm.machine import Effect
 from findleaks.disasm.mnemonics import SET_VECTOR, SET_VEX
-from findleaks.disasm.registers import CALLER_SAVED, RAX, RCX, RDX, RSP
+from findleaks.disasm.registers import CALLER_SAVED, RAX, RBP, RCX, RDX, RSP
 from findleaks.disasm.x86 import decoder
 from findleaks.errors import UnreadableMemory
 from findleaks.target.base import Range, Target
@@ -30,6 +30,8 @@ _LARGEST_END = 256  # bytes of a function that is examined for a return
 _LONGEST = 15  # bytes of the longest instruction
 _MOST_PARTS = 8  # maximum number of moved parts of a function that are decoded
 _ARITHMETIC = ("add", "sub", "inc", "dec", "and", "or")
+_SUBTRACT = ("sub", "sbb", "neg", "not")
+_ALIGNED = 64  # maximum number of bytes of padding between two functions
 _DWARF_RSP = 7
 _DIRECT_CALL = 5  # bytes of a direct call
 _VECTOR = re.compile(r"[xyz]mm|\bk[0-7]")
@@ -148,6 +150,27 @@ class CodeReader:
             self._leaving[function] = extent is None or extent.end - extent.start > _LARGEST or self._has_tail_call(extent)
         return self._leaving[function]
 
+    def subtracts(self, pc: int, register: int) -> bool:
+        """Whether the function at `pc` may compute the value of a register by a subtraction, as the
+        distance between two pointers, in any order of its instructions. True if it is unknown."""
+        extent = self._unwinder.extent(pc)
+        code = self._instructions(extent) if extent is not None and extent.end - extent.start <= _LARGEST else []
+        steps = [decoder().instruction(insn) for insn, _ in code]
+        wanted, count = 1 << register, 0
+        while count != wanted:
+            count = wanted
+            for one in steps:
+                if one.source >= 0 and one.destination >= 0 and wanted & 1 << one.destination:
+                    wanted |= 1 << one.source
+                elif one.name == "lea" and wanted & 1 << one.destination:
+                    wanted |= sum(1 << part for part in {one.base, one.scaled} if part >= 0)
+        changes = [one for one in steps if one.destination >= 0 and wanted & 1 << one.destination]
+        # The register may also be loaded from the stack, where unoptimized code keeps distances.
+        if any(one.loads and one.base in (RBP, RSP) for one in changes):
+            changes = steps
+        # The stack protector subtracts a word of the thread (fs).
+        return not steps or any(one.name in _SUBTRACT and one.wide and one.immediate is None and not one.fs for one in changes)
+
     def never_returns(self, function: int) -> bool:
         """Whether the small function at an address contains neither a return nor a jump to another
         function, such as malloc_printerr() of glibc."""
@@ -216,7 +239,11 @@ class CodeReader:
         """Return the addresses in a part of a function, such as its exception handlers, to which
         jumps and exceptions lead; None if the function or some destinations are unknown."""
         function = self._unwinder.previous_extent(part.start)
-        if function is None or function.end - function.start > _LARGEST or self._joins(function) is None:
+        # If the entries are neighbours in memory, too, both are functions. Decoding the other one
+        # would only take time.
+        if function is None or 0 <= part.start - function.end < _ALIGNED or function.end - function.start > _LARGEST:
+            return None
+        if self._joins(function) is None:
             return None
         return self._entries[function.start] if part in self._parts[function.start] else None
 

@@ -112,18 +112,19 @@ class Tracer:
         found = self._origin(level, code, len(code.steps) - 1, register, 0, _DEEPEST) if code is not None else None
         return found if found is None or self._agrees(found, expected) else None
 
-    def summands(self, level: int, register: int, value: int) -> tuple[int, ...]:
-        """Return the two numbers whose sum is the value of a register at the place, if the last
-        instruction that changed it added them; else ()."""
+    def summands(self, level: int, register: int, value: int) -> Optional[tuple[int, int, bool]]:
+        """Return the two numbers whose sum is the value of a register at the place, and whether the
+        second one was scaled; None if the last instruction that changed the register did not add
+        them."""
         code = self.code(level)
         if code is None:
-            return ()
+            return None
         self._is_distinct = False
         last = len(code.steps) - 1
         at = next((index for index in range(last - 1, -1, -1) if code.steps[index].changed & 1 << register), None)
         step = code.steps[at].code if at is not None else None
         if at is None or step is None or step.destination != register or not step.wide:
-            return ()
+            return None
         part: Optional[int] = None
         if step.name == "add" and step.displacement is not None:
             address = self._address(level, code, at, _DEEPEST)
@@ -132,7 +133,7 @@ class Tracer:
             part = self._value(level, code, at, step.source, _DEEPEST)
         elif step.name == "lea" and step.scaled != NONE and step.base >= 0:
             part = self._value(level, code, at, step.base, _DEEPEST)
-        return (part, value - part & _MASK) if part is not None else ()
+        return (part, value - part & _MASK, step.name == "lea" and step.scale > 1) if part is not None else None
 
     def trace_argument(self, register: int, value: int) -> Optional[Origin]:
         """Return the origin of an argument of the innermost function, if the caller passed `value`

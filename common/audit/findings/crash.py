@@ -107,6 +107,8 @@ def _describe(found: Crash, address: int, target: Target) -> str:
         return "which is not mapped"
     if not region.readable:
         return "which may not be accessed"
+    if found.signal == "SIGBUS":
+        return f"where the kernel has no page{f' of {shorten(region.name, _WIDEST)}' if region.name else ''}"
     if found.is_jump:
         return "which is not executable"
     return "which is mapped" if region.writable else "which is read-only"
