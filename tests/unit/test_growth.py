@@ -10,8 +10,8 @@ import pytest
 
 from findleaks.commands import Invocation
 from findleaks.commands.diff_text import headline, label, suggestion, text
-from findleaks.history.figure_series import REST, all_series
 from findleaks.history import growth as growth_rows
+from findleaks.history.figure_series import REST, all_series
 from findleaks.history.figures import Figure, figures
 from findleaks.history.growth import Grown, Growth
 from findleaks.history.snapshot import Clock, Identity, Snapshot
