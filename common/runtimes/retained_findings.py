@@ -16,8 +16,9 @@ from findleaks.runtimes.joint_members import JointRetainer
 from findleaks.runtimes.object_graph import ObjectGraph
 
 RETAINED = "retained-objects"
-BY_TYPE = "Most live objects by type:"
 """The kind of a finding about the object or the variables that retain most live objects."""
+BY_TYPE = "Most live objects by type:"
+"""The beginning of the last sentence of such a finding, if nothing is known about its objects."""
 
 LEAST_LIVE = 16 << 20
 """Bytes of live objects. If there are fewer, no retainer of them is reported."""

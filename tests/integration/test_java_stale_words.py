@@ -38,12 +38,19 @@ def test_dropped_objects(version: str, collector: str, tmp_path: Path) -> None:
 ENDED = 100
 
 
-@pytest.mark.parametrize("version", [jvms.SYSTEM, *(pytest.param(one, marks=pytest.mark.matrix) for one in VERSIONS if one != jvms.SYSTEM)])
-def test_objects_of_threads_that_have_ended(version: str, tmp_path: Path) -> None:
-    """Up to JDK 17, the JVM keeps the blocks of JNI handles of threads that have ended. Each has a stale handle of the Thread object."""
+ENDED_EACH = [(version, "-XX:+UseSerialGC") for version in VERSIONS] + [(jvms.SYSTEM, "-XX:+UseZGC")]
+
+
+@pytest.mark.parametrize(
+    ("version", "collector"), [one if one[0] == jvms.SYSTEM else pytest.param(*one, marks=pytest.mark.matrix) for one in ENDED_EACH]
+)
+def test_objects_of_threads_that_have_ended(version: str, collector: str, tmp_path: Path) -> None:
+    """Up to JDK 17, the JVM keeps the blocks of JNI handles of threads that have ended. Each has a stale handle of the Thread object. The
+    heap is so large that the JVM does not collect garbage, and malloc() fills new blocks with a pattern."""
     jvms.compile_java(truth.PROGRAMS / "EndedThreads.java", tmp_path, "--release", "8")
-    options = ("-Xms100m", "-Xmx100m", "-Xmn80m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    with Running(jvms.command(version, tmp_path, "EndedThreads", str(ENDED), options=options), tmp_path) as running:
+    options = ("-Xms1g", "-Xmx1g", collector, "-XX:TieredStopAtLevel=1")
+    command = ["env", "MALLOC_PERTURB_=165", *jvms.command(version, tmp_path, "EndedThreads", str(ENDED), options=options)]
+    with Running(command, tmp_path) as running:
         (found,) = json.loads(findleaks("runtime", "--only", "jvm", "--json", "--limit", "0", "--pid", str(running.pid)))["runtimes"]
     (row,) = [row for row in found["types"] if row["name"] == "EndedThreads$Loader"]
     assert row["objects"] + row["own"]["garbage_objects"] == ENDED

@@ -10,11 +10,13 @@ import pytest
 
 from findleaks.commands import Invocation
 from findleaks.commands.diff_text import headline, label, suggestion, text
+from findleaks.history import growth as growth_rows
 from findleaks.history.figure_series import REST, all_series
 from findleaks.history.figures import Figure, figures
 from findleaks.history.growth import Grown, Growth
 from findleaks.history.snapshot import Clock, Identity, Snapshot
 from findleaks.history.trend import Trend
+from findleaks.runtimes.jvm import named_roots
 
 MIB = 1 << 20
 
@@ -108,6 +110,7 @@ def test_a_root_of_a_heap_that_is_too_small_to_be_listed_is_no_shrinkage() -> No
         heap = Figure("share", "JVM Java heap: runtime", None, int(size * MIB))
         return [heap, *(Figure("heap root", name, 100, int(one * MIB), "JVM") for name, one in sizes.items() if one)]
 
+    assert growth_rows._LISTED_SHARE == named_roots._LEAST_SHARE
     found = {row.series.key[2]: row.series.delta / MIB for row in growth(sample(10, 0.4, 0), sample(30, 0, 19)).rows}
     assert found == {"static variable App.CACHE": 19, "JVM Java heap: runtime": 1}
     # A root that was large enough to be listed is gone.

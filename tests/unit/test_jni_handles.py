@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
-from jvmimage import OBJECTS, THREADS, Image
+import pytest
+from jvmimage import HEAP, OBJECTS, STATICS, THREADS, Image
 
-from findleaks.runtimes.jvm.jni_handles import handles, stale_handles
+from findleaks.engine.reference.engine import PureEngine
+from findleaks.runtimes.jvm.jni_handles import handles, released_handles, stale_handles
 from findleaks.runtimes.jvm.tables import Tables
+from findleaks.target.base import Range
 
 ACTIVE, FREE, TOP, NEXT, HANDLES = 0x200, 0x208, 256, 264, 32
 BLOCKS = [OBJECTS + 0x8000 + 0x200 * number for number in range(4)]
@@ -48,3 +54,33 @@ def test_lists_with_damage() -> None:
     """A block may refer to a previous block of its list. A block with an impossible number of handles is not read."""
     assert list(stale_handles(make_tables([(1, 1), (0, 0)]))) == [*make_words(0, 1), *make_words(1)]
     assert list(stale_handles(make_tables([(HANDLES, 1), (HANDLES + 1, 2), (0, -1)]))) == []
+
+
+VARIABLE, SIZE, OLD_CONTENT = STATICS + 0x7000, 312, 0x5A5A5A5A5A5A5A5A
+
+
+@pytest.mark.parametrize(
+    ("firsts", "sizes", "count"),
+    [
+        ((HEAP + 8, OLD_CONTENT), (SIZE, SIZE), 2),
+        ((OLD_CONTENT, HEAP + 8), (SIZE + 8, SIZE + 8), 2),
+        ((OLD_CONTENT, OLD_CONTENT), (SIZE, SIZE), 0),  # another structure of the same size
+        ((HEAP + 8, HEAP + 8), (SIZE, 4096), 1),
+        ((HEAP + 8, HEAP + 8), (4096, SIZE), 0),
+    ],
+)
+def test_blocks_of_threads_that_have_ended(firsts: tuple[int, int], sizes: tuple[int, int], count: int) -> None:
+    """A variable of libjvm refers to a list of two blocks. The JVM does not clear new blocks, so that unused handles have old content."""
+    image = Image("Serial", [(0, 0, 0)] * 4)
+    image.fields.update({("JNIHandleBlock", "_handles"): 0, ("JNIHandleBlock", "_top"): TOP, ("JNIHandleBlock", "_next"): NEXT})
+    image.sizes["JNIHandleBlock"] = SIZE
+    for block, first, following in zip(BLOCKS, firsts, (BLOCKS[1], 0)):
+        image.words(block, first, *[OLD_CONTENT] * (HANDLES - 1), 0, following)
+    image.words(VARIABLE, BLOCKS[0])
+    target = image.target()
+    known = dict(zip(BLOCKS, sizes))
+    blocks = SimpleNamespace(find_all=lambda addresses: (None, array("Q", [known.get(one, 0) for one in addresses])))
+    directory: Any = SimpleNamespace(ranges=lambda: [Range(BLOCKS[0], BLOCKS[1] + SIZE)], blocks=blocks)
+    tables = Tables(target, target.modules()[0])
+    found = released_handles(tables, PureEngine(target.arch), [Range(VARIABLE, VARIABLE + 8)], directory)
+    assert list(found) == [Range(block, block + 8 * HANDLES) for block in BLOCKS[:count]]

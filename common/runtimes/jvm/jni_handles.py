@@ -13,7 +13,7 @@ runtime/thread.hpp and javaThread.hpp: `_free_handle_block` follows `_active_han
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from findleaks.allocators.bulk import find_pointers_into
@@ -73,9 +73,9 @@ def stale_handles(tables: Tables) -> Iterator[int]:
             yield from range(place, place + _HANDLES * word, word)
 
 
-def released_handles(tables: Tables, engine: Engine, data: Iterable[Range], directory: Directory) -> Iterator[int]:
-    """Yield the addresses of the handles in the free blocks of threads that have ended. `data`: the
-    writable data of libjvm."""
+def released_handles(tables: Tables, engine: Engine, data: Iterable[Range], directory: Directory) -> Iterator[Range]:
+    """Yield the handles of each free block of threads that have ended. `data`: the writable data of
+    libjvm."""
     size, heaps = tables.sizes.get("JNIHandleBlock", 0), directory.ranges()
     if not size or not heaps:
         return
@@ -85,18 +85,27 @@ def released_handles(tables: Tables, engine: Engine, data: Iterable[Range], dire
     for start, end in data:
         for piece in nonzero_pieces(tables.target, start, end):
             _, values = find_pointers_into(engine, piece, [Range(heaps[0].start, heaps[-1].end)])
-            for first, rest in zip(values, directory.blocks.find_all(values)[1]):
-                if first not in used and 0 <= rest - size < _MOST_PADDING and _contains_handles(tables, first):
-                    for block in _iterate_unseen(tables, first, seen):
-                        place, _ = _read_used(tables, block)
-                        yield from range(place, place + _HANDLES * tables.memory.size, tables.memory.size)
+            for first in _list_sized(directory, values, size):
+                blocks = _list_sized(directory, list(_iterate_unseen(tables, first, seen)), size) if first not in used else ()
+                if any(_begins_with_handle(tables, block) for block in blocks):
+                    places = (_read_used(tables, block)[0] for block in blocks)
+                    yield from (Range(place, place + _HANDLES * tables.memory.size) for place in places)
 
 
-def _contains_handles(tables: Tables, block: int) -> bool:
-    """Return whether each place for a handle contains 0 or an address in the Java heap."""
-    heap, (place, _) = heap_addresses(tables), _read_used(tables, block)
-    words = tables.memory.words(place, _HANDLES) if place else None
-    return heap is not None and words is not None and all(not word or heap.start <= word < heap.end for word in words)
+def _list_sized(directory: Directory, addresses: Sequence[int], size: int) -> list[int]:
+    """Return those addresses that are in a block of malloc with the size of a JNIHandleBlock."""
+    sizes = directory.blocks.find_all(addresses)[1]
+    return [address for address, one in zip(addresses, sizes) if 0 <= one - size < _MOST_PADDING]
+
+
+def _begins_with_handle(tables: Tables, block: int) -> bool:
+    """Return whether the first handle of a block refers to the Java heap. The JVM does not clear
+    the memory of a new block, so that other places may have any value."""
+    heap, references, (place, _) = heap_addresses(tables), tables.references, _read_used(tables, block)
+    word = tables.memory.word(place) or 0 if place else 0
+    if references is not None and references.has_colors:
+        return references.decode(word) != 0
+    return heap is not None and heap.start <= word < heap.end
 
 
 def _iterate_unseen(tables: Tables, first: Optional[int], seen: set[int]) -> Iterator[int]:

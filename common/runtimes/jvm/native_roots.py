@@ -132,10 +132,10 @@ class NativeRoots:
         self._text = (0, 0)  # the block that was searched last for text, and the end of its text
         data = list_data_ranges(self._tables.target, self._module)
         released = released_handles(tables, engine, data, directory)
-        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *released, *idle_monitors(tables)}
+        self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
-        self._unused_parts = merge_ranges([*arenas, *chunks, *words_without_objects(tables)])
+        self._unused_parts = merge_ranges([*arenas, *chunks, *released, *words_without_objects(tables)])
 
     def find_by_kind(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[RootObjects]:
         """Yield objects, with the part of memory that refers to them. Blocks of malloc that contain

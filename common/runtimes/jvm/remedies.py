@@ -108,7 +108,8 @@ def find_remedies(
     # A program cannot name an anonymous class.
     if number.isdigit() and outer in klasses and outer in path:
         name = outer
-    name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
+    if not name.endswith(_STREAM):  # all versions have end(), but only recent ones close()
+        name = _find_closeable_owner(tables, reader, klasses, counts, name, path)
     found = list(_find_owner_remedies(tables, reader, name, klasses.get(name, 0), path, has_cleaner))
     if not found or (name == BUFFER and has_cleaner and not any(one in path for one in (_CACHE, _NETTY))):
         yield from _find_near_remedies(tables, reader, klasses, counts, name, path)

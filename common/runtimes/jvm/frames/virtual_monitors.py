@@ -112,8 +112,10 @@ class VirtualMonitors:
             words = memory.words(chunk + fields.size, count[0]) if count and 0 < count[0] <= _CAPACITY else ()
             places = (chunk + fields.size + at * memory.size for at in range(len(words or ())))
             found = [one for word, place in zip(words or (), places) for one in {word, decode(place)} if one in wanted]
-            if found:
-                yield decode(chunk + fields.continuation), found
+            continuation = decode(chunk + fields.continuation) if found else 0
+            # A copy that a collector has left behind may have a list of an earlier time.
+            if found and self._fields.reference(continuation, "tail") == chunk:
+                yield continuation, found
 
     def _read_chunk_fields(self, chunk: int) -> Optional[_ChunkFields]:
         klass = self._fields.klass(chunk)
