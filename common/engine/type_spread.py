@@ -15,12 +15,7 @@ pointer contains elements that are not in use. Pointers in these elements are no
 
 A block's *claim* is its layout, the Level of the rule, and whether it is inferred. A claim is
 inferred if its level is an inferred one, or if the owner of the pointer has an inferred claim. The
-*origin* of a claim is the owner of the pointer.
-
-A block with an inferred claim may have a *part* that is certain, such as the base struct that all
-options of a decision begin with. Pointers in this part make certain claims. If a certain pointer
-determines the type of a block, and this is the type that the block has by an inferred claim, the
-claim becomes certain."""
+*origin* of a claim is the owner of the pointer."""
 
 from __future__ import annotations
 
@@ -58,7 +53,6 @@ LEAST_VOID = 8  # Fewest void pointers that an inferred array needs after its fi
 NOT_ARRAY = 0xFFFFFFFF  # The second word of an option that is not an array.
 UNSPLIT = 1 << 62  # Added to the size of an option if blocks seldom have a size for this type.
 EXCLUDING = (1 << 64) - 1  # The third word of an option that excludes another layout.
-NO_PART = Range(0, 0)  # Of a decision whose options have no part in common.
 NO_FEATURE = 0xFFFFFFFF  # The number that stands for no feature.
 NO_VALUE = (1 << 64) - 1  # The value of a feature for a pointer that does not have it.
 GROUP = 7  # Number of words of a group of equal elements in a layout.
@@ -272,14 +266,7 @@ class TypeSpread(Protocol):
         reference; the offset; and the layout for AGREES, the size in bytes for other
         questions."""
 
-    def add_decision(
-        self,
-        options: Sequence[int],
-        feature: int = NO_FEATURE,
-        keys: Sequence[int] = (),
-        claims: Sequence[int] = (),
-        part: Range = NO_PART,
-    ) -> int:
+    def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         """Add a decision; return its number, from 0 on. Each option has OPTION words: its claim;
         NOT_ARRAY, or for an array, the layout of its first element or 0; and the size of its type
         in bytes, plus UNSPLIT if blocks seldom have a size for the type. If the third word is
@@ -292,11 +279,7 @@ class TypeSpread(Protocol):
         there is no such claim, and `keys` (ascending) contains the value of the feature, the block
         gets the claim of the key if that fits, and no claim if the layout of this claim is 0.
         Otherwise, one of the options with NOT_ARRAY is chosen BY_CONTENT. At most MOST_OPTIONS
-        options are possible.
-
-        `part`: the offsets at which all options have the same members. Pointers in this part of the
-        block are certain if the pointer to the block is, although the type of the block is
-        inferred."""
+        options are possible."""
 
     def answer(self, questions: array[int], answers: array[int]) -> None:
         """Answer questions ("I"). The answer to RULE is layout | level << LEVEL_SHIFT, NO_CLAIM,
@@ -371,11 +354,6 @@ class TypeSpread(Protocol):
     @property
     def followed(self) -> int:
         """The number of pointers followed so far."""
-
-    def parts(self) -> array[int]:
-        """Return, for each block with an inferred claim ("I"), 1 + the number of the decision whose
-        part is certain in this block; 0 if there is none. If no block has such a part, the list may
-        be empty."""
 
     def claims(self) -> Numbers:
         """Return a claim for each block ("I"; do not change the array): layout | level <<

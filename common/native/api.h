@@ -280,8 +280,6 @@ API int fl_spread_revisit(struct spread *s, const uint32_t *references, uint64_t
 API int fl_spread_doubtful(struct spread *s);
 API int fl_spread_disputes(struct spread *s, words *found);
 API int64_t fl_spread_retract(struct spread *s);
-API int fl_spread_has_parts(const struct spread *s);
-API void fl_spread_parts(const struct spread *s, uint32_t *parts);
 API uint64_t fl_spread_claimed(const struct spread *s);
 API uint64_t fl_spread_followed(const struct spread *s);
 
@@ -304,7 +302,7 @@ API uint32_t fl_spread_separate(const struct spread *s, const uint64_t *rows, co
 
 /* type_decisions.c */
 API int fl_spread_decision(struct spread *s, const uint64_t *options, uint64_t count, uint32_t feature, const uint64_t *keys, const
-                          uint32_t *claims, uint64_t key_count, uint64_t part, uint64_t part_size);
+                          uint32_t *claims, uint64_t key_count);
 API int fl_spread_choose(struct spread *s, const uint64_t *options, uint64_t count, uint32_t mode, const uint32_t *indices, uint64_t
                         index_count, uint32_t *claims);
 API int fl_spread_fits(struct spread *s, const uint32_t *layouts, uint32_t count, const uint32_t *indices, uint64_t index_count, uint64_t

@@ -241,11 +241,10 @@ static int add_options(spread *s, const uint64_t *rows, uint64_t count) {
  * element: the block must have a pointer behind that element. If it is 0, any pointer is enough.
  * If the size is EXCLUDING, `single` is a layout that the block must contradict.
  * `keys` (ascending) are the values of the feature that select the claims. A claim with the layout
- * 0 means that the block gets no claim. `part`: all options have the same `part_size` bytes from
- * this offset on, which are as certain as the pointer to the block. */
+ * 0 means that the block gets no claim. */
 API int fl_spread_decision(spread *s, const uint64_t *options, uint64_t count, uint32_t feature, const uint64_t *keys, const uint32_t *claims,
-                           uint64_t key_count, uint64_t part, uint64_t part_size) {
-    decision made = {(uint32_t)s->options.count, 0, (uint32_t)s->keyed.count, 0, feature, part, part_size};
+                           uint64_t key_count) {
+    decision made = {(uint32_t)s->options.count, 0, (uint32_t)s->keyed.count, 0, feature};
     int failed = s->decisions.count > LAYOUT_MASK ? DISORDER : add_options(s, options, count);
     for (uint64_t at = 0; at < key_count && !failed; at++) {
         if ((claims[at] & LAYOUT_MASK) + 1 >= s->bounds.count)

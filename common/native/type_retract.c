@@ -40,8 +40,6 @@ API int64_t fl_spread_retract(spread *s) {
             s->origins[one] = NONE;
             if (s->limits)
                 s->limits[one] = 0;
-            if (s->parts)
-                s->parts[one] = 0;
             stands[one] = 0;
             fallen++;
         }

@@ -14,8 +14,7 @@ API void fl_spread_free(spread *s) {
         FREE_ALL(s->lists.items[at].untyped.rows.items, s->lists.items[at].typed.rows.items);
     FREE_ALL(s->bounds.items, s->groups.items, s->slots.items, s->checks.items, s->roots.items, s->rules, s->asked.items, s->queue.items,
              s->disputes.items, s->lists.items, s->choices.items, s->choice_bounds.items, s->options.items, s->keyed.items,
-             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits,
-             s->parts, s);
+             s->decisions.items, s->owner_words.items, s->decides.items, s->counts.items, s->doubtful_blocks.items, s->limits, s);
 }
 
 /* `claims` and `origins`: arrays of the caller, with a zero for each block. */
@@ -97,15 +96,14 @@ int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool 
         claim |= INFERRED;
     if (s->limits)
         s->limits[index] = 0;
-    if (s->parts)
-        s->parts[index] = 0;
     set_claim(s, index, claim);
     s->origins[index] = origin;
     s->claimed++;
     return words_push(&s->queue, start);
 }
 
-int claim_target(spread *s, const followed *p, uint32_t claim) {
+/* Claim the block that a pointer refers to, and note which part of it is in use. */
+static int claim_target(spread *s, const followed *p, uint32_t claim) {
     if (claim_block(s, p->index, p->start, claim, !p->certain, p->owner))
         return NO_MEMORY;
     uint8_t flags = limits_of(s, p, claim);
@@ -135,16 +133,14 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
 
 /* Let a decision choose a claim for the block that a pointer refers to, and set this claim. If the
  * decision chooses none, or if the block already has a claim, note the pointer. */
-static int follow_decision(spread *s, uint32_t decided, const followed *p) {
+static int follow_decision(spread *s, const decision *d, const followed *p) {
     if (s->claims[p->index])
         return note_pointer(s, p);
     matching m = {.s = s};
-    uint32_t claim = decide(&m, &s->decisions.items[decided], p);
+    uint32_t claim = decide(&m, d, p);
     if (m.failed || m.asked)
         return m.failed ? m.failed : ASKED;
-    if (!claim)
-        return note_pointer(s, p);
-    return claim_target(s, p, claim) || note_part(s, decided, p) ? NO_MEMORY : DONE;
+    return claim ? claim_target(s, p, claim) : note_pointer(s, p);
 }
 
 /* Claim the block that a pointer in a doubtful element refers to, if may_claim
@@ -172,10 +168,8 @@ static int follow(spread *s, const followed *p) {
         return ASKED;
     if (answer == DEFERRED)
         return note_pointer(s, p);
-    if (s->claims[p->index] & INFERRED && p->certain && !p->doubtful)
-        return follow_to_inferred(s, p, answer);
     if (answer & DECISION)
-        return follow_decision(s, answer & LAYOUT_MASK, p);
+        return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
     if (!s->claims[p->index])
         return p->doubtful ? claim_if_fitting(s, p, answer) : claim_target(s, p, answer);
     if (p->certain && !p->doubtful && !(s->claims[p->index] & (INFERRED | DISPUTED)))
@@ -230,10 +224,9 @@ static int follow_all(spread *s) {
  * up, and then followed in the order in which they were added. Thus, in each step, the processor
  * fetches memory for many pointers at once: first the slots of the directory, then the sizes,
  * states and claims of the blocks. */
-static void add_pointer(spread *s, uint64_t offset, uint64_t value, uint32_t reference) {
+static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     const slot *near = slot_of(s->b, value);
-    bool certain = s->certain || offset - s->part < s->part_size;
-    s->ring[s->added++ % RING] = (followed){value, s->address + offset, 0, near, reference, s->owner, NONE, certain, s->doubtful};
+    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, s->certain, s->doubtful};
     if (near)
         __builtin_prefetch(near);
 }
@@ -268,7 +261,6 @@ static bool begin(spread *s, uint64_t item, const upcoming *next) {
         s->certain = !(s->claims[s->owner] & INFERRED);
         s->data = s->size <= next->length ? next->data : NULL;
     }
-    begin_part(s);
     s->group = s->bounds.items[layout];
     s->group_end = s->bounds.items[layout + 1];
     return s->group < s->group_end;
@@ -284,7 +276,7 @@ static int visit_element(spread *s, const elements *one) {
         slot_of_pointer pointer = s->slots.items[s->slot];
         uint64_t value = word_of(s, s->data, s->address, s->size, base + pointer.offset);
         if (value)
-            add_pointer(s, base + pointer.offset, value, pointer.reference);
+            add_pointer(s, s->address + base + pointer.offset, value, pointer.reference);
     }
     return DONE;
 }

@@ -109,8 +109,6 @@ typedef struct {
 typedef struct {
     uint32_t first, last, first_key, last_key; /* in `options` and `keyed` */
     uint32_t feature;
-    /* The part of the block that all options have in common: `part_size` bytes; 0: none. */
-    uint64_t part, part_size;
 } decision;
 
 /* A word of the nearest owner with a layout: see fl_spread_owner_word. */
@@ -142,9 +140,6 @@ struct spread {
     /* For each block: 1 + the bytes that are in use, up to LIMIT_BYTES, and IS_TABLE; 0: all. NULL
      * until a block has a limit. */
     uint32_t *limits;
-    /* For each block with an inferred type: 1 + the number of the decision whose common part is
-     * certain; 0: no part. NULL until a block has one. */
-    uint32_t *parts;
     const piece *pieces;
     uint64_t piece_count;
     LIST(uint32_t) bounds; /* first group of each layout, and the end of the last one */
@@ -176,7 +171,6 @@ struct spread {
     uint64_t address, size, element;
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
-    uint64_t part, part_size; /* the part of an inferred owner whose pointers are certain */
     bool visiting, certain;
     /* Blocks with doubtful elements (fl_spread_doubtful), if `doubts` is set. Those from
      * `doubtful_head` up to `doubtful_end` are visited when the queue is empty. `doubtful`: the
@@ -202,8 +196,6 @@ int note_pointer(spread *s, const followed *p);
 uint64_t offset_in_element(const spread *s, uint32_t layout, uint64_t offset);
 /* Claim a block that starts at `start`, and queue it. */
 int claim_block(spread *s, uint32_t index, uint64_t start, uint32_t claim, bool inferred, uint32_t origin);
-/* Claim the block that a pointer refers to, and note which part of it is in use. */
-int claim_target(spread *s, const followed *p, uint32_t claim);
 
 /* type_match.c. A comparison of blocks with layouts. If `asked` is set, an answer is missing, and
  * the result is not valid. compare_block counts the words that contradict the layout (WRONG), fit
@@ -221,13 +213,6 @@ typedef struct {
  * bytes are characters, as in "@ZnUUU". */
 bool begins_with_text(const spread *s, uint64_t start, uint64_t size);
 void compare_block(matching *m, uint32_t layout, uint64_t start, uint64_t size, unsigned depth, uint32_t *counts);
-
-/* type_parts.c. note_part: note that the block to which a pointer refers has the common part of a
- * decision, if the pointer is certain and the type of the block is inferred. follow_to_inferred:
- * follow a certain pointer to a block with an inferred type. `answer`: the answer to the rule. */
-int note_part(spread *s, uint32_t decided, const followed *p);
-int follow_to_inferred(spread *s, const followed *p, uint32_t answer);
-void begin_part(spread *s);
 
 /* type_used.c. limits_of: return the flags of a pointer that say which part of its block is in use,
  * if the block gets this claim; 0 if all of it is. A member of an enum may refer to the buffer of a

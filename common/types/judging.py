@@ -16,6 +16,8 @@ from typing import Optional
 
 from findleaks.debuginfo.type_table import Kind
 from findleaks.engine.type_spread import (
+    DECISION,
+    EXCLUDING,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     MOST_OPTIONS,
@@ -28,9 +30,8 @@ from findleaks.engine.type_spread import (
     Pointers,
     TypeSpread,
 )
-from findleaks.target.base import Range
 from findleaks.types.content import MOST_COMPARED, Content
-from findleaks.types.decisions import Decisions
+from findleaks.types.embedding import STRUCTURES
 from findleaks.types.erasure import Managed
 from findleaks.types.heap import HeapView
 from findleaks.types.layouts import Layouts, Reference, Sort
@@ -86,7 +87,7 @@ class Judge:
     def __init__(self, spread: TypeSpread, heap: HeapView, layouts: Layouts, rules: Rules, content: Content) -> None:
         self._spread, self._heap, self._layouts, self._rules, self._content = spread, heap, layouts, rules, content
         self.partly_used = PartlyUsed(spread, layouts, rules, content)
-        self._decisions = Decisions(spread, layouts, rules, content)
+        self._decisions: dict[tuple[object, ...], int] = {}
         # The candidates of the earlier decision on pointers with this reference, offset and size.
         # Each later decision considers them again, because memory that was not visited yet may
         # also have pointers to blocks of these types.
@@ -114,7 +115,7 @@ class Judge:
         arrays = [one for one in candidates if one.level.is_certain]
         untyped = {block: row for block, row in _by_block(found.untyped).items() if not self._heap.claims[block]}
         if certain or not untyped:
-            return self._decisions.decide(arrays, ()) if certain and arrays and untyped else None
+            return self._decide(arrays, ()) if certain and arrays and untyped else None
         case = self._examine(found, candidates, arrays, untyped)
         if not case.fitting:
             return NO_CLAIM if len(untyped) >= LEAST_NONE and case.key not in self._earlier else None
@@ -158,12 +159,12 @@ class Judge:
             # Later pointers may refer to other types: all arrays of void pointers share one rule,
             # and the values of several tables may be behind one member.
             if not (is_void and of.owner):
-                return self._decisions.decide((), [best], part=self._common_part(case))
+                return self.decide([best])
             self._earlier[case.key] = [best]
             return self.decide([best._replace(level=Level.UNION)])
         # The other blocks fit several types, but their pointers may belong to the same class.
         same = self._find_common_word(case.untyped) if is_void and len(votes) >= max(FEW, total // 2) else None
-        return None if same is None else self._decisions.decide((), case.candidates, same[0], {same[1]: self._rules.claim(best)})
+        return None if same is None else self._decide((), case.candidates, same[0], {same[1]: self._rules.claim(best)})
 
     def _decide_for_several(self, case: _Case, votes: dict[int, Spec]) -> int:
         """Return the answer for blocks of several types. If a feature of the pointers separates the
@@ -188,12 +189,7 @@ class Judge:
             feature, claims = earlier_feature, {**earlier_claims, **claims}
         if _NO_TYPE in claims.values():
             self._separated[case.key] = feature, claims
-        return self._decisions.decide(case.arrays, candidates, feature, claims, self._common_part(case))
-
-    def _common_part(self, case: _Case) -> Range:
-        """Return the part of the blocks that all candidates have (Decisions.common_part)."""
-        of = self._layouts.references[case.found.reference]
-        return self._decisions.common_part(of, case.found.offset, case.found.size, case.candidates)
+        return self._decide(case.arrays, candidates, feature, claims)
 
     def _find_common_word(self, rows: Rows) -> Optional[tuple[int, int]]:
         """Return the feature and the value of a word that refers to static memory, such as a table
@@ -241,7 +237,7 @@ class Judge:
                 options = self._rules.candidates(reference, found.offset, found.size)
                 if len(options) == 1 and options[0].level in (Level.EXACT, Level.CONTAINER):
                     claims[address] = self._rules.claim(options[0])
-        return self._decisions.decide((), (), feature, claims) if claims else None
+        return self._decide((), (), feature, claims) if claims else None
 
     def _has_rest(self, one: Candidate, found: Pointers) -> bool:
         """Whether blocks with a type could contain another value of it, but are not arrays."""
@@ -372,7 +368,43 @@ class Judge:
         """Return the answer to a rule for which the content of each block selects one of these
         types. The content may also select an array that pointers of the rule `found` declare."""
         candidates = self._rules.candidates(found.reference, found.offset, found.size) if found is not None else ()
-        return self._decisions.decide([one for one in candidates if one.level.is_certain and one.spec.many], options)
+        return self._decide([one for one in candidates if one.level.is_certain and one.spec.many], options)
+
+    def _decide(
+        self, arrays: Sequence[Candidate], others: Sequence[Candidate], feature: int = NO_FEATURE, claims: Optional[dict[int, int]] = None
+    ) -> int:
+        """Return the answer that stands for a decision. Equal decisions share one number. `claims`:
+        the claims by the values of the feature."""
+        keys = claims or {}
+        possible = [one._replace(level=Level.BASE) for one in arrays if others and self._has_void_pointers(one.spec)]
+        options = [word for one in (*arrays, *possible) for word in self._certain_option(one)]
+        options += [word for one in others for word in self._content.option(one)]
+        key = (tuple(options), feature, tuple(sorted(keys.items())))
+        if key not in self._decisions:
+            values = sorted(keys)
+            self._decisions[key] = self._spread.add_decision(options, feature, values, [keys[value] for value in values])
+        return DECISION | self._decisions[key]
+
+    def _certain_option(self, one: Candidate) -> Sequence[int]:
+        """Return the options for TypeSpread.add_decision that are an array, or a type whose rivals
+        the content has to contradict."""
+        numbers = map(self._layouts.number, one.rivals)
+        return [word for number in numbers for word in (self._rules.claim(one), number, EXCLUDING)] or self._array_option(one)
+
+    def _array_option(self, one: Candidate) -> tuple[int, int, int]:
+        """Return an option for TypeSpread.add_decision that is an array. An array of pointers needs
+        any pointer, other arrays need a pointer in an element after the first. An inferred array
+        needs several void pointers in these elements."""
+        table, bare = self._layouts.table, self._layouts.table.bare(one.spec.type)
+        is_pointer = table.first_field[bare] == table.first_field[bare + 1]
+        single = self._layouts.number(one.spec._replace(many=False)) if one.spec.many and not is_pointer else 0
+        return self._rules.claim(one), single, table.sizes[bare]
+
+    def _has_void_pointers(self, spec: Spec) -> bool:
+        """Whether `spec` is an array of structs with members of type void *."""
+        layouts, is_struct = self._layouts, self._layouts.table.kinds[self._layouts.table.bare(spec.type)] in STRUCTURES
+        references = layouts.references_of(*layouts.shape(spec))
+        return spec.many and is_struct and any(one.sort == Sort.ANY for _, one in references)
 
 
 def _by_block(rows: Sequence[int]) -> Rows:

@@ -37,9 +37,3 @@ def test_few_objects(tmp_path: Path) -> None:
     assert not [
         line for line in figures.wrong if ": uint64_t[]" in line or line.split(": ")[1].startswith(("map_t, said str", "list_t, said str"))
     ]
-
-
-def test_without_debug_information(tmp_path: Path) -> None:
-    """Without debug information, only the first word of a block determines its type."""
-    figures = measure("typed_truth.c", tmp_path, 1_000, 1, "-O2", "-s")
-    assert set(figures.sources) <= {"", "pattern"}, figures.wrong[:12]

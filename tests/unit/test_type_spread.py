@@ -17,12 +17,10 @@ from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
     EXCLUDING,
-    INFERRED,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     NO_CLAIM,
     NO_FEATURE,
-    NO_PART,
     NO_VALUE,
     NOT_ARRAY,
     QUESTION,
@@ -110,8 +108,7 @@ def add_decision(rng: random.Random, spread: TypeSpread, layouts: list[int], wor
     keys = sorted(rng.sample(range(40), 20)) if rng.random() < 0.7 else []
     claims = [rng.choice(layouts) | Level.LEARNED << LEVEL_SHIFT for _ in keys]
     feature = random_feature(rng, word) if keys else NO_FEATURE
-    part = Range(word * rng.randrange(2), word * rng.randrange(2, 4)) if rng.random() < 0.5 else NO_PART
-    spread.add_decision(random_options(rng, layouts, True), feature, keys, claims, part)
+    spread.add_decision(random_options(rng, layouts, True), feature, keys, claims)
 
 
 def answer_questions(spread: TypeSpread, seed: int, ask: Callable[[], Optional[array[int]]]) -> list[int]:
@@ -163,8 +160,7 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     for step in ("first", "again"):
         settle(spread, seed)
         found[step] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
-        parts = list(spread.parts()) or [0] * len(heap.blocks)
-        found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins()), parts
+        found[f"{step} retracted"] = spread.retract(), list(spread.claims()), list(spread.origins())
         spread.revisit(() if step == "first" else (1, 4))
     for _ in range(2):
         spread.queue_doubtful()
@@ -364,31 +360,3 @@ def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine
     assert spread.claims()[1] & LAYOUT_MASK == node
     assert spread.retract() == 1
     assert not spread.claims()[1]
-
-
-@ENGINES
-def test_a_common_part_and_an_equal_type_are_certain(engine: Engine) -> None:
-    """A certain pointer refers to block 0 by a decision whose options have the first word in common. The block to which this word refers
-    has a certain type, and the one to which the second word refers has an inferred one until a certain pointer refers to it, too."""
-    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10060, 0x10000: 0x10020, 0x10008: 0x10040, 0x10060: 0x10040})
-    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
-    pair = spread.add_layout((0, 24, 1, 0, 2, 0, 0), (0, 6, 8, 6))
-    holder = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 6))
-    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 7))
-    decision = spread.add_decision((pair | Level.BASE << LEVEL_SHIFT, NOT_ARRAY, 24), part=Range(0, 8))
-    spread.add_roots(array("Q", [0x8000]), array("Q", [16]), array("I", [head]))
-    answers = {5: DECISION | decision, 6: leaf | Level.EXACT << LEVEL_SHIFT, 7: NO_CLAIM}
-
-    def spread_all() -> list[bool]:
-        while not spread.run(100):
-            questions = spread.questions()
-            rows = [questions[at : at + QUESTION] for at in range(0, len(questions), QUESTION)]
-            spread.answer(questions, array("I", [answers[row[0]] if row[0] >> 32 == Question.RULE else 0 for row in rows]))
-        assert [claim & LAYOUT_MASK for claim in spread.claims()[:3]] == [pair, leaf, leaf]
-        return [not claim & INFERRED for claim in spread.claims()[:3]]
-
-    assert spread_all() == [False, True, False]
-    assert list(spread.parts())[:3] == [decision + 1, 0, 0]
-    spread.answer(array("Q", (7, 0, 24)), array("I", [holder | Level.EXACT << LEVEL_SHIFT]))
-    spread.revisit((7,))
-    assert spread_all() == [False, True, True]

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 from findleaks.engine.native.blocks import NativeBlocks
 from findleaks.engine.native.library import DISORDER, Handle
 from findleaks.engine.native.memory import c_array, c_pieces, c_ranges, large_zeros, zeros
-from findleaks.engine.type_spread import GROUP, LEVEL_SHIFT, NO_FEATURE, NO_ORIGIN, NO_PART, OPTION, Choosing, Level, Pointers
+from findleaks.engine.type_spread import GROUP, LEVEL_SHIFT, NO_FEATURE, NO_ORIGIN, OPTION, Choosing, Level, Pointers
 from findleaks.target.base import Piece, Range
 
 _ROW = 6  # words of a rule before its pointers
@@ -122,16 +122,9 @@ class NativeTypeSpread:
         rows = c_array(packed), len(packed) // OPTION, how, c_array(indices), len(indices), c_array(claims)
         return self._unless_asked(self._library.fl_spread_choose(self._handle, *rows), claims)
 
-    def add_decision(
-        self,
-        options: Sequence[int],
-        feature: int = NO_FEATURE,
-        keys: Sequence[int] = (),
-        claims: Sequence[int] = (),
-        part: Range = NO_PART,
-    ) -> int:
+    def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         rows, values, packed = array("Q", options), array("Q", keys), array("I", claims)
-        keyed = feature, c_array(values), c_array(packed), len(values), part.start, part.end - part.start
+        keyed = feature, c_array(values), c_array(packed), len(values)
         made = self._library.fl_spread_decision(self._handle, c_array(rows), len(rows) // OPTION, *keyed)
         if made == DISORDER:
             raise ValueError("no such layout")
@@ -181,12 +174,6 @@ class NativeTypeSpread:
 
     def retract(self) -> int:
         return int(self._library.fl_spread_retract(self._handle))
-
-    def parts(self) -> array[int]:
-        found = zeros("I", len(self._blocks) if self._library.fl_spread_has_parts(self._handle) else 0)
-        if found:
-            self._library.fl_spread_parts(self._handle, c_array(found))
-        return found
 
     def claims(self) -> memoryview:
         return self._claims

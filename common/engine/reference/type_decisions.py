@@ -24,7 +24,6 @@ from findleaks.engine.type_spread import (
     Choosing,
     Level,
 )
-from findleaks.target.base import Range
 
 if TYPE_CHECKING:
     from findleaks.engine.reference.type_spread import PureTypeSpread
@@ -39,13 +38,11 @@ class Option(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A decision. `keys` maps values of the feature to claims. `part`: the offsets at which all
-    options have the same members."""
+    """A decision. `keys` maps values of the feature to claims."""
 
     options: Sequence[Option]
     feature: int
     keys: Mapping[int, int]
-    part: Range
 
 
 def options_of(spread: PureTypeSpread, words: Sequence[int]) -> Sequence[Option]:

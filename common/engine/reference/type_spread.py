@@ -11,12 +11,10 @@ from typing import Optional, Union
 
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.pieces import Pieces
-from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_layouts import Elements, Sample
 from findleaks.engine.reference.type_match import WRONG, is_text
-from findleaks.engine.reference.type_parts import follow_to_inferred, note_part, part_of, retract
 from findleaks.engine.reference.type_used import is_empty, is_too_far, limits_of, requested_count, used_size
 from findleaks.engine.terms import State
 from findleaks.engine.type_spread import (
@@ -33,9 +31,9 @@ from findleaks.engine.type_spread import (
     NO_CLAIM,
     NO_FEATURE,
     NO_ORIGIN,
-    NO_PART,
     QUESTION,
     ROOT,
+    SMALL_NUMBER,
     UNKNOWN,
     Choosing,
     Feature,
@@ -43,6 +41,7 @@ from findleaks.engine.type_spread import (
     Level,
     Pointers,
     Question,
+    WordClass,
 )
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
@@ -58,9 +57,7 @@ class PureTypeSpread:
         self._claims = array("I", bytes(4 * len(blocks)))
         self._origins = array("I", [NO_ORIGIN]) * len(blocks)
         # By block: the bytes that are in use, and whether it is a table.
-        self.limits: dict[int, tuple[int, bool]] = {}
-        # By block: the decision whose common part is certain.
-        self.certain_parts: dict[int, int] = {}
+        self._limits: dict[int, tuple[int, bool]] = {}
         self.memory = Pieces((), blocks.arch)
         self.layouts: list[list[Elements]] = [[]]  # By layout.
         self.choices: list[tuple[int, ...]] = [()]
@@ -69,7 +66,7 @@ class PureTypeSpread:
         self.instructions: Sequence[Range] = ()
         self.flags = bytearray()
         self.claimed = self.followed = 0
-        self.decisions: list[Decision] = []
+        self._decisions: list[Decision] = []
         self.owner_words: list[tuple[int, int, int]] = []  # Layout, offset, and size in bytes.
         self.roots: list[tuple[int, int, int]] = []
         self._rules: dict[Key, int] = {}
@@ -178,18 +175,11 @@ class PureTypeSpread:
         self._doubtful_queue.extend(self._doubtful_blocks)
         self._doubtful_blocks.clear()
 
-    def add_decision(
-        self,
-        options: Sequence[int],
-        feature: int = NO_FEATURE,
-        keys: Sequence[int] = (),
-        claims: Sequence[int] = (),
-        part: Range = NO_PART,
-    ) -> int:
+    def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         if any(claim & LAYOUT_MASK >= len(self.layouts) for claim in claims):
             raise ValueError("no such layout")
-        self.decisions.append(Decision(options_of(self, options), feature, dict(zip(keys, claims)), part))
-        return len(self.decisions) - 1
+        self._decisions.append(Decision(options_of(self, options), feature, dict(zip(keys, claims))))
+        return len(self._decisions) - 1
 
     def choose(self, options: Sequence[int], how: Choosing, indices: array[int]) -> Optional[array[int]]:
         rows, choosers = options_of(self, options), [Chooser(self, index) for index in indices]
@@ -231,7 +221,26 @@ class PureTypeSpread:
         return found
 
     def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
-        return group_by_classes(self, indices, words)
+        rows = dict.fromkeys(made := [self._row(index, words) for index in indices])
+        return array("I", map(dict(zip(rows, range(len(rows)))).__getitem__, made)), array("Q", [one for row in rows for one in row])
+
+    def _row(self, index: int, words: int) -> tuple[int, ...]:  # Size, and classes of words.
+        size, start, word = self.blocks.size(index), self.blocks.address(index), self._arch.word
+        data = (self.memory.bytes(start + at, word) if at + word <= size else None for at in range(0, words * word, word))
+        return (size, *(WordClass.MISSING if one is None else self._class(one) for one in data))
+
+    def _class(self, data: bytes) -> int:
+        value = int.from_bytes(data, self._arch.byteorder)
+        if value < SMALL_NUMBER:
+            return WordClass.SMALL if value else WordClass.ZERO
+        index = self.used_block(value)
+        if index >= 0:
+            offset = value - self.blocks.address(index)
+            return WordClass.BLOCK_MIDDLE | offset << 4 if offset else WordClass.BLOCK_START | self.blocks.size(index) << 4
+        if range_at(self.mapped, value) is not None:
+            sort = WordClass.STATIC if range_at(self.code, value) is None else WordClass.CODE
+            return sort | value << 4 & (1 << 64) - 1
+        return WordClass.TEXT if is_text(data) else WordClass.NUMBER
 
     def begins_with_text(self, address: int, size: int) -> bool:
         """Return whether the first word of `size` bytes of memory is text. A valid
@@ -250,11 +259,19 @@ class PureTypeSpread:
         return found
 
     def retract(self) -> int:
-        return retract(self)
-
-    def parts(self) -> array[int]:
-        claims = self._claims
-        return array("I", [self.certain_parts.get(at, -1) + 1 if claims[at] & INFERRED else 0 for at in range(len(claims))])
+        fallen = 0
+        while True:
+            before = fallen
+            for index, claim in enumerate(self._claims):
+                origin = self._origins[index]
+                if not claim or claim & DISPUTED or origin >= ROOT:
+                    continue
+                if not self._claims[origin] or self._claims[origin] & DISPUTED:
+                    self._claims[index], self._origins[index] = 0, NO_ORIGIN
+                    self._limits.pop(index, None)
+                    fallen += 1
+            if fallen == before:
+                return fallen
 
     def claims(self) -> array[int]:
         return self._claims
@@ -262,12 +279,12 @@ class PureTypeSpread:
     def origins(self) -> array[int]:
         return self._origins
 
-    def claim_target(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> None:
+    def _claim_target(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> None:
         """Claim the block that a pointer refers to, and note which part of it is in use."""
         self._claim(index, claim, inferred, owner)
         flags = limits_of(self, reference, claim)
         if flags:
-            self.limits[index] = used_size(self, reference, place, index, claim), bool(flags & Flag.TABLE)
+            self._limits[index] = used_size(self, reference, place, index, claim), bool(flags & Flag.TABLE)
 
     def _claim_if_fitting(self, reference: int, place: int, index: int, claim: int, inferred: bool, owner: int) -> bool:
         """Claim the block that a pointer refers to. In a doubtful element, the pointer must fit the
@@ -278,17 +295,12 @@ class PureTypeSpread:
             if chooser.asked or not may_claim:
                 return chooser.asked
             inferred = inferred or not is_certain
-        self.claim_target(reference, place, index, claim, inferred, owner)
+        self._claim_target(reference, place, index, claim, inferred, owner)
         return False
-
-    def queue(self, index: int) -> None:
-        """Queue a block, whose pointers are followed again."""
-        self._queue.append(index)
 
     def _claim(self, index: int, claim: int, inferred: bool, origin: int) -> None:
         level = claim >> LEVEL_SHIFT & LEVEL_MASK
-        self.limits.pop(index, None)
-        self.certain_parts.pop(index, None)
+        self._limits.pop(index, None)
         self.claimed += 1
         self._claims[index] = claim | (INFERRED if inferred or level >= Level.BASE else 0)
         self._origins[index] = origin
@@ -303,12 +315,12 @@ class PureTypeSpread:
             claim = self._claims[owner] if owner < ROOT else 0
             if owner < ROOT and (not claim or claim & DISPUTED):
                 continue
-            certain, part = not claim & INFERRED, part_of(self, owner, claim)
+            certain = not claim & INFERRED
             for place, reference in self._pointers(owner):
                 if not place:
                     yield False  # The answer to UNREQUESTED is missing.
                     continue
-                while self._follow(owner, place, reference, certain or part.start <= place < part.end):
+                while self._follow(owner, place, reference, certain):
                     yield False
                 self.followed += bool(self.memory.word(place))
 
@@ -318,11 +330,11 @@ class PureTypeSpread:
             address, size, layout = self.roots[owner - ROOT]
         else:
             address, size, layout = self.blocks.address(owner), self.blocks.size(owner), self._claims[owner] & LAYOUT_MASK
-        used, is_table = self.limits.get(owner, (size, False))
+        used, is_table = self._limits.get(owner, (size, False))
         size = min(size, used)
         for one in self.layouts[layout]:
             bases = one.bases(size) if one.slots else range(0)
-            requested = requested_count(self, one, size, owner >= ROOT or owner in self.limits)
+            requested = requested_count(self, one, size, owner >= ROOT or owner in self._limits)
             while requested == UNKNOWN:
                 yield 0, 0  # _visit_all waits for the answer.
                 requested = requested_count(self, one, size, False)
@@ -349,29 +361,25 @@ class PureTypeSpread:
         if rule == UNKNOWN:
             return True
         if rule == DEFERRED:
-            self.defer(reference, offset, owner, place, index)
-        elif rule != NO_CLAIM and claim & INFERRED and certain and not self._doubtful:
-            follow_to_inferred(self, reference, place, index, rule, owner)
+            self._defer(reference, offset, owner, place, index)
         elif rule & DECISION:
-            return self._follow_decision(rule & LAYOUT_MASK, reference, offset, owner, place, index, certain)
+            return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
             return self._claim_if_fitting(reference, place, index, rule, not certain, owner)
         elif rule != NO_CLAIM and certain and not self._doubtful and not claim & (INFERRED | DISPUTED):
             return self._compare(index, claim, rule, reference, offset)
         return False
 
-    def _follow_decision(self, decided: int, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
+    def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
         """Give a block the claim that a decision chooses. Return whether an answer is missing."""
         chooser = Chooser(self, index)
-        claim = 0 if self._claims[index] else chooser.decide(self.decisions[decided], reference, owner, place, index)
+        claim = 0 if self._claims[index] else chooser.decide(decision, reference, owner, place, index)
         if chooser.asked:
             return True
         if claim:
-            self.claim_target(reference, place, index, claim, not certain, owner)
-            if certain and not self._doubtful:
-                note_part(self, decided, index)
+            self._claim_target(reference, place, index, claim, not certain, owner)
         else:
-            self.defer(reference, offset, owner, place, index)
+            self._defer(reference, offset, owner, place, index)
         return False
 
     def _compare(self, index: int, claim: int, rule: int, reference: int, offset: int) -> bool:
@@ -404,8 +412,7 @@ class PureTypeSpread:
             self._asked.append(key)
         return rule
 
-    def defer(self, reference: int, offset: int, owner: int, place: int, index: int) -> None:
-        """Note a pointer whose rule gives its block no claim."""
+    def _defer(self, reference: int, offset: int, owner: int, place: int, index: int) -> None:
         claim = self._claims[index]
         if not claim & DISPUTED:
             key = Question.RULE << 32 | reference, offset, self.blocks.size(index)
