@@ -95,8 +95,8 @@ class PoolResources(Allocator):
         self.chunks.sort()
 
     def _find_former_records(self, blocks: Blocks, resources: Sequence[Resource]) -> Iterator[Range]:
-        """Yield the records of chunks in the memory of a monotonic_buffer_resource. `resources`: all
-        pool resources in this memory."""
+        """Yield the records of chunks in a monotonic_buffer_resource. `resources`: its
+        pool resources."""
         chunks = [chunk for one in resources for chunk in one.inner]
         places = (blocks.lookup(chunk.start) for chunk in chunks)
         memory = merge_ranges(
