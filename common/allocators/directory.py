@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Optional
 
@@ -44,8 +44,8 @@ the last: its mmapped chunks look like other memory, so the memory of all other 
 known before."""
 
 NESTED_FINDERS = ("findleaks.allocators.pmr", "findleaks.allocators.sqlite", "findleaks.allocators.aprbuckets")
-"""Modules with a function `find_nested(target, engine, blocks)`. It returns allocators whose heaps
-are inside `blocks` in use of the allocators above."""
+"""Modules with a function `find_nested(target, engine, blocks, is_leaked)`. It returns allocators
+whose heaps are inside `blocks` in use of the allocators above."""
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "findleaks.allocators.gslice": ("libglib-2.0",),
@@ -68,10 +68,14 @@ def list_names() -> list[str]:
     return [getattr(importlib.import_module(finder), "NAME", finder.rsplit(".", 1)[-1]) for finder in finders]
 
 
-def find_nested(target: Target, engine: Engine, blocks: Blocks) -> list[Allocator]:
-    """Return the allocators inside blocks in use of the other ones."""
+def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> list[Allocator]:
+    """Return the allocators inside blocks in use of the other ones.
+
+    `is_leaked`: whether an address is inside a leaked block. If objects that nothing describes are
+    in the same block as a nested heap, they become root memory, which would hide what leaked with
+    them. Readers leave such a heap undivided. The first call computes a graph."""
     modules = (name for name in NESTED_FINDERS if name not in ONLY_IN or find_modules(target, ONLY_IN[name]))
-    return [one for name in modules for one in importlib.import_module(name).find_nested(target, engine, blocks)]
+    return [one for name in modules for one in importlib.import_module(name).find_nested(target, engine, blocks, is_leaked)]
 
 
 class Directory:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from findleaks.allocators.directory import Directory, build_directory, find_nested
 from findleaks.allocators.in_flight import find_threads_inside
 from findleaks.allocators.mapped import LEAST
+from findleaks.engine.terms import Kind
 from findleaks.libc.stacks import dead_stacks, thread_stacks, unjoined_threads
 from findleaks.target.base import Range, Region, Target
 from findleaks.target.ranges import find_overlaps, merge_ranges
@@ -93,7 +94,8 @@ def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
         while True:
             session.report_progress("finding the heaps", 0.0)
             made = build_directory(session.target, session.engine, mapped)
-            pools = find_nested(session.target, session.engine, made.blocks)
+            with _Leaks(session, made) as leaks:
+                pools = find_nested(session.target, session.engine, made.blocks, leaks.contain)
             if session.pool_file is not None:
                 # Few commands have a pool file.
                 from findleaks.allocators.described.instance import read_pools
@@ -106,6 +108,32 @@ def _walk_heaps(session: Session, mapped: Sequence[Range]) -> Directory:
             # Leaked mappings were found in the process as it is now, so it must not run again.
             if mapped or not made.problems or not session.read_again():
                 return made
+
+
+class _Leaks:
+    """The leaked blocks of a directory without nested allocators. They are computed only if
+    `contain` is called, and then everything computed is dropped at the end."""
+
+    def __init__(self, session: Session, made: Directory) -> None:
+        self._session, self._made = session, made
+        self._kinds: Optional[Sequence[int]] = None
+
+    def __enter__(self) -> _Leaks:
+        return self
+
+    def contain(self, address: int) -> bool:
+        """Whether an address is inside a leaked block."""
+        if self._kinds is None:
+            session, made = self._session, self._made
+            session.inside = find_threads_inside(session.target, made.allocators, made.blocks)
+            session.__dict__["directory"] = made
+            self._kinds = session.graph().kinds()
+        index = self._made.blocks.find(address)
+        return index >= 0 and self._kinds[index] in (Kind.DEFINITE, Kind.INDIRECT)
+
+    def __exit__(self, *_: object) -> None:
+        if "directory" in self._session.__dict__:
+            self._session.drop_computed()
 
 
 def list_candidates(session: Session) -> list[Mapping]:

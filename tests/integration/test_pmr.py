@@ -114,6 +114,22 @@ def test_pools_in_a_resource_of_the_program(upstream_program: Path, tmp_path: Pa
     assert answer["trusted"] and not answer["groups"] and [one is not None and int(one[1]) >= 150 for one in held] == [True]
 
 
+def test_leaked_contexts(tmp_path: Path) -> None:
+    """What leaked with a monotonic resource is reported. Objects in a resource that is in use stay scanned, also if they look like records
+    of larger blocks."""
+    made = building.compile_program(tmp_path, "pmr_contexts.cpp", "-std=c++17", "-O1")
+    with cores.Running([str(made)], tmp_path / "run") as running:
+        blocks = truth.ask("--pid", str(running.pid))[0]
+    kinds = {int(block["address"], 16): block.get("kind") for block in blocks}
+    truly: dict[str, set[int]] = {"held": set(), "lost": set()}
+    for kind, address in (line.split() for line in running.output.splitlines() if " 0x" in line):
+        truly[kind].add(int(address, 16))
+    lost = {address for address, kind in kinds.items() if kind in truth.LOST}
+    # The first words of the chunks that are in use are objects, not blocks.
+    assert len(truly["lost"]) > 500 < len(truly["held"]) and not lost - truly["lost"], lost - truly["lost"]
+    assert len(truly["lost"] - lost) <= STALE, truly["lost"] - lost
+
+
 def test_damage(running: cores.Running, tmp_path: Path) -> None:
     """An impossible record of a chunk is reported. The other chunks are read."""
     core = running.gcore()

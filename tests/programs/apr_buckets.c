@@ -1,4 +1,4 @@
-/* Buckets of two connections, each with a pool and a bucket allocator, after a third one that is destroyed. Prints
+/* Buckets of two connections, each with a pool and a bucket allocator, after others that are destroyed. Prints
  * "held|lost|freed SIZE ADDRESS" for blocks of the bucket allocators, then "ready". SIZE: the least size. */
 #include <apr_buckets.h>
 #include <apr_general.h>
@@ -34,11 +34,22 @@ static void __attribute__((noinline)) clear_stack(void) {
     for (unsigned at = 0; at < sizeof room; at++) room[at] = 0;
 }
 
+/* A bucket allocator at the address of one that was destroyed. The pool takes the nodes of the latter, and does not overwrite their beginning. */
+static void __attribute__((noinline)) replace(apr_pool_t *pool) {
+    apr_bucket_alloc_t *list = apr_bucket_alloc_create(pool), *former = list;
+    for (int number = 0; number < BLOCKS; number++) memset(apr_bucket_alloc(16, list), 0, 128);
+    apr_bucket_alloc_destroy(list);
+    list = apr_bucket_alloc_create(pool);
+    if (list != former) abort();
+    for (int number = 0; number < 4; number++) memset((char *)apr_palloc(pool, 7000) + 800, 0, 8);
+}
+
 int main(void) {
     static const char *states[] = {"held", "lost", "freed"};
-    apr_pool_t *pools[3];
+    apr_pool_t *pools[4];
     apr_initialize();
-    for (int number = 0; number < 3; number++) apr_pool_create(&pools[number], NULL);
+    for (int number = 0; number < 4; number++) apr_pool_create(&pools[number], NULL);
+    replace(pools[3]);
     use(pools[2], 2);
     apr_pool_destroy(pools[2]);
     table = NULL;

@@ -6,7 +6,7 @@ structures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.directory import ONLY_IN
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAME = "apr-buckets"
 
 
-def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allocator]:
+def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> Sequence[Allocator]:
     """Find the bucket allocators of a process. See directory.find_nested."""
     if target.arch.word != 8:
         return []

@@ -4,9 +4,13 @@ Source: buckets/apr_buckets_alloc.c (struct apr_bucket_alloc_t, node_header_t) o
 1.6, memory/unix/apr_pools.c and include/apr_allocator.h of APR 1.5 to 1.7, 64-bit.
 
 A node (apr_memnode_t) begins with a header. After the header, the first node of a bucket allocator
-has the struct apr_bucket_alloc_t. Each block has a header with its size, and the addresses of the
-bucket allocator and of the node. A large block has a node of its own, to which nothing else
-refers, so all nodes are found by the header of their first block."""
+has the struct apr_bucket_alloc_t. It refers to the newest node with small blocks, from which a list
+of such nodes leads to the first one. Each block has a header with its size, and the addresses of
+the bucket allocator and of the node.
+
+A large block has a node of its own, to which nothing else refers, so these nodes are found by the
+header of the block. Such a header may be stale: a pool may have taken the node since. The header of
+the node then counts memory as used, which it does not do for a large block."""
 
 from __future__ import annotations
 
@@ -24,6 +28,9 @@ from findleaks.value_classes import NamedTuple
 NODE, LIST, HEADER = 40, 32, 32
 """Bytes of a node's header, of a bucket allocator, and of a block's header."""
 _WORDS = (NODE + LIST + HEADER) // 8  # words at the start of a node that are read
+_HERE, _INNER = NODE // 8, (NODE + LIST) // 8
+"""Index of the first block in these words. In the first node, the block follows the bucket
+allocator."""
 _FREE_LISTS, _FREE_AT = 20, 40  # lists of free nodes in apr_allocator_t, and their offset
 _CLEANUPS = 4  # words before `cleanups` in apr_pool_t
 _PAGE = 4096
@@ -63,32 +70,45 @@ def find_lists(target: Target, engine: Engine, blocks: Blocks) -> list[BucketLis
     found: dict[int, list[Node]] = {}
     free: dict[int, set[int]] = {}
     owners: dict[int, tuple[int, int]] = {}
-    possible: list[tuple[int, int, Node]] = []
+    possible: list[tuple[int, Node]] = []
     for number, place in enumerate(places):
         row = words[_WORDS * number : _WORDS * (number + 1)]
-        end, here = row[4], NODE // 8
-        if end <= place or end - place > _LARGEST or (end - place) % _PAGE or not place + NODE <= row[3] <= end:
+        address = place + NODE
+        if not _is_node(place, row):
             continue
-        inner = here + LIST // 8
-        if row[inner + 1] == place + NODE and row[inner + 2] == place and _is_registered(memory, row[here], place + NODE):
-            owners[place + NODE] = (row[here], row[here + 2])
-            free[place + NODE] = set(_list_free(memory, row[here + 1]))
-            possible.append((place, place + NODE, _node(place, row, inner)))
-        elif row[here + 2] == place:
-            possible.append((place, row[here + 1], _node(place, row, here)))
-    for place, owner, node in possible:
-        if owner in owners and place not in free[owner] and node.blocks:
-            found.setdefault(owner, []).append(node)
-    return [BucketList(owner, *owners[owner], nodes) for owner, nodes in sorted(found.items())]
+        if row[_INNER + 1] == address and row[_INNER + 2] == place and _is_registered(memory, row[_HERE], address):
+            owners[address] = (row[_HERE], row[_HERE + 2])
+            free[address] = set(_list_free(memory, row[_HERE + 1]))
+            found[address] = list(_list_small(memory, address, row[_HERE + 3]))
+        elif row[_HERE + 2] == place and row[3] == address and HEADER < row[_HERE] <= row[4] - address:
+            # The header of the block does not round the size up.
+            possible.append((row[_HERE + 1], Node(place, row[4], address, (row[_HERE] + 7) & -8, 1)))
+    for owner, node in possible:
+        if owner in owners and node.start not in free[owner]:
+            found[owner].append(node)
+    return [BucketList(owner, *owners[owner], sorted(nodes)) for owner, nodes in sorted(found.items()) if nodes]
 
 
-def _node(place: int, row: Sequence[int], at: int) -> Node:
-    """Return a node whose first block has its header at a word of `row`. A large block fills its
-    node, whose header does not count it as used. Its size is not rounded up."""
-    first, size, used, end = place + 8 * at, (row[at] + 7) & -8, row[3], row[4]
-    if not HEADER < size <= end - first:
-        return Node(place, end, first, 0, 0)
-    return Node(place, end, first, size, (used - first) // size if used > first else 1)
+def _is_node(place: int, row: Sequence[int]) -> bool:
+    """Whether the words at an address are possible for the header of a node."""
+    end = row[4]
+    return place < end <= place + _LARGEST and (end - place) % _PAGE == 0 and place + NODE <= row[3] <= end
+
+
+def _list_small(memory: Memory, owner: int, newest: int) -> Iterator[Node]:
+    """Yield the nodes with small blocks of the bucket allocator at `owner`."""
+    at, seen = newest, set[int]()
+    while at and at not in seen and len(seen) < _MOST_NODES:
+        seen.add(at)
+        row = memory.words(at, _WORDS)
+        if row is None or not _is_node(at, row):
+            return
+        is_first = at + NODE == owner
+        here = _INNER if is_first else _HERE
+        first, size, used = at + 8 * here, row[here], row[3]
+        if used > first and row[here + 1] == owner and row[here + 2] == at and size > HEADER and (used - first) % size == 0:
+            yield Node(at, row[4], first, size, (used - first) // size)
+        at = 0 if is_first else row[0]
 
 
 def _list_pages(target: Target) -> Iterator[int]:

@@ -9,7 +9,7 @@ import are searched first. Memory is searched only if one of these files uses a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.directory import ONLY_IN
@@ -25,7 +25,7 @@ _IMPORTED = b"synchronized_pool_resource"
 _MOST = 64 << 20  # bytes of the names of imported functions, and what precedes them in a file
 
 
-def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allocator]:
+def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> Sequence[Allocator]:
     """Find the pool resources of a process. See directory.find_nested."""
     own = find_modules(target, ONLY_IN[__name__])
     if target.arch.word != 8 or not any(_uses_pools(target, module) for module in target.modules() if module not in own):
@@ -34,7 +34,8 @@ def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allo
     from findleaks.allocators.pmr.nested import place_resources
     from findleaks.allocators.pmr.resources import find_resources
 
-    found = [(module, place_resources(target, blocks, find_resources(target, engine, module, blocks))) for module in own]
+    every = ((module, find_resources(target, engine, module, blocks)) for module in own)
+    found = [(module, place_resources(target, blocks, resources, is_leaked)) for module, resources in every]
     # A resource in the blocks of another one is a nested allocator of its own.
     depths = [(module, resources, depth) for module, resources in found for depth in sorted({one.depth for one in resources})]
     return [

@@ -7,7 +7,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import starmap
 from typing import Optional
 
 from findleaks.allocators.base import Allocator, Heap, Problem, add_first_problems
@@ -18,7 +17,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State, run_states
 from findleaks.formatting import size
 from findleaks.target.base import Module, Range, Target
-from findleaks.target.ranges import merge_ranges, subtract
+from findleaks.target.ranges import find_overlaps, merge_ranges, subtract
 
 _VERSION = re.compile(r"\.so\.([0-9.]+)$")
 _STATES = run_states(State.FREE, State.IN_USE)
@@ -61,28 +60,49 @@ class PoolResources(Allocator):
         If a chunk is a part of a block of malloc, the whole block becomes a heap. The memory beside
         the chunks stays root memory (`foreign`), except the arrays in which resources list chunks,
         and memory that was not used yet."""
-        around: dict[tuple[int, int], list[tuple[Chunk, Resource]]] = {}
+        around: dict[Range, list[tuple[Chunk, Resource]]] = {}
+        upstreams: dict[int, list[Resource]] = {}
+        last = 0
         for chunk, one in sorted(((chunk, its) for its in resources for chunk in its.inner), key=lambda pair: pair[0]):
+            if chunk.start < last:  # a damaged resource, or one that was dropped, claims it, too
+                self._undivided += chunk.end - chunk.start
+                continue
+            last = chunk.end
             block = blocks.lookup(chunk.start) if not one.depth else None
-            place = (chunk.start, chunk.end) if block is None else (block[1], block[1] + block[2])
+            place = Range(chunk.start, chunk.end) if block is None else Range(block[1], block[1] + block[2])
             around.setdefault(place, []).append((chunk, one))
-        outside = [one for one in resources if not one.depth]
-        tables = {table for one in outside for table in one.tables if table.start < table.end}
+            self.chunks.append(chunk)
         # The end of the array of larger blocks may be the address of the next block.
-        tables.update(one.members for one in resources)
-        memory = merge_ranges([*starmap(Range, around), *(one.buffer for one in outside if one.buffer)] if outside else [])
-        tables.update(find_former_records(self._engine, self.memory, [chunk for one in outside for chunk in one.inner], memory))
+        tables = {one.members for one in resources}
+        for one in resources:
+            if not one.depth:
+                upstreams.setdefault(one.upstream, []).append(one)
+                tables.update(table for table in one.tables if table.start < table.end)
+        for some in upstreams.values():
+            tables.update(self._find_former_records(blocks, some))
         self._tables = merge_ranges(tables)
-        unused = [one for resource in resources for one in resource.unused]
+        taken = merge_ranges(
+            [*self._tables, *(part for one in resources for part in one.unused), *(Range(*one[:2]) for one in self.chunks)]
+        )
+        starts = [part.start for part in taken]
         for (start, end), rows in around.items():
-            chunks = [chunk for chunk, _ in rows]
-            taken = merge_ranges([*self._tables, *unused, *(Range(chunk.start, chunk.end) for chunk in chunks)])
-            owners = {one.address: one for _, one in rows}
+            owners = {one.address for _, one in rows}
             owner = self._name(rows[0][1]) if len(owners) == 1 else f"{len(owners)} pool resources at {start:#x}"
+            chunks = [chunk for chunk, _ in rows]
             bitmaps = [Range(chunk.bits, chunk.end) for chunk in chunks if chunk.bits < chunk.end]
-            self._heaps.append(Heap(start, end, owner, partial(self._walk_all, chunks), bitmaps, subtract([Range(start, end)], taken)))
-            self.chunks += chunks
+            foreign = subtract([Range(start, end)], [Range(low, high) for _, low, high in find_overlaps(taken, starts, start, end)])
+            self._heaps.append(Heap(start, end, owner, partial(self._walk_all, chunks), bitmaps, foreign))
         self.chunks.sort()
+
+    def _find_former_records(self, blocks: Blocks, resources: Sequence[Resource]) -> Iterator[Range]:
+        """Yield the records of chunks in a monotonic_buffer_resource. `resources`: its
+        pool resources."""
+        chunks = [chunk for one in resources for chunk in one.inner]
+        places = (blocks.lookup(chunk.start) for chunk in chunks)
+        memory = merge_ranges(
+            [*(Range(one[1], one[1] + one[2]) for one in places if one is not None), *(one.buffer for one in resources if one.buffer)]
+        )
+        return find_former_records(self._engine, self.memory, chunks, memory)
 
     def _walk_all(self, chunks: Sequence[Chunk], blocks: Blocks) -> None:
         for chunk in chunks:

@@ -42,13 +42,17 @@ MOST_THREADS, MOST_CHUNKS = 1 << 16, 1 << 24
 
 
 class Chunk(NamedTuple):
-    """A chunk [start, end): `blocks` blocks of `size` bytes, and the bitmap at `bits`."""
+    """A chunk [start, end): `blocks` blocks of `size` bytes, and the bitmap at `bits`.
+
+    A larger block is a chunk of one block without a bitmap. `length` is the second word of its
+    record."""
 
     start: int
     end: int
     size: int
     blocks: int
     bits: int
+    length: int = 0
 
 
 class Resource(NamedTuple):
@@ -160,7 +164,7 @@ def _list_larger(memory: Memory, array: Range) -> Iterator[Chunk]:
     for start, length in zip((words or ())[::2], (words or ())[1::2]):
         size = length & -UNIT
         if start and 0 < size < 1 << 40:
-            yield Chunk(start, start + size, size, 1, start + size)
+            yield Chunk(start, start + size, size, 1, start + size, length)
 
 
 def _list_threads(memory: Memory, at: int, resource: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ such as prepared statements. lookaside.py describes the structures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from findleaks.allocators.directory import ONLY_IN
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "sqlite-lookaside"
 
 
-def find_nested(target: Target, engine: Engine, blocks: Blocks) -> Sequence[Allocator]:
+def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> Sequence[Allocator]:
     """Find the lookaside buffers of all connections. See directory.find_nested."""
     if target.arch.word != 8:
         return []
