@@ -9,6 +9,7 @@ from functools import partial
 
 from findleaks.allocators.aprbuckets.buckets import HEADER, BucketList, Node
 from findleaks.allocators.base import Allocator, Heap, Problem
+from findleaks.allocators.free_lists import follow_free_list
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, run_states
@@ -50,15 +51,10 @@ class BucketAllocators(Allocator):
         """Return the free blocks of a bucket allocator."""
         places = {node.first + HEADER + node.size * number for node in one.nodes for number in range(node.blocks)}
         found: set[int] = set()
-        at = one.free
-        while at:
-            block = at + HEADER
-            if block not in places or block in found:
-                what = f"the list of free blocks of the bucket allocator {one.address:#x} leads to {at:#x}, which is not a free block"
-                self.problems.append(Problem(at, f"{what}: further blocks count as in use"))
-                break
-            found.add(block)
-            at = self.memory.word(at + _NEXT) or 0
+        wrong = follow_free_list(self.memory, one.free, _NEXT, lambda at: at + HEADER if at + HEADER in places else None, found)
+        if wrong:
+            what = f"the list of free blocks of the bucket allocator {one.address:#x} leads to {wrong:#x}, which is not a free block"
+            self.problems.append(Problem(wrong, f"{what}: further blocks count as in use"))
         return found
 
     def summary(self) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Optional
 from findleaks.allocators.base import Allocator, Heap, Problem
 from findleaks.allocators.described.file import Number, Place, PoolFile, PoolForm, decode_number
 from findleaks.allocators.described.pools import MOST_CHUNKS, PoolReader, Slab
+from findleaks.allocators.free_lists import follow_free_list
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks
 from findleaks.engine.terms import State, run_states
@@ -135,18 +136,14 @@ class DescribedPool(Allocator):
             at = self.reader.value(where, {"pool": base, "slab": base})
             if at is None:
                 self.reader.report(base, f"the list of free chunks of {base:#x} is unreadable: all its chunks count as in use")
-            while at:
-                start = self._block_of(at, blocks)
-                if start is None:
-                    self.reader.report(
-                        slab.start, f"a list of free chunks leads to {at:#x}, which is in no chunk: the rest counts as in use"
-                    )
-                    break
-                if start in found:
-                    self.reader.report(slab.start, f"the chunk {start:#x} is free twice: the rest of the list counts as in use")
-                    break
-                found.add(start)
-                at = self.memory.word(at + self.form.chunk.link)
+            wrong = follow_free_list(self.memory, at or 0, self.form.chunk.link, lambda one: self._block_of(one, blocks), found)
+            start = self._block_of(wrong, blocks) if wrong else None
+            if start is not None:
+                self.reader.report(slab.start, f"the chunk {start:#x} is free twice: the rest of the list counts as in use")
+            elif wrong:
+                self.reader.report(
+                    slab.start, f"a list of free chunks leads to {wrong:#x}, which is in no chunk: the rest counts as in use"
+                )
         return found
 
     def _block_of(self, address: int, blocks: Blocks) -> Optional[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
+from typing import Optional
 
 from findleaks.allocators.base import Allocator, Arena, Heap, Problem
+from findleaks.allocators.free_lists import follow_free_list
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.sqlite.lookaside import SMALL, Buffer
@@ -47,15 +49,11 @@ class LookasideBuffers(Allocator):
         """Return the free slots of a buffer."""
         found: set[int] = set()
         for number, head in enumerate(one.heads):
-            first, end, size = (one.start, one.middle, one.size) if number < 2 else (one.middle, one.end, SMALL)
-            at = head
-            while at:
-                if not first <= at < end or (at - first) % size or at in found:
-                    what = f"a list of free slots of SQLite's connection {one.address:#x} leads to {at:#x}, which is not a free slot"
-                    self.problems.append(Problem(at, f"{what}: further slots count as in use"))
-                    break
-                found.add(at)
-                at = self.memory.word(at) or 0
+            slots = range(one.start, one.middle, one.size) if number < 2 else range(one.middle, one.end, SMALL)
+            wrong = follow_free_list(self.memory, head, 0, partial(_slot_at, slots), found)
+            if wrong:
+                what = f"a list of free slots of SQLite's connection {one.address:#x} leads to {wrong:#x}, which is not a free slot"
+                self.problems.append(Problem(wrong, f"{what}: further slots count as in use"))
         return found
 
     def summary(self) -> dict[str, object]:
@@ -70,3 +68,7 @@ class LookasideBuffers(Allocator):
             own = {"LOOKASIDE_USED": used.blocks}
             rows.append(Arena(heap.arena, used.bytes, 0, free.bytes, heap.end - heap.start, own))
         return rows
+
+
+def _slot_at(slots: range, address: int) -> Optional[int]:
+    return address if address in slots else None
