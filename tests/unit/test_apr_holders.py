@@ -8,11 +8,12 @@ from typing import Optional
 
 from fake import FakeTarget
 
+from findleaks.allocators.apr_nodes import NODE, Node
 from findleaks.allocators.memory import Memory
 from findleaks.engine import load
 from findleaks.runtimes.apr import holders
 from findleaks.runtimes.apr.holders import Holder, PoolObjects, Reference, find_spans, list_pointers
-from findleaks.runtimes.apr.pools import FIRST, NODE, Node, Pool
+from findleaks.runtimes.apr.pools import FIRST, Pool
 
 START, SIZE, COUNT, EACH = 0x100000, 8192, 40, 400
 MODULE = "mod_sessions.so"

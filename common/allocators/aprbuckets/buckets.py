@@ -1,7 +1,7 @@
 """Find the bucket allocators of APR-util, and their nodes.
 
 Source: buckets/apr_buckets_alloc.c (struct apr_bucket_alloc_t, node_header_t) of APR-util 1.5 and
-1.6, memory/unix/apr_pools.c and include/apr_allocator.h of APR 1.5 to 1.7, 64-bit.
+1.6, memory/unix/apr_pools.c (struct apr_pool_t) of APR 1.5 to 1.7, 64-bit.
 
 A node (apr_memnode_t) begins with a header. After the header, the first node of a bucket allocator
 has the struct apr_bucket_alloc_t. It refers to the newest node with small blocks, from which a list
@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from findleaks.allocators.apr_nodes import MOST_NODES, NODE, PAGE_SHIFT, list_free_nodes
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Blocks, Engine
@@ -25,18 +26,17 @@ from findleaks.engine.terms import State
 from findleaks.target.base import Target
 from findleaks.value_classes import NamedTuple
 
-NODE, LIST, HEADER = 40, 32, 32
-"""Bytes of a node's header, of a bucket allocator, and of a block's header."""
+LIST, HEADER = 32, 32
+"""Bytes of a bucket allocator, and of a block's header."""
 _WORDS = (NODE + LIST + HEADER) // 8  # words at the start of a node that are read
 _HERE, _INNER = NODE // 8, (NODE + LIST) // 8
 """Index of the first block in these words. In the first node, the block follows the bucket
 allocator."""
-_FREE_LISTS, _FREE_AT = 20, 40  # lists of free nodes in apr_allocator_t, and their offset
 _CLEANUPS = 4  # words before `cleanups` in apr_pool_t
-_PAGE = 4096
+_PAGE = 1 << PAGE_SHIFT
 _LARGEST = 1 << 32  # most bytes of a node
 _MOST_BLOCKS, _MOST_PAGES = 1 << 20, 1 << 18
-_MOST_NODES, _MOST_CLEANUPS = 1 << 20, 1 << 16
+_MOST_CLEANUPS = 1 << 16
 
 
 class Node(NamedTuple):
@@ -78,7 +78,7 @@ def find_lists(target: Target, engine: Engine, blocks: Blocks) -> list[BucketLis
             continue
         if row[_INNER + 1] == address and row[_INNER + 2] == place and _is_registered(memory, row[_HERE], address):
             owners[address] = (row[_HERE], row[_HERE + 2])
-            free[address] = set(_list_free(memory, row[_HERE + 1]))
+            free[address] = {node.start for node in list_free_nodes(memory, row[_HERE + 1], set())}
             found[address] = list(_list_small(memory, address, row[_HERE + 3]))
         elif row[_HERE + 2] == place and row[3] == address and HEADER < row[_HERE] <= row[4] - address:
             # The header of the block does not round the size up.
@@ -98,7 +98,7 @@ def _is_node(place: int, row: Sequence[int]) -> bool:
 def _list_small(memory: Memory, owner: int, newest: int) -> Iterator[Node]:
     """Yield the nodes with small blocks of the bucket allocator at `owner`."""
     at, seen = newest, set[int]()
-    while at and at not in seen and len(seen) < _MOST_NODES:
+    while at and at not in seen and len(seen) < MOST_NODES:
         seen.add(at)
         row = memory.words(at, _WORDS)
         if row is None or not _is_node(at, row):
@@ -128,14 +128,3 @@ def _is_registered(memory: Memory, pool: int, address: int) -> bool:
             return words is not None
         at, seen = words[0], seen + 1
     return False
-
-
-def _list_free(memory: Memory, allocator: int) -> Iterator[int]:
-    """Yield the free nodes of an allocator of APR."""
-    seen: set[int] = set()
-    for head in memory.words(allocator + _FREE_AT, _FREE_LISTS) or ():
-        at = head
-        while at and at not in seen and len(seen) < _MOST_NODES:
-            seen.add(at)
-            yield at
-            at = memory.word(at) or 0

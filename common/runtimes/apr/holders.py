@@ -11,10 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
+from findleaks.allocators.apr_nodes import NODE
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
-from findleaks.runtimes.apr.pools import FIRST, NODE, Pool
+from findleaks.runtimes.apr.pools import FIRST, Pool
 from findleaks.target.base import Range, Target
 from findleaks.target.ranges import merge_ranges, merge_to_most
 from findleaks.value_classes import NamedTuple

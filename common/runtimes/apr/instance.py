@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Optional
 
+from findleaks.allocators.apr_nodes import NODE, Node
 from findleaks.allocators.base import Problem
 from findleaks.allocators.bulk import MOST_RANGES, find_pointers_into
 from findleaks.allocators.directory import Directory
@@ -17,7 +18,7 @@ from findleaks.allocators.memory import Memory
 from findleaks.engine.contract import Engine
 from findleaks.formatting import size
 from findleaks.runtimes.apr.holders import PoolObjects, Reference, find_spans, list_pointers
-from findleaks.runtimes.apr.pools import NODE, Node, Pool, PoolReader, find_by_nodes, find_unmanaged
+from findleaks.runtimes.apr.pools import Pool, PoolReader, find_by_nodes, find_unmanaged
 from findleaks.runtimes.apr.texts import find_texts
 from findleaks.runtimes.base import NO_OBJECT, ObjectTypes, Part, Runtime, Type
 from findleaks.runtimes.finding import Finding

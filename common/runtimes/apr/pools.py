@@ -1,7 +1,7 @@
 """Read the tree of APR's pools, and their nodes, which are their memory.
 
-Source: memory/unix/apr_pools.c (struct apr_pool_t, apr_allocator_t) and include/apr_allocator.h
-(apr_memnode_t) of APR 1.5 to 1.7, for 64-bit programs without APR_POOL_DEBUG."""
+Source: memory/unix/apr_pools.c (struct apr_pool_t, apr_allocator_t) of APR 1.5 to 1.7, for 64-bit
+programs without APR_POOL_DEBUG."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Optional
 
+from findleaks.allocators.apr_nodes import MOST_NODES, NODE, PAGE_SHIFT, Node, list_free_nodes, read_node
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
@@ -23,26 +24,14 @@ from findleaks.value_classes import NamedTuple
 WORDS = 14  # words of a pool that are read
 PARENT, CHILD, SIBLING, CLEANUPS, ALLOCATOR, TAG, ACTIVE, SELF, FIRST = 0, 1, 2, 4, 6, 10, 11, 12, 13
 CLEANUP = 2  # words before the function of a cleanup: next, data
-NODE = 40  # bytes of apr_memnode_t: next, ref, index, free_index, first_avail, endp
-PAGE_SHIFT = 12  # a node has (index + 1) << 12 bytes
-FREE_LISTS, FREE_AT = 20, 40  # lists of free nodes in apr_allocator_t, and their offset
 OWNER = 4  # words before `owner` (the pool that destroys the allocator) in apr_allocator_t
 ALLOCATOR_BYTES = (200, 224)  # least and greatest size of a block of malloc with an apr_allocator_t
 ROOT_TAG = "apr_global_pool"
-MOST_POOLS, MOST_NODES = 1 << 20, 1 << 22
+MOST_POOLS = 1 << 20
 LEAST_NODE, LARGEST_BLOCK = 1 << 13, 1 << 20  # bytes of blocks of malloc that may be first nodes
 MOST_PAGES = 1 << 18  # pages of anonymous mappings that may be first nodes
-LARGEST = 1 << 40  # most bytes of a node
 LONGEST = 64  # most bytes of a tag that are read
 LOOK = 4096  # possible first nodes between two checks for Ctrl-C
-
-
-class Node(NamedTuple):
-    """A node [start, end), of which the part before `free` is used."""
-
-    start: int
-    free: int
-    end: int
 
 
 class Pool(NamedTuple):
@@ -82,8 +71,8 @@ def find_unmanaged(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[i
     other pool refers to them. The allocator is a block of malloc."""
     indices = blocks.of_sizes(*ALLOCATOR_BYTES, MOST_POOLS)
     allocators = array("Q", map(blocks.address, indices))
-    records, _ = read_records(memory.target, engine, allocators, FREE_AT)
-    owners = engine.arch.words(records)[OWNER :: FREE_AT // memory.size]
+    records, _ = read_records(memory.target, engine, allocators, (OWNER + 1) * memory.size)
+    owners = engine.arch.words(records)[OWNER :: OWNER + 1]
     for allocator, owner in zip(allocators, owners):
         words = memory.words(owner, WORDS) if owner and owner % 8 == 0 else None
         if words is not None and words[SELF] + NODE == owner and words[ACTIVE] and (words[PARENT], words[ALLOCATOR]) == (0, allocator):
@@ -167,21 +156,14 @@ class PoolReader:
 
     def free_nodes(self, allocator: int) -> Iterator[Node]:
         """Yield the free nodes of an allocator. Pools can use them."""
-        for head in self._memory.words(allocator + FREE_AT, FREE_LISTS) or ():
-            at = head
-            while at and at not in self._seen and len(self._seen) < MOST_NODES:
-                self._seen.add(at)
-                node, at = self._node(at)
-                if node is None:
-                    break
-                yield node._replace(free=node.start)
+        return list_free_nodes(self._memory, allocator, self._seen)
 
     def _ring(self, first: int) -> Iterator[Node]:
         """Yield the nodes of a pool, which are linked in a ring."""
         at, before = first, len(self._seen)
         while at not in self._seen and len(self._seen) < MOST_NODES:
             self._seen.add(at)
-            node, following = self._node(at)
+            node, following = read_node(self._memory, at)
             if node is None:
                 self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, which is not a node"))
                 return
@@ -189,13 +171,3 @@ class PoolReader:
             at = following
         if at != first or len(self._seen) == before:
             self.problems.append((at, f"APR's ring of nodes leads to {at:#x}, a node of another ring"))
-
-    def _node(self, at: int) -> tuple[Optional[Node], int]:
-        """Return the node at an address, and the address of the next one."""
-        found = self._memory.members(at, "PPIIPP")
-        if found is None:
-            return None, 0
-        following, _, index, _, free, end = found
-        if end - at != (index + 1) << PAGE_SHIFT or end - at > LARGEST or not at + NODE <= free <= end:
-            return None, 0
-        return Node(at, free, end), following
