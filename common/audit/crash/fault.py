@@ -286,10 +286,8 @@ class _FaultReader:
         base, index, is_scaled = self._tracer.summands(0, register, value) or (0, 0, False)
         if is_scaled:
             return base if self._is_mapped(base) else None
-        if self._is_mapped(base) == self._is_mapped(index):
-            return None
-        array, index = (base, index) if self._is_mapped(base) else (index, base)
-        return array if self._is_certain(array, index, register) else None
+        mapped = [one for one in (base, index) if self._is_mapped(one)]
+        return mapped[0] if len(mapped) == 1 and self._is_certain(mapped[0], value - mapped[0] & _MASK, register) else None
 
     def _index(self, one: Instruction, register: int, value: int) -> Optional[Fault]:
         other = one.base if register == one.scaled else one.scaled if one.scale == 1 else NONE

@@ -3,10 +3,11 @@ index was wrong, or the memory that ends directly before the address.
 
 A loop that runs past the end of memory faults directly behind it. But the address may also be the
 start of other memory that was unmapped, protected or is read-only. Then the memory before it has
-nothing to do with the crash, so that it is named only in two cases:
+nothing to do with the crash. Therefore it is named only in two cases:
 
 - It is the heap that glibc grows with brk(). No other mapping begins directly behind it.
-- The address is in a guard page, and no word in memory refers to this page up to the address."""
+- The address is in a guard page, and no word in memory is an address between the start of this page
+  and the address."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from typing import Literal, Optional
 
 from findleaks.allocators.search import find_words_between
 from findleaks.audit.crash.fault import Fault
-from findleaks.audit.crash.pointer_source import Place, describe_place
-from findleaks.formatting import number, shorten, size, with_article
+from findleaks.audit.crash.pointer_source import WIDEST, Place, block_facts, describe_block, describe_place
+from findleaks.formatting import number, shorten, size
 from findleaks.session import Session
 from findleaks.target.base import Range
 from findleaks.target.ranges import region_at
 from findleaks.value_classes import NamedTuple
 
-_WIDEST = 300  # characters that are shown of a place
 _REACH = 64  # bytes beyond the end of accessible memory, for a loop that passes this end
 _TOP = "glibc, top of main"  # the description of the end of the heap that glibc grows with brk()
 _MOST_SEARCHED = 256 << 20  # bytes of memory that are searched for pointers; about 0.1 s
@@ -98,17 +98,18 @@ def describe_nearby_memory(found: NearbyMemory) -> str:
         where = f"; the address is {_describe_distance(found, '')}" if found.distance is not None else ""
         return f"The array is {_describe_array(found)}{where}."
     if place.block is not None and found.distance is not None:
-        return f"The address is {_describe_distance(found, _block(place))}."
+        return f"The address is {_describe_distance(found, describe_block(place.block))}."
     if place.sort == "mapping" and found.distance is not None:
         return f"The address is {_describe_distance(found, _mapping(found))}."
-    sentence = f"The memory directly before it is {shorten(place.phrase, _WIDEST)}."
+    sentence = f"The memory directly before it is {shorten(place.phrase, WIDEST)}."
     if place.sort == "allocator":
         sentence += " Probable cause: a loop ran past the end of a block, or read a freed block, to the end of the heap."
     return sentence
 
 
 def _describe_distance(found: NearbyMemory, of: str) -> str:
-    """Return "8 bytes past the end of `of`", or "8 bytes past its end" if `of` is ""."""
+    """Return where the address is: "8 bytes past the end of the heap", if `of` is "the heap"; "8
+    bytes past its end", if `of` is empty."""
     distance = found.distance or 0
     side, part = ("before", "start") if distance < 0 else ("past", "end")
     which = f"the {part} of {of}" if of else f"its {part}"
@@ -119,11 +120,6 @@ def _bytes(count: int) -> str:
     return f"{number(count)} byte{'' if count == 1 else 's'}"
 
 
-def _block(place: Place) -> str:
-    block = place.block
-    return f"{with_article(shorten(block.phrase(), _WIDEST))} at {block.address:#x}" if block is not None else ""
-
-
 def _mapping(found: NearbyMemory) -> str:
     return f"the mapping of {size(found.end - found.start)} at {found.start:#x}"
 
@@ -132,20 +128,19 @@ def _describe_array(found: NearbyMemory) -> str:
     place = found.place
     if place.block is not None:
         inside = place.address - found.start
-        return f"{_bytes(inside)} into {_block(place)}" if inside else _block(place)
+        return f"{_bytes(inside)} into {describe_block(place.block)}" if inside else describe_block(place.block)
     if place.sort in ("module", "thread-local"):
-        return shorten(place.phrase.replace("[0] (", " (", 1), _WIDEST)
+        return shorten(place.phrase.replace("[0] (", " (", 1), WIDEST)
     if place.sort == "mapping" and found.end:
         inside = place.address - found.start
         return f"{_bytes(inside)} into {_mapping(found)}" if inside else _mapping(found)
-    return f"at {place.address:#x} ({shorten(place.phrase, _WIDEST)})"
+    return f"at {place.address:#x} ({shorten(place.phrase, WIDEST)})"
 
 
 def nearby_facts(found: Optional[NearbyMemory]) -> Optional[dict[str, object]]:
     """Return the facts that the sentence states, for the JSON."""
     if found is None:
         return None
-    block = found.place.block
     return {
         "relation": found.kind,
         "address": hex(found.place.address),
@@ -153,5 +148,5 @@ def nearby_facts(found: Optional[NearbyMemory]) -> Optional[dict[str, object]]:
         "start": hex(found.start) if found.end else None,
         "end": hex(found.end) if found.end else None,
         "distance": found.distance,
-        "block": {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None,
+        "block": block_facts(found.place.block),
     }

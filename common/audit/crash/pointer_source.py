@@ -11,10 +11,12 @@ from findleaks.audit.address_info import STATES, BlockInfo, Describer
 from findleaks.audit.crash.value_origin import Origin, Tracer
 from findleaks.disasm.registers import ARGUMENTS
 from findleaks.engine.terms import State
+from findleaks.formatting import shorten, with_article
 from findleaks.session import Session
 from findleaks.unwind.stacks import NamedFrame, without_parameters
 from findleaks.value_classes import NamedTuple
 
+WIDEST = 300  # characters that are shown of a place or a text
 _LONGEST_TEXT = 64  # bytes before and after a word that are searched for text
 _SHORTEST_TEXT = 4  # characters
 # A function of glibc for processors with certain instructions: __strlen_evex,
@@ -55,6 +57,16 @@ def describe_place(session: Session, address: int) -> Place:
     found = Describer(session).answer(address)
     is_freed = found.block is not None and found.block.state in _FREED
     return Place(address, found.phrase, found.block, found.member, is_freed, "thread-local" if found.is_thread_local else found.sort)
+
+
+def describe_block(block: BlockInfo) -> str:
+    """Return "a free 48-byte block, Order at 0x55d0c2a1b2a0"."""
+    return f"{with_article(shorten(block.phrase(), WIDEST))} at {block.address:#x}"
+
+
+def block_facts(block: Optional[BlockInfo]) -> Optional[dict[str, object]]:
+    """Return the facts about a block for the JSON."""
+    return {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None
 
 
 def describe_source(session: Session, tracer: Tracer, frames: list[NamedFrame], origin: Optional[Origin]) -> Optional[PointerSource]:

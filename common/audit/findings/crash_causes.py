@@ -9,12 +9,11 @@ from findleaks.audit.crash.closed_stream import describe_closed_stream
 from findleaks.audit.crash.fault import FLOATS, Fault, register_name
 from findleaks.audit.crash.fortified import describe_check
 from findleaks.audit.crash.nearby_memory import describe_nearby_memory, nearby_facts
-from findleaks.audit.crash.pointer_source import Place, PointerSource, text_of_value
+from findleaks.audit.crash.pointer_source import WIDEST, Place, PointerSource, block_facts, describe_block, text_of_value
 from findleaks.formatting import number, shorten, with_article
 from findleaks.target.base import Target
 from findleaks.target.ranges import region_at
 
-_WIDEST = 300  # characters that are shown of a place or a text
 _ALLOCATOR_ERRORS = "an invalid pointer was passed to free() or realloc(), a block was freed twice, or the heap is damaged"
 _DOUBLE_FREES = ("double free", "free(): double free")  # glibc's messages
 
@@ -87,10 +86,9 @@ def describe_causes(found: Crash) -> str:
 
 
 def _phrase_of_stack(place: Place) -> str:
-    block = place.block
-    if block is None:
-        return shorten(with_article(place.phrase.rpartition(", +")[0] or place.phrase), _WIDEST)
-    return f"{with_article(shorten(block.phrase(), _WIDEST))} at {block.address:#x}"
+    if place.block is None:
+        return shorten(with_article(place.phrase.rpartition(", +")[0] or place.phrase), WIDEST)
+    return describe_block(place.block)
 
 
 def _describe_segment(fault: Fault) -> str:
@@ -102,11 +100,11 @@ def _describe_segment(fault: Fault) -> str:
 
 def _describe_fault(fault: Fault) -> list[str]:
     if fault.kind == "file":
-        name = shorten(fault.file, _WIDEST)
+        name = shorten(fault.file, WIDEST)
         where = f"The access was at offset {number(fault.file_offset)} of {name}."
         return [f"{where} The file was truncated, or could not be read or extended."]
     if fault.kind == "shared-memory":
-        where = f"The access was at offset {number(fault.file_offset)} of {shorten(fault.file, _WIDEST)}."
+        where = f"The access was at offset {number(fault.file_offset)} of {shorten(fault.file, WIDEST)}."
         return [f"{where} This offset is beyond the end of the shared memory, or the kernel had no page for it."]
     if fault.kind == "huge-page":
         return ["The memory was mapped with MAP_HUGETLB. Probable cause: the kernel had no free huge page (vm.nr_hugepages)."]
@@ -168,10 +166,9 @@ def _phrase(place: Place) -> str:
     """Return the description of a place for a sentence with "loaded from"."""
     block = place.block
     if block is None:
-        return shorten(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", _WIDEST)
+        return shorten(place.phrase if place.sort in ("module", "thread-local") else f"{place.address:#x} ({place.phrase})", WIDEST)
     member = f"{shorten(place.member)}, at " if place.member else ""
-    phrase = with_article(shorten(block.phrase(), _WIDEST))
-    return f"{member}offset {number(place.address - block.address)} of {phrase} at {block.address:#x}"
+    return f"{member}offset {number(place.address - block.address)} of {describe_block(block)}"
 
 
 def _describe_released(found: Crash, place: Place) -> list[str]:
@@ -181,11 +178,9 @@ def _describe_released(found: Crash, place: Place) -> list[str]:
     block = place.block
     value = _quote_value(released.value, place.sort != "unmapped")
     where = (
-        f": {shorten(place.phrase, _WIDEST)}"
-        if block is None or block.address != released.value
-        else f": a {shorten(place.phrase, _WIDEST)}"
+        f": {shorten(place.phrase, WIDEST)}" if block is None or block.address != released.value else f": a {shorten(place.phrase, WIDEST)}"
     )
-    by = f" by {shorten(released.by, _WIDEST)}()" if released.by else ""
+    by = f" by {shorten(released.by, WIDEST)}()" if released.by else ""
     sentences = [f"{released.function}() was called{by} with {value}{where}."]
     if block is not None and block.address != released.value:
         # glibc merges free chunks, so that a freed block may be inside a larger one.
@@ -214,7 +209,7 @@ def _describe_text(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return f'"{shorten(text, _WIDEST)}"'
+    return f'"{shorten(text, WIDEST)}"'
 
 
 def cause_facts(found: Crash) -> dict[str, object]:
@@ -271,10 +266,9 @@ def _source_facts(source: PointerSource) -> dict[str, object]:
 def _place_facts(place: Optional[Place]) -> Optional[dict[str, object]]:
     if place is None:
         return None
-    block = place.block
     return {
         "address": hex(place.address),
         "description": place.phrase,
         "member": place.member or None,
-        "block": {"address": hex(block.address), "size": block.size, "state": block.state, "type": block.type or None} if block else None,
+        "block": block_facts(place.block),
     }
