@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD, NO_HEADER, Exclusion
 from findleaks.runtimes.cpython.interpreter_memory import CHAIN
 from findleaks.runtimes.cpython.remains import ENTRIES, ENTRY_WORDS
-from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, MANAGED_WEAKREF, SUBCLASSES, Types
+from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, MANAGED_WEAKREF, SUBCLASSES, Types, release_of
 from findleaks.runtimes.exclusion_table import ExclusionTable
 
 WEAK = frozenset(("weakref", "weakref.ReferenceType", "weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"))
@@ -139,7 +139,7 @@ class Borrowed:
 def _list_unwritten(known: Types, word: int, version: str) -> dict[int, Sequence[int]]:
     """Return words of objects that the interpreter never writes, or in which it writes only
     numbers, by the number of the type. Words are numbered from the start of an object."""
-    release = ".".join(version.split(".")[:2])
+    release = release_of(version)
     found: dict[int, Sequence[int]] = dict.fromkeys(known.list_derived(("decimal.Decimal",)), _DECIMAL)
     for name, words in _NUMBERS.items():
         found.update(dict.fromkeys(known.list_derived((name,)), words))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from findleaks.runtimes.cpython.types import release_of
 from findleaks.target.base import Range
 
 TUPLES = 20
@@ -66,7 +67,7 @@ class FreeArrays:
     returns whether a freed object of a type ("list"), or a table (""), is at an address."""
 
     def __init__(self, version: str, word: int, tuple_items: Callable[[int], int], is_free: Callable[[int, str], bool]) -> None:
-        release = ".".join(version.split(".")[:2])
+        release = release_of(version)
         self._arrays = _LAYOUTS.get(release, ()) if word == 8 else ()
         # Number of items of the tuples in the first chain.
         self._first = 0 if release == "3.10" else 1

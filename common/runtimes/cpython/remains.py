@@ -40,7 +40,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, SUBCLASSES, TYPE_SUBCLASS, Types
+from findleaks.runtimes.cpython.types import HAVE_GC, INLINE_VALUES, SUBCLASSES, TYPE_SUBCLASS, Types, release_of
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
@@ -125,37 +125,44 @@ class Remains(NamedTuple):
 def find_layouts(known: Types, version: str, word: int) -> Layouts:
     """Return the kinds of types, the sizes of their objects, and the layout of frames. `word` is
     the size of a word in bytes."""
-    release = ".".join(version.split(" ")[0].split(".")[:2])
+    release = release_of(version)
     layout = _LAYOUTS.get(release) if word == 8 else None
-    has_tag = release not in ("3.9", "3.10", "3.11")
     framed = () if layout is None else GENERATORS if layout.form in (NUMBER, POINTER) else ("frame",)
     kinds, sizes = bytearray(len(known)), array("I", [0] * (SIZES * len(known)))
     objects = ("frame",) if framed == GENERATORS else ()
     for names, kind in ((framed, FRAME), (objects, FRAME_OBJECT), (("set", "frozenset"), SET)):
         for number in known.list_derived(names):
             kinds[number] |= kind
-    if objects and layout is not None and not known.shift:
+    if not known.shift:
+        frame_bytes = (layout.locals - layout.begin) * word if layout is not None else 0
         for number in known.list_derived(objects):
-            place = known.offsets[number] + known.basic_size(number) - (layout.locals - layout.begin) * word
+            place = known.offsets[number] + known.basic_size(number) - frame_bytes
             sizes[SIZES * number] = place if 0 < place < _LARGEST else 0
-    for number in known.list_derived(_BUFFERS) if word == 8 and not known.shift else ():
-        kinds[number] |= BUFFER
-        sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _VALUES * word, word, 0])
+        for number in known.list_derived(_BUFFERS) if word == 8 else ():
+            kinds[number] |= BUFFER
+            sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + _VALUES * word, word, 0])
+        _add_items(known, kinds, sizes, release not in ("3.9", "3.10", "3.11"))
+    return Layouts(bytes(kinds), layout, sizes)
+
+
+def _add_items(known: Types, kinds: bytearray, sizes: array[int], has_tag: bool) -> None:
+    """Add the types whose objects are followed by items, or by the values of their attributes.
+    `has_tag`: whether the number of an int's digits is in lv_tag. Tuples of C code may have hidden
+    fields after their items."""
     structures = {number for number in range(known.foreign) if known.flags[number] & SUBCLASSES["tuple"]}
-    for number, flags in enumerate(known.flags if not known.shift else ()):
-        is_number = bool(flags & SUBCLASSES["int"])
+    for number, flags in enumerate(known.flags):
+        is_number, is_tuple = flags & SUBCLASSES["int"], flags & SUBCLASSES["tuple"]
+        if is_tuple and not {number, *known.bases(number)}.isdisjoint(structures):
+            continue
         # The collector has an int only if it has a dictionary.
         is_collected = flags & HAVE_GC and (is_number or flags & SUBCLASSES["bytes"])
-        has_items = flags & (SUBCLASSES["tuple"] | TYPE_SUBCLASS) or is_collected
-        if flags & SUBCLASSES["tuple"] and not {number, *known.bases(number)}.isdisjoint(structures):
-            continue
+        has_items = is_tuple or flags & TYPE_SUBCLASS or is_collected
         if has_items or flags & INLINE_VALUES:
             size, item = known.basic_size(number), known.item_size(number)
             if max(size, item) < _LARGEST and (has_items or not item):
                 kinds[number] |= ITEMS if has_items else ATTRIBUTES
                 lowest = _TAG_BITS if is_number and has_tag else 0
                 sizes[SIZES * number : SIZES * (number + 1)] = array("I", [known.offsets[number] + size, item, lowest])
-    return Layouts(bytes(kinds), layout, sizes)
 
 
 def object_remains(

@@ -37,7 +37,7 @@ from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.loops import import_loops
 from findleaks.engine.terms import EVERY_WORD, LAST_WORD
 from findleaks.runtimes.cpython.engine import ObjectTally
-from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBCLASS, Types
+from findleaks.runtimes.cpython.types import MANAGED_DICT, SUBCLASSES, TYPE_SUBCLASS, Types, release_of
 from findleaks.runtimes.cpython.wanted_patterns import NOT_MADE, ROW, make_wanted
 from findleaks.target.base import Piece, Range
 
@@ -53,7 +53,7 @@ In dictionaries, VALUES or TAGGED means that the dictionary may have a block of 
 prefix, and both together mean that it may have one with the layout of 3.13. If neither is set, it
 may have one with the layout of 3.10."""
 
-OLD_RELEASES = [["3", "9"], ["3", "10"]]
+OLD_RELEASES = ("3.9", "3.10")
 """Releases in which all deques share one list of spare blocks, and shared keys are at another
 place in a type."""
 
@@ -66,8 +66,8 @@ MOST_PREFIX = 64  # maximum size in bytes of the part before values: 16 words
 def storage_kinds(known: Types, version: str, word: int) -> bytes:
     """Return the kind of storage that objects of each type own, one byte per type. `word`: bytes of
     a word."""
-    release = version.split(".")[:2]
-    values = VALUES if release == ["3", "11"] else TAGGED if release == ["3", "12"] else 0
+    release = release_of(version)
+    values = VALUES if release == "3.11" else TAGGED if release == "3.12" else 0
     of_dict = values or (VALUES | TAGGED) * (release not in OLD_RELEASES)
     keys = KEYS if word == 8 and not known.shift else 0
     shared = keys and SHARED * (release not in OLD_RELEASES)

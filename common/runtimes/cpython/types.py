@@ -49,6 +49,11 @@ SHIPPED = frozenset(_SHIPPED.split())
 of a type without items has tp_basicsize bytes."""
 
 
+def release_of(version: str) -> str:
+    """Return "3.13", for a version such as "3.13.5 (free-threaded)"."""
+    return ".".join(version.partition(" ")[0].split(".")[:2])
+
+
 class Types:
     """All types of an interpreter, by number.
 
