@@ -43,6 +43,9 @@ WITHOUT_BITS = (INTERFACE, BOXED)  # fundamental types whose bits can be 0
 
 LIBRARY = "libgobject-2.0"  # beginning of the name of the file
 MOST_TYPES = 1 << 16
+BUILDER_MAGIC, MAGIC_WORD = 3087242682, 16
+"""Value and number of the word of a builder of g_variant_builder_new (struct heap_builder in
+glib/gvariant.c) that stays when the builder has ended. The reference count follows."""
 LEAST_FUNDAMENTAL = 4  # fewest fundamental types of a process that uses GObject; GLib has 22
 
 

@@ -16,7 +16,7 @@ from findleaks.allocators.images import Image
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.record import Record
 from findleaks.allocators.thread_values import read_thread_values
-from findleaks.allocators.type_nodes import InstanceType, find_types
+from findleaks.allocators.type_nodes import BUILDER_MAGIC, MAGIC_WORD, InstanceType, find_types
 from findleaks.engine.contract import Engine
 from findleaks.target.base import Piece, Region, Target
 from findleaks.value_classes import NamedTuple
@@ -122,9 +122,9 @@ def find_magazines(target: Target, memory: Memory, place: Place) -> tuple[list[i
 
 
 def _describe_builder(word: int) -> InstanceType:
-    """Return the struct heap_builder of glib/gvariant.c (g_variant_builder_new), as a type whose
-    class is a magic number, which follows 16 words."""
-    return InstanceType(0, 3087242682, 2 * word, 16 * word, 0)
+    """Return the builder of a variant as a type of instances. Its magic number takes the place of
+    the address of the class, and the words before it that of private data."""
+    return InstanceType(0, BUILDER_MAGIC, 2 * word, MAGIC_WORD * word, 0)
 
 
 def find_starts(target: Target, engine: Engine, slabs: SlabRead, cached: array[int]) -> None:

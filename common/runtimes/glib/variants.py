@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from findleaks.allocators.bulk import read_records
 from findleaks.allocators.memory import Memory
 from findleaks.allocators.names import read_name
+from findleaks.allocators.type_nodes import BUILDER_MAGIC, MAGIC_WORD
 from findleaks.engine.contract import Blocks, Engine
 from findleaks.engine.terms import State
 from findleaks.runtimes.glib.tables import find_tables, read_entries
@@ -31,9 +32,6 @@ BASIC = {"b": (1, 0), "d": (8, 7), "h": (4, 3), "i": (4, 3), "n": (2, 1), "q": (
 BASIC |= {"x": (8, 7), "y": (1, 0)}
 """Fixed size and alignment (less 1) of basic types. Those of other letters are 0."""
 BUILDER, BUILDER_BYTES = "GVariantBuilder", 144
-BUILDER_MAGIC, MAGIC_AT = 3087242682, 128
-"""Value and offset of the word of a builder of g_variant_builder_new (struct heap_builder) that
-stays when the builder has ended. The reference count follows."""
 MOST_ROUNDING = 24  # bytes that an allocator may add to a builder
 
 FIRST, LAST = "b", "y"  # letters of the first and the last entry
@@ -51,7 +49,7 @@ def read_count(memory: Memory, address: int, size: int) -> int:
 def find_builders(memory: Memory, engine: Engine, blocks: Blocks) -> Iterator[int]:
     """Yield the index of each block in use with a builder of g_variant_builder_new."""
     indices = list(blocks.of_sizes(BUILDER_BYTES, BUILDER_BYTES + MOST_ROUNDING, MOST_BUILDERS))
-    records, _ = read_records(memory.target, engine, [blocks.address(index) + MAGIC_AT for index in indices], 16)
+    records, _ = read_records(memory.target, engine, [blocks.address(index) + 8 * MAGIC_WORD for index in indices], 16)
     words = memory.arch.words(records)
     for index, magic, count in zip(indices, words[::2], words[1::2]):
         if magic == BUILDER_MAGIC and 0 < count & 0xFFFFFFFF < MOST_BUILDERS and blocks.state(index) == State.IN_USE:
