@@ -1,7 +1,8 @@
 """Figures as series: the counts and bytes of each figure in every snapshot.
 
 A figure that is missing from a snapshot counts as 0 there. Fields of a root are an exception,
-because only the largest are listed: the figure of a missing field is unknown if the root exists."""
+because only the largest are listed: the figure of a missing field is unknown if the root exists.
+Descriptors are counted only in some snapshots; in others, their numbers are unknown."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from findleaks.formatting import replace_numbers
-from findleaks.history.figures import DESCRIPTORS, MAPPINGS, forget_uncounted_descriptors
+from findleaks.history.figures import DESCRIPTORS, MAPPINGS
 from findleaks.history.snapshot import Snapshot
-from findleaks.target.kernel_references import NUMBERED_FILES, SOCKET, is_socket
+from findleaks.target.kernel_references import NUMBERED_FILES, OTHERS, SOCKET, is_socket
 
 REST = "rest"
 """The note of the series of a root without its largest parts, which have their own rows."""
@@ -93,7 +94,7 @@ def all_series(snapshots: Sequence[Snapshot], sections: Optional[frozenset[str]]
                 row[at] = (row[at] or 0) + size
             notes[key] = note
     _without_their_roots(snapshots, counts, sizes)
-    forget_uncounted_descriptors([sample.figures for sample in snapshots], counts)
+    _without_uncounted_descriptors(snapshots, counts)
     return {key: Series(key, counts.get(key, unknown), sizes.get(key, unknown), note) for key, note in notes.items()}
 
 
@@ -106,6 +107,19 @@ def _without_their_roots(snapshots: Sequence[Snapshot], *columns: dict[Key, list
                 for at, value in enumerate(row):
                     if value is None and roots[at] and within not in roots[at]:
                         row[at] = 0
+
+
+def _without_uncounted_descriptors(snapshots: Sequence[Snapshot], counts: dict[Key, list[Optional[int]]]) -> None:
+    """Set the numbers of descriptors to None where they are unknown: all in a snapshot without data
+    about descriptors, and those of names that a snapshot does not have, if it counts some names as
+    OTHERS."""
+    for at, one in enumerate(snapshots):
+        names = {figure.name for figure in one.figures if figure.section == DESCRIPTORS}
+        if names and OTHERS not in names:
+            continue
+        for key, row in counts.items():
+            if key[0] == DESCRIPTORS and (not names or not row[at]):
+                row[at] = None
 
 
 def subtract_parts(whole: Series, parts: Sequence[Series]) -> Series:
@@ -130,6 +144,6 @@ def _difference(column: Sequence[Optional[int]]) -> int:
 
 
 def sum_series(key: Key, parts: Sequence[Series]) -> Series:
-    """The sum of several series with counts and bytes."""
+    """Return a series with the sums of the counts and bytes of several series."""
     counts = [sum(value or 0 for value in column) for column in zip(*(one.counts for one in parts))]
     return Series(key, counts, [sum(value or 0 for value in column) for column in zip(*(one.bytes for one in parts))], "")

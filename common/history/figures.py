@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional
 
 from findleaks.formatting import again
 from findleaks.results.share_sort import ShareSort
-from findleaks.target.kernel_references import OTHERS, KernelState, merge_numbered_files
+from findleaks.target.kernel_references import KernelState, merge_numbered_files
 
 Answer = Mapping[str, Any]
 """The JSON object of a command."""
@@ -83,19 +83,6 @@ def descriptor_figures(state: Optional[KernelState]) -> list[Figure]:
     that findleaks did not write does not contain them."""
     opened = merge_numbered_files(state.opened) if state is not None else {}
     return [Figure(DESCRIPTORS, name, count, None) for name, count in opened.items()]
-
-
-def forget_uncounted_descriptors(samples: Sequence[Iterable[Figure]], counts: Mapping[tuple[str, str, str], list[Optional[int]]]) -> None:
-    """Set numbers of descriptors in samples to None if they are unknown: all of them if a sample
-    has no data about descriptors, and those of names that the sample does not have if it counts
-    some names as OTHERS. `counts`: the numbers in all samples, by section, group and name."""
-    for at, figures_of_sample in enumerate(samples):
-        names = {figure.name for figure in figures_of_sample if figure.section == DESCRIPTORS}
-        if names and OTHERS not in names:
-            continue
-        for key, row in counts.items():
-            if key[0] == DESCRIPTORS and (not names or not row[at]):
-                row[at] = None
 
 
 def figures(answers: Mapping[str, Answer]) -> list[Figure]:

@@ -73,6 +73,10 @@ RANKED = frozenset(
 )
 """Sections from which the rows are selected."""
 
+_PARTLY_LISTED, _LISTED_SHARE = ("handle of ", "class of ", "stack of "), 50
+"""How the names of some roots begin. Such a root is listed only if it retains at least
+1/_LISTED_SHARE of the live objects; see runtimes/jvm/named_roots.py."""
+
 
 @dataclass(frozen=True)
 class Grown:
@@ -108,12 +112,6 @@ def _most_grown(types: Iterable[Series], whole: int) -> list[Series]:
     """Return the types that account for most of the bytes by which the whole grew."""
     grown = [one for one in types if one.delta >= max(MIN_BYTES, WORTH / 2 * whole)]
     return sorted(grown, key=lambda one: -one.delta)[:OBJECTS]
-
-
-_PARTLY_LISTED = ("handle of ", "class of ", "stack of ")
-"""Names of roots that are listed only if they retain at least 1/_LISTED_SHARE of the live objects;
-see runtimes/jvm/named_roots.py."""
-_LISTED_SHARE = 50
 
 
 class Growth:
