@@ -26,7 +26,7 @@ _MOST_RETAINED = 8  # objects on the path to what an object retains
 _NAME = "JVM"
 _OF_STACKS = ("java.lang.VirtualThread", "java.lang.ref.Finalizer.", OF_CLEANERS)
 """Parts of paths to objects that a waiting thread keeps; `stacks` shows what it waits for."""
-FINALIZERS = "java.lang.Class of java.lang.ref.Finalizer"  # in paths to objects with a finalizer
+_FINALIZERS = "java.lang.Class of java.lang.ref.Finalizer"  # in paths to objects with a finalizer
 _OF_VIRTUAL_THREADS = "find out what the virtual threads wait for: each keeps the objects to which its frames refer"
 
 
@@ -77,7 +77,7 @@ def find_retained_objects(graph: JavaGraph, types: Sequence[Type]) -> Iterator[F
         return
     commands = (*found.commands, "stacks") if any(name in text for name in _OF_STACKS) else found.commands
     made = replace(found, cause=found.cause + example, remedies=tuple(graph.path_remedies(text)), commands=commands)
-    if FINALIZERS in str(found.facts["path"]):
+    if _FINALIZERS in str(found.facts["path"]):
         from findleaks.runtimes.jvm.finalizers import describe_finalizers  # seldom needed
 
         made = describe_finalizers(graph, made)

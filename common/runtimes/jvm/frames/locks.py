@@ -28,7 +28,7 @@ from findleaks.unwind.frame_locks import ELIMINATED, LOCK, LOCKED, PARK, RELOCK,
 _WAITS = ("java.lang.Object.wait", "java.lang.Object.wait0")
 _BLOCKED = 1 << 10  # JVMTI_THREAD_STATE_BLOCKED_ON_MONITOR_ENTER, a bit of the status of a thread
 _PARKED, _TIMED = 1 << 9, 1 << 5  # JVMTI_THREAD_STATE_PARKED, …_WAITING_WITH_TIMEOUT: other bits
-_ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
+ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
 _MOST_LOCKS = 64  # of the list of a JavaThread
 _MOST_MONITORS = 1 << 16
 _MARK, _INFLATED = 3, 2  # bits of the first word of an object: markWord::lock_mask, monitor_value
@@ -38,13 +38,12 @@ class JavaLocks:
     """Locks of Java threads. `layout`: that of the objects."""
 
     def __init__(self, tables: Tables, layout: ObjectLayout) -> None:
-        self.tables, self.layout = tables, layout
-        self._tables, self._objects = tables, SingleObjects(tables, layout)
+        self.tables, self.layout, self._objects = tables, layout, SingleObjects(tables, layout)
 
     @cached_property
     def _threads(self) -> Mapping[int, int]:
         """The JavaThread of each thread, by the kernel's number (tid) of the thread."""
-        return {tid: thread for thread in java_threads(self._tables) if (tid := kernel_thread(self._tables, thread))}
+        return {tid: thread for thread in java_threads(self.tables) if (tid := kernel_thread(self.tables, thread))}
 
     @cached_property
     def _numbers(self) -> Mapping[int, int]:
@@ -140,7 +139,7 @@ class JavaLocks:
         """Yield the monitors that a thread holds, since JDK 24: the address of the monitor, its
         object, the number of the thread or 1 (see above), and the java.lang.Thread object of this
         thread, which is 0 if no JavaThread executes it."""
-        tables = self._tables
+        tables = self.tables
         head, seen = tables.place("ObjectSynchronizer", "_in_use_list", 0), set[int]()
         if ("JavaThread", "_monitor_owner_id") not in tables.fields or not head:
             return
@@ -160,7 +159,7 @@ class JavaLocks:
 
     def is_contended(self, address: int, thread: int) -> bool:
         """Return whether an object has a monitor that this JavaThread does not hold."""
-        mark = self._tables.memory.word(address) or 0
+        mark = self.tables.memory.word(address) or 0
         # Since JDK 25, the address of the monitor may be in a table instead.
         if mark & _MARK != _INFLATED or not (mark & ~_MARK) or self._object(mark & ~_MARK) != address:
             return False
@@ -172,12 +171,12 @@ class JavaLocks:
         return self._thread_objects(self._threads.get(tid, 0))[0]
 
     def _thread_object(self, thread: int) -> int:
-        return thread_object(self._tables, thread)
+        return thread_object(self.tables, thread)
 
     def _thread_objects(self, thread: int) -> Sequence[int]:
         """Return the virtual thread that a JavaThread carries, if there is one, and the object of
         the JavaThread itself."""
-        carried, own = self._tables.oop("JavaThread", "_vthread", thread), self._thread_object(thread)
+        carried, own = self.tables.oop("JavaThread", "_vthread", thread), self._thread_object(thread)
         return (carried, own) if carried and carried != own else (own,)
 
     def _status(self, thread: int) -> int:
@@ -187,24 +186,24 @@ class JavaLocks:
 
     def _monitor(self, thread: int, field: str) -> int:
         # Up to JDK 11, `field` is in Thread. In later versions, it is in JavaThread.
-        return next(filter(None, (self._tables.word(kind, field, thread) for kind in ("JavaThread", "Thread"))), 0)
+        return next(filter(None, (self.tables.word(kind, field, thread) for kind in ("JavaThread", "Thread"))), 0)
 
     def _object(self, monitor: int) -> int:
         """Return the object of an ObjectMonitor, 0 if it is unknown."""
-        address = self._tables.word("ObjectMonitor", "_object", monitor) or 0
+        address = self.tables.word("ObjectMonitor", "_object", monitor) or 0
         # Up to JDK 11, monitors are in blocks, and refer to the object itself. In later versions,
         # monitors refer to a handle of the object.
-        if address and ("ObjectSynchronizer", "gBlockList") not in self._tables.fields:
-            address = self._tables.decode_oop(self._tables.memory.word(address) or 0)
+        if address and ("ObjectSynchronizer", "gBlockList") not in self.tables.fields:
+            address = self.tables.decode_oop(self.tables.memory.word(address) or 0)
         return address if self._objects.class_name(address) else 0
 
     def _owner(self, monitor: int, address: int) -> int:
         """Return the kernel's number of the thread that holds the monitor of an object; 0 if no
         thread holds it, or if the thread is unknown."""
-        owner = self._tables.word("ObjectMonitor", "_owner", monitor) or 0
-        if owner == _ANONYMOUS:
+        owner = self.tables.word("ObjectMonitor", "_owner", monitor) or 0
+        if owner == ANONYMOUS:
             return self._holders.get(address, 0)
-        if ("JavaThread", "_monitor_owner_id") in self._tables.fields:
+        if ("JavaThread", "_monitor_owner_id") in self.tables.fields:
             return self._numbers_of_owners.get(owner, 0)
         if owner in self._numbers or not owner:
             return self._numbers.get(owner, 0)
@@ -222,18 +221,18 @@ class JavaLocks:
     def _numbers_of_owners(self) -> Mapping[int, int]:
         """The kernel's number of each thread, by the number with which monitors identify the thread
         as their owner (_monitor_owner_id)."""
-        numbers = ((self._tables.word("JavaThread", "_monitor_owner_id", thread), tid) for tid, thread in self._threads.items())
+        numbers = ((self.tables.word("JavaThread", "_monitor_owner_id", thread), tid) for tid, thread in self._threads.items())
         return {number: tid for number, tid in numbers if number}
 
     @cached_property
     def _stacks(self) -> Sequence[tuple[int, int, int]]:
         """Start and end of the stack of each JavaThread, and the address of the JavaThread,
         sorted."""
-        return sorted((end - size, end, thread) for thread, end, size in java_thread_stacks(self._tables))
+        return sorted((end - size, end, thread) for thread, end, size in java_thread_stacks(self.tables))
 
     def _held_objects(self, thread: int) -> Sequence[int]:
         """Return the objects in the list of a JavaThread (lockStack.hpp)."""
-        tables = self._tables
+        tables = self.tables
         stack, first = tables.place("JavaThread", "_lock_stack", thread), tables.fields.get(("LockStack", "_base[0]"))
         top = tables.int32("LockStack", "_top", stack) if stack else None
         if first is None or top is None:

@@ -1,6 +1,6 @@
-"""Find what virtual threads that no thread carries hold, and what they wait for, if these are
-monitors of objects (`synchronized`). Since JDK 24, a virtual thread leaves its carrier in both
-cases.
+"""Find the monitors of objects (`synchronized`) that virtual threads hold or wait for while no
+thread carries them. Since JDK 24, a virtual thread leaves its carrier although it holds a monitor,
+and also while it waits for one.
 
 - A thread that waits has the state BLOCKED, and an ObjectWaiter. No table describes this structure;
   one of its first words is the address of the monitor.
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from findleaks.runtimes.jvm.frames.locks import ANONYMOUS
 from findleaks.runtimes.jvm.java_classes import STACK_CHUNK, SUSPENDED, VIRTUAL_THREAD, ClassReader
 from findleaks.runtimes.jvm.object_fields import ObjectFields
 from findleaks.target.interruptible import interruptible
@@ -26,7 +27,6 @@ from findleaks.unwind.frame_locks import LOCK, LockWait
 if TYPE_CHECKING:
     from findleaks.runtimes.jvm.object_graph import JavaGraph
 
-_ANONYMOUS = 1  # ObjectMonitor::ANONYMOUS_OWNER
 _WAITER_WORDS = 8  # of an ObjectWaiter
 _CAPACITY = 8  # LockStack::CAPACITY
 _MOST = 1 << 18  # objects of a class that are examined
@@ -86,17 +86,17 @@ class VirtualMonitors:
         """Find the virtual threads that hold objects. `unknown`: the number of the thread, or 1, by
         object."""
         fields = self._fields
-        anonymous = {address for address, number in unknown.items() if number == _ANONYMOUS}
+        anonymous = {address for address, number in unknown.items() if number == ANONYMOUS}
         held = dict(self._list_held(anonymous)) if anonymous else {}
         numbers: dict[int, list[int]] = {}
         for address, number in unknown.items():
             numbers.setdefault(number, []).append(address)
-        if not held and not numbers.keys() - {_ANONYMOUS}:
+        if not held and not numbers.keys() - {ANONYMOUS}:
             return
         for thread in self._addresses(VIRTUAL_THREAD):
             number = fields.int64(thread, "tid")
             found = held.get(fields.reference(thread, "cont"), []) if held else []
-            for address in (*found, *(numbers.get(number, ()) if number != _ANONYMOUS else ())):
+            for address in (*found, *(numbers.get(number, ()) if number != ANONYMOUS else ())):
                 self._owners[address] = thread
 
     def _list_held(self, wanted: set[int]) -> Iterator[tuple[int, Sequence[int]]]:
