@@ -91,7 +91,7 @@ def find_references(target: Target, module: ModuleData, wanted: frozenset[int]) 
     it. Raises Interrupted."""
     found: list[tuple[int, int]] = []
     operands = OPERANDS.get(target.arch.name)
-    if operands is None or module.text.end - module.text.start > _MAX_CODE:
+    if operands is None:
         return found
     # Functions and variables are apart, and few operands lead to the memory between them.
     parts = [[one for one in wanted if (one < module.text.end) is is_code] for is_code in (True, False)]
@@ -109,7 +109,7 @@ def find_calls(target: Target, module: ModuleData, wanted: Collection[int], with
     address. `with_jumps`: also each jump, such as that of a method that only calls another. Raises
     Interrupted."""
     calls = (_JUMPS if with_jumps else _CALLS).get(target.arch.name)
-    if calls is None or module.text.end - module.text.start > _MAX_CODE:
+    if calls is None:
         return
     last = -1
     for start, code in _iterate_code(target, module.text):
@@ -121,9 +121,10 @@ def find_calls(target: Target, module: ModuleData, wanted: Collection[int], with
 
 def _iterate_code(target: Target, text: Range) -> Iterator[tuple[int, bytes]]:
     """Yield the addresses and the bytes of parts of the code. Each part begins with the last bytes
-    of the part before it, so that no instruction is divided. Raises Interrupted."""
+    of the part before it, so that no instruction is divided. Yields nothing if the code is too
+    large. Raises Interrupted."""
     before, end = b"", text.start
-    for piece in target.pieces(*text):
+    for piece in target.pieces(*text) if text.end - text.start <= _MAX_CODE else ():
         for first in range(0, len(piece.data), _SLICE):
             if target.is_interrupted():
                 raise Interrupted
