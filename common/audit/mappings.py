@@ -9,12 +9,12 @@ from typing import Optional
 from findleaks.audit.residency import read_residency
 from findleaks.formatting import UNITS, replace_numbers, size
 from findleaks.session import Session
-from findleaks.target.base import Region
+from findleaks.target.base import MEMFD, Region
 from findleaks.target.modules import DELETED
 from findleaks.value_classes import NamedTuple
 
 _KERNELS = ("[vdso", "[vvar", "[vsyscall")
-_NUMBERED = ("/dev/shm/", "/run/shm/", "/memfd:")
+_NUMBERED = ("/dev/shm/", "/run/shm/", MEMFD)
 _KIND = re.compile(r"anonymous (shared )?(huge pages )?([r-][w-][x-]), up to ([0-9.]+) (\w+) each")
 _ACCESS = {"rw-": "", "r--": " (read-only)", "---": " (inaccessible)", "r-x": " (executable)", "rwx": " (writable and executable)"}
 _PAGE = 4096

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from findleaks.formatting import shorten
+from findleaks.target.base import MEMFD
 from findleaks.target.kernel_references import NUMBERED_FILES, is_socket
 
 _WIDEST = 200
-_MEMFD = "/memfd:"
 _KINDS = {
     "pipe": "pipe ends",
     "anon_inode:[eventpoll]": "epoll descriptors",
@@ -42,8 +42,8 @@ def describe_descriptors(name: str) -> str:
         return f"open {_KINDS[name]}"
     if is_socket(name):
         return f"open {name}s"
-    if name.startswith(_MEMFD):
-        return f"open memfds named {shorten(name[len(_MEMFD) :].removesuffix(' (deleted)'), _WIDEST)}"
+    if name.startswith(MEMFD):
+        return f"open memfds named {shorten(name[len(MEMFD) :].removesuffix(' (deleted)'), _WIDEST)}"
     return f"open descriptors of {shorten(name, _WIDEST)}"
 
 
@@ -51,7 +51,7 @@ def suggest_calls(name: str) -> tuple[str, ...]:
     """Return commands for a running process that show which code opens such descriptors."""
     if is_socket(name):
         return "count 'accept*'", "count socket"
-    if name.startswith(_MEMFD):
+    if name.startswith(MEMFD):
         return ("count memfd_create",)
     if name.startswith(("/", NUMBERED_FILES)):
         return "count open", "count openat"

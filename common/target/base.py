@@ -81,7 +81,10 @@ HUGE = "/anon_hugepage"
 """The start of the name that the kernel gives to mappings with MAP_ANONYMOUS and MAP_HUGETLB
 (hugetlb_file_setup in fs/hugetlbfs/inode.c)."""
 
-_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/run/shm/", HUGE, "/secretmem")
+MEMFD = "/memfd:"
+"""The beginning of the names of memfds: "/memfd:NAME (deleted)"."""
+
+_SHARED_MEMORY = ("/dev/zero", MEMFD, "/SYSV", "/dev/shm/", "/run/shm/", HUGE, "/secretmem")
 _ZEROS = "/dev/zero"
 
 

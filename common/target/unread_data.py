@@ -25,6 +25,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
+from findleaks.target.base import MEMFD
 from findleaks.target.files import read_file
 
 _PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # numbers of the system calls on every architecture
@@ -48,7 +49,6 @@ PIPE, SOCKET, QUEUE = "unread pipe", "unread socket", "unread message queue"
 UNEXAMINED = "unexamined pipe or socket"
 UNMAPPED = "memfd that is not mapped"
 _BLOCK = 512  # unit of st_blocks in bytes
-_MEMFD = "/memfd:"  # the link target of its descriptor is "/memfd:NAME (deleted)"
 
 
 class UnreadData(NamedTuple):
@@ -131,7 +131,7 @@ class UnreadReader:
         inode."""
         found: dict[int, tuple[int, os.stat_result]] = {}
         for descriptor, link in descriptors:
-            if link.startswith(_MEMFD):
+            if link.startswith(MEMFD):
                 try:
                     status = os.stat(f"{self._folder}/fd/{descriptor}")
                 except OSError:

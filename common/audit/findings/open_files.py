@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from findleaks.formatting import number, shorten
 from findleaks.runtimes.finding import Finding
 from findleaks.session import Session
+from findleaks.target.base import MEMFD
 
 MANY = 100  # descriptors of one file; a pool of database connections may have some tens
 
@@ -18,7 +19,7 @@ def find_open_files(session: Session) -> Iterator[Finding]:
     name are different files."""
     state = session.target.kernel_state()
     counts = state.opened.items() if state is not None else ()
-    opened = {name: count for name, count in counts if name.startswith("/") and not name.startswith("/memfd:")}
+    opened = {name: count for name, count in counts if name.startswith("/") and not name.startswith(MEMFD)}
     name, count = max(opened.items(), key=lambda one: one[1], default=("", 0))
     if count < MANY:
         return
