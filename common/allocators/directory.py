@@ -71,9 +71,10 @@ def list_names() -> list[str]:
 def find_nested(target: Target, engine: Engine, blocks: Blocks, is_leaked: Callable[[int], bool]) -> list[Allocator]:
     """Return the allocators inside blocks in use of the other ones.
 
-    `is_leaked`: whether an address is inside a leaked block. If objects that nothing describes are
-    in the same block as a nested heap, they become root memory, which would hide what leaked with
-    them. Readers leave such a heap undivided. The first call computes a graph."""
+    `is_leaked`: whether an address is inside a leaked block. A block with a nested heap may also
+    contain objects that nothing describes. These become root memory. If the block is leaked, this
+    would hide what leaked with it, so readers do not divide the block. The first call computes a
+    graph."""
     modules = (name for name in NESTED_FINDERS if name not in ONLY_IN or find_modules(target, ONLY_IN[name]))
     return [one for name in modules for one in importlib.import_module(name).find_nested(target, engine, blocks, is_leaked)]
 

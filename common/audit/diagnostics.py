@@ -169,8 +169,8 @@ def _list_managed(session: Session) -> list[Part]:
 
 
 def list_reader_notes(session: Session) -> list[str]:
-    """Return one sentence for each limit or fact about managed memory, or about an allocator, that
-    the user must know."""
+    """Return the notes of all runtimes and allocators. Each is a sentence about something that the
+    user must know, such as memory that is not examined."""
     notes = [*(runtime.note() for runtime in session.runtimes), *(allocator.note() for allocator in session.directory.allocators)]
     return list(dict.fromkeys(filter(None, notes)))
 

@@ -126,8 +126,8 @@ INLINE uint32_t label_of(const graph *g, uint32_t index) { return g->labels ? ty
 
 /* Whether the word `at` bytes into block `source`, which refers to `offset` in block `target`,
  * is excluded as a reference. For the masks, see excluded_bit. A word counts as a link only if it
- * refers to the place of the target's links: a block may contain remains of an object, and then the
- * word that looks like its link is data. The two low bits of a link may be flags. */
+ * refers to the links of the target block. Otherwise it is data, because the source block may still
+ * contain a part of an earlier object. The two low bits of a link may be flags. */
 INLINE bool is_excluded(const uint8_t *patterns, const exclusion *exclusions, uint32_t source, uint64_t at, uint32_t target, uint64_t offset) {
     const exclusion *of = patterns && patterns[source] ? &exclusions[patterns[source]] : NULL;
     if (!of)

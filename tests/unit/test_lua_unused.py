@@ -150,7 +150,7 @@ def test_weak_words(step: int, pairs: list[tuple[int, int]], mode: str, columns:
 @pytest.mark.parametrize("count", [10, 5000])
 @pytest.mark.parametrize(("mode", "key"), [("v", STRING), ("kv", TABLE)])
 def test_patterns_of_weak_tables(mode: str, key: int, count: int) -> None:
-    """Weak words of large tables need no ranges. Unused keys that are not weak do."""
+    """In large tables, one mask excludes the weak words of all nodes. Each unused key that is not weak is excluded by a range."""
     data = nodes((TABLE, key), (NIL, key), step=3) * (count // 2)
     unused, memory = find_unused(data), Memory(FakeTarget({START: data}))
     plain = unused.weak_pattern(find_weak_words(memory, START, 3, count, mode), START, 3, count)

@@ -198,7 +198,8 @@ class _Chunks:
     def read(self, places: range, size: int, is_own: bool) -> bool:
         """Add the chunks of a pool, whose records are at `places`. Return whether all are possible.
 
-        The end of the blocks is the bitmap, and both are in one block of the upstream resource.
+        The bitmap of a chunk directly follows the chunk's blocks. Both are in one block of the
+        upstream resource.
         `is_own`: whether the resource's arrays are such blocks, too; see _is_own."""
         damaged = len(self.damaged)
         for place in places:

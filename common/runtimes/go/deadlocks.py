@@ -200,7 +200,7 @@ class _Finder:
             if state > most or semaphore > _MOST_GOROUTINES or (most == 1 and semaphore):
                 return False
         found = self._graph.find(address)
-        # Several values without pointers may share a tiny block, of which one has the type.
+        # Go puts several small values without pointers into one block, which has the type of one.
         if found is None or (found.size <= _TINY and site.offset < 8) or self._graph.type_of(found.block) == UNTYPED:
             return True
         return _STATE.search(self._graph.name_member(found.block, address - self._graph.extent(found.block)[0])) is not None

@@ -39,8 +39,9 @@ def name_member(types: Types, names: TypeNames, value: int, offset: int) -> str:
 
 
 def list_starts(types: Types, names: TypeNames, value: int, offset: int) -> Optional[list[int]]:
-    """Return the offsets at which the object, and the structures, arrays and elements in it begin
-    that contain the member at this offset of an object; None if its type is not known."""
+    """Return where the parts of an object that contain the member at this offset begin: the object
+    itself, and structures, arrays and their elements. Return None if the object's type is not
+    known."""
     sort, address = names.keys[value >> 1]
     one = types.at(address) if sort == "type" else None
     if one is None or not one.size:

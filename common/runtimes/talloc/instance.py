@@ -176,8 +176,9 @@ class Talloc(Runtime):
 
     def object_types(self) -> Optional[ObjectTypes]:
         """Return the name of the chunk in each block. A chunk and its children refer to each other.
-        A leaked tree is named after a chunk whose namesakes mostly, or sometimes, have no parent,
-        or else after one that is not a string."""
+        A leaked tree is named after a chunk whose name is mostly that of chunks without a parent;
+        if there is none, after one whose name some of these have; else after one that is not a
+        string."""
         types = array("I", [NO_OBJECT]) * len(self._directory.blocks)
         for chunk, label in zip(self.chunks, self._labels):
             types[chunk.block] = self._numbers[label]

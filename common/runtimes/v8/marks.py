@@ -3,7 +3,7 @@
 V8 sweeps a page some time after a collection: only then dead objects become free memory. Before, V8
 may free and reuse the maps of dead objects, whose sizes are then unknown. The marking bitmap of
 such a page has a bit for each word of the page. The bit of the first word of each live object is
-set; up to V8 10.2 that of the second word is set, too. V8 clears the bitmap when it sweeps the
+set. Up to V8 10.2, the bit of its second word is set, too. V8 clears the bitmap when it sweeps the
 page.
 
 Sources: V8 9.4 to 12.4 (Node 16 to 22), src/heap/marking.h (Bitmap: one bit for each word of a
@@ -25,7 +25,7 @@ BITMAP = PAGE // WORD // 8  # bytes
 FIELDS = 0x200  # most bytes of a page's header before the bitmap
 FEWEST = 16  # marks of pages by which the bitmap is found
 SAMPLE, COMPARED = 16, 512  # most pages, and most marks of each, by which the bitmap is found
-STRAY = 100  # of this number of objects and references, one may only look like a reference
+STRAY = 100  # of so many references and objects, one word may only look like a reference
 
 
 class Marks:
