@@ -144,8 +144,8 @@ def test_dropped_databases_of_rocksdb(version: str, tmp_path: Path) -> None:
 
 
 def test_caches_of_rocksdb(tmp_path: Path) -> None:
-    """The leaked blocks have no type, but are shared pointers to objects of a known one. It names the class, although objects of another
-    class own blocks of the same size."""
+    """The leaked blocks are shared pointers to objects of a type, which tells the Java class. Objects of another class own blocks of the
+    same size."""
     with run_until_ready(tmp_path, "RocksOptions", path_of(ROCKSDB), str(OPTIONS), "caches") as running:
         lost = finding(verdict("--pid", str(running.pid)), "lost")
     assert lost["evidence"]["native_classes"]["names"] == ["org.rocksdb.LRUCache"]

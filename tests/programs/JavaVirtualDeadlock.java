@@ -56,7 +56,7 @@ public class JavaVirtualDeadlock {
         return (Thread) type.getMethod("start", Runnable.class).invoke(builder, task);
     }
 
-    /** A gate that one thread locks and unlocks, and that then opens for nobody. Unlocking leaves the thread in the field for the owner. */
+    /** A lock that nobody can lock again after one thread has unlocked it. Its field for the owner still has this thread. */
     static class Gate extends AbstractQueuedSynchronizer {
         protected boolean tryAcquire(int unused) {
             setExclusiveOwnerThread(Thread.currentThread());

@@ -73,7 +73,7 @@ int main(int, char **words) {
     if (!strcmp(word, "copy")) { memcpy(area, text, (1UL << 32) + nothing); }
     if (!strcmp(word, "unmapped")) { free(text); return kept[nothing]; }
     if (!strcmp(word, "signal")) overflow(area, 64 << 10);
-    // The array that the memory before the address, or one of two registers, seems to be is not the cause.
+    // The memory before the address, or that at one of two registers, looks like the array, but has nothing to do with the crash.
     kept = area + (32 << 10);
     if (!strcmp(word, "removed")) { munmap(kept, 4096); return (int)read_on(kept + nothing); }
     if (!strcmp(word, "protected")) { mprotect(kept, 4096, PROT_NONE); return (int)read_on(kept + nothing); }

@@ -147,8 +147,8 @@ def test_states_of_a_generator(engine: Any) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_frame_objects(engine: Any) -> None:
-    """A frame object contains the frame of a function that has ended. That of a function that runs is elsewhere. The object does not
-    use its place."""
+    """A frame object contains the frame of a function that has ended. The frame of a function that runs is elsewhere, and its place in
+    the object is unused."""
     layout = FrameLayout(9, 18, 19, NUMBER, 10)
     begin = 2 + 6  # of the frame, from the start of the block on
     for frame, values, expected in (

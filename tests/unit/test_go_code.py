@@ -113,7 +113,8 @@ def test_steps_of_aarch64() -> None:
 
 @pytest.mark.parametrize("reach", [8, 1 << 12, 1 << 20, 1 << 27])
 def test_operands_that_lead_to_a_range(reach: int) -> None:
-    """The search for operands that lead to a range finds the same ones there as the search for all. References to functions: only lea."""
+    """The search for operands that lead to a range finds those that the search for all operands finds there. For functions, only those of
+    lea count."""
     numbers = random.Random(reach)
     for _ in range(8):
         code = bytearray(numbers.randbytes(2048))

@@ -375,7 +375,7 @@ def test_descriptors_that_a_sample_does_not_count_by_name() -> None:
 
 
 def test_sockets_whose_protocols_were_not_read() -> None:
-    """Then the sockets of all samples are counted together."""
+    """If one sample has too many sockets to read their protocols, the sockets of all samples are counted together."""
     names = ("TCP socket", "UNIX-STREAM socket", "/etc/cups.socket")
     known = [Figure("descriptor", name, count, None) for name, count in zip(names, (1000, 900, 10))]
     more = [Figure("descriptor", name, count, None) for name, count in zip(names, (1900, 900, 90))]

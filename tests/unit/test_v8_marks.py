@@ -86,7 +86,7 @@ class Heap:
             self.memory[page][BITMAP + number // 8] |= 1 << number % 8
 
     def sweep(self, page: int) -> None:
-        """Clear the bitmap of a page, whose dead objects are counted then."""
+        """Clear the bitmap of a page. Its dead objects are counted then."""
         self.memory[page][BITMAP : BITMAP + LENGTH // 64] = bytes(LENGTH // 64)
 
     def find(self, page: int, *words: int, followed_by: bool = True) -> int:
