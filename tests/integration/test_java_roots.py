@@ -16,9 +16,7 @@ import truth
 import cores
 
 ARRAY = 16 + 1000
-SHARE = 0.5
-"""Minimum share of its objects that a root retains alone. Stale words in native memory, such as those of the stack on which the collector
-marked objects, may refer to the other ones. In one of 40 runs, they referred to 430 of 2,001 objects."""
+SHARE = 0.98  # of the arrays; if a stale word refers to an array, the word is a separate root
 SOME = [
     (jvms.SYSTEM, "-XX:+UseSerialGC"),
     *(pytest.param(one, "-XX:+UseG1GC", marks=pytest.mark.matrix) for one in ("8", "11", "21.0.4", "25.0.2")),

@@ -53,6 +53,7 @@ from findleaks.runtimes.jvm.arenas import find_others, unused_parts
 from findleaks.runtimes.jvm.chunk_pools import free_chunks
 from findleaks.runtimes.jvm.concurrent import shenandoah_regions
 from findleaks.runtimes.jvm.jni_handles import handle_blocks, handles, released_handles, stale_handles
+from findleaks.runtimes.jvm.marking_stacks import unused_segments
 from findleaks.runtimes.jvm.object_monitors import idle_monitors
 from findleaks.runtimes.jvm.references import BELOW, References
 from findleaks.runtimes.jvm.spaces import buffer_words, has_region_bounds, region_addresses, region_size
@@ -135,7 +136,8 @@ class NativeRoots:
         self._unused_words = {*buffer_words(tables), *stale_handles(tables), *idle_monitors(tables)}
         arenas = unused_parts(tables, find_others(tables, engine, directory, data))
         chunks = free_chunks(tables, engine, data, directory)
-        self._unused_parts = merge_ranges([*arenas, *chunks, *released, *words_without_objects(tables)])
+        segments = unused_segments(tables, engine, data, directory)
+        self._unused_parts = merge_ranges([*arenas, *chunks, *released, *segments, *words_without_objects(tables)])
 
     def find_by_kind(self, excluded: Collection[int], unread: Sequence[Range]) -> Iterator[RootObjects]:
         """Yield objects, with the part of memory that refers to them. Blocks of malloc that contain
