@@ -75,9 +75,10 @@ API void fl_scudo_blocks(const piece *p, uint64_t stride, uint32_t number, uint3
                    (algorithm == UNKNOWN_SUM || checksum_of(table, algorithm, cookie, chunk, header & ~(UINT64_C(0xFFFF) << 48)) == header >> 48);
         if (!good)
             state = DAMAGED;
-        int whole = state == AVAILABLE || state == DAMAGED;
-        chunks[i] = whole ? p->address + at + HEADER : chunk;
-        sizes[i] = whole ? stride - HEADER : size;
+        if (state == AVAILABLE) /* The next allocation may be aligned in another way. */
+            chunk = p->address + at + HEADER;
+        chunks[i] = chunk;
+        sizes[i] = state == AVAILABLE || state == DAMAGED ? p->address + at + stride - chunk : size;
         states[i] = state;
     }
 }

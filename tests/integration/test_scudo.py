@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +159,13 @@ class Process:
     def word(self, address: int) -> int:
         return int.from_bytes(os.pread(self.memory, 8, address), "little")
 
-    def damaged(self, address: int, word: int) -> dict[str, Any]:
-        """Return the result of `verify` while the word at `address` has this value."""
+    @contextmanager
+    def changed(self, address: int, word: int) -> Iterator[None]:
+        """Give the word at `address` this value for a time."""
         before = os.pread(self.memory, 8, address)
         os.pwrite(self.memory, word.to_bytes(8, "little"), address)
         try:
-            return run_json("verify", "--pid", str(self.pid))
+            yield
         finally:
             os.pwrite(self.memory, before, address)
 
@@ -175,14 +177,24 @@ def process(stats: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 def test_overwritten_headers(process: Process) -> None:
-    """The headers of a small and of a large block are overwritten. findleaks reports each block, and counts it as in use."""
+    """The headers of small blocks and of a large one are overwritten. findleaks reports each block, and counts it as in use."""
     lines = run_cli("blocks", "--json", "--pid", str(process.pid)).stdout.splitlines()
-    in_use = [int(json.loads(line)["address"], 16) for line in lines]
-    small = next(one for one in in_use if process.word(one - 16) & 0x3FF > 0x100)  # size class, and the state "in use"
-    large = next(one for one in in_use if process.word(one - 16) & 0x3FF == 0x100)
+    in_use = {block: process.word(block - 16) for block in (int(json.loads(line)["address"], 16) for line in lines)}
+    # A header has a size class, the state "in use" (0x100), and how far the header is from the beginning of the block (bit 32 on).
+    small = {block: header >> 32 & 0xFFFF for block, header in in_use.items() if header & 0x3FF > 0x100}
+    plain, aligned = (next(block for block, apart in small.items() if bool(apart) == wanted) for wanted in (False, True))
+    large = next(block for block, header in in_use.items() if header & 0x3FF == 0x100)
     # The checksum is a CRC with a random cookie. Whether it detects a change depends only on the changed bits.
-    for block, changed in ((small, 1 << 12), (small, 0x4141414141414141), (large, 0x4141414141414141)):
-        answer = process.damaged(block - 16, process.word(block - 16) ^ changed)
+    for block, changed in (
+        (plain, 1 << 12),
+        (aligned, 1 << 12),
+        (plain, 0x4141414141414141),
+        (aligned, 0x4141414141414141),
+        (large, 0x4141414141414141),
+    ):
+        with process.changed(block - 16, process.word(block - 16) ^ changed):
+            answer = run_json("verify", "--pid", str(process.pid))
+            assert f'"{block:#x}"' in run_cli("blocks", "--json", "--pid", str(process.pid)).stdout
         (problem,) = (one for one in answer["problems"] if int(one["address"], 16) == block - 16)
         assert not answer["sound"] and problem["corrupt"] and "was overwritten: the block counts as in use" in problem["what"]
     assert run_json("verify", "--pid", str(process.pid))["sound"]
@@ -212,7 +224,8 @@ def test_damaged_structures(process: Process) -> None:
         (scudo.found.address, 8, "does not fit the checksums"),  # type: ignore[attr-defined]
         (scudo.batches.chunks[0], 8, "scudo's quarantine list"),  # type: ignore[attr-defined]
     ):
-        answer = process.damaged(address, word)
+        with process.changed(address, word):
+            answer = run_json("verify", "--pid", str(process.pid))
         assert any(what in problem["what"] for problem in answer["problems"]), (what, answer["problems"])
     assert run_json("verify", "--pid", str(process.pid))["sound"]
 
@@ -227,5 +240,6 @@ def test_another_configuration(process: Process) -> None:
     found = scudo.found  # type: ignore[attr-defined]
     # Damage an unused class: without the start of a used region, findleaks may not find scudo. The order of regions is random.
     unused = max(set(range(45)) - {one.number for one in found.classes})
-    answer = process.damaged(found.address + found.layout.allocator + unused * 0xC0, 8)
+    with process.changed(found.address + found.layout.allocator + unused * 0xC0, 8):
+        answer = run_json("verify", "--pid", str(process.pid))
     assert any("scudo in stats has an unknown layout" in problem["what"] for problem in answer["problems"]), answer

@@ -29,8 +29,9 @@ def read_blocks(engine: Engine, piece: Piece, size: int, key: ClassKey) -> Chunk
             good = good and (one.state == AVAILABLE or one.size <= size - HEADER - offset)
             good = good and (key.algorithm == UNKNOWN or checksum_of(key.algorithm, key.cookie, chunk, header) == one.checksum)
         state = one.state if good else DAMAGED
-        whole = state in (AVAILABLE, DAMAGED)
-        made.chunks.append(piece.address + at + HEADER if whole else chunk)
-        made.sizes.append(size - HEADER if whole else one.size)
+        if state == AVAILABLE:  # The next allocation may be aligned in another way.
+            chunk = piece.address + at + HEADER
+        made.chunks.append(chunk)
+        made.sizes.append(piece.address + at + size - chunk if state in (AVAILABLE, DAMAGED) else one.size)
         made.states.append(state)
     return made
