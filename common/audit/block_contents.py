@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Optional
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from re import Pattern
 
 from findleaks.audit.block_type import find_block_type
-from findleaks.engine.terms import State
+from findleaks.engine.contract import Graph
+from findleaks.engine.terms import Kind, State
 from findleaks.errors import UnreadableMemory
 from findleaks.session import Session
 
@@ -16,6 +18,9 @@ WEAK_TYPES = ("function ", "code in ", "table ", "class ")
 """Prefixes of type names that describe only the first word of a block. These types are not C++
 classes, so blocks of other types may begin with the same word."""
 HINT = 64  # bytes at the start of a block in which text is searched
+SampleKey = tuple[Kind, int, bool]  # kind, size, whether indirect blocks are below
+SAMPLES = 8  # blocks of a group that are compared
+_EXAMINED = 10_000  # blocks that are examined to find samples
 _STACK = 8192  # bytes; smaller blocks are not tested for the stack of a coroutine
 _SHOWN = 2  # referenced blocks that are named
 
@@ -40,15 +45,56 @@ def _describe_stack(session: Session, address: int, size: int) -> str:
     return f"stack of {name}" if name else ""
 
 
-def agree_on_contents(session: Session, examples: Iterable[tuple[int, int]], type_name: str, hint: str) -> str:
+def take_samples(places: Sequence[int]) -> tuple[int, ...]:
+    """Return at most SAMPLES of the places, among them the first and the last, at equal
+    distances."""
+    last = len(places) - 1
+    return tuple(places[at * last // (SAMPLES - 1)] for at in range(SAMPLES)) if last >= SAMPLES else tuple(places)
+
+
+def sample_blocks(session: Session, graph: Graph, pattern: Pattern[bytes]) -> dict[SampleKey, list[int]]:
+    """Return addresses of blocks whose kinds match `pattern`, which have no type and are in no
+    cycle: for each key at most one from each of SAMPLES parts of the heap. A heap may have millions
+    of leak heads, so only some are examined."""
+    blocks, kinds, has_cycles = session.directory.blocks, graph.kinds(), graph.has_cycles()
+    found: dict[SampleKey, list[int]] = {}
+    for part in range(SAMPLES):
+        taken = set[SampleKey]()
+        for match in islice(pattern.finditer(kinds, part * len(kinds) // SAMPLES), _EXAMINED // SAMPLES):
+            index = match.start()
+            key = Kind(kinds[index]), blocks.size(index), graph.indirect_totals(index).blocks > 0
+            if key in taken or (has_cycles and graph.cycle(index) != 1) or find_block_type(session, index):
+                continue
+            taken.add(key)
+            found.setdefault(key, []).append(blocks.address(index))
+    return {key: sorted(set(starts)) for key, starts in found.items()}
+
+
+def divide_by_object(session: Session, starts: Sequence[int], size: int, type_name: str) -> dict[str, list[int]]:
+    """Return the blocks at `starts`, which have the same size and type, by the known library's
+    object that they contain; "" for none. All blocks are examined if one of the samples contains
+    such an object."""
+    name_object = session.types.contents.name_object
+    is_open = not type_name or type_name.startswith(WEAK_TYPES)
+    if not is_open or not any(name_object(start, size) for start in take_samples(starts)):
+        return {"": list(starts)}
+    parts: dict[str, list[int]] = {}
+    for start in starts:
+        parts.setdefault(name_object(start, size), []).append(start)
+    return parts
+
+
+def agree_on_contents(session: Session, samples: Iterable[tuple[int, int]], type_name: str, hint: str) -> str:
     """Return what the blocks of a group contain, from `describe_more` of some of its blocks
-    (address, size). If these blocks differ, the result describes the first one and begins with
-    "e.g."."""
-    found = [describe_more(session, address, size, type_name, hint) for address, size in examples]
-    first: Optional[str] = next(filter(None, found), None)
-    if first is None:
-        return ""
-    return first if all(one == first for one in found) else f"e.g. {first}"
+    (address, size). If these blocks differ, the result describes the first one that is known, and
+    begins with "e.g."."""
+    first, count = "", 0
+    for count, (address, size) in enumerate(samples):
+        found = describe_more(session, address, size, type_name, hint)
+        if found != first and count:
+            return f"e.g. {first or found}"
+        first = found
+    return first
 
 
 def describe_more(session: Session, address: int, size: int, type_name: str, hint: str) -> str:

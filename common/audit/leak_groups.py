@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional, cast
 
 from findleaks.allocators.mapped import TYPE
 from findleaks.allocators.memory import Memory
-from findleaks.audit.block_contents import agree_on_contents, find_hint
+from findleaks.audit.block_contents import agree_on_contents, divide_by_object, find_hint, sample_blocks, take_samples
 from findleaks.audit.block_type import find_block_type, label_names, name_mapping, source_of
 from findleaks.engine.contract import Graph
 from findleaks.engine.terms import MARK, NO_LABEL, Group, Kind, Totals
@@ -81,7 +81,10 @@ class Leak(NamedTuple):
     estimated: Optional[Totals] = None
     # If the leak heads are managed objects, the runtime's name ("CPython"); else ""
     runtime: str = ""
-    contents: str = ""  # what untyped blocks contain; see `name_contents`
+    # What all untyped blocks contain; "e.g. …" if they differ. See `name_contents`
+    contents: str = ""
+    # Addresses of leak heads from all parts of the group; () if only the examples are known
+    samples: tuple[int, ...] = ()
     source: Optional[TypeSource] = None  # how the type is known; None if there is no type
     is_sure: bool = False  # whether the type is certain
 
@@ -143,7 +146,7 @@ def list_leaks(session: Session, graph: Graph, suppressions: Optional[Suppressio
     typed = [_leak_of_typed_group(session, group) for group in groups if _is_typed(group)]
     plain = [group for group in groups if not _is_typed(group)]
     each = suppressions is not None or sum(group.blocks for group in plain) <= MANY
-    leaks = _by_content(session, graph, suppressions is not None) if each else [_by_example(session, group) for group in plain]
+    leaks = _by_content(session, graph, suppressions is not None) if each else _by_examples(session, graph, plain)
     every = [*typed, *((leak, "") for leak in leaks)]
     return [leak for leak, _ in every] if suppressions is None else list(_drop_suppressed(every, suppressions))
 
@@ -216,6 +219,12 @@ def _by_example(session: Session, group: Group) -> Leak:
     return _leak(group, "", name or find_hint(session, start, group.size))
 
 
+def _by_examples(session: Session, graph: Graph, groups: Iterable[Group]) -> Iterator[Leak]:
+    samples = sample_blocks(session, graph, _LEADING if graph.heads() is None else _DEFINITE)
+    for group in groups:
+        yield _by_example(session, group)._replace(samples=tuple(samples.get((group.kind, group.size, group.most_indirect > 0), ())))
+
+
 def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
     """Group the leak heads that are not managed objects and whose first word does not identify a
     type. They are examined one by one.
@@ -253,25 +262,28 @@ def _by_content(session: Session, graph: Graph, hints: bool) -> Iterator[Leak]:
         key = (kinds[index], name, hint, size, cycle, hanging.blocks > 0)
         members.setdefault(key, []).append((start, own, hanging))
     for (kind, name, hint, size, cycle, _), alike in members.items():
-        places, sizes, hangings = zip(*alike)
-        counts, indirect = zip(*hangings)
-        starts = sorted(places)
-        yield Leak(
-            kind=Kind(kind),
-            type=name,
-            hint=hint if (hints or name) and not name.startswith(TYPE) else find_hint(session, starts[0], size),
-            smallest=size,
-            largest=size,
-            cycle=cycle,
-            blocks=len(alike),
-            bytes=sum(sizes),
-            indirect_blocks=sum(counts),
-            indirect_bytes=sum(indirect),
-            least_indirect=min(counts),
-            most_indirect=max(counts),
-            examples=tuple(starts[:EXAMPLES]),
-            source="pattern" if name else None,
-        )
+        of_start = {start: (own, hanging) for start, own, hanging in alike}
+        for contents, starts in divide_by_object(session, sorted(of_start), size, name).items():
+            sizes, hangings = zip(*map(of_start.__getitem__, starts))
+            counts, indirect = zip(*hangings)
+            yield Leak(
+                kind=Kind(kind),
+                type=name,
+                hint=hint if (hints or name) and not name.startswith(TYPE) else find_hint(session, starts[0], size),
+                smallest=size,
+                largest=size,
+                cycle=cycle,
+                blocks=len(starts),
+                bytes=sum(sizes),
+                indirect_blocks=sum(counts),
+                indirect_bytes=sum(indirect),
+                least_indirect=min(counts),
+                most_indirect=max(counts),
+                examples=tuple(starts[:EXAMPLES]),
+                contents=contents,
+                samples=take_samples(starts),
+                source="pattern" if name else None,
+            )
 
 
 def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optional[TypeSource] = None, is_sure: bool = False) -> Leak:
@@ -283,9 +295,9 @@ def _leak(group: Group, name: str, hint: str, runtime: str = "", source: Optiona
 def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
     """Merge groups; the result begins with the largest.
 
-    `by`: None keeps groups separate that differ in kind, type, size, cycle, or in whether they have
-    indirect blocks (for managed objects: only in kind or type). "type" merges sizes; "size" merges
-    types; "kind" merges all groups of a kind."""
+    `by`: None keeps groups separate that differ in kind, type, size, cycle, library's object, or in
+    whether they have indirect blocks (for managed objects: only in kind or type). "type" merges
+    sizes; "size" merges types; "kind" merges all groups of a kind."""
     merged: dict[tuple[object, ...], Leak] = {}
     for leak in leaks:
         key: tuple[object, ...]
@@ -296,7 +308,7 @@ def merge_leaks(leaks: Iterable[Leak], by: Optional[str] = None) -> list[Leak]:
         elif by == "type" or leak.runtime:
             key = (leak.kind, leak.type, leak.runtime)
         else:
-            key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.most_indirect > 0)
+            key = (leak.kind, leak.type, leak.smallest, leak.cycle, leak.contents, leak.most_indirect > 0)
         merged[key] = unite_leaks(merged[key], leak) if key in merged else leak
     return sorted(merged.values(), key=lambda leak: leak.weight)
 
@@ -318,6 +330,8 @@ def unite_leaks(a: Leak, b: Leak) -> Leak:
         most_indirect=max(a.most_indirect, b.most_indirect),
         examples=tuple(sorted({*a.examples, *b.examples})[:EXAMPLES]),
         runtime=a.runtime if a.runtime == b.runtime else "",
+        contents=a.contents if a.contents == b.contents else "",
+        samples=take_samples(sorted({*a.examples, *a.samples, *b.examples, *b.samples})),
         source=a.source if a.source == b.source else None,
         is_sure=a.is_sure and b.is_sure,
     )
@@ -335,8 +349,10 @@ def name_contents(session: Session, leaks: Sequence[Leak]) -> list[Leak]:
     """Return the leaks. `contents` is set in the first NAMED of them."""
     blocks, named = session.directory.blocks, []
     for leak in leaks[:NAMED]:
-        examples = [(start, blocks.size(blocks.find(start))) for start in leak.examples if blocks.find(start) >= 0]
-        named.append(leak if leak.runtime else leak._replace(contents=agree_on_contents(session, examples, leak.type, leak.hint)))
+        places = [(start, blocks.find(start)) for start in sorted({*leak.examples, *leak.samples})]
+        samples = [(start, blocks.size(index)) for start, index in places if index >= 0]
+        contents = leak.contents or ("" if leak.runtime else agree_on_contents(session, samples, leak.type, leak.hint))
+        named.append(leak._replace(contents=contents))
     return [*named, *leaks[NAMED:]]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import truth
-from debuggers import run_cli
+from building import compile_program
+from debuggers import run_cli, run_json
 
 import findleaks
 from cores import Running
@@ -60,3 +61,16 @@ def test_own_rules(process: Running, tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = run_cli("whatis", hex(address), "--pid", str(process.pid))
     assert done.returncode == 2
     assert done.stderr.startswith("findleaks: ") and f"{rules}:1: 'our handle: u33 0 = 1' is not a rule" in done.stderr
+
+
+@pytest.mark.parametrize("count", [40, 6000], ids=["examined", "sampled"])
+def test_mixed_groups(tmp_path: Path, count: int) -> None:
+    """Blocks of the same size are one group only if they contain the same object of a library. If they differ in another way, the
+    description is only an example. The first blocks of a group never decide alone. If more than 10,000 blocks leaked, some are examined."""
+    program = compile_program(tmp_path, "mixed_groups.c", "-O1")
+    with Running([str(program), str(count)], tmp_path) as running:
+        found = run_json("find", "--kind", "definite", "--pid", str(running.pid))
+    rows = {(one["size"], one["contents"]): one["blocks"] for one in found["groups"] if one["size"] in (72, 248)}
+    assert rows[72, "regex_t (regcomp)"] == rows[72, "addrinfo (getaddrinfo)"] == min(count, 100)
+    assert [(size, blocks) for (size, _), blocks in rows.items() if size == 248] == [(248, 2 * count)]
+    assert next(contents for size, contents in rows if size == 248) in ("e.g. → qsort, libc.so.6", "e.g. → lfind, libc.so.6")
