@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Optional
 
@@ -179,11 +180,26 @@ def test_a_file_that_is_opened_again_and_again(program: Path, tmp_path: Path) ->
         run_cli("snapshot", "--weight", "core", "-o", str(core), "--pid", str(running.pid), check=True)
         for where in (["--pid", str(running.pid)], [str(core)]):
             (one,) = (one for one in json.loads(run_cli("verdict", "--json", *where).stdout)["findings"] if one["finding"] == "open-files")
-            assert one["evidence"] == {"file": str(data), "descriptors": COUNT}
+            facts = {"file": str(data), "descriptors": COUNT}
+            assert one["evidence"] == {**facts, "files": [facts]}
             assert one["bytes"] == 0
         text = run_cli("verdict", str(core)).stdout
     assert f"{COUNT} open file descriptors refer to one file" in text
     assert "\x1b" not in text
+
+
+def test_several_files_that_are_opened_again_and_again(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("first", "second", "third", "fourth", "fifth", "few")]
+    counts = dict(zip(names, (150, 120, 130, 110, 100, 99)))
+    opener = f"kept = [open(name, 'w') for name, count in {counts}.items() for _ in range(count)]"
+    opener += "; print('ready', flush=True); __import__('time').sleep(9999)"
+    with cores.Running([sys.executable, "-c", opener], tmp_path / "run") as running:
+        found = json.loads(run_cli("verdict", "--json", "--pid", str(running.pid)).stdout)["findings"]
+    (one,) = (one for one in found if one["finding"] == "open-files")
+    assert one["text"] == (
+        f"610 open file descriptors refer to 5 files: 150 to {names[0]}, 130 to {names[2]}, 120 to {names[1]} and 2 more files."
+    )
+    assert {each["file"]: each["descriptors"] for each in one["evidence"]["files"]} == {name: counts[name] for name in names[:5]}
 
 
 def test_mappings_that_nothing_refers_to(program: Path, tmp_path: Path) -> None:
