@@ -50,6 +50,7 @@ MIN_SIZES = 4
 MAX_RULES = 1 << 16
 # keys sampled at equal distances, whose blocks' contents give the name of a convention
 SAMPLE = 1 << 11
+_SEARCHED = 1 << 16  # keys that are searched for pointers to one offset
 LENGTH_BYTES = 8  # bytes of the length in front of a block of LENGTH64
 # the least share of a size's reachable and possible blocks with such a pointer
 MIN_HELD_SHARE = 2 / 3
@@ -196,6 +197,9 @@ def learn_conventions(
         interiors.count(keys[at : at + budget])
     found = candidates(interiors.rows(max(MIN_BLOCKS_A_SIZE, len(keys) >> MIN_SHARE_BITS)))
     rules = rules_of(found, _count_held(interiors, found, len(blocks), budget, report), word) if found else []
+    behind_length = (0, LENGTH_BYTES)
+    if behind_length not in rules and any(one.common and one.offset == LENGTH_BYTES for one in found):
+        rules += [behind_length] * _begin_with_length(blocks, keys, fits)
     rules = sorted({*rules, *known})
     sample = list(_sample_pointers(blocks, keys, frozenset(rules), fits, has_elements))
     unexplained = _by_content(sample, len(keys))
@@ -237,6 +241,16 @@ def _count_held(
         report(at / count)
         at = interiors.count_held(sizes, counts, at, budget)
     return dict(zip([*sizes, 0], counts)).__getitem__
+
+
+def _begin_with_length(blocks: Blocks, keys: Sequence[int], fits: HeuristicMatcher) -> bool:
+    """Return whether the possible blocks with a pointer behind their first word begin with their
+    lengths. This is proof enough for a common offset, although other parts of the program refer to
+    most blocks of the same sizes by their start, as CPython does beside SQLite."""
+    sample = [key for key in keys[:: max(1, len(keys) // _SEARCHED)] if key & MAX_OFFSET == LENGTH_BYTES]
+    sample = sample[:: max(1, len(sample) // SAMPLE)]
+    fitting = sum(bool(fits(blocks.address(key >> 32), blocks.size(key >> 32), LENGTH_BYTES) & Heuristic.LENGTH64) for key in sample)
+    return len(sample) >= MIN_BLOCKS and fitting >= MIN_SHARE * len(sample)
 
 
 class Sampled(NamedTuple):
