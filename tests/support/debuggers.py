@@ -61,7 +61,9 @@ def lldb(commands: Sequence[str], *arguments: str, **more: str) -> str:
         file.writelines(command + "\n" for command in commands)
         file.flush()
         words = [LLDB, "-x", "--no-use-colors", "-O", QUICKLY, "-O", f"command script import {LLDB_LOADER}"]
-        return _run([*words, "-o", f"command source -e false {file.name}", *arguments], "", **more)
+        output = _run([*words, "-o", f"command source -e false {file.name}", *arguments], "", **more)
+    # LLDB prints this when it ends on a busy machine.
+    return re.sub(r"Waiting for background tasks to complete\.\.\.\n?", "", output)
 
 
 def findleaks(*words: str, **more: str) -> str:
