@@ -21,7 +21,7 @@ from findleaks.errors import TargetError, UsageError
 from findleaks.gdb.source import with_sources
 from findleaks.quoting import shell_quoted
 from findleaks.target.arch import Arch
-from findleaks.target.base import Thread
+from findleaks.target.base import Thread, order_threads
 from findleaks.target.files import MINIDUMP, open_regular, read_file
 from findleaks.target.live import LiveTarget
 from findleaks.target.register_words import debugger_thread
@@ -147,9 +147,8 @@ class GdbProcess(LiveTarget):
             return code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads, ordered by id, as in /proc."""
         if self._threads is None:
-            found = sorted(threads(self._inferior, self.arch), key=lambda thread: thread.tid)
+            found = order_threads(threads(self._inferior, self.arch), self._pid)
             self._threads = add_thread_pointers(self, found) if self.arch.thread_pointer_note else found
         return self._threads
 

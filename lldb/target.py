@@ -18,7 +18,7 @@ from findleaks.debugger_session import NO_PROCESS, RUNNING, Subject, is_traced_b
 from findleaks.errors import TargetError, UsageError
 from findleaks.lldb.source import with_sources
 from findleaks.target.arch import Arch
-from findleaks.target.base import Thread
+from findleaks.target.base import Thread, order_threads
 from findleaks.target.files import MINIDUMP, open_regular
 from findleaks.target.live import LiveTarget
 from findleaks.target.ptrace import has_ended, system_call
@@ -125,10 +125,9 @@ class LldbProcess(LiveTarget):
         return bytes(data) if data and len(data) == size else code
 
     def threads(self) -> Sequence[Thread]:
-        """All threads, ordered by id, as in /proc."""
         if self._threads is None:
             # LLDB before 17 does not report fs_base.
-            found = add_thread_pointers(self, sorted(threads(self._process, self.arch), key=lambda thread: thread.tid))
+            found = add_thread_pointers(self, order_threads(threads(self._process, self.arch), self._pid))
             self._threads = [self._with_system_call(thread) for thread in found]
         return self._threads
 

@@ -162,6 +162,13 @@ class Thread(NamedTuple):
     names: Sequence[str] = ()  # register of each word, by name; "" or no entry: unknown
 
 
+def order_threads(threads: Iterable[Thread], pid: Optional[int]) -> list[Thread]:
+    """Return the threads in the order of their numbers: the main thread, then the others by id.
+    The kernel begins with small ids again after the largest one, so that the main thread of a
+    process may have a larger id than its other threads."""
+    return sorted(threads, key=lambda thread: (thread.tid != pid, thread.tid))
+
+
 MARGIN = 64 << 10  # bytes
 BEGINNING = 4096  # bytes of zeros kept after data: a page may end with a header of mostly zeros
 

@@ -12,7 +12,7 @@ from typing import Optional
 from findleaks.errors import UnreadableMemory
 from findleaks.target import tags
 from findleaks.target.arch import AARCH64, X86_64, Arch
-from findleaks.target.base import MappedMemory, Thread
+from findleaks.target.base import MappedMemory, Thread, order_threads
 from findleaks.target.elf import Note, text
 from findleaks.target.register_words import image_of, note_words
 from findleaks.value_classes import NamedTuple
@@ -157,7 +157,7 @@ class _NoteReader:
             self._problems.extend([f"{self._problems.more:,} more invalid notes"])
         threads = [thread(self._arch, tid, registers, extra) for tid, registers, extra in self._threads if registers]
         pid = threads[0].tid if self._of.pid is None and threads else self._of.pid
-        threads.sort(key=lambda t: (t.tid != pid, t.tid))
+        threads = order_threads(threads, pid)
         # The kernel begins with the thread that got the signal.
         first = self._threads[0][0] if self._threads and not self._says_cause else 0
         return self._of._replace(pid=pid, threads=threads, first_thread=first)

@@ -24,7 +24,7 @@ from typing import Any, Optional
 from findleaks.errors import TargetError
 from findleaks.formatting import some
 from findleaks.target.arch import Arch
-from findleaks.target.base import Thread
+from findleaks.target.base import Thread, order_threads
 from findleaks.target.files import read_file
 from findleaks.target.notes import NT_PRSTATUS, RegisterNotes, thread
 from findleaks.target.stop_record import stat_field, stat_of
@@ -82,7 +82,7 @@ class Tracer:
         """Return the stopped threads, the main thread first. They are decoded on first use, not
         during the stop."""
         made = [thread(self.arch, one.tid, one.general, one.extra) for one in self._read]
-        return sorted([*made, *self._sleeping], key=lambda t: (t.tid != self.pid, t.tid))
+        return order_threads([*made, *self._sleeping], self.pid)
 
     def register_notes(self) -> list[RegisterNotes]:
         """Return the registers of `threads`, in the same order, as in a core. If a thread did not

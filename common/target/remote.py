@@ -8,7 +8,7 @@ from typing import Optional
 from findleaks.errors import TargetError
 from findleaks.target import elf
 from findleaks.target.arch import Arch
-from findleaks.target.base import Module, Piece, Region, Thread
+from findleaks.target.base import Module, Piece, Region, Thread, order_threads
 from findleaks.target.files import FilePlace
 from findleaks.target.image_target import ImageTarget
 from findleaks.target.layout import top_of
@@ -90,7 +90,7 @@ class RemoteTarget(PagedReader):
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:
-            self._threads = add_thread_pointers(self, sorted(self._ask_threads(self.arch), key=lambda thread: thread.tid))
+            self._threads = add_thread_pointers(self, order_threads(self._ask_threads(self.arch), self.pid))
         return self._threads
 
     def _file(self, image: Image) -> Optional[Source]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from debuggers import run_cli
@@ -16,6 +16,7 @@ from published import LEAKS, PROGRAMS, Published, install, interpreter, usable
 from variants import mark_matrix_except
 
 from cores import Running
+from findleaks.target.core import open_core
 
 # PROJ's objects contain std::strings whose short-string buffers are only partly written. The rest of a buffer keeps old contents, which
 # look like pointers to lost blocks. Settings of glibc clear old contents, so that the count is exact (docs/real-programs.md).
@@ -42,12 +43,14 @@ def _ask(*words: str) -> str:
 def _lost(leak: Published, target: str) -> dict[str, int]:
     """Return how many of the possibly leaked blocks are definitely lost, indirectly lost and so on."""
     sizes = usable(leak.request)
-    kinds: dict[str, int] = {}
-    for line in _ask("blocks", "--json", "--size", f"{min(sizes)}-{max(sizes)}", target).splitlines():
-        block: dict[str, Any] = json.loads(line)
-        if block.get("size") in sizes and block["state"] == "in-use":
-            kinds[block["kind"]] = kinds.get(block["kind"], 0) + 1
-    return kinds
+    rows = [json.loads(line) for line in _ask("blocks", "--json", "--size", f"{min(sizes)}-{max(sizes)}", target).splitlines()]
+    blocks = [row for row in rows if row.get("size") in sizes and row["state"] == "in-use"]
+    if leak.described_in:
+        with open_core(target) as core:
+            texts = [region for region in core.regions() if leak.described_in in region.name]
+            words = {row["address"]: core.word(int(row["address"], 16) + 16) for row in blocks}  # PJ.descr, PROJ: src/proj_internal.h
+        blocks = [row for row in blocks if any(text.start <= words[row["address"]] < text.end for text in texts)]
+    return dict(Counter(row["kind"] for row in blocks))
 
 
 @pytest.mark.parametrize("name", mark_matrix_except(["ujson-loads", "ujson-dump"], "ujson-loads"))
@@ -91,7 +94,7 @@ def test_pyproj_leaks_one_object_per_call_with_its_blocks(tmp_path: Path) -> Non
     # patchelf changed the wheel's libraries: the core lacks their build-ids, and some of their data was never written.
     assert found["trusted"], found["warnings"]
     objects = [g for g in found["groups"] if g["size"] in usable(leak.request)]
-    assert sum(g["blocks"] for g in objects) == kinds["definite"] >= 0.8 * leak.times
+    assert sum(g["blocks"] for g in objects) >= kinds["definite"] >= 0.8 * leak.times
     # Hundreds of blocks are reachable from each leaked object. They use most of the memory, and are attributed to the leak head.
     assert sum(g["indirect_blocks"] for g in objects) > 500 * leak.times
     assert found["groups"][0] in objects
@@ -102,10 +105,8 @@ def test_fixed_pyproj_loses_none(tmp_path: Path) -> None:
     leak = LEAKS["pyproj"]
     with _start(leak, leak.fixed, tmp_path, CLEAN) as running:
         core = str(running.kernel_core())
-    kinds = _lost(leak, core)
-    assert "definite" not in kinds
-    assert "indirect" not in kinds
-    assert sum(kinds.values()) > 0, "the fixed release has objects of this size, too, and all of them are reachable"
+    assert set(_lost(leak, core)) <= {"reachable"}
+    assert json.loads(_ask("find", "--json", core))["totals"]["in_use"]["blocks"] > 1000
 
 
 def _find_retaining_blocks(leak: Published, core: str) -> set[str]:

@@ -75,10 +75,13 @@ class Published:
     times: int
     needs: tuple[tuple[str, str], ...] = ()
     small: int = 0
+    described_in: str = ""
+    """If it is not "", the third word of each of these blocks refers to a text in the library of this name. Python's garbage may have
+    further blocks of this size."""
 
 
 LEAKS = {
-    "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 150, (("certifi", "2024.8.30"),)),
+    "pyproj": Published("pyproj", "3.4.0", "3.4.1", "published_pyproj.py", 752, 150, (("certifi", "2024.8.30"),), described_in="libproj"),
     "ujson-loads": Published("ujson", "5.11.0", "5.12.0", "published_ujson_loads.py", 1001, 1000),
     "ujson-dump": Published("ujson", "5.12.0", "5.12.1", "published_ujson_dump.py", 48 + 1000 + 1, 1000, small=1),
 }

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from findleaks.errors import TargetError
 from findleaks.target import maps
 from findleaks.target.arch import AARCH64, X86_64, Arch
-from findleaks.target.base import Region, Thread
+from findleaks.target.base import Region, Thread, order_threads
 from findleaks.target.layout import top_of
 from findleaks.target.minidump import contexts, contexts_arm64, streams
 from findleaks.target.minidump.streams import File, items
@@ -94,7 +94,7 @@ def read_records(file: File, name: str) -> Dump:
     status = _status(file.stream(streams.STATUS))
     pid = _pid(file, status)
     threads, vectors = _threads(file, read)
-    threads.sort(key=lambda thread: (thread.tid != pid, thread.tid))
+    threads = order_threads(threads, pid)
     words = bytes(file.stream(streams.COMMAND_LINE)).decode("utf-8", "surrogateescape")
     return Dump(
         arch,
