@@ -182,6 +182,15 @@ class Spreading:
                 break
             self._judge_all(False)
 
+    def confirm(self) -> None:
+        """Make inferred claims certain that follow from certain pointers. This is done last: types
+        are judged by samples of pointers, and pointers that are followed again would change the
+        samples."""
+        self.spread.confirm()
+        self._run()
+        if self.spread.disputes():
+            self.spread.retract()
+
     def _judge_all(self, certain: bool) -> None:
         """Judge deferred pointers, and follow them, until nothing changes."""
         for _ in range(ROUNDS):
