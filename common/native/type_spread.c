@@ -131,9 +131,9 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
     return words_push(&s->disputes, index);
 }
 
-/* A block has an inferred claim. Make the claim certain if a certain pointer to the block determines
- * the same layout. The pointers of the block are then followed again. Which elements of a buffer
- * are in use depends on the first pointer, so buffers keep their claims. */
+/* A block has an inferred claim. Make the claim certain if a certain pointer to the block
+ * determines the same layout. The pointers of the block are then followed again. Which elements of
+ * a buffer are in use depends on the first pointer, so buffers keep their claims. */
 static int confirm(spread *s, const followed *p, uint32_t claim) {
     bool is_buffer = limits_of(s, p, claim) || (s->limits && s->limits[p->index]);
     if (is_buffer || level_of(claim) >= LEVEL_BASE || (claim & LAYOUT_MASK) != layout_of(s, p->index))
