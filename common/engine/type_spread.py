@@ -302,6 +302,10 @@ class TypeSpread(Protocol):
         if another layout of this size (RIVALS) fits as well, the claim is inferred. If such a
         layout explains more words as addresses, there is no claim."""
 
+    def confirm(self) -> None:
+        """From now on, certain pointers make inferred claims of the same layout certain, except
+        those of buffers. Queue the typed memory that may have such pointers."""
+
     def fits(self, layouts: Sequence[int], indices: array[int]) -> Optional[array[int]]:
         """Return a mask for each block ("Q"), with a bit for each of at most 64 layouts that the
         block does not contradict. Return None if questions must be answered first."""

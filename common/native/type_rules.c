@@ -165,3 +165,25 @@ API int fl_spread_deferred(spread *s, words *found) {
     s->lists.count = 0;
     return DONE;
 }
+
+/* From now on, certain pointers make inferred claims certain. Queue the typed memory with pointers
+ * whose rules determine a layout of blocks with inferred claims. */
+API int fl_spread_confirm(spread *s) {
+    uint8_t *inferred = calloc(s->bounds.count, 1);
+    LIST(uint32_t) found = {0};
+    int failed = inferred ? DONE : NO_MEMORY;
+    for (uint32_t index = 0; index < s->b->count && !failed; index++)
+        if (s->claims[index] & INFERRED)
+            inferred[layout_of(s, index)] = 1;
+    for (uint64_t at = 0; at <= s->rule_mask && !failed; at++) {
+        const rule *one = &s->rules[at];
+        bool is_rule = one->key >> 60 == key_of(RULE, 0, 0) >> 60, is_claim = !(one->value & DECISION) && level_of(one->value) < LEVEL_BASE;
+        if (is_rule && is_claim && inferred[one->value & LAYOUT_MASK] && PUSH(found, (uint32_t)one->key))
+            failed = NO_MEMORY;
+    }
+    s->confirms = true;
+    if (found.count && !failed)
+        failed = fl_spread_revisit(s, found.items, found.count);
+    FREE_ALL(inferred, found.items);
+    return failed;
+}

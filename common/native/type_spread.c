@@ -131,6 +131,16 @@ static int compare(spread *s, uint32_t index, uint32_t found, uint32_t reference
     return words_push(&s->disputes, index);
 }
 
+/* A block has an inferred claim. Make the claim certain if a certain pointer to the block
+ * determines the same layout. The pointers of the block are then followed again. Which elements of
+ * a buffer are in use depends on the first pointer, so buffers keep their claims. */
+static int confirm(spread *s, const followed *p, uint32_t claim) {
+    bool is_buffer = limits_of(s, p, claim) || (s->limits && s->limits[p->index]);
+    if (is_buffer || level_of(claim) >= LEVEL_BASE || (claim & LAYOUT_MASK) != layout_of(s, p->index))
+        return DONE;
+    return claim_block(s, p->index, p->start, claim, false, p->owner);
+}
+
 /* Let a decision choose a claim for the block that a pointer refers to, and set this claim. If the
  * decision chooses none, or if the block already has a claim, note the pointer. */
 static int follow_decision(spread *s, const decision *d, const followed *p) {
@@ -172,17 +182,21 @@ static int follow(spread *s, const followed *p) {
         return follow_decision(s, &s->decisions.items[answer & LAYOUT_MASK], p);
     if (!s->claims[p->index])
         return p->doubtful ? claim_if_fitting(s, p, answer) : claim_target(s, p, answer);
-    if (p->certain && !p->doubtful && !(s->claims[p->index] & (INFERRED | DISPUTED)))
+    if (!p->certain || p->doubtful || s->claims[p->index] & DISPUTED)
+        return DONE;
+    if (!(s->claims[p->index] & INFERRED))
         return compare(s, p->index, answer, p->reference, offset);
-    return DONE;
+    return s->confirms ? confirm(s, p, answer) : DONE;
 }
 
 /* Follow the oldest pointer of the ring. The pointer stays in the ring if an answer is missing. */
 static int follow_oldest(spread *s) {
-    const followed *p = &s->ring[s->followed % RING];
+    followed *p = &s->ring[s->followed % RING];
     bool is_block = p->index != NONE && p->index != p->owner;
-    /* A pointer in the ring may have disputed the owner's type. */
-    bool is_typed = p->owner >= ROOT_BIT || !(s->claims[p->owner] & DISPUTED);
+    /* A pointer in the ring may have disputed or confirmed the owner's type. */
+    uint32_t owned = p->owner < ROOT_BIT ? s->claims[p->owner] : 0;
+    bool is_typed = !(owned & DISPUTED);
+    p->certain = !(owned & INFERRED);
     int more = is_block && is_typed ? follow(s, p) : DONE;
     s->followed += !more;
     s->skipped += !is_typed;
@@ -226,7 +240,7 @@ static int follow_all(spread *s) {
  * states and claims of the blocks. */
 static void add_pointer(spread *s, uint64_t place, uint64_t value, uint32_t reference) {
     const slot *near = slot_of(s->b, value);
-    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, s->certain, s->doubtful};
+    s->ring[s->added++ % RING] = (followed){value, place, 0, near, reference, s->owner, NONE, false, s->doubtful};
     if (near)
         __builtin_prefetch(near);
 }
@@ -242,7 +256,6 @@ static bool begin(spread *s, uint64_t item, const upcoming *next) {
         s->owner = ROOT_BIT + (uint32_t)(item >> 1);
         s->address = r->address;
         s->size = r->size;
-        s->certain = true;
         s->data = memory_at(s->pieces, s->piece_count, s->address, s->size);
         layout = r->layout;
     } else {
@@ -258,7 +271,6 @@ static bool begin(spread *s, uint64_t item, const upcoming *next) {
             s->size = used < s->size ? used : s->size;
             s->table = limit & IS_TABLE ? s->address + s->size : 0;
         }
-        s->certain = !(s->claims[s->owner] & INFERRED);
         s->data = s->size <= next->length ? next->data : NULL;
     }
     s->group = s->bounds.items[layout];

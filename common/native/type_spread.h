@@ -171,7 +171,7 @@ struct spread {
     uint64_t address, size, element;
     uint64_t table; /* address of the bytes of a table's elements; 0: no table */
     const uint8_t *data; /* of the owner, if one piece has all of it */
-    bool visiting, certain;
+    bool visiting, confirms; /* confirms: see fl_spread_confirm */
     /* Blocks with doubtful elements (fl_spread_doubtful), if `doubts` is set. Those from
      * `doubtful_head` up to `doubtful_end` are visited when the queue is empty. `doubtful`: the
      * doubtful elements of the owner are being visited. */

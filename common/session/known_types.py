@@ -133,6 +133,7 @@ def _spread(session: Session, program: ProgramTypes, pieces: Sequence[Piece], mo
     search.add_locals(find_locals(target, session.type_index, program))
     search.settle()
     search.compare(session.graph())
+    search.confirm()
     if hints is not None:
         session.type_index.warnings += hints.warnings()
     return search

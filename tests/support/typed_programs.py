@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +40,14 @@ def plain(name: str) -> str:
     return re.sub(r"\[\d+\]$", "[]", name)
 
 
-def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str) -> Figures:
-    """Build a program, run it, and compare `blocks --json` with what it printed."""
+def measure(source: str, folder: Path, blocks: int, seed: int, *flags: str, commands: Sequence[str] = ()) -> Figures:
+    """Build a program, run it, and compare `blocks --json` with what it printed. `commands` change the program, typed_truth, before it
+    runs. They are executed in its folder."""
     program, compiler = folder / "typed_truth", shutil.which(COMPILERS[Path(source).suffix])
     assert compiler is not None, "rustc comes with cargo: apt-get install cargo"
     subprocess.run([compiler, "-g", *flags, "-o", program, PROGRAMS / source], check=True)
+    for command in commands:
+        subprocess.run(command.split(), check=True, cwd=folder)
     with cores.Running([str(program), str(blocks), str(seed)], folder / "run") as running:
         truth = {}
         for line in running.output.splitlines():

@@ -17,6 +17,7 @@ from findleaks.engine.type_spread import (
     DECISION,
     DEFERRED,
     EXCLUDING,
+    INFERRED,
     LAYOUT_MASK,
     LEVEL_SHIFT,
     NO_CLAIM,
@@ -170,6 +171,9 @@ def run_spread(engine: Engine, heap: graphs.Heap, seed: int) -> dict[str, Any]:
     found["with layout"] = [list(spread.with_layout(layout, 3)) for layout in layouts]
     settle(spread, seed)
     found["last"] = list(spread.claims()), spread.take_deferred()
+    spread.confirm()
+    settle(spread, seed)
+    found["confirmed"] = list(spread.claims()), list(spread.origins()), spread.take_deferred(), spread.disputes()
     indices = array("I", used[:40])
     found["fits"] = answer_questions(spread, seed, partial(spread.fits, layouts, indices))
     for how in Choosing:
@@ -360,3 +364,23 @@ def test_contradictions_are_retracted_with_what_follows_from_them(engine: Engine
     assert spread.claims()[1] & LAYOUT_MASK == node
     assert spread.retract() == 1
     assert not spread.claims()[1]
+
+
+@ENGINES
+def test_certain_pointers_confirm_inferred_claims(engine: Engine) -> None:
+    """The root refers to the first block of a list, whose claim is inferred. Block 3 has another layout than the root's pointer to it."""
+    spread = one_heap(engine, {0x8000: 0x10000, 0x8008: 0x10060, 0x10000: 0x10020, 0x10020: 0x10040})
+    node = spread.add_layout((0, 24, 1, 0, 1, 0, 0), (0, 5))
+    leaf = spread.add_layout((0, 24, 1, 0, 0, 0, 0), ())
+    head = spread.add_layout((0, 16, 1, 0, 2, 0, 0), (0, 5, 8, 5))
+    spread.add_roots(array("Q", [0x8000]), array("Q", [16]), array("I", [head]))
+    assert spread.seed(0, node, Level.EXACT, True) and spread.seed(3, leaf, Level.EXACT, True)
+    while not spread.run(100):
+        questions = spread.questions()
+        spread.answer(questions, array("I", [node | Level.EXACT << LEVEL_SHIFT] * (len(questions) // QUESTION)))
+    assert [bool(claim & INFERRED) for claim in spread.claims()[:4]] == [True] * 4
+    spread.confirm()
+    assert spread.run(100)
+    assert [bool(claim & INFERRED) for claim in spread.claims()[:4]] == [False, False, False, True]
+    assert [claim & LAYOUT_MASK for claim in spread.claims()[:5]] == [node, node, node, leaf, 0]
+    assert list(spread.origins()[:3]) == [ROOT, 0, 1]

@@ -105,6 +105,9 @@ class NativeTypeSpread:
     def queue_doubtful(self) -> None:
         self._library.fl_spread_doubtful(self._handle)
 
+    def confirm(self) -> None:
+        self._library.fl_spread_confirm(self._handle)
+
     @staticmethod
     def _unless_asked(code: int, found: array[int]) -> Optional[array[int]]:
         """Return the result of a comparison; None if questions must be answered first."""

@@ -11,6 +11,7 @@ from typing import Optional, Union
 
 from findleaks.engine.reference.blocks import PureBlocks
 from findleaks.engine.reference.pieces import Pieces
+from findleaks.engine.reference.type_classes import group_by_classes
 from findleaks.engine.reference.type_decisions import Chooser, Decision, options_of
 from findleaks.engine.reference.type_features import separate, values_of
 from findleaks.engine.reference.type_layouts import Elements, Sample
@@ -33,7 +34,6 @@ from findleaks.engine.type_spread import (
     NO_ORIGIN,
     QUESTION,
     ROOT,
-    SMALL_NUMBER,
     UNKNOWN,
     Choosing,
     Feature,
@@ -41,7 +41,6 @@ from findleaks.engine.type_spread import (
     Level,
     Pointers,
     Question,
-    WordClass,
 )
 from findleaks.target.base import Piece, Range
 from findleaks.target.ranges import range_at
@@ -66,6 +65,7 @@ class PureTypeSpread:
         self.instructions: Sequence[Range] = ()
         self.flags = bytearray()
         self.claimed = self.followed = 0
+        self._confirms = False
         self._decisions: list[Decision] = []
         self.owner_words: list[tuple[int, int, int]] = []  # Layout, offset, and size in bytes.
         self.roots: list[tuple[int, int, int]] = []
@@ -175,6 +175,15 @@ class PureTypeSpread:
         self._doubtful_queue.extend(self._doubtful_blocks)
         self._doubtful_blocks.clear()
 
+    def confirm(self) -> None:
+        inferred = {claim & LAYOUT_MASK for claim in self._claims if claim & INFERRED}
+        rules = [(key, rule) for key, rule in self._rules.items() if key[0] >> 32 == Question.RULE and not rule & DECISION]
+        certain = [(key, rule) for key, rule in rules if rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE]
+        references = {key[0] & 0xFFFFFFFF for key, rule in certain if rule & LAYOUT_MASK in inferred}
+        self._confirms = True
+        if references:
+            self.revisit(sorted(references))
+
     def add_decision(self, options: Sequence[int], feature: int = NO_FEATURE, keys: Sequence[int] = (), claims: Sequence[int] = ()) -> int:
         if any(claim & LAYOUT_MASK >= len(self.layouts) for claim in claims):
             raise ValueError("no such layout")
@@ -221,26 +230,7 @@ class PureTypeSpread:
         return found
 
     def group_by_classes(self, indices: array[int], words: int) -> tuple[array[int], array[int]]:
-        rows = dict.fromkeys(made := [self._row(index, words) for index in indices])
-        return array("I", map(dict(zip(rows, range(len(rows)))).__getitem__, made)), array("Q", [one for row in rows for one in row])
-
-    def _row(self, index: int, words: int) -> tuple[int, ...]:  # Size, and classes of words.
-        size, start, word = self.blocks.size(index), self.blocks.address(index), self._arch.word
-        data = (self.memory.bytes(start + at, word) if at + word <= size else None for at in range(0, words * word, word))
-        return (size, *(WordClass.MISSING if one is None else self._class(one) for one in data))
-
-    def _class(self, data: bytes) -> int:
-        value = int.from_bytes(data, self._arch.byteorder)
-        if value < SMALL_NUMBER:
-            return WordClass.SMALL if value else WordClass.ZERO
-        index = self.used_block(value)
-        if index >= 0:
-            offset = value - self.blocks.address(index)
-            return WordClass.BLOCK_MIDDLE | offset << 4 if offset else WordClass.BLOCK_START | self.blocks.size(index) << 4
-        if range_at(self.mapped, value) is not None:
-            sort = WordClass.STATIC if range_at(self.code, value) is None else WordClass.CODE
-            return sort | value << 4 & (1 << 64) - 1
-        return WordClass.TEXT if is_text(data) else WordClass.NUMBER
+        return group_by_classes(self, indices, words)
 
     def begins_with_text(self, address: int, size: int) -> bool:
         """Return whether the first word of `size` bytes of memory is text. A valid
@@ -366,9 +356,18 @@ class PureTypeSpread:
             return self._follow_decision(self._decisions[rule & LAYOUT_MASK], reference, offset, owner, place, index, certain)
         elif rule != NO_CLAIM and not claim:
             return self._claim_if_fitting(reference, place, index, rule, not certain, owner)
-        elif rule != NO_CLAIM and certain and not self._doubtful and not claim & (INFERRED | DISPUTED):
-            return self._compare(index, claim, rule, reference, offset)
+        elif rule != NO_CLAIM and certain and not self._doubtful and not claim & DISPUTED:
+            if not claim & INFERRED:
+                return self._compare(index, claim, rule, reference, offset)
+            if self._confirms:
+                self._confirm(index, claim, rule, reference, owner)
         return False
+
+    def _confirm(self, index: int, claim: int, rule: int, reference: int, owner: int) -> None:
+        """Make an inferred claim certain if a certain pointer determines the same layout."""
+        is_buffer = index in self._limits or limits_of(self, reference, rule)
+        if not is_buffer and rule >> LEVEL_SHIFT & LEVEL_MASK < Level.BASE and not (rule ^ claim) & LAYOUT_MASK:
+            self._claim(index, rule, False, owner)
 
     def _follow_decision(self, decision: Decision, reference: int, offset: int, owner: int, place: int, index: int, certain: bool) -> bool:
         """Give a block the claim that a decision chooses. Return whether an answer is missing."""

@@ -1,0 +1,27 @@
+"""The form of the debug information does not change the types of blocks: split DWARF, type units, and dwz's supplementary files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typed_programs import check, measure
+
+SEPARATE = ("objcopy --only-keep-debug typed_truth typed_truth.debug",)
+STRIPPED = ("strip --strip-unneeded typed_truth", "objcopy --add-gnu-debuglink=typed_truth.debug typed_truth")
+SHARED = ("cp typed_truth.debug other.debug", "dwz -m common.dwz -M common.dwz typed_truth.debug other.debug")
+
+
+@pytest.mark.parametrize(
+    ("flags", "commands"),
+    [
+        pytest.param("", (*SEPARATE, *SHARED, *STRIPPED), id="dwz"),  # as in Debian's -dbgsym packages
+        pytest.param("-gsplit-dwarf -fdebug-types-section", (*SEPARATE, *STRIPPED), id="dwo"),
+        pytest.param("-gsplit-dwarf -gdwarf-4", ("dwp -e typed_truth -o typed_truth.dwp",), marks=pytest.mark.matrix, id="dwp"),
+        pytest.param("-gdwarf-4 -fdebug-types-section", (), marks=pytest.mark.matrix, id="types"),
+    ],
+)
+def test_forms_of_debug_information(flags: str, commands: tuple[str, ...], tmp_path: Path) -> None:
+    figures = measure("typed_truth.c", tmp_path, 1_000, 1, "-O2", *flags.split(), commands=commands)
+    check(figures)
+    assert figures.part(figures.held, "sure right") > 0.5, figures.held
