@@ -79,11 +79,12 @@ def find_free_memory(target: Target, stats: Optional[MemStats], parts: Sequence[
 def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> Iterator[Finding]:
     """Yield a finding for each live map, at most three, that takes much memory for few entries."""
     sparse = [one for one in objects.large_maps() if one.bytes >= _LEAST_MAP and one.entries * _SPARSE <= one.slots]
-    live = [one for one in sparse if graph.is_live(objects.blocks.find(one.address))]
+    live = [one for one in sparse if graph.is_live(objects.blocks.find(one.contents))]
     for one in sorted(live, key=lambda one: -one.bytes)[:_MOST_MAPS]:
         symbol = target.symbolize(one.variable) if one.variable else None
         kind = shorten(objects.title_of(one)) or "map"
-        whose = f"at {one.address:#x}"
+        stack = graph.describe_stack(one.address)
+        whose = f"of the {stack}" if stack else f"at {one.address:#x}"
         resident = _find_resident_bytes(one, graph)
         if one.variable:
             whose = f"of the {shorten(graph.names.name(one.variable), 120)}"
@@ -94,12 +95,14 @@ def find_sparse_maps(target: Target, objects: HeapObjects, graph: GoGraph) -> It
             "type": objects.title_of(one) or None,
             "variable": hex(one.variable) if one.variable else None,
             "name": symbol.name if symbol is not None else None,
+            "stack": stack or None,
             "entries": one.entries,
             "slots": one.slots,
         }
         remedies = ("replace the map by a new one, such as maps.Clone returns: delete() and clear() keep its memory",)
         cause = "It had more entries once, or was created for more: a map of Go never shrinks."
-        yield Finding("go-map", one.bytes, title, cause, remedies, (f"path {one.address:#x}", "runtime --only go"), facts, resident)
+        commands = (f"path {one.contents if stack else one.address:#x}", "runtime --only go")
+        yield Finding("go-map", one.bytes, title, cause, remedies, commands, facts, resident)
 
 
 def _find_resident_bytes(one: GoMap, graph: GoGraph) -> Optional[int]:
