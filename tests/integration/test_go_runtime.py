@@ -189,22 +189,44 @@ func init() {
 }
 """
 NO_THREAD = "func startThread(unsafe.Pointer) {}"
-# The stack of a thread of C code is in the same mapping, above the channels. Memory below its stack pointer is not in use.
+# The stack of a thread of C code is in the same mapping, above the channels. Memory below its stack pointer is not in use. The
+# thread-local variables of the thread, which refer to further channels, are in the memory of the stack.
 THREAD_OF_C = """
 /*
 #include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <unistd.h>
-static void *run(void *unused) { for (;;) pause(); }
-static int start(void *stack) {
+static __thread volatile uintptr_t held[20];
+static volatile int started;
+static void *run(void *given) {
+    for (int i = 0; i < 20; i++) held[i] = ((uintptr_t *)given)[i], ((uintptr_t *)given)[i] = 0;
+    for (started = 1;;) pause();
+}
+static void *make(void) { return calloc(20, sizeof(uintptr_t)); }
+static int start(void *stack, void *given) {
     pthread_t thread;
     pthread_attr_t attributes;
-    return pthread_attr_init(&attributes) || pthread_attr_setstack(&attributes, stack, 1 << 19) ||
-           pthread_create(&thread, &attributes, run, 0);
+    if (pthread_attr_init(&attributes) || pthread_attr_setstack(&attributes, stack, 1 << 19)) return 1;
+    int status = pthread_create(&thread, &attributes, run, given);
+    while (!status && !started) usleep(1000);
+    return status;
 }
 */
 import "C"
 """
-START = "\nfunc startThread(stack unsafe.Pointer) { if C.start(stack) != 0 { panic(1) } }"
+START = """
+func mayHeldByThread(c chan int) { <-c }
+func startThread(stack unsafe.Pointer) {
+    given := C.make()
+    for i := range *(*[20]uintptr)(given) {
+        c := make(chan int)
+        (*(*[20]uintptr)(given))[i] = *(*uintptr)(unsafe.Pointer(&c))
+        go mayHeldByThread(c)
+    }
+    if C.start(stack, given) != 0 { panic(1) }
+}
+"""
 
 
 @pytest.mark.platform("x86-64", "Go")
@@ -213,10 +235,9 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
     """No goroutine is reported that may continue. Stale words in objects may refer to what some blocked goroutines wait for. The
     memory of the race detector refers to all channels."""
     sanitizer = [version] if version.startswith("-") else []
-    is_cgo = version == "cgo"
+    is_cgo = bool(sanitizer) or version == "cgo"
     more = THREAD_OF_C + MAPPED + START if is_cgo else MAPPED + NO_THREAD
-    release = "" if sanitizer or is_cgo else version
-    program = build(tmp_path, release, "-ldflags=-s -w", *sanitizer, name="go_blocked", cgo=is_cgo or bool(sanitizer), more=more)
+    program = build(tmp_path, "" if is_cgo else version, "-ldflags=-s -w", *sanitizer, name="go_blocked", cgo=is_cgo, more=more)
     with Running([str(program)], tmp_path / "run") as run:
         with attach(run.pid) as process:
             (go,) = process._session.runtimes
@@ -224,6 +245,7 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
         findings = json.loads(findleaks("verdict", "--json", "--pid", str(run.pid)))["findings"]
     functions = {one.number: next((frame.function for frame in one.frames if frame.function.startswith("main.")), "") for one in threads}
     assert Counter(functions.values())["main.mayHeldByMapping"] == 20
+    assert Counter(functions.values())["main.mayHeldByThread"] == 20 * is_cgo
     found = Counter(functions[number] for number in blocked)
     assert {name for name in found if not name.startswith("main.never")} == set()
     never = ("Send", "Receive", "Select", "Nil", "SelectNil", "Holds", "HeldByBlocked")
