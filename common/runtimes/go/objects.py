@@ -127,7 +127,9 @@ class HeapObjects:
         known = self.names.register(addresses)
         known_objects = [(one.address, self.names.map_value(one.type)) for one in self.variable_maps if one.type]
         known_objects += [(one.contents, self.names.map_contents_value(one.type)) for one in self.stack_maps if one.type]
-        known_objects += ShapeReader(self._memory, self._engine, self._program, self.names, self.blocks, spans).read()
+        known_objects += ShapeReader(
+            self._memory, self._engine, self._program, self.names, self.blocks, spans, self.stacks.structures
+        ).read()
         structure = self._program.types.find("runtime.g")
         if structure is not None:
             known_objects += zip(self.stacks.structures, repeat(self.names.value(structure)))

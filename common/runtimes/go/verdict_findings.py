@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,7 +48,8 @@ _REMEDIES = {
     "runtime.g._defer": "do not defer in a loop: deferred calls run, and are freed, when their function returns",
     "runtime/cgo.": "call Delete for each cgo.Handle that C no longer needs",
 }
-_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about timers, finalizers or contexts
+_OF_RUNTIME = re.compile(r"variables? (?:at \S+ \(used in )?runtime\.")  # a root of the runtime
+_LEAST_HELD = 1 << 20  # bytes of live objects for a finding about what retains them
 _MANY_QUEUED = 1000  # finalizers that have not run, although the goroutine that runs them waits
 _PART_ALLOCATED = 4  # a site that allocated 1 / this of the live objects is named
 _PART_CALLED = 16  # a function is named if its closures are 1 / this of the retained objects
@@ -139,13 +141,13 @@ def add_remedy(finding: Finding) -> Finding:
     return replace(finding, remedies=(*finding.remedies, *(remedy for part, remedy in _REMEDIES.items() if part in path)))
 
 
-def find_unreleased(graph: GoGraph, runtime: str, types: Sequence[Type], known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield a finding if most live objects, although they are few, are retained by something that
-    has to be released: contexts, deferred calls, or handles. See find_retainer."""
+def find_small_retainer(graph: GoGraph, runtime: str, types: Sequence[Type], known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a finding if one object retains most live objects, although they are few. Pools and
+    what the runtime itself retains are left out. See find_retainer."""
     for one in find_retainer(graph, runtime, types, known, _LEAST_HELD):
         path = f"{one.facts.get('root')} {one.facts.get('path')}"
-        # A pool may be large in any program.
-        if any(part in path for part in _REMEDIES if part != _POOL):
+        # Objects of a pool, and of the runtime, may be most of those of any small program.
+        if any(part in path for part in _REMEDIES if part != _POOL) or not (_POOL in path or _OF_RUNTIME.search(path)):
             yield one
 
 
