@@ -1,5 +1,5 @@
-"""Objects of Go whose types only the runtime or a stack shows, in stripped programs: the types and numbers that findleaks reports are those of
-the program."""
+"""Objects of Go whose types only the runtime, a stack or code shows, in stripped programs: findleaks reports the types and numbers of the
+program."""
 
 from __future__ import annotations
 
