@@ -73,6 +73,13 @@ def test_channels_without_pointers(version: str, tmp_path: Path) -> None:
         assert count_objects("--pid", str(run.pid))["chan int"] == COUNT
 
 
+@pytest.mark.parametrize("version", mark_matrix_except(("", "1.18.10", "1.22.12", "1.27.4"), ""))
+def test_objects_that_a_method_stores(version: str, tmp_path: Path) -> None:
+    """Only the name of the method shows the type of what it returns: it may return its receiver."""
+    with Running([str(build(tmp_path, version, STRIPPED, name="go_kept")), "tree", "10000"], tmp_path / "run") as run:
+        assert count_objects("--pid", str(run.pid))["main.node"] == 10_000
+
+
 @pytest.mark.parametrize("version", mark_matrix_except(("", "1.24.11", "1.27.4"), ""))
 def test_weak_pointers_handles_and_cleanups(version: str, tmp_path: Path) -> None:
     """The handle of a weak pointer stays when its object is freed. Each handle of package unique has a weak pointer and, since 1.25, a

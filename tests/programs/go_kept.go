@@ -1,7 +1,7 @@
-// Keeps objects of which only the runtime, or a stack, knows the type. Arguments: KIND COUNT. Kinds: "local" (a map that is a local variable,
-// from which all entries were deleted), "hooks" (functions in a small list), "waiting" (goroutines that wait for channels without
-// pointers), "weak" (weak pointers, of which the odd ones refer to freed objects, handles of package unique, and cleanups). "weak" is
-// in the source that the test adds, because package weak is new. Prints figures, and "ready".
+// Keeps objects of which only the runtime, a stack or code shows the type. Arguments: KIND COUNT. Kinds: "local" (a map that is a local
+// variable, from which all entries but one were deleted), "hooks" (functions in a list), "waiting" (goroutines that wait for channels
+// without pointers), "tree" (nodes that a method returns), "weak" (weak pointers to blobs, every second of which is freed, handles of
+// package unique, and cleanups). "weak" is in source that the test adds, because package weak is new. Prints "ready".
 package main
 
 import (
@@ -45,6 +45,26 @@ func (h *hub) listen(one *request) { h.hooks = append(h.hooks, func() { one.body
 //go:noinline
 func wait(done chan int) { total += <-done }
 
+type node struct {
+	left, right *node
+	key         int
+	data        [64]byte
+}
+
+func (n *node) insert(key int) *node {
+	if n == nil {
+		return &node{key: key}
+	}
+	if key < n.key {
+		n.left = n.left.insert(key)
+	} else {
+		n.right = n.right.insert(key)
+	}
+	return n
+}
+
+var tree *node
+
 func ready() {
 	runtime.GC()
 	runtime.GC()
@@ -66,9 +86,13 @@ func main() {
 		for i := 0; i < count; i++ {
 			go wait(make(chan int))
 		}
+	case "tree":
+		for i := 0; i < count; i++ {
+			tree = tree.insert(i * 7919 % 10007)
+		}
 	default:
 		other[os.Args[1]](count)
 	}
 	ready()
-	fmt.Println(total, len(listeners.hooks))
+	fmt.Println(total, len(listeners.hooks), tree)
 }

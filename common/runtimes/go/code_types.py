@@ -2,7 +2,7 @@
 
 Code passes the address of a type to the functions of the runtime that allocate memory. This module
 follows the results of these calls in the code of one function after another: into global variables,
-into words of the stack, and into closures. It also follows the captured variables of closures.
+into words of the stack, and into closures. It also follows the captured variables of closures, and the receivers of methods.
 
 The compiler makes a type for each closure: struct { F uintptr; X0 *main.Item }. F is the address of
 the function's code.
@@ -26,6 +26,7 @@ from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.machine_code import ABSOLUTE, CONVENTIONS, NOWHERE, STACK, Convention, Step
 from findleaks.runtimes.go.moduledata import Program
 from findleaks.runtimes.go.pclntab import Function, FunctionTable, find_function
+from findleaks.runtimes.go.receivers import Receivers
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import CHAN, MAP, STRUCT, Type
 from findleaks.target.ranges import range_at
@@ -86,6 +87,7 @@ class CodeReader:
 
     def __init__(self, memory: Memory, program: Program, names: TypeNames, tables: Iterable[FunctionTable], most: int) -> None:
         self._memory, self._program, self._names, self._tables = memory, program, names, list(tables)
+        self._receivers = Receivers(program.types, names)
         self._convention = CONVENTIONS.get(memory.arch.name)
         self.closures: dict[int, int] = {}
         self._known: dict[tuple[int, tuple[tuple[int, int], ...]], CodeTypes] = {}
@@ -120,6 +122,9 @@ class CodeReader:
         if not 0 < end - start <= min(_MAX_CODE, self._left):
             return _NOTHING
         self._left -= end - start
+        receiver = self._receivers.find(function.name)
+        if receiver != NONE and not any(register == 0 for register, _ in arguments):
+            arguments = (0, receiver), *arguments
         steps = list(convention.decode(self._memory.read(start, end - start), start))
         if any(step.kind == code.UNKNOWN_JUMP for step in steps):
             return _NOTHING
