@@ -2,7 +2,8 @@
 
 Code passes the address of a type to the functions of the runtime that allocate memory. This module
 follows the results of these calls in the code of one function after another: into global variables,
-into words of the stack, and into closures. It also follows the captured variables of closures, and the receivers of methods.
+into words of the stack, and into closures. It also follows the captured variables of closures, and
+the receivers of methods.
 
 The compiler makes a type for each closure: struct { F uintptr; X0 *main.Item }. F is the address of
 the function's code.

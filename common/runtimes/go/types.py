@@ -28,7 +28,8 @@ _PROGRAM = 64  # KindGCProg, in the kind, up to 1.23
 # TFlagGCMaskOnDemand, since 1.24. In 1.22 and 1.23, types that are made at run time have this flag.
 _ON_DEMAND = 16
 _FLAGS, _STR = 20, 40  # offsets of Type.TFlag and of Type.Str
-_UNCOMMON = 1  # TFlagUncommon: UncommonType follows, which begins with the offset of the package's path
+# TFlagUncommon: UncommonType follows, which begins with the offset of the package's path
+_UNCOMMON = 1
 _STRUCTURE = 80  # bytes of StructType
 _MAX_NAME, _MAX_FIELDS = 1 << 14, 1 << 14
 _MAX_SECTION = 1 << 29  # bytes of type descriptors of a program
