@@ -263,7 +263,7 @@ def test_goroutines_that_are_blocked_for_good(version: str, tmp_path: Path) -> N
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", ["", "1.27.4"])
+@pytest.mark.parametrize("version", ["", "1.18.10", "1.21.13", "1.24.11", "1.27.4"])
 @pytest.mark.parametrize("flags", [(), (STRIPPED,)], ids=["symbols", "stripped"])
 def test_plugins(flags: tuple[str, ...], version: str, tmp_path: Path) -> None:
     """A plugin has functions, types and variables of its own."""

@@ -14,7 +14,8 @@ from findleaks.runtimes.go.engine import NONE
 from findleaks.runtimes.go.type_table import TypeNames
 from findleaks.runtimes.go.types import Types
 
-_METHOD = re.compile(r"(?P<path>.+)\.\(\*(?P<type>\w+)\)\.\w+")  # not those of generic types, and no closures
+# Methods of generic types and closures are left out.
+_METHOD = re.compile(r"(?P<path>.+)\.\(\*(?P<type>\w+)\)\.\w+")
 
 # Bytes of type descriptors that are searched, for all types together. In a program of usual size,
 # this is enough for about 100 types.
